@@ -1,0 +1,1 @@
+//! What is printed: variables, quoting and formats.

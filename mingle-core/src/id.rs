@@ -1,0 +1,286 @@
+//! Names that exist only when they are valid: a job, a world's size, a rank, a node, a host.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text or number is not a valid name.
+///
+/// Nothing was changed by the attempt; the text says what is allowed instead.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidId {
+    /// A job ID has 1 to 128 characters.
+    #[error("a job ID has 1 to 128 characters, and this one has {0}")]
+    JobLength(usize),
+    /// A job ID holds printable ASCII only, so that logs and terminals show it as it is.
+    #[error("a job ID holds printable ASCII characters only, and {0:?} is none")]
+    JobCharacter(char),
+    /// A world has 1 to [`World::MAX`] nodes.
+    #[error("a world has 1 to {max} nodes, not {0}", max = World::MAX)]
+    World(u64),
+    /// A rank is below the size of its world.
+    #[error("rank {rank} does not exist in a world of {world}: ranks are 0 to {last}", last = world - 1)]
+    Rank {
+        /// The rank that was asked for.
+        rank: u32,
+        /// The world's size.
+        world: u32,
+    },
+    /// The text is not a whole number.
+    #[error("{0:?} is not a whole number")]
+    Number(String),
+}
+
+/// The user's name for a job: 1 to 128 printable ASCII characters, the same on every node.
+///
+/// Everything that keeps jobs apart follows from it: the multicast group, the tag in every
+/// datagram and the sequence of ports.
+///
+/// ```
+/// use mingle_core::JobId;
+/// let job: JobId = "llama-pretrain".parse()?;
+/// assert_eq!(job.as_str(), "llama-pretrain");
+/// assert!("".parse::<JobId>().is_err());
+/// assert!("two\nlines".parse::<JobId>().is_err());
+/// # Ok::<(), mingle_core::InvalidId>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobId(String);
+
+impl JobId {
+    /// The text as the user gave it.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The tag that every datagram of this job carries.
+    pub fn tag(&self) -> JobTag {
+        let hash = blake3::derive_key("mingle 1 job tag", self.0.as_bytes());
+        let mut tag = [0; 16];
+        tag.copy_from_slice(&hash[..16]);
+        JobTag(tag)
+    }
+
+    /// The IPv4 group of this job, in 239.192.0.0/14 (organization-local scope, RFC 2365).
+    ///
+    /// ```
+    /// # use mingle_core::JobId;
+    /// let group = "foo".parse::<JobId>()?.group_v4();
+    /// assert_eq!(u32::from(group) >> 18, u32::from(std::net::Ipv4Addr::new(239, 192, 0, 0)) >> 18);
+    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// ```
+    pub fn group_v4(&self) -> Ipv4Addr {
+        let hash = blake3::derive_key("mingle 1 group", self.0.as_bytes());
+        let low = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) & 0x3_ffff;
+        Ipv4Addr::from(u32::from(Ipv4Addr::new(239, 192, 0, 0)) | low)
+    }
+
+    /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
+    ///
+    /// Two jobs on one host rarely start at the same port, and two hosts of one job do, so a
+    /// firewall sees the same few ports.
+    ///
+    /// ```
+    /// # use mingle_core::JobId;
+    /// let mut ports: Vec<u16> = "foo".parse::<JobId>()?.ports().collect();
+    /// ports.sort_unstable();
+    /// assert_eq!(ports, (29500..=29999).collect::<Vec<u16>>());
+    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// ```
+    pub fn ports(&self) -> impl Iterator<Item = u16> + use<> {
+        const COUNT: u32 = 500;
+        let hash = blake3::derive_key("mingle 1 ports", self.0.as_bytes());
+        let start = u32::from(u16::from_be_bytes([hash[0], hash[1]])) % COUNT;
+        // Any step that shares no factor with 500 = 2^2 * 5^3 visits every port once.
+        let steps: Vec<u32> = (1..COUNT).filter(|s| s % 2 != 0 && s % 5 != 0).collect();
+        let step = steps[usize::from(hash[2]) % steps.len()];
+        (0..COUNT).map(move |i| {
+            let offset = (start + i * step) % COUNT;
+            29500 + u16::try_from(offset).unwrap_or(0)
+        })
+    }
+}
+
+impl FromStr for JobId {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let length = text.chars().count();
+        if length == 0 || length > 128 {
+            return Err(InvalidId::JobLength(length));
+        }
+        if let Some(bad) = text.chars().find(|c| !matches!(c, ' '..='~')) {
+            return Err(InvalidId::JobCharacter(bad));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for JobId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What separates the datagrams of one job from another's. It is a name, not a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobTag(pub [u8; 16]);
+
+/// How many nodes a job has: 1 to [`World::MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct World(u32);
+
+impl World {
+    /// The largest world. Its roster has 50 MB or so; nobody has asked for a larger one.
+    pub const MAX: u32 = 1_000_000;
+
+    /// A world of `size` nodes.
+    ///
+    /// # Errors
+    /// [`InvalidId::World`] where `size` is 0 or above [`World::MAX`].
+    pub fn new(size: u32) -> Result<Self, InvalidId> {
+        if size == 0 || size > Self::MAX { Err(InvalidId::World(u64::from(size))) } else { Ok(Self(size)) }
+    }
+
+    /// The number of nodes.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+
+    /// The rank, if this world has it.
+    ///
+    /// # Errors
+    /// [`InvalidId::Rank`] where `rank` is not below the size.
+    pub fn rank(self, rank: u32) -> Result<Rank, InvalidId> {
+        if rank < self.0 { Ok(Rank(rank)) } else { Err(InvalidId::Rank { rank, world: self.0 }) }
+    }
+}
+
+impl FromStr for World {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        let size: u64 = text.parse().map_err(|_| InvalidId::Number(text.to_owned()))?;
+        u32::try_from(size).map_err(|_| InvalidId::World(size)).and_then(Self::new)
+    }
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A node's place in 0..world. Made by [`World::rank`], so it is in range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rank(pub(crate) u32);
+
+impl Rank {
+    /// The number.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Rank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One process, for as long as it lives: 128 random bits. A restarted node has another one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(pub [u8; 16]);
+
+impl NodeId {
+    /// The address of a multicast datagram: everybody.
+    pub(crate) const ALL: Self = Self([0; 16]);
+}
+
+impl fmt::Display for NodeId {
+    /// The first four bytes, enough to tell nodes of one job apart in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "NodeId({self})")
+    }
+}
+
+/// A host's name as it may be shown and printed: at most 63 characters of `A-Z a-z 0-9 . _ -`.
+///
+/// Every other character, whoever sent it, has become `_` by the time a value of this type
+/// exists, so a name can reach neither a shell nor a terminal raw.
+///
+/// ```
+/// use mingle_core::HostName;
+/// assert_eq!(HostName::new("node-7.rack2").as_str(), "node-7.rack2");
+/// assert_eq!(HostName::new("$(reboot)\n").as_str(), "__reboot__");
+/// assert_eq!(HostName::new("").as_str(), "unnamed");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct HostName(String);
+
+impl HostName {
+    /// The longest name that is kept whole: one DNS label (RFC 1035, 2.3.4).
+    pub const MAX: usize = 63;
+
+    /// The name, made safe and cut to [`HostName::MAX`] characters.
+    pub fn new(name: &str) -> Self {
+        if name.is_empty() {
+            return Self("unnamed".to_owned());
+        }
+        let safe = |c: char| {
+            if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' }
+        };
+        Self(name.chars().take(Self::MAX).map(safe).collect())
+    }
+
+    /// The safe text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_id_is_refused_where_it_could_not_be_shown() {
+        assert_eq!("".parse::<JobId>(), Err(InvalidId::JobLength(0)));
+        assert_eq!("x".repeat(129).parse::<JobId>(), Err(InvalidId::JobLength(129)));
+        assert_eq!("a\u{202e}b".parse::<JobId>(), Err(InvalidId::JobCharacter('\u{202e}')));
+        assert!("a job with spaces; and 'quotes'".parse::<JobId>().is_ok());
+    }
+
+    #[test]
+    fn what_follows_from_a_job_id_never_changes() {
+        // These values are the wire format: nodes of two releases must agree on them.
+        let job: JobId = "foo".parse().unwrap();
+        assert_eq!(job.group_v4().octets()[0], 239);
+        assert_eq!(job.tag(), "foo".parse::<JobId>().unwrap().tag());
+        assert_ne!(job.tag(), "bar".parse::<JobId>().unwrap().tag());
+    }
+
+    #[test]
+    fn a_rank_is_below_its_world() {
+        let world = World::new(4).unwrap();
+        assert_eq!(world.rank(3).map(Rank::get), Ok(3));
+        assert_eq!(world.rank(4), Err(InvalidId::Rank { rank: 4, world: 4 }));
+        assert!("0".parse::<World>().is_err());
+        assert!("99999999999".parse::<World>().is_err());
+    }
+}

@@ -1,0 +1,191 @@
+//! The driver: real sockets, a real clock and real randomness under the state machine.
+//!
+//! This is the only module with sockets. [`Rendezvous`] is the way in.
+
+mod driver;
+mod interface;
+mod multicast;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::error::Error;
+use crate::id::{HostName, JobId, Rank, World};
+use crate::proto::{Event, RankBy};
+use crate::roster::{Digest, Roster};
+
+pub use interface::{Filter, Interface, InvalidFilter, Kind};
+
+/// The UDP port of every job's multicast group, unless told otherwise.
+pub const DISCOVERY_PORT: u16 = 29499;
+
+/// The way into a world; see [`Rendezvous::builder`].
+#[derive(Debug)]
+pub struct Rendezvous(());
+
+impl Rendezvous {
+    /// Starts the description of a rendezvous of `world` nodes under the name `job`.
+    pub fn builder(job: JobId, world: World) -> Builder {
+        Builder {
+            job,
+            world,
+            rank: None,
+            interfaces: Vec::new(),
+            master_port: None,
+            rank_by: RankBy::Address,
+            discovery_port: DISCOVERY_PORT,
+            group: None,
+            ttl: 1,
+            timeout: Some(Duration::from_secs(600)),
+            host: None,
+            slots: 1,
+            roster: false,
+            keep_listener: false,
+            events: None,
+        }
+    }
+}
+
+/// What a node brings to its rendezvous. Every setting has a default; [`Builder::join`] starts it.
+#[derive(Debug)]
+#[must_use = "nothing happens before `join` is awaited"]
+pub struct Builder {
+    job: JobId,
+    world: World,
+    rank: Option<Rank>,
+    interfaces: Vec<Filter>,
+    master_port: Option<u16>,
+    rank_by: RankBy,
+    discovery_port: u16,
+    group: Option<Ipv4Addr>,
+    ttl: u8,
+    timeout: Option<Duration>,
+    host: Option<HostName>,
+    slots: u32,
+    roster: bool,
+    keep_listener: bool,
+    events: Option<UnboundedSender<Event>>,
+}
+
+impl Builder {
+    /// This node's rank. Without it (the default) the world assigns one.
+    pub fn rank(mut self, rank: Option<Rank>) -> Self {
+        self.rank = rank;
+        self
+    }
+
+    /// Which interfaces may be used: those that match any of these. None (the default) means every
+    /// interface that suits.
+    pub fn interfaces(mut self, filters: Vec<Filter>) -> Self {
+        self.interfaces = filters;
+        self
+    }
+
+    /// The port of this node, which is MASTER_PORT where it becomes rank 0. Without it (the default)
+    /// the first free port of [`JobId::ports`].
+    pub fn master_port(mut self, port: Option<u16>) -> Self {
+        self.master_port = port;
+        self
+    }
+
+    /// How nodes without a given rank are ordered; must be the same on all. Default: by address.
+    pub fn rank_by(mut self, order: RankBy) -> Self {
+        self.rank_by = order;
+        self
+    }
+
+    /// The UDP port of the group; must be the same on all. Default: [`DISCOVERY_PORT`].
+    pub fn discovery_port(mut self, port: u16) -> Self {
+        self.discovery_port = port;
+        self
+    }
+
+    /// The group, where the network passes only certain ones; must be the same on all. Default:
+    /// [`JobId::group_v4`].
+    pub fn group(mut self, group: Option<Ipv4Addr>) -> Self {
+        self.group = group;
+        self
+    }
+
+    /// How many routers a multicast datagram may pass, plus one (IP TTL, 1 to 255). Default: 1, the
+    /// link itself.
+    pub fn ttl(mut self, ttl: u8) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// How long to wait for the world; nothing waits for ever. Default: ten minutes.
+    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// What this host is called in messages and in the roster. Default: the system's host name.
+    pub fn host(mut self, host: HostName) -> Self {
+        self.host = Some(host);
+        self
+    }
+
+    /// How many workers this node will run. Default: 1.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.slots = slots;
+        self
+    }
+
+    /// Whether the assignment shall carry the whole roster. Default: no, which saves its transfer.
+    pub fn roster(mut self, wanted: bool) -> Self {
+        self.roster = wanted;
+        self
+    }
+
+    /// Whether rank 0 hands its listening socket over in [`Assignment::listener`], so that the port
+    /// is never free between the rendezvous and the job. Default: no; it is closed.
+    pub fn keep_listener(mut self, keep: bool) -> Self {
+        self.keep_listener = keep;
+        self
+    }
+
+    /// Where to send what happens on the way. A receiver that is gone is no error.
+    pub fn events(mut self, events: UnboundedSender<Event>) -> Self {
+        self.events = Some(events);
+        self
+    }
+
+    /// Takes part in the rendezvous until the world has formed.
+    ///
+    /// Cancel-safe: dropping the future closes all sockets, which tells the other nodes at once that
+    /// this one is gone.
+    ///
+    /// # Errors
+    /// See [`Error`]. A failed rendezvous leaves nothing behind and may be tried again.
+    pub async fn join(self) -> Result<Assignment, Error> {
+        driver::join(self).await
+    }
+}
+
+/// What a node knows once its world has formed.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// This node's rank.
+    pub rank: Rank,
+    /// The number of nodes.
+    pub world: World,
+    /// MASTER_ADDR and MASTER_PORT, to which this node has had a connection.
+    pub master: SocketAddr,
+    /// This node's own address on the way to the master.
+    pub local: IpAddr,
+    /// The interface that holds [`Assignment::local`].
+    pub interface: Option<String>,
+    /// The digest of the roster, equal on all nodes of this world.
+    pub digest: Digest,
+    /// All members, where [`Builder::roster`] asked for them.
+    pub roster: Option<Roster>,
+    /// The listening socket on the master's port, where [`Builder::keep_listener`] asked for it and
+    /// this node is rank 0. It does not block.
+    pub listener: Option<TcpListener>,
+}

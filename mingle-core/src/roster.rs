@@ -1,0 +1,103 @@
+//! Who is in a world: the list that every node can hold, and the digest that proves it is the same list.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{HostName, NodeId, Rank};
+
+/// One node of a formed world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// Its place in the world.
+    pub rank: Rank,
+    /// The process.
+    pub id: NodeId,
+    /// The host it runs on, as that host calls itself.
+    pub host: HostName,
+    /// Its preferred address, and the port that it held during the rendezvous.
+    pub address: SocketAddr,
+    /// How many workers the node will run, usually one a GPU.
+    pub slots: u32,
+}
+
+/// All members of a formed world, by rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roster {
+    members: Vec<Member>,
+}
+
+impl Roster {
+    /// The roster of these members, or nothing where their ranks are not exactly 0, 1, 2 and so on.
+    pub fn new(mut members: Vec<Member>) -> Option<Self> {
+        members.sort_by_key(|m| m.rank);
+        let dense = members.iter().zip(0u32..).all(|(m, rank)| m.rank.get() == rank);
+        dense.then_some(Self { members })
+    }
+
+    /// The members, ordered by rank.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// A hash over every field of every member, equal on two nodes only if their rosters are.
+    pub fn digest(&self) -> Digest {
+        let mut hasher = blake3::Hasher::new_derive_key("mingle 1 roster");
+        for member in &self.members {
+            hasher.update(&member.rank.get().to_le_bytes());
+            hasher.update(&member.id.0);
+            // Length first, so that no two lists of fields run together to the same bytes.
+            for text in [member.host.as_str(), &member.address.to_string()] {
+                hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+                hasher.update(text.as_bytes());
+            }
+            hasher.update(&member.slots.to_le_bytes());
+        }
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Digest(digest)
+    }
+}
+
+/// The hash of a [`Roster`]: 128 bits, shown as 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Digest(pub [u8; 16]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn member(rank: u32, host: &str) -> Member {
+        Member {
+            rank: Rank(rank),
+            id: NodeId([u8::try_from(rank).unwrap(); 16]),
+            host: HostName::new(host),
+            address: SocketAddr::from(([10, 0, 0, 1], 29500)),
+            slots: 8,
+        }
+    }
+
+    #[test]
+    fn a_roster_has_every_rank_once() {
+        assert!(Roster::new(vec![member(1, "b"), member(0, "a")]).is_some());
+        assert!(Roster::new(vec![member(0, "a"), member(0, "b")]).is_none());
+        assert!(Roster::new(vec![member(1, "a"), member(2, "b")]).is_none());
+    }
+
+    #[test]
+    fn the_digest_depends_on_the_members_and_not_on_who_came_first() {
+        let one = Roster::new(vec![member(0, "a"), member(1, "b")]).unwrap();
+        let two = Roster::new(vec![member(1, "b"), member(0, "a")]).unwrap();
+        let other = Roster::new(vec![member(0, "a"), member(1, "c")]).unwrap();
+        assert_eq!(one.digest(), two.digest());
+        assert_ne!(one.digest(), other.digest());
+        assert_eq!(one.digest().to_string().len(), 32);
+    }
+}

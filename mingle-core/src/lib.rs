@@ -31,7 +31,7 @@ mod error;
 pub mod net;
 
 pub use id::{HostName, InvalidId, JobId, JobTag, NodeId, Rank, World};
-pub use proto::{Event, Failure, Formed, Peer, Progress, RankBy, RankRange, Report, Unproved};
+pub use proto::{Event, Failure, Formed, Heard, Peer, Progress, RankBy, RankRange, Report, Unproved};
 pub use roster::{Digest, Member, Roster};
 pub use wire::VERSION;
 

@@ -1,1 +1,262 @@
-//! What is printed: variables, quoting and formats.
+//! What is printed: the variables that launchers read, and the formats they are printed in.
+//!
+//! The way is always the same: [`Facts`] about a formed world become [`Variables`], once it is known
+//! what the user has set; these become a [`Script`] for a shell, or a [`Document`] for JSON.
+//!
+//! | variable | who reads it |
+//! | --- | --- |
+//! | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `NODE_RANK` | PyTorch's `env://`, Lightning and most scripts; the world counts nodes |
+//! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which does not read the classic names and without these starts one world per node |
+//! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: it matches by prefix without the `=`) and Gloo (`eth0`) |
+//! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
+//! | `MINGLE_ROSTER_DIGEST` | whoever wants to compare nodes: equal on all nodes of one world |
+//! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
+
+mod job;
+mod json;
+mod sh;
+
+use crate::id::JobId;
+use crate::proto::Formed;
+
+pub use job::{InvalidJobVariable, job_from_env, job_to_env};
+pub use json::Document;
+pub use sh::{Script, UnsafeStatement};
+
+/// The variable that lists which of the user's variables `mingle` itself has set.
+pub const MINGLE_SET: &str = "MINGLE_SET";
+
+const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
+const GLOO_SOCKET_IFNAME: &str = "GLOO_SOCKET_IFNAME";
+
+/// What is known about a formed world: all that the output depends on, beside the user's own variables.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The job.
+    pub job: &'a JobId,
+    /// This node's place.
+    pub formed: &'a Formed,
+    /// The interface that holds this node's address. None where no network took part: a world of one.
+    pub interface: Option<&'a str>,
+}
+
+/// The variables that a formed world stands for.
+///
+/// There are two sorts. The *result* (MASTER_ADDR, RANK and so on, and all that begin with PET_ or
+/// MINGLE_) is what `mingle` was asked for, and replaces whatever was there. The *advice* (NCCL_* and
+/// GLOO_*) yields: who has set such a variable knows more about the host than `mingle` does.
+///
+/// Advice that `mingle` gave earlier in the same shell is not the user's. It is told apart by
+/// MINGLE_SET, which lists by name, with commas, the advice that is `mingle`'s own: such a variable is
+/// replaced, or unset where it would now be wrong. The result is not listed there: it is never the
+/// user's. Who wants to keep a value of his own, set after `mingle` gave one, unsets MINGLE_SET.
+///
+/// ```
+/// use mingle_core::env::{Facts, Variables};
+/// # use mingle_core::{Digest, Formed, World};
+/// # let (job, world) = ("foo".parse()?, World::new(4)?);
+/// # let formed = Formed { rank: world.rank(2)?, world, master: ([10, 0, 0, 1], 29503).into(),
+/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None };
+/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0") };
+/// let variables = Variables::new(facts, |name| std::env::var(name).ok());
+/// assert!(variables.set().contains(&("RANK", "2".to_owned())));
+/// # Ok::<(), mingle_core::InvalidId>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variables {
+    set: Vec<(&'static str, String)>,
+    unset: Vec<&'static str>,
+    kept: Vec<&'static str>,
+    unnameable: bool,
+}
+
+impl Variables {
+    /// The variables for `facts`, where `environment` says what the user has set. An empty variable
+    /// counts as not set, as everywhere in `mingle`.
+    pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
+        let mut variables =
+            Self { set: result(facts), unset: Vec::new(), kept: Vec::new(), unnameable: false };
+        let interface = facts.interface.filter(|name| is_nameable(name));
+        variables.unnameable = facts.interface.is_some() && interface.is_none();
+
+        let listed = environment(MINGLE_SET).unwrap_or_default();
+        let mut own = Vec::new();
+        for (name, prefix) in [(NCCL_SOCKET_IFNAME, "="), (GLOO_SOCKET_IFNAME, "")] {
+            let is_set = environment(name).is_some_and(|value| !value.is_empty());
+            if is_set && !listed.split(',').any(|listed| listed == name) {
+                variables.kept.push(name);
+            } else if let Some(interface) = interface {
+                variables.set.push((name, format!("{prefix}{interface}")));
+                own.push(name);
+            } else if is_set {
+                variables.unset.push(name);
+            }
+        }
+        variables.set.push((MINGLE_SET, own.join(",")));
+        variables
+    }
+
+    /// What is to be set, in the order in which it is printed.
+    pub fn set(&self) -> &[(&'static str, String)] {
+        &self.set
+    }
+
+    /// What an earlier `mingle` has set and this one has no value for: to be removed.
+    pub fn unset(&self) -> &[&'static str] {
+        &self.unset
+    }
+
+    /// What the user has set, and that is therefore left as it is.
+    pub fn kept(&self) -> &[&'static str] {
+        &self.kept
+    }
+
+    /// Whether the interface has a name that NCCL's list syntax or the safe alphabet cannot hold. Its
+    /// variables are then left away, which is better than a world without this node.
+    pub fn interface_is_unnameable(&self) -> bool {
+        self.unnameable
+    }
+}
+
+fn result(facts: Facts<'_>) -> Vec<(&'static str, String)> {
+    let formed = facts.formed;
+    let (address, port) = (formed.master.ip().to_string(), formed.master.port().to_string());
+    let (rank, world) = (formed.rank.to_string(), formed.world.to_string());
+    vec![
+        ("MASTER_ADDR", address.clone()),
+        ("MASTER_PORT", port.clone()),
+        ("RANK", rank.clone()),
+        ("WORLD_SIZE", world.clone()),
+        ("NODE_RANK", rank.clone()),
+        ("PET_NNODES", world),
+        ("PET_NODE_RANK", rank),
+        ("PET_MASTER_ADDR", address),
+        ("PET_MASTER_PORT", port),
+        ("MINGLE_JOB_ID", job_to_env(facts.job)),
+        ("MINGLE_ROSTER_DIGEST", formed.digest.to_string()),
+    ]
+}
+
+/// Whether NCCL can be told this name. Linux allows every byte but `/` and white space in one; NCCL
+/// splits its list at `,` and takes what follows a `:` for a port.
+fn is_nameable(interface: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
+    !interface.is_empty() && interface.chars().all(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::id::World;
+    use crate::roster::Digest;
+
+    /// Rank 2 of 4, as all tests of this module see it.
+    pub(super) fn formed(master: &str) -> Formed {
+        let world = World::new(4).unwrap();
+        let master: SocketAddr = master.parse().unwrap();
+        Formed {
+            rank: world.rank(2).unwrap(),
+            world,
+            master,
+            local: "10.0.0.3".parse().unwrap(),
+            digest: Digest([0xab; 16]),
+            roster: None,
+        }
+    }
+
+    pub(super) fn variables(job: &str, interface: Option<&str>, environment: &[(&str, &str)]) -> Variables {
+        let formed = formed("10.0.0.1:29503");
+        let job: JobId = job.parse().unwrap();
+        let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        Variables::new(Facts { job: &job, formed: &formed, interface }, lookup)
+    }
+
+    fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+        variables.set().iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str())
+    }
+
+    #[test]
+    fn every_variable_is_set_where_the_user_has_set_none() {
+        let names: Vec<_> = variables("foo", Some("eth0"), &[]).set.iter().map(|(name, _)| *name).collect();
+        assert_eq!(
+            names,
+            [
+                "MASTER_ADDR",
+                "MASTER_PORT",
+                "RANK",
+                "WORLD_SIZE",
+                "NODE_RANK",
+                "PET_NNODES",
+                "PET_NODE_RANK",
+                "PET_MASTER_ADDR",
+                "PET_MASTER_PORT",
+                "MINGLE_JOB_ID",
+                "MINGLE_ROSTER_DIGEST",
+                "NCCL_SOCKET_IFNAME",
+                "GLOO_SOCKET_IFNAME",
+                "MINGLE_SET",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_the_user_has_set_is_left_alone_and_not_listed() {
+        let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", "ib"), ("RANK", "7")]);
+        assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None);
+        assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), Some("eth0"));
+        assert_eq!(value(&variables, "MINGLE_SET"), Some("GLOO_SOCKET_IFNAME"));
+        assert_eq!(value(&variables, "RANK"), Some("2"), "the result replaces a stale value");
+        assert_eq!(variables.kept(), ["NCCL_SOCKET_IFNAME"]);
+    }
+
+    #[test]
+    fn an_empty_variable_is_not_the_users() {
+        let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", ""), ("MINGLE_SET", "")]);
+        assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), Some("=eth0"));
+        assert_eq!(variables.kept(), [""; 0]);
+    }
+
+    #[test]
+    fn a_second_eval_replaces_what_the_first_has_set() {
+        let first = variables("foo", Some("eth0"), &[("GLOO_SOCKET_IFNAME", "mine")]);
+        let mut shell: Vec<(&str, &str)> = vec![("GLOO_SOCKET_IFNAME", "mine")];
+        shell.extend(first.set().iter().map(|(name, value)| (*name, value.as_str())));
+        let second = variables("foo", Some("eth1"), &shell);
+        assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
+        assert_eq!(second.kept(), ["GLOO_SOCKET_IFNAME"], "a value of the user stays his");
+        assert_eq!(value(&second, "MINGLE_SET"), Some("NCCL_SOCKET_IFNAME"));
+    }
+
+    #[test]
+    fn stale_advice_is_removed_but_never_a_variable_of_the_user() {
+        let shell = [
+            ("NCCL_SOCKET_IFNAME", "=eth0"),
+            ("GLOO_SOCKET_IFNAME", "mine"),
+            ("MINGLE_SET", "NCCL_SOCKET_IFNAME,PATH,$(reboot)"),
+            ("PATH", "/bin"),
+        ];
+        let variables = variables("foo", None, &shell);
+        assert_eq!(
+            variables.unset(),
+            ["NCCL_SOCKET_IFNAME"],
+            "only names that mingle knows, whoever lists them"
+        );
+        assert_eq!(variables.kept(), ["GLOO_SOCKET_IFNAME"]);
+        assert_eq!(value(&variables, "MINGLE_SET"), Some(""));
+    }
+
+    #[test]
+    fn an_interface_that_nccl_cannot_be_told_is_left_away() {
+        for name in ["eth'0", "a,b", "eth0:1", "=x", "$(reboot)", "ünet", ""] {
+            let variables = variables("foo", Some(name), &[]);
+            assert!(variables.interface_is_unnameable(), "{name}");
+            assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None, "{name}");
+            assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), None, "{name}");
+        }
+        for name in ["eth0", "enp1s0f0np0", "bond0.100", "veth1@if2", "br-lan"] {
+            assert!(!variables("foo", Some(name), &[]).interface_is_unnameable(), "{name}");
+        }
+    }
+}

@@ -3,8 +3,13 @@
 //! This is the only module with sockets. [`Rendezvous`] is the way in.
 
 mod driver;
+mod endpoint;
 mod interface;
 mod multicast;
+mod system;
+
+#[cfg(test)]
+mod namespace_tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;

@@ -1,8 +1,38 @@
-//! The protocol as a state machine.
+//! The protocol as a state machine: no socket, no clock, no global randomness.
+//!
+//! A [`Node`] is told what happens (`handle_*`, each with the time) and asked what to do
+//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets;
+//! a simulation does it with a seed, and the same seed gives the same run. Most programs want
+//! `Rendezvous` instead.
+//!
+//! `election` says who gathers, `leader` and `round` are the side that gathers, `follower` the side
+//! that joins, `proof` and `master` the connections that prove; `leader` and `follower` do not know
+//! each other. `PROTOCOL.md` has the reasons.
 
+mod backoff;
+mod election;
+mod follower;
+mod leader;
+mod master;
+mod memory;
+mod node;
 mod outcome;
+mod parts;
+mod proof;
+mod ranks;
+mod round;
+mod shared;
+mod timer;
 
-pub use outcome::{Event, Failure, Formed, Peer, Progress, RankRange, Report, Unproved};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::id::{HostName, JobTag, NodeId, Rank, World};
+
+pub use crate::wire::{MAX_DATAGRAM, TOKEN};
+pub use node::Node;
+pub use outcome::{Event, Failure, Formed, Heard, Peer, Progress, RankRange, Report, Unproved};
+pub use timer::Time;
 
 /// How nodes without a given rank are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -12,4 +42,88 @@ pub enum RankBy {
     Address,
     /// By host name in natural order (`node-9` before `node-10`); then address; then ID.
     Host,
+}
+
+/// What a node brings to its rendezvous.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The process; random, and never used before.
+    pub id: NodeId,
+    /// The job.
+    pub tag: JobTag,
+    /// How many nodes there must be.
+    pub world: World,
+    /// The rank that was given to this node.
+    pub rank: Option<Rank>,
+    /// What the host calls itself.
+    pub host: HostName,
+    /// Where this node can be reached, TCP and UDP, in order of preference.
+    pub endpoints: Vec<SocketAddr>,
+    /// How many workers it will run.
+    pub slots: u32,
+    /// How it orders the others, where it is the leader.
+    pub rank_by: RankBy,
+    /// Whether the roster is wanted.
+    pub roster: bool,
+    /// Whether this node may become the master without having been given rank 0.
+    pub may_be_master: bool,
+    /// How long to wait; nothing waits for ever.
+    pub timeout: Option<Duration>,
+}
+
+impl Config {
+    /// A node that was given rank 1 or more never gathers: it listens and asks.
+    fn is_candidate(&self) -> bool {
+        self.rank.is_none_or(|rank| rank.get() == 0)
+    }
+
+    /// This node, as a message to people names it.
+    fn peer(&self) -> Peer {
+        let address = self.endpoints.first().copied();
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        Peer { host: self.host.clone(), address: address.unwrap_or(nowhere) }
+    }
+}
+
+/// A connection that this node opens, numbered by the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u32);
+
+/// A connection that this node has accepted, numbered by the driver; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// What the driver is to do. Outputs are carried out in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Output {
+    /// Send a datagram from the node's own port.
+    Send {
+        /// Where to.
+        to: SocketAddr,
+        /// At most [`MAX_DATAGRAM`] bytes.
+        datagram: Vec<u8>,
+    },
+    /// Send a datagram from the node's own port to the group, on every interface.
+    Multicast {
+        /// At most [`MAX_DATAGRAM`] bytes.
+        datagram: Vec<u8>,
+    },
+    /// Open a TCP connection, write the token, and keep it open. It carries nothing else.
+    Dial {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The only bytes that are written.
+        token: [u8; TOKEN],
+    },
+    /// Close a connection that this node has opened, or stop opening it.
+    HangUp(DialId),
+    /// Reset a connection that this node has accepted.
+    Close(ConnId),
+    /// Accept no more connections: the port belongs to the job from now on.
+    StopAccepting,
+    /// Tell the caller.
+    Event(Event),
 }

@@ -235,8 +235,8 @@ pub struct Report {
     pub rank: Option<Rank>,
     /// How many were counted, this one included where it was.
     pub joined: u32,
-    /// Those that were heard, with the rank that they were given; not this node.
-    pub heard: Vec<(Peer, Option<u32>)>,
+    /// Those that were heard or told of, up to [`Report::NAMES`]; not this node.
+    pub heard: Vec<Heard>,
     /// Given ranks known to be missing.
     pub missing: Vec<RankRange>,
     /// A leader whose words arrived, but that could not be reached over TCP on any of these endpoints.
@@ -286,14 +286,37 @@ impl fmt::Display for Report {
     }
 }
 
+/// Another node of the job, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Heard {
+    /// What its host calls itself.
+    pub host: HostName,
+    /// Where it was heard from; absent where the leader told of it.
+    pub address: Option<SocketAddr>,
+    /// The rank that it was given.
+    pub rank: Option<u32>,
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host)?;
+        if let Some(address) = self.address {
+            write!(f, " ({address})")?;
+        }
+        if let Some(rank) = self.rank {
+            write!(f, " with rank {rank}")?;
+        }
+        Ok(())
+    }
+}
+
 impl Report {
+    /// Most names in a report.
+    pub const NAMES: usize = 16;
+
     fn present(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (peer, rank)) in self.heard.iter().enumerate() {
-            f.write_str(if i == 0 { "; heard: " } else { ", " })?;
-            write!(f, "{peer}")?;
-            if let Some(rank) = rank {
-                write!(f, " with rank {rank}")?;
-            }
+        for (i, node) in self.heard.iter().enumerate() {
+            write!(f, "{}{node}", if i == 0 { "; heard: " } else { ", " })?;
         }
         Ok(())
     }

@@ -1,0 +1,205 @@
+//! The arguments as they were typed: the first of two steps, without any effect or judgement.
+//!
+//! Values stay text here. `config` reads them together with the environment, so that both are
+//! judged by the same rules and in the same words.
+
+use clap::{ArgAction, Parser};
+
+const SAME: &str = "Must be the same on every node";
+const NODE: &str = "This node";
+const OUTPUT: &str = "Output";
+
+/// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
+///
+/// Run the same line on every node. Each waits until all have come, and then prints variables for its
+/// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and what torchrun, NCCL and Gloo read. Every node
+/// has had a TCP connection to that very address and port before anything is printed.
+#[derive(Debug, Default, Parser)]
+#[command(
+    name = "mingle",
+    version,
+    override_usage = "eval \"$(mingle --job-id <ID> --world <N> [OPTIONS])\" && torchrun train.py",
+    after_help = AFTER_HELP,
+    after_long_help = AFTER_LONG_HELP,
+    // The last one counts, so that an alias or a wrapper's options can be overridden.
+    args_override_self = true,
+    max_term_width = 100,
+    disable_help_flag = true,
+    disable_version_flag = true
+)]
+pub(crate) struct LowArgs {
+    /// The job's name: 1 to 128 printable characters
+    ///
+    /// Multicast group, ports and the tag in every datagram follow from it, so jobs of different names do
+    /// not meet. It separates jobs; it is no password. MINGLE_JOB_ID is percent-encoded, as it is printed
+    /// too: only a % must be written as %25 there.
+    #[arg(short, long, value_name = "ID", help_heading = SAME)]
+    pub(crate) job_id: Option<String>,
+
+    /// How many nodes there are; nobody goes on with fewer
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
+    pub(crate) world: Option<String>,
+
+    /// Order of ranks that are not given: address or host [default: address]
+    ///
+    /// The same hosts get the same ranks at the next start, whoever comes first. 'address' orders by
+    /// number; 'host' by host name, node-9 before node-10, for pods whose names stay and addresses do not.
+    #[arg(long, value_name = "ORDER", help_heading = SAME)]
+    pub(crate) rank_by: Option<String>,
+
+    /// UDP port on which the nodes find each other [default: 29499]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, help_heading = SAME)]
+    pub(crate) discovery_port: Option<String>,
+
+    /// IPv4 multicast group [default: from the job ID]
+    ///
+    /// The default lies in 239.192.0.0/14. Give one where the network passes only groups that were
+    /// registered before, as clouds and some Kubernetes networks do.
+    #[arg(long, value_name = "ADDRESS", help_heading = SAME)]
+    pub(crate) group: Option<String>,
+
+    /// This node's rank, 0 to N-1 [default: assigned]
+    ///
+    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more waits for others to
+    /// gather, so one node at least must have rank 0 or none.
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
+    pub(crate) rank: Option<String>,
+
+    /// Use this interface only, a name or CIDR; repeatable [default: all]
+    ///
+    /// For example eth0, or 10.1.0.0/16 where names differ between the nodes. Several can be given, or one
+    /// list with commas. By default the interface of the default route comes first, then others, virtual
+    /// bridges last, and loopback only where nothing else exists.
+    #[arg(short, long, value_name = "IF", help_heading = NODE)]
+    pub(crate) interface: Vec<String>,
+
+    /// MASTER_PORT, where this node is rank 0 [default: a free one]
+    ///
+    /// The default is the first free one of a sequence within 29500-29999 that follows from the job ID, so
+    /// two jobs on the same hosts rarely meet. TCP and UDP must pass between the nodes on this port.
+    #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
+    pub(crate) master_port: Option<String>,
+
+    /// Multicast TTL, 1 to 255; 1 stays on the link [default: 1]
+    ///
+    /// Every router on the way takes one off, where it passes multicast on at all.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
+    pub(crate) ttl: Option<String>,
+
+    /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
+    ///
+    /// A number with ms, s, m or h; a number alone is seconds. What was missing then is said, and the exit code is 3.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
+    pub(crate) timeout: Option<String>,
+
+    /// What is printed: sh or json [default: sh]
+    ///
+    /// 'sh' is for eval. 'json' is one object with the same variables, the facts behind them and the whole
+    /// roster; a failure is an object with an "error" of code, kind and message.
+    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT)]
+    pub(crate) format: Option<String>,
+
+    /// Say nothing on stderr but errors
+    #[arg(short, long, help_heading = OUTPUT)]
+    pub(crate) quiet: bool,
+
+    /// Log to stderr what happens; twice for every datagram
+    #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
+    pub(crate) verbose: u8,
+
+    /// Print help; --help explains more than -h
+    #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OUTPUT)]
+    version: Option<bool>,
+}
+
+const AFTER_HELP: &str = "\
+Every option can be a variable instead, such as MINGLE_WORLD=4. Exit codes and reasons: --help";
+
+const AFTER_LONG_HELP: &str = "\
+Environment:
+  Every option can be given as a variable instead: MINGLE_ and its name in capitals, such as
+  MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT, MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the
+  command line wins. An empty variable counts as not set.
+  NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are left alone where you have set them. MINGLE_SET lists
+  those that mingle has set, so that a second eval in the same shell may replace them.
+
+Exit codes, which eval \"$(mingle ...)\" returns as well:
+  0    the world has formed
+  1    anything else, such as a full disk behind stdout
+  2    a wrong argument or variable
+  3    the time was up; the message says who was here and who was missing
+  4    a conflict: rank taken, another world size, one node too many
+  5    the network: no usable interface, port taken, no master that all can reach, outcome unknown
+  130  interrupted (SIGINT)
+  143  terminated (SIGTERM)
+
+Firewall:
+  UDP 29499, and TCP and UDP 29500-29999, or what --discovery-port and --master-port say.
+
+Examples:
+  Four nodes, this line on each:
+    eval \"$(mingle --job-id foo --world 4)\" && torchrun train.py
+  Ranks from the scheduler, one network only, and no longer than two minutes:
+    eval \"$(mingle -j foo -w 4 -r \"$SLURM_NODEID\" -i 10.1.0.0/16 --timeout 2m)\" || exit
+  The addresses of all nodes, by rank:
+    mingle -j foo -w 4 --format json | jq -r '.roster[].address'";
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn help(long: bool) -> String {
+        let mut command = LowArgs::command().term_width(100);
+        if long { command.render_long_help() } else { command.render_help() }.to_string()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        LowArgs::command().debug_assert();
+    }
+
+    #[test]
+    fn the_short_help_fits_one_screen() {
+        let help = help(false);
+        assert!(help.lines().count() <= 30, "{} lines:\n{help}", help.lines().count());
+        let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
+        assert!(widest.chars().count() <= 100, "{widest}");
+        let wrapped = help.lines().find(|line| line.starts_with("            "));
+        assert_eq!(wrapped, None, "{help}");
+    }
+
+    #[test]
+    fn the_long_help_has_exit_codes_an_example_and_every_option() {
+        let help = help(true);
+        for wanted in
+            ["  3    ", "  130  ", "eval \"$(mingle", "MINGLE_SET", "29500-29999", "percent-encoded"]
+        {
+            assert!(help.contains(wanted), "{wanted}:\n{help}");
+        }
+        for argument in LowArgs::command().get_arguments() {
+            assert!(help.contains(&format!("--{}", argument.get_long().unwrap())), "{help}");
+        }
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
+    }
+
+    #[test]
+    fn the_help_names_the_defaults_that_hold() {
+        let help = help(false);
+        assert!(help.contains(&format!("[default: {}]", mingle_core::net::DISCOVERY_PORT)), "{help}");
+    }
+
+    #[test]
+    fn the_last_of_a_repeated_option_counts_but_every_interface_does() {
+        let typed = ["mingle", "-w", "4", "-i", "eth0", "-w5", "--interface=ib0", "-vv"];
+        let low = LowArgs::try_parse_from(typed).unwrap();
+        assert_eq!(low.world.as_deref(), Some("5"));
+        assert_eq!(low.interface, ["eth0", "ib0"]);
+        assert_eq!(low.verbose, 2);
+    }
+}

@@ -1,0 +1,164 @@
+//! How a run ends where no world has formed: the code, the words for people, the kind for programs.
+
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt;
+use std::io;
+use std::num::NonZeroU8;
+use std::panic::{self, AssertUnwindSafe};
+
+use mingle_core::env::UnsafeStatement;
+use mingle_core::{Error, Failure};
+
+use crate::stderr;
+
+/// Why this process ends with another code than 0.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// The arguments or the variables are wrong.
+    Usage(String),
+    /// There is no world.
+    Rendezvous(Error),
+    /// A signal asked to stop before the world had formed.
+    Signal(Signal),
+    /// The result could not be written.
+    Stdout(io::Error),
+    /// The operating system refused what every run needs.
+    System(&'static str, io::Error),
+    /// The result holds what no shell may see. The alphabet of every value is checked where it is made,
+    /// so this is a bug that was stopped in time.
+    Unsafe(UnsafeStatement),
+    /// A bug. What it said has been reported already, by the panic hook.
+    Panic(String),
+}
+
+/// The signals that end a rendezvous cleanly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGINT, which is Ctrl-C.
+    Interrupt,
+    /// SIGTERM, which is what schedulers send.
+    Terminate,
+}
+
+impl Stop {
+    /// The exit code, as in `--help`.
+    pub(crate) fn code(&self) -> NonZeroU8 {
+        let code = match self {
+            Self::Usage(_) => 2,
+            Self::Rendezvous(error) => error.code(),
+            // What a shell reports for a process that the signal has killed: 128 and its number.
+            Self::Signal(Signal::Interrupt) => 130,
+            Self::Signal(Signal::Terminate) => 143,
+            Self::Stdout(_) | Self::System(..) | Self::Unsafe(_) | Self::Panic(_) => 1,
+        };
+        NonZeroU8::new(code).unwrap_or(NonZeroU8::MIN)
+    }
+
+    /// A name for programs, which stays when the words change.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Rendezvous(Error::NoInterface(_)) => "no_interface",
+            Self::Rendezvous(Error::PortTaken { .. }) => "port_taken",
+            Self::Rendezvous(Error::Socket { .. }) => "socket",
+            Self::Rendezvous(Error::Failed(failure)) => match failure {
+                Failure::Deadline(_) => "deadline",
+                Failure::RankTaken { .. } => "rank_taken",
+                Failure::WorldDiffers { .. } => "world_differs",
+                Failure::WorldFull { .. } => "world_full",
+                Failure::MasterUnproved { .. } => "master_unproved",
+                Failure::OutcomeUnknown { .. } => "outcome_unknown",
+                Failure::Left => "left",
+                _ => "other",
+            },
+            Self::Signal(_) => "signal",
+            Self::Stdout(_) => "stdout",
+            Self::System(..) => "system",
+            Self::Unsafe(_) | Self::Panic(_) => "bug",
+            Self::Rendezvous(_) => "other",
+        }
+    }
+
+    /// Says on stderr what happened.
+    pub(crate) fn report(&self) {
+        if !matches!(self, Self::Panic(_)) {
+            stderr::say(format_args!("error: {self}"));
+        }
+    }
+}
+
+impl fmt::Display for Stop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(message) | Self::Panic(message) => f.write_str(message),
+            Self::Rendezvous(error) => error.fmt(f),
+            Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
+            Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),
+            Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
+            Self::System(what, error) => write!(f, "cannot {what}: {error}"),
+            Self::Unsafe(error) => write!(f, "{error}; please report this"),
+        }
+    }
+}
+
+impl From<UnsafeStatement> for Stop {
+    fn from(error: UnsafeStatement) -> Self {
+        Self::Unsafe(error)
+    }
+}
+
+/// Runs `work`, and makes a panic in it an error like every other. Without this the process would end
+/// with code 101, and what a shell is about to evaluate would not say so.
+pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
+        let backtrace = Backtrace::capture();
+        let backtrace = match backtrace.status() {
+            BacktraceStatus::Captured => format!("\n{backtrace}"),
+            _ => String::new(),
+        };
+        stderr::say(format_args!("error: {}{place}{backtrace}", bug(info.payload())));
+    }));
+    // What `work` has left half done is not looked at again: the process ends.
+    panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Stop::Panic(bug(panic.as_ref()))))
+}
+
+fn bug(payload: &dyn Any) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("this is a bug in mingle, please report it: {}", text.unwrap_or("no message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_like_every_other_failure() {
+        let ended: Result<(), Stop> = catch(|| panic!("number {}", 7));
+        // The hook is the process's, and so would be the other tests'.
+        drop(panic::take_hook());
+        let stop = ended.unwrap_err();
+        assert_eq!((stop.code().get(), stop.kind()), (1, "bug"));
+        assert!(stop.to_string().ends_with("number 7"), "{stop}");
+    }
+
+    #[test]
+    fn the_exit_codes_are_those_of_the_help() {
+        let denied = || io::Error::from(io::ErrorKind::PermissionDenied);
+        let socket = Error::Socket { what: "bind".to_owned(), source: denied() };
+        for (stop, code, kind) in [
+            (Stop::Usage("x".to_owned()), 2, "usage"),
+            (Stop::Rendezvous(Error::NoInterface("none".to_owned())), 5, "no_interface"),
+            (Stop::Rendezvous(socket), 5, "socket"),
+            (Stop::Rendezvous(Error::Failed(Failure::Left)), 1, "left"),
+            (Stop::Signal(Signal::Interrupt), 130, "signal"),
+            (Stop::Signal(Signal::Terminate), 143, "signal"),
+            (Stop::Stdout(denied()), 1, "stdout"),
+            (Stop::System("start the runtime", denied()), 1, "system"),
+        ] {
+            assert_eq!((stop.code().get(), stop.kind()), (code, kind), "{stop}");
+        }
+    }
+}

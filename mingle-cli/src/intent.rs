@@ -1,0 +1,136 @@
+//! What the arguments are about to ask for, found without parsing them.
+
+use std::ffi::{OsStr, OsString};
+
+/// The form in which the result is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Statements for a shell.
+    Sh,
+    /// One JSON object.
+    Json,
+}
+
+impl Format {
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        match name {
+            "sh" => Some(Self::Sh),
+            "json" => Some(Self::Json),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the guard is to be printed, and how a failure is.
+///
+/// The guard protects only what happens after it, the parsing of arguments included, so it cannot wait
+/// for that. This look at the raw arguments takes a microsecond and may be wrong in one direction only:
+/// where the real parser accepts the arguments, both agree (a test says so); where it refuses them, a
+/// failure is printed, which makes `eval` fail without the guard as well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Intent {
+    /// The form of the result, and of a failure.
+    pub(crate) format: Format,
+    /// Help or the version will be printed, which is for people.
+    pub(crate) help: bool,
+}
+
+impl Intent {
+    /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
+    pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
+        let mut format = variable.filter(|text| !text.is_empty());
+        let mut help = false;
+        let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
+        while let Some(arg) = rest.next() {
+            let text = arg.to_str().unwrap_or_default();
+            if let Some(value) = text.strip_prefix("--format=") {
+                format = Some(OsStr::new(value));
+            } else if text == "--format" {
+                // The value is looked at again as an argument, which does no harm.
+                format = rest.peek().copied();
+            } else {
+                help |= asks_for_help(text);
+            }
+        }
+        let format = format.and_then(OsStr::to_str).and_then(Format::named).unwrap_or(Format::Sh);
+        Self { format, help }
+    }
+}
+
+/// `--help`, `-V`, and `-h` within a group such as `-qh`. What follows a letter that takes a value is
+/// that value: `-jh` is the job "h".
+fn asks_for_help(arg: &str) -> bool {
+    match arg.strip_prefix('-') {
+        Some("-help" | "-version") => true,
+        Some(letters) => letters.trim_start_matches(['q', 'v']).starts_with(['h', 'V']),
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+
+    use super::*;
+    use crate::args::LowArgs;
+    use crate::config::Config;
+
+    fn intent(line: &str, variable: Option<&str>) -> Intent {
+        let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        Intent::of(&args, variable.map(OsStr::new))
+    }
+
+    #[test]
+    fn the_guess_agrees_with_the_parser_wherever_the_parser_accepts() {
+        let lines = [
+            "-j foo -w 4",
+            "-j foo -w 4 --format json",
+            "-j foo -w 4 --format=json",
+            "-j foo -w 4 --format json --format sh",
+            "-j foo -w 4 --format sh --format=json -q",
+            "-jh -w4",
+            "-jV -w4 -vvq",
+            "-j json -w 4",
+            "--job-id=--help -w 4",
+            "--job-id=--format=json -w 4",
+            "-qh",
+            "-vvV",
+            "-j foo --help",
+            "--version --format json",
+            "-h -w 4",
+        ];
+        for line in lines {
+            for variable in [None, Some(""), Some("sh"), Some("json")] {
+                let guess = intent(line, variable);
+                match LowArgs::try_parse_from(["mingle"].into_iter().chain(line.split_whitespace())) {
+                    Ok(low) => {
+                        let environment = |name: &str| {
+                            let value = if name == "MINGLE_FORMAT" { variable } else { None };
+                            value.map(OsString::from)
+                        };
+                        let config = Config::new(low, environment).unwrap();
+                        assert_eq!(
+                            guess,
+                            Intent { format: config.format, help: false },
+                            "{line} {variable:?}"
+                        );
+                    }
+                    Err(error) => {
+                        assert!(matches!(error.kind(), DisplayHelp | DisplayVersion), "{line}: {error}");
+                        assert!(guess.help, "{line}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_answered_for_a_shell() {
+        for line in ["", "--format", "--format xml", "--formatjson", "--", "-- --help", "-- --format json"] {
+            assert_eq!(intent(line, None), Intent { format: Format::Sh, help: false }, "{line}");
+        }
+        assert_eq!(intent("--bogus", Some("json")).format, Format::Json);
+        assert_eq!(intent("--format xml", Some("json")).format, Format::Sh);
+    }
+}

@@ -1,0 +1,219 @@
+//! What a waiting user sees: one line for each change, and on a terminal one that is drawn again.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
+use mingle_core::{Event, HostName, JobId, Progress as Gathering, World};
+use tokio::time::{Instant, Interval, interval_at};
+
+use crate::config::Config;
+use crate::stderr::{self, printable};
+
+/// Most names of new nodes in a line.
+const NAMES: usize = 3;
+
+/// Shows events.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    words: Words,
+    quiet: bool,
+    live: Option<Live>,
+}
+
+/// The line that is drawn again, so that the time in it goes on.
+#[derive(Debug)]
+struct Live {
+    bar: ProgressBar,
+    again: Interval,
+}
+
+impl Progress {
+    /// Nothing is shown before the first event.
+    pub(crate) fn new(config: &Config) -> Self {
+        // The log's lines and a live line would overwrite each other.
+        let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
+        Self { words: Words::new(config.job.clone(), config.world), quiet: config.quiet, live }
+    }
+
+    /// Shows what happened.
+    pub(crate) fn show(&mut self, event: &Event) {
+        let Some(line) = self.words.describe(event) else { return };
+        match &self.live {
+            _ if self.quiet => {}
+            // How far it has come is drawn in place; what may explain a trouble later stays to be read.
+            Some(live) if matches!(event, Event::Progress(_) | Event::Preparing { .. }) => {
+                live.bar.set_message(printable(&line).into_owned());
+            }
+            Some(live) => live.bar.suspend(|| stderr::say(format_args!("{line}"))),
+            None => stderr::say(format_args!("{line}")),
+        }
+    }
+
+    /// Draws the live line again, when it is time; never comes back where there is none.
+    pub(crate) async fn tick(&mut self) {
+        match &mut self.live {
+            Some(live) => {
+                live.again.tick().await;
+                live.bar.tick();
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Live {
+    fn new() -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
+            // Cleared when dropped, so that what is said next stands alone.
+            .with_finish(ProgressFinish::AndClear);
+        let bar = match ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        };
+        let second = Duration::from_secs(1);
+        Self { bar, again: interval_at(Instant::now() + second, second) }
+    }
+}
+
+/// Puts events into words; remembers what was said, to say only what is new.
+#[derive(Debug)]
+struct Words {
+    job: JobId,
+    world: World,
+    joined: u32,
+    last: String,
+}
+
+impl Words {
+    fn new(job: JobId, world: World) -> Self {
+        Self { job, world, joined: 0, last: String::new() }
+    }
+
+    /// The line for an event, unless it says what the last one said.
+    fn describe(&mut self, event: &Event) -> Option<String> {
+        let line = match event {
+            Event::Leading => format!("gathering {} of job {} (this node)", nodes(self.world), self.job),
+            Event::Following(leader) => format!("joined {leader}"),
+            Event::LostLeader(leader) => format!("lost {leader}, which gathered; looking for another"),
+            Event::Progress(progress) => self.gathering(progress),
+            Event::Warning(text) => format!("warning: {text}"),
+            Event::Preparing { round: 1 } => "all are here; proving that all reach the master".to_owned(),
+            Event::Preparing { round } => format!("proving the master again, attempt {round}"),
+            // The end is told by whoever waits for it. Events of later versions are not known.
+            _ => return None,
+        };
+        if line == self.last {
+            return None;
+        }
+        self.last.clone_from(&line);
+        Some(line)
+    }
+
+    /// `3 of 4 nodes here (node-b joined), missing rank 2`.
+    fn gathering(&mut self, progress: &Gathering) -> String {
+        let new = progress.joined.saturating_sub(self.joined);
+        let gone = self.joined.saturating_sub(progress.joined);
+        self.joined = progress.joined;
+
+        let text = progress.to_string();
+        let (count, missing) = text.split_once(", ").map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
+        let mut line = count.to_owned();
+        // Writing to a string cannot fail.
+        let new = usize::try_from(new).unwrap_or(usize::MAX);
+        let names: Vec<&str> = progress.newest.iter().take(new.min(NAMES)).map(HostName::as_str).collect();
+        if gone > 0 {
+            let _ = write!(line, " ({gone} left)");
+        } else if !names.is_empty() {
+            let others = match new.saturating_sub(names.len()) {
+                0 => String::new(),
+                others => format!(" and {others} more"),
+            };
+            let _ = write!(line, " ({}{others} joined)", names.join(", "));
+        }
+        if let Some(missing) = missing {
+            let _ = write!(line, ", {missing}");
+        }
+        line
+    }
+}
+
+fn nodes(world: World) -> String {
+    if world.get() == 1 { "1 node".to_owned() } else { format!("{world} nodes") }
+}
+
+/// `12 ms`, `3.4 s`, `2 min 5 s`.
+pub(crate) fn duration(time: Duration) -> String {
+    match time.as_secs() {
+        0 => format!("{} ms", time.as_millis()),
+        1..60 => format!("{:.1} s", time.as_secs_f64()),
+        seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mingle_core::{Peer, RankRange};
+
+    use super::*;
+
+    fn words() -> Words {
+        Words::new("foo".parse().unwrap(), World::new(8).unwrap())
+    }
+
+    fn leader() -> Peer {
+        Peer { host: HostName::new("node-a"), address: "10.0.0.1:29503".parse().unwrap() }
+    }
+
+    fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
+        Event::Progress(Gathering {
+            joined,
+            world: World::new(8).unwrap(),
+            newest: newest.iter().copied().map(HostName::new).collect(),
+            missing: missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
+            leader: leader(),
+        })
+    }
+
+    #[test]
+    fn every_change_is_one_line() {
+        let mut words = words();
+        for (event, line) in [
+            (Event::Leading, "gathering 8 nodes of job foo (this node)"),
+            (Event::Following(leader()), "joined node-a (10.0.0.1:29503)"),
+            (
+                Event::LostLeader(leader()),
+                "lost node-a (10.0.0.1:29503), which gathered; looking for another",
+            ),
+            (here(1, &[], &[]), "1 of 8 nodes here"),
+            (here(2, &["b"], &[(2, 2)]), "2 of 8 nodes here (b joined), missing rank 2"),
+            (
+                here(4, &["d", "c", "b"], &[(1, 1), (4, 7)]),
+                "4 of 8 nodes here (d, c joined), missing ranks 1, 4-7",
+            ),
+            (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
+            (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 2 more joined)"),
+            (Event::Warning("mind the gap".to_owned()), "warning: mind the gap"),
+            (Event::Preparing { round: 1 }, "all are here; proving that all reach the master"),
+            (Event::Preparing { round: 2 }, "proving the master again, attempt 2"),
+        ] {
+            assert_eq!(words.describe(&event).as_deref(), Some(line));
+        }
+    }
+
+    #[test]
+    fn what_has_not_changed_is_not_said_again() {
+        let mut words = words();
+        assert!(words.describe(&here(2, &[], &[])).is_some());
+        assert_eq!(words.describe(&here(2, &[], &[])), None);
+        assert!(words.describe(&here(2, &[], &[(7, 7)])).is_some());
+    }
+
+    #[test]
+    fn times_are_short_to_read() {
+        for (milliseconds, text) in [(12, "12 ms"), (999, "999 ms"), (3_449, "3.4 s"), (125_000, "2 min 5 s")]
+        {
+            assert_eq!(duration(Duration::from_millis(milliseconds)), text);
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Stderr, which belongs to people: one line for each thing that happens.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::io::{self, IsTerminal as _, Write as _};
+
+use tracing::Level;
+
+/// Writes `mingle: ` and the message. A stderr that is closed or full is no reason to fail.
+pub(crate) fn say(message: fmt::Arguments<'_>) {
+    // One write for the whole line, so that the lines of several processes do not mix.
+    let line = format!("mingle: {}\n", printable(&message.to_string()));
+    let _ = io::stderr().write_all(line.as_bytes());
+}
+
+/// The text without control characters, which could move the cursor or rename the window: an argument
+/// can hold one. What came from the network cannot, but is not trusted to here.
+pub(crate) fn printable(text: &str) -> Cow<'_, str> {
+    let is_bad = |c: char| c.is_control() && c != '\n';
+    if !text.contains(is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let show = |c: char| if is_bad(c) { c.escape_default().to_string() } else { c.to_string() };
+    Cow::Owned(text.chars().map(show).collect())
+}
+
+/// Whether a line on stderr can be drawn again, in place.
+pub(crate) fn is_live() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// Starts the log, where `--verbose` was given: setting it up takes time that every other run saves.
+pub(crate) fn log(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => Level::DEBUG,
+        _ => Level::TRACE,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_ansi(is_live()).with_writer(io::stderr).init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_control_character_reaches_the_terminal() {
+        assert_eq!(printable("node-b joined\nand more"), "node-b joined\nand more");
+        assert_eq!(printable("\u{1b}]0;x\u{7}\r\u{9b}é"), "\\u{1b}]0;x\\u{7}\\r\\u{9b}é");
+    }
+}

@@ -1,0 +1,192 @@
+//! Stdout, which belongs to the result.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+
+use mingle_core::env::{Document, Facts, Script, Variables};
+use serde_json::json;
+
+use crate::exit::Stop;
+use crate::intent::{Format, Intent};
+
+/// What has been and will be printed in this run.
+#[derive(Debug)]
+pub(crate) struct Stdout {
+    format: Format,
+    is_guarded: bool,
+}
+
+impl Stdout {
+    /// Prints the guard, where a shell is going to evaluate the result.
+    pub(crate) fn begin(intent: Intent) -> (Self, Result<(), Stop>) {
+        let mut stdout = Self { format: intent.format, is_guarded: false };
+        let begun = if intent.help { Ok(()) } else { stdout.settle(intent.format) };
+        (stdout, begun)
+    }
+
+    /// Takes over the format that the arguments ask for, now that they are parsed. It is the one that
+    /// [`Intent`] saw; should it ever not be, a script still begins with its guard.
+    pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
+        self.format = format;
+        if format == Format::Sh && !self.is_guarded {
+            write(&Text::Script(Script::guard()?))?;
+            self.is_guarded = true;
+        }
+        Ok(())
+    }
+
+    /// Prints help or version.
+    pub(crate) fn help(text: String) -> Result<(), Stop> {
+        write(&Text::Plain(text))
+    }
+
+    /// Prints the result.
+    pub(crate) fn formed(&self, facts: Facts<'_>, variables: &Variables) -> Result<(), Stop> {
+        write(&formed(self.format, facts, variables)?)
+    }
+
+    /// Prints what makes `eval` fail, or a JSON object that says why.
+    pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
+        write(&failed(self.format, stop)?)
+    }
+}
+
+/// All that can be printed.
+#[derive(Debug)]
+enum Text {
+    /// For a shell; a [`Script`] has passed the check.
+    Script(Script),
+    /// For anybody else: JSON, help.
+    Plain(String),
+}
+
+fn formed(format: Format, facts: Facts<'_>, variables: &Variables) -> Result<Text, Stop> {
+    match format {
+        Format::Sh => Ok(Text::Script(Script::exports(variables)?)),
+        Format::Json => match serde_json::to_string(&Document::new(facts, variables)) {
+            Ok(json) => Ok(Text::Plain(json + "\n")),
+            Err(error) => Err(Stop::Stdout(error.into())),
+        },
+    }
+}
+
+fn failed(format: Format, stop: &Stop) -> Result<Text, Stop> {
+    match format {
+        Format::Sh => Ok(Text::Script(Script::failure(stop.code())?)),
+        Format::Json => {
+            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
+            let error = json!({ "error": { "code": code, "kind": kind, "message": message } });
+            Ok(Text::Plain(format!("{error}\n")))
+        }
+    }
+}
+
+/// The only function that writes to stdout.
+///
+/// At once and without a buffer: a pipe takes a script as a whole or not at all, so a process that is
+/// killed leaves no half of one behind. It goes around [`io::Stdout`], which takes a descriptor that
+/// cannot be written to for success.
+fn write(text: &Text) -> Result<(), Stop> {
+    let text = match text {
+        Text::Script(script) => script.as_str(),
+        Text::Plain(text) => text,
+    };
+    let stdout = io::stdout().as_fd().try_clone_to_owned();
+    stdout.and_then(|stdout| File::from(stdout).write_all(text.as_bytes())).map_err(Stop::Stdout)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use mingle_core::{Digest, Formed, HostName, JobId, Member, NodeId, Roster, World};
+
+    use super::*;
+    use crate::exit::Signal;
+
+    fn text(text: Result<Text, Stop>) -> String {
+        match text.unwrap() {
+            Text::Script(script) => script.as_str().to_owned(),
+            Text::Plain(plain) => plain,
+        }
+    }
+
+    /// Rank 1 of 2, with its roster.
+    fn world_of_two() -> (JobId, Formed) {
+        let world = World::new(2).unwrap();
+        let member = |rank: u32, host: &str, address: &str| Member {
+            rank: world.rank(rank).unwrap(),
+            id: NodeId([0x1f; 16]),
+            host: HostName::new(host),
+            address: address.parse().unwrap(),
+            slots: 8,
+        };
+        let members = vec![member(0, "node-a", "10.0.0.1:29503"), member(1, "node-b", "10.0.0.2:29503")];
+        let formed = Formed {
+            rank: world.rank(1).unwrap(),
+            world,
+            master: members[0].address,
+            local: members[1].address.ip(),
+            digest: Digest([0xab; 16]),
+            roster: Roster::new(members),
+        };
+        ("it's 100%".parse().unwrap(), formed)
+    }
+
+    #[test]
+    fn json_has_the_variables_the_facts_and_the_whole_roster() {
+        let (job, formed) = world_of_two();
+        let facts = Facts { job: &job, formed: &formed, interface: Some("eth0") };
+        let variables = Variables::new(facts, |_| None);
+        let printed = text(super::formed(Format::Json, facts, &variables));
+        assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
+        let expected = json!({
+            "job": "it's 100%",
+            "rank": 1,
+            "world": 2,
+            "master": { "address": "10.0.0.1", "port": 29503 },
+            "local": "10.0.0.2",
+            "interface": "eth0",
+            "digest": "abababababababababababababababab",
+            "env": {
+                "MASTER_ADDR": "10.0.0.1",
+                "MASTER_PORT": "29503",
+                "RANK": "1",
+                "WORLD_SIZE": "2",
+                "NODE_RANK": "1",
+                "PET_NNODES": "2",
+                "PET_NODE_RANK": "1",
+                "PET_MASTER_ADDR": "10.0.0.1",
+                "PET_MASTER_PORT": "29503",
+                "MINGLE_JOB_ID": "it%27s%20100%25",
+                "MINGLE_ROSTER_DIGEST": "abababababababababababababababab",
+                "NCCL_SOCKET_IFNAME": "=eth0",
+                "GLOO_SOCKET_IFNAME": "eth0",
+                "MINGLE_SET": "NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME",
+            },
+            "unset": [],
+            "roster": [
+                {
+                    "rank": 0, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-a",
+                    "address": "10.0.0.1", "port": 29503, "slots": 8,
+                },
+                {
+                    "rank": 1, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-b",
+                    "address": "10.0.0.2", "port": 29503, "slots": 8,
+                },
+            ],
+        });
+        assert_eq!(serde_json::from_str::<Value>(&printed).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_failure_is_printed_in_the_form_of_the_result() {
+        let stop = Stop::Usage("--job-id \"\u{1b}[31m\":\nno".to_owned());
+        assert_eq!(text(failed(Format::Sh, &stop)), "(exit 2);\n");
+        let printed = text(failed(Format::Json, &stop));
+        let expected = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
+        assert_eq!(printed, format!("{expected}\n"));
+        assert_eq!(text(failed(Format::Sh, &Stop::Signal(Signal::Terminate))), "(exit 143);\n");
+    }
+}

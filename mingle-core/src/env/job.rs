@@ -1,0 +1,97 @@
+//! A job ID as the value of a variable.
+
+use std::fmt::Write as _;
+
+use crate::id::{InvalidId, JobId};
+
+/// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) but for `A-Z a-z 0-9 . _ -`.
+///
+/// A job ID may hold spaces and quotes, which no shell may see. Most hold none, and are their own value.
+/// [`job_from_env`] is the way back, so a `mingle` that finds its predecessor's MINGLE_JOB_ID means the
+/// same job.
+///
+/// ```
+/// use mingle_core::env::{job_from_env, job_to_env};
+/// let job = "it's 100%".parse()?;
+/// assert_eq!(job_to_env(&job), "it%27s%20100%25");
+/// assert_eq!(job_from_env("it%27s%20100%25")?, job);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn job_to_env(job: &JobId) -> String {
+    let mut value = String::with_capacity(job.as_str().len());
+    for byte in job.as_str().bytes() {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-') {
+            value.push(char::from(byte));
+        } else {
+            // Writing to a string cannot fail.
+            let _ = write!(value, "%{byte:02X}");
+        }
+    }
+    value
+}
+
+/// The job that a MINGLE_JOB_ID names. Only `%` is special, so what a user writes by hand means itself.
+///
+/// # Errors
+/// [`InvalidJobVariable`] where a `%` begins no code, or where the decoded text is no job ID.
+pub fn job_from_env(value: &str) -> Result<JobId, InvalidJobVariable> {
+    let mut job = String::with_capacity(value.len());
+    let mut rest = value;
+    while let Some((plain, code)) = rest.split_once('%') {
+        job.push_str(plain);
+        let digits = code.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        // A byte above 127 becomes some character that is not ASCII, which no job ID may hold.
+        job.push(char::from(byte.ok_or(InvalidJobVariable::Code)?));
+        rest = &code[2..];
+    }
+    job.push_str(rest);
+    Ok(job.parse()?)
+}
+
+/// Why a value of MINGLE_JOB_ID names no job.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidJobVariable {
+    /// A `%` without two hexadecimal digits behind it.
+    #[error("a % stands for a character only with two hexadecimal digits behind it; write % itself as %25")]
+    Code,
+    /// What was decoded is no job ID.
+    #[error(transparent)]
+    Job(#[from] InvalidId),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_job_id_survives_the_way_through_a_variable() {
+        let all: String = (' '..='~').collect();
+        for text in ["foo", "llama_7b.v2-test", "it's 100% $HOME;`x`", all.as_str(), "%41", "~"] {
+            let job: JobId = text.parse().unwrap();
+            let value = job_to_env(&job);
+            assert_eq!(job_from_env(&value), Ok(job), "{value}");
+            let safe = |c: char| c.is_ascii_alphanumeric() || "._-%".contains(c);
+            assert!(value.chars().all(safe), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_by_hand_means_itself() {
+        assert_eq!(job_from_env("my job/7").unwrap().as_str(), "my job/7");
+        assert_eq!(job_to_env(&"plain-1.0_x".parse().unwrap()), "plain-1.0_x");
+    }
+
+    #[test]
+    fn a_value_that_names_no_job_is_refused() {
+        for broken in ["%", "50%", "%4", "%zz", "%+1", "%é"] {
+            assert_eq!(job_from_env(broken), Err(InvalidJobVariable::Code), "{broken}");
+        }
+        for hidden in ["%0A", "a%00b", "%7f", "%C3%A9", "%1b[31m"] {
+            let refused = job_from_env(hidden);
+            assert!(matches!(refused, Err(InvalidJobVariable::Job(InvalidId::JobCharacter(_)))), "{hidden}");
+        }
+        assert_eq!(job_from_env(""), Err(InvalidJobVariable::Job(InvalidId::JobLength(0))));
+    }
+}

@@ -1,0 +1,94 @@
+//! Everything about a formed world, for programs that read JSON.
+
+use std::net::IpAddr;
+
+use serde::{Serialize, Serializer};
+
+use super::{Facts, Variables};
+use crate::roster::{Member, Roster};
+
+/// The JSON document of a formed world; serialize it with whatever writes JSON.
+///
+/// `env` holds exactly what the shell would export, `unset` what it would remove; `job` is the job ID as
+/// it was given, while `env.MINGLE_JOB_ID` is percent-encoded as every MINGLE_JOB_ID is.
+///
+/// ```json
+/// {
+///   "job": "my job", "rank": 0, "world": 1,
+///   "master": {"address": "10.0.0.1", "port": 29503},
+///   "local": "10.0.0.1", "interface": "eth0", "digest": "1f0e...",
+///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
+///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503, "slots": 1}]
+/// }
+/// ```
+#[derive(Debug, Clone, Serialize)]
+pub struct Document<'a> {
+    job: &'a str,
+    rank: u32,
+    world: u32,
+    master: Endpoint,
+    local: IpAddr,
+    interface: Option<&'a str>,
+    digest: String,
+    #[serde(serialize_with = "as_object")]
+    env: &'a [(&'static str, String)],
+    unset: &'a [&'static str],
+    roster: Option<Vec<Entry<'a>>>,
+}
+
+impl<'a> Document<'a> {
+    /// The document. `roster` is null in it where the rendezvous was not asked for the roster.
+    pub fn new(facts: Facts<'a>, variables: &'a Variables) -> Self {
+        let formed = facts.formed;
+        Self {
+            job: facts.job.as_str(),
+            rank: formed.rank.get(),
+            world: formed.world.get(),
+            master: Endpoint { address: formed.master.ip(), port: formed.master.port() },
+            local: formed.local,
+            interface: facts.interface,
+            digest: formed.digest.to_string(),
+            env: variables.set(),
+            unset: variables.unset(),
+            roster: formed.roster.as_ref().map(entries),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Endpoint {
+    address: IpAddr,
+    port: u16,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Entry<'a> {
+    rank: u32,
+    id: String,
+    host: &'a str,
+    address: IpAddr,
+    port: u16,
+    slots: u32,
+}
+
+fn entries(roster: &Roster) -> Vec<Entry<'_>> {
+    roster.members().iter().map(Entry::new).collect()
+}
+
+impl<'a> Entry<'a> {
+    fn new(member: &'a Member) -> Self {
+        Self {
+            rank: member.rank.get(),
+            // All of it: the short form of `NodeId`'s own Display is for people.
+            id: format!("{:032x}", u128::from_be_bytes(member.id.0)),
+            host: member.host.as_str(),
+            address: member.address.ip(),
+            port: member.address.port(),
+            slots: member.slots,
+        }
+    }
+}
+
+fn as_object<S: Serializer>(env: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(env.iter().map(|(name, value)| (name, value)))
+}

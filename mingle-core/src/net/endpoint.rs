@@ -1,0 +1,260 @@
+//! A node's own port, TCP and UDP, and what its connections are told.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::error::Error;
+
+/// A node's own port. Everything that it sends leaves from `socket`, multicast too, so that an answer finds
+/// the right one of several processes on a host and a firewall needs no rule for other ports.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// Takes the proofs and leases; listens already, on all addresses, and does not block.
+    pub listener: TcpListener,
+    /// On the same port, of all addresses; does not block.
+    pub socket: UdpSocket,
+    /// The port of both.
+    pub port: u16,
+}
+
+/// Binds the port that was asked for or else the first of `candidates` that is free for both TCP and UDP.
+/// Multicast from it passes `ttl - 1` routers.
+pub(crate) fn bind_endpoint(
+    explicit: Option<u16>,
+    candidates: impl Iterator<Item = u16>,
+    ttl: u8,
+) -> Result<Endpoint, Error> {
+    if let Some(port) = explicit {
+        return bind_port(port, ttl).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
+            _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
+        });
+    }
+    let mut last = (0, io::Error::from(io::ErrorKind::AddrInUse));
+    for port in candidates {
+        match bind_port(port, ttl) {
+            Ok(endpoint) => return Ok(endpoint),
+            // Taken, or kept back from this user by a security module: another may be open.
+            Err(source)
+                if matches!(source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) =>
+            {
+                last = (port, source);
+            }
+            Err(source) => {
+                return Err(Error::Socket { what: format!("cannot listen on port {port}"), source });
+            }
+        }
+    }
+    let (port, source) = last;
+    let what = format!("none of this job's ports is free on this host, the last of them {port}");
+    Err(Error::Socket { what, source })
+}
+
+fn bind_port(port: u16, ttl: u8) -> io::Result<Endpoint> {
+    let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into();
+
+    let tcp = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+    // The training job binds this port next, while connections of ours may be in TIME_WAIT.
+    tcp.set_reuse_address(true)?;
+    tcp.bind(&any(port))?;
+    // Beside a second socket that has SO_REUSEADDR and does not listen yet, bind succeeds: it is listen
+    // that tells who has the port. 4096 is net.core.somaxconn, to which it is cut: a large world dials at once.
+    tcp.listen(4096)?;
+    tcp.set_nonblocking(true)?;
+    let listener = TcpListener::from(tcp);
+    let port = listener.local_addr()?.port();
+
+    // No SO_REUSEADDR here: two sockets would share the port, and unicast would reach only the later one.
+    let udp = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+    udp.bind(&any(port))?;
+    udp.set_nonblocking(true)?;
+    udp.set_multicast_loop_v4(true)?; // other processes on this host are nodes too
+    udp.set_multicast_ttl_v4(u32::from(ttl))?;
+    deafen(&udp);
+    enlarge(&udp);
+    Ok(Endpoint { listener, socket: UdpSocket::from(udp), port })
+}
+
+/// Keeps a socket from hearing groups that only other sockets of the host have joined (IP_MULTICAST_ALL is
+/// on by default). Sandboxes that lack the option cost no more than stray datagrams, which carry no tag of
+/// this job.
+pub(super) fn deafen(socket: &Socket) {
+    let _ = socket.set_multicast_all_v4(false);
+}
+
+/// Makes room for the answers of a large world: the default holds 166 small datagrams. The kernel cuts the
+/// request to net.core.rmem_max and says nothing.
+pub(super) fn enlarge(socket: &Socket) {
+    let _ = socket.set_recv_buffer_size(4 << 20);
+}
+
+const IDLE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(2);
+const PROBES: u32 = 10;
+
+/// Makes a connection, dialled or accepted, a lease: the kernel notices within 25 s that the other host is
+/// gone (it would take two hours by default), and sends the token at once.
+pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
+    let stream = SockRef::from(stream);
+    stream.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
+    stream.set_tcp_keepalive(&keepalive)?;
+    // While a token is unacknowledged no probe is sent, and its retries would go on for 15 minutes.
+    stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
+}
+
+/// Lets the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
+pub(crate) fn reset_on_close(stream: &impl AsFd) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
+}
+
+/// The limit of open files, raised as far as this user may for as long as this value lives: rank 0 of a
+/// large world holds a connection to every node, and the usual soft limit is 1,024.
+///
+/// It is restored on drop, before any command is started: programs that use select(2), or that close every
+/// possible file, rely on a low one.
+#[derive(Debug)]
+#[must_use = "the limit falls back when this is dropped"]
+pub(crate) struct OpenFiles {
+    previous: Option<(rlim_t, rlim_t)>,
+}
+
+impl OpenFiles {
+    /// Raises the soft limit to the hard one. Where that fails, all stays as it was.
+    pub(crate) fn raise() -> Self {
+        let raised = getrlimit(Resource::RLIMIT_NOFILE)
+            .ok()
+            .filter(|&(soft, hard)| soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok());
+        Self { previous: raised }
+    }
+}
+
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        if let Some((soft, hard)) = self.previous {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::iter;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// At a port of the kernel's choice: several tries, as that one may be taken for UDP.
+    fn any_port() -> Endpoint {
+        bind_endpoint(None, iter::repeat_n(0, 20), 1).unwrap()
+    }
+
+    #[test]
+    fn an_endpoint_has_one_port_for_tcp_and_udp_and_does_not_block() {
+        let endpoint = bind_endpoint(None, iter::repeat_n(0, 20), 7).unwrap();
+        assert_ne!(endpoint.port, 0);
+        assert_eq!(endpoint.listener.local_addr().unwrap().port(), endpoint.port);
+        assert_eq!(endpoint.socket.local_addr().unwrap().port(), endpoint.port);
+        assert_eq!(endpoint.listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+        assert_eq!(endpoint.socket.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+
+        let (tcp, udp) = (SockRef::from(&endpoint.listener), SockRef::from(&endpoint.socket));
+        assert!(tcp.reuse_address().unwrap());
+        assert!(!udp.reuse_address().unwrap());
+        assert!(udp.multicast_loop_v4().unwrap());
+        assert!(!udp.multicast_all_v4().unwrap());
+        assert_eq!(udp.multicast_ttl_v4().unwrap(), 7);
+    }
+
+    #[test]
+    fn a_port_that_another_node_has_is_passed_over() {
+        let first = any_port();
+        let second = bind_endpoint(None, iter::once(first.port).chain(iter::repeat_n(0, 20)), 1).unwrap();
+        assert_ne!(second.port, first.port);
+    }
+
+    #[test]
+    fn a_port_that_is_bound_but_does_not_listen_yet_is_ours() {
+        let rival = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        rival.set_reuse_address(true).unwrap();
+        rival.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()).unwrap();
+        let port = rival.local_addr().unwrap().as_socket().unwrap().port();
+        let endpoint = bind_endpoint(Some(port), iter::empty(), 1).unwrap();
+        assert_eq!(endpoint.port, port);
+        assert_eq!(rival.listen(1).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_port_that_is_taken_for_udp_alone_is_taken() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        let refused = bind_endpoint(Some(port), iter::empty(), 1).unwrap_err();
+        assert!(matches!(refused, Error::PortTaken { port: taken, .. } if taken == port), "{refused:?}");
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "the attempt left TCP bound");
+    }
+
+    #[test]
+    fn an_explicit_port_that_is_taken_is_told_and_not_replaced() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = holder.local_addr().unwrap().port();
+        let refused = bind_endpoint(Some(port), 29500..=29999, 1).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("port {port} is taken")), "{refused}");
+    }
+
+    #[test]
+    fn where_no_port_is_free_the_text_says_so() {
+        let holder = any_port();
+        let refused = bind_endpoint(None, iter::once(holder.port), 1).unwrap_err();
+        assert!(refused.to_string().contains("none of this job's ports is free"), "{refused}");
+    }
+
+    /// A connection to `endpoint`, both ends of it.
+    fn connection(endpoint: &Endpoint) -> (TcpStream, TcpStream) {
+        endpoint.listener.set_nonblocking(false).unwrap();
+        let dialled = TcpStream::connect(("127.0.0.1", endpoint.port)).unwrap();
+        (dialled, endpoint.listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_lease_ends_with_the_other_host() {
+        let (dialled, accepted) = connection(&any_port());
+        for stream in [&dialled, &accepted] {
+            make_lease(stream).unwrap();
+            let stream = SockRef::from(stream);
+            assert!(stream.tcp_nodelay().unwrap() && stream.keepalive().unwrap());
+            assert_eq!(stream.tcp_keepalive_time().unwrap(), IDLE);
+            assert_eq!(stream.tcp_keepalive_interval().unwrap(), INTERVAL);
+            assert_eq!(stream.tcp_keepalive_retries().unwrap(), PROBES);
+        }
+    }
+
+    #[test]
+    fn the_port_is_free_for_the_job_after_a_reset() {
+        let endpoint = any_port();
+        let (mut dialled, accepted) = connection(&endpoint);
+        reset_on_close(&accepted).unwrap();
+        drop(accepted);
+        assert_eq!(dialled.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let port = endpoint.port;
+        drop(endpoint);
+        // Without SO_REUSEADDR, as the most careless of jobs would bind it.
+        let job = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        job.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into()).unwrap();
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_and_restored() {
+        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let raised = OpenFiles::raise();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!(soft, hard);
+        drop(raised);
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), before);
+    }
+}

@@ -1,0 +1,204 @@
+//! Which interfaces are used and in which order, on hosts that exist.
+
+use super::*;
+
+/// One line a host's interface: "NAME FLAGS ADDRESS...", with the flags
+/// p(hysical) o(ther) v(irtual) l(oopback), d(efault route), u(p), m(ulticast).
+fn host(lines: &[&str]) -> Vec<Interface> {
+    let interface = |(line, index): (&&str, u32)| {
+        let mut words = line.split_whitespace();
+        let (name, flags) = (words.next().unwrap(), words.next().unwrap());
+        let kind = match flags.chars().next().unwrap() {
+            'p' => Kind::Physical,
+            'o' => Kind::Other,
+            'v' => Kind::Virtual,
+            _ => Kind::Loopback,
+        };
+        Interface {
+            name: name.to_owned(),
+            index,
+            kind,
+            default_route: flags.contains('d'),
+            up: flags.contains('u'),
+            multicast: flags.contains('m'),
+            addresses: words.map(|word| word.parse().unwrap()).collect(),
+        }
+    };
+    lines.iter().zip(1..).map(interface).collect()
+}
+
+const LO: &str = "lo lu 127.0.0.1/8 ::1/128";
+
+fn filters(texts: &[&str]) -> Vec<Filter> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// What is selected, as "NAME ADDRESS ADDRESS".
+fn selected(lines: &[&str], asked: &[&str]) -> Vec<String> {
+    let describe = |interface: Interface| {
+        let addresses: Vec<String> = interface.addresses.iter().map(|a| a.addr().to_string()).collect();
+        format!("{} {}", interface.name, addresses.join(" "))
+    };
+    select(&host(lines), &filters(asked)).unwrap().into_iter().map(describe).collect()
+}
+
+fn refused(lines: &[&str], asked: &[&str]) -> String {
+    select(&host(lines), &filters(asked)).unwrap_err().to_string()
+}
+
+#[test]
+fn the_interface_of_the_default_route_comes_first_and_virtual_ones_last() {
+    let lines = [
+        LO,
+        "docker0 vum 172.17.0.1/16",
+        "tun0 oum 10.8.0.2/24",
+        "eth0 pum 10.0.0.5/24",
+        "eth1 pudm 10.1.0.5/24",
+    ];
+    assert_eq!(
+        selected(&lines, &[]),
+        ["eth1 10.1.0.5", "eth0 10.0.0.5", "tun0 10.8.0.2", "docker0 172.17.0.1"]
+    );
+}
+
+#[test]
+fn docker0_of_equal_address_on_every_host_is_the_last_choice() {
+    let lines = [LO, "docker0 vum 172.17.0.1/16", "eth0 oum 10.0.0.5/24"];
+    assert_eq!(selected(&lines, &[]), ["eth0 10.0.0.5", "docker0 172.17.0.1"]);
+}
+
+#[test]
+fn a_dead_nic_is_left_out() {
+    let lines = [LO, "eth0 pm 10.0.0.5/24", "eth1 pum 10.1.0.5/24"];
+    assert_eq!(selected(&lines, &[]), ["eth1 10.1.0.5"]);
+}
+
+#[test]
+fn without_a_default_route_the_kernels_order_holds_among_equals() {
+    let lines = [LO, "veth9 vum 10.9.0.5/24", "eth1 pum 10.1.0.5/24", "eth0 pum 10.0.0.5/24"];
+    assert_eq!(selected(&lines, &[]), ["eth1 10.1.0.5", "eth0 10.0.0.5", "veth9 10.9.0.5"]);
+}
+
+#[test]
+fn loopback_serves_where_nothing_else_does_or_where_it_is_asked_for() {
+    let eth0 = "eth0 pum 10.0.0.5/24";
+    assert_eq!(selected(&[LO], &[]), ["lo 127.0.0.1"]);
+    assert_eq!(selected(&[LO, "eth0 pm 10.0.0.5/24"], &[]), ["lo 127.0.0.1"]);
+    assert_eq!(selected(&[LO, eth0], &[]), ["eth0 10.0.0.5"]);
+    assert_eq!(selected(&[LO, eth0], &["lo"]), ["lo 127.0.0.1"]);
+    assert_eq!(selected(&[LO, eth0], &["127.0.0.0/8"]), ["lo 127.0.0.1"]);
+    assert_eq!(selected(&[LO, eth0], &["lo", "eth0"]), ["eth0 10.0.0.5", "lo 127.0.0.1"]);
+    assert_eq!(selected(&[LO, eth0], &["0.0.0.0/0"]), ["eth0 10.0.0.5"]);
+}
+
+#[test]
+fn link_local_addresses_come_last() {
+    let lines =
+        [LO, "usb0 pum 169.254.3.1/16", "eth0 pudm 169.254.0.9/16 10.0.0.5/24", "docker0 vum 172.17.0.1/16"];
+    let chosen = select(&host(&lines), &[]).unwrap();
+    let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
+    assert_eq!(names, ["eth0", "docker0", "usb0"]);
+    let expected = ["10.0.0.5:9", "172.17.0.1:9", "169.254.0.9:9", "169.254.3.1:9"];
+    assert_eq!(endpoints(&chosen, 9, 9), expected.map(|text| text.parse().unwrap()));
+}
+
+#[test]
+fn a_host_of_hundreds_of_veths_uses_its_nic() {
+    let mut lines = vec![LO.to_owned(), "eth0 pudm 10.0.0.5/24".to_owned()];
+    lines.extend((0..300).map(|i| format!("veth{i} vum fe80::1/64")));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    assert_eq!(selected(&lines, &[]), ["eth0 10.0.0.5"]);
+}
+
+#[test]
+fn an_interface_without_multicast_is_used_only_where_it_is_asked_for() {
+    let lines = [LO, "wg0 ou 10.8.0.2/24", "eth0 pum 10.0.0.5/24"];
+    assert_eq!(selected(&lines, &[]), ["eth0 10.0.0.5"]);
+    assert_eq!(selected(&lines, &["wg0"]), ["wg0 10.8.0.2"]);
+    assert_eq!(selected(&lines, &["10.8.0.0/24"]), ["wg0 10.8.0.2"]);
+}
+
+#[test]
+fn a_network_admits_only_the_addresses_in_it_and_a_name_all() {
+    let lines = [LO, "eth0 pudm 10.0.0.5/24 192.168.7.5/24 2001:db8::5/64", "eth1 pum 10.1.0.5/24"];
+    assert_eq!(selected(&lines, &["192.168.0.0/16"]), ["eth0 192.168.7.5"]);
+    assert_eq!(selected(&lines, &["10.0.0.0/8"]), ["eth0 10.0.0.5", "eth1 10.1.0.5"]);
+    assert_eq!(selected(&lines, &["eth0"]), ["eth0 10.0.0.5 192.168.7.5"]);
+    assert_eq!(selected(&lines, &["10.1.0.5", "192.168.7.0/24"]), ["eth0 192.168.7.5", "eth1 10.1.0.5"]);
+    assert_eq!(selected(&lines, &["10.1.0.77/24"]), ["eth1 10.1.0.5"]); // host bits do no harm
+}
+
+#[test]
+fn where_nothing_suits_the_text_says_why_of_each_and_what_to_do() {
+    let lines = [
+        "lo l 127.0.0.1/8",
+        "eth0 pm 10.0.0.5/24",
+        "eth1 pum fe80::1/64",
+        "wg0 ou 10.8.0.2/24",
+        "e\u{1b}[2J pm",
+    ];
+    let text = refused(&lines, &[]);
+    assert!(text.contains("lo, eth0, e\\u{1b}[2J: down, or without a link"), "{text}");
+    assert!(text.contains("eth1: without an IPv4 address"), "{text}");
+    assert!(text.contains("wg0: without multicast"), "{text}");
+    assert!(text.contains("bring one up"), "{text}");
+
+    let text = refused(&[LO, "eth0 pum 10.0.0.5/24", "ib0 pm 10.1.0.5/24"], &["ib0", "10.7.0.0/16"]);
+    assert!(text.contains("lo, eth0: not what was asked for"), "{text}");
+    assert!(text.contains("ib0: down"), "{text}");
+    assert!(text.contains("--interface allows only ib0, 10.7.0.0/16"), "{text}");
+
+    assert!(refused(&[], &[]).contains("none at all"));
+    let many: Vec<String> = (0..300).map(|i| format!("veth{i} vum")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert!(refused(&many, &[]).contains("veth7 and 292 more: without an IPv4 address"));
+}
+
+#[test]
+fn endpoints_are_in_order_without_duplicates_and_within_the_limit() {
+    let lines = [
+        "eth0 pudm 10.0.0.5/24 10.0.0.100/32 10.0.0.101/32",
+        "eth1 pum 10.1.0.5/24",
+        "eth2 pum 10.0.0.5/24", // the same address again, as some bonds of two bridges have it
+        "docker0 vum 172.17.0.1/16",
+    ];
+    let chosen = select(&host(&lines), &[]).unwrap();
+    let expected = ["10.0.0.5:7", "10.1.0.5:7", "10.0.0.100:7", "10.0.0.101:7", "172.17.0.1:7"];
+    let expected = expected.map(|text| text.parse::<SocketAddr>().unwrap());
+    assert_eq!(endpoints(&chosen, 7, 10), expected);
+    assert_eq!(endpoints(&chosen, 7, 2), expected[..2]);
+    assert_eq!(endpoints(&chosen, 7, 0), []);
+}
+
+#[test]
+fn an_address_leads_to_the_preferred_interface_that_holds_it() {
+    let chosen = select(&host(&["eth1 pum 10.0.0.5/24", "eth0 pudm 10.0.0.5/24"]), &[]).unwrap();
+    let name = |ip: &str| holder_of(&chosen, ip.parse().unwrap()).map(|interface| &*interface.name);
+    assert_eq!(name("10.0.0.5"), Some("eth0"));
+    assert_eq!(name("10.0.0.6"), None);
+}
+
+#[test]
+fn a_filter_is_a_name_an_address_or_a_network() {
+    for (text, shown) in [
+        ("eth0", "eth0"),
+        ("enp3s0f1np1", "enp3s0f1np1"),
+        ("bond0.100", "bond0.100"),
+        ("fifteen-letters", "fifteen-letters"),
+        ("10.0.0.5", "10.0.0.5/32"),
+        ("10.0.0.5/24", "10.0.0.5/24"),
+        ("0.0.0.0/0", "0.0.0.0/0"),
+        ("fd00::1", "fd00::1/128"),
+        ("fd00::/8", "fd00::/8"),
+    ] {
+        assert_eq!(text.parse::<Filter>().map(|filter| filter.to_string()), Ok(shown.to_owned()));
+    }
+    for text in
+        ["10.0.0.0/33", "300.1.1.1", "10.0.0", "10.0.0.1/255.255.255.0", "eth0/24", "eth0:1", "fd00::/200"]
+    {
+        assert_eq!(text.parse::<Filter>(), Err(InvalidFilter::Net(text.to_owned())));
+    }
+    for text in ["", "sixteen-letters-", "eth 0", "eth0,eth1", "e\u{1b}th"] {
+        assert_eq!(text.parse::<Filter>(), Err(InvalidFilter::Name(text.to_owned())));
+    }
+}

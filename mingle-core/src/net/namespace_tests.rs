@@ -1,0 +1,226 @@
+//! Multicast and the list of interfaces in the kernel itself, each test in a network namespace of its own,
+//! so that nothing ever reaches the host's network.
+
+use std::io;
+use std::iter;
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use super::endpoint::{Endpoint, bind_endpoint};
+use super::interface::{Interface, Kind, list, select};
+use super::multicast::{Groups, send_multicast};
+
+const INSIDE: &str = "MINGLE_TEST_INSIDE";
+const BARE: &str = "ip link set lo up";
+const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 192, 1, 2), 29499);
+
+/// Whether this process is in the namespace that `setup` has furnished. On the host it starts this very test
+/// again in one, by itself, and returns false; a machine that allows none skips the test and says so.
+fn inside(test: &str, setup: &str) -> bool {
+    if std::env::var_os(INSIDE).is_some() {
+        return true;
+    }
+    let unshare = |options: &[&str], script: &str, arguments: &[&str]| {
+        Command::new("unshare")
+            .args(options)
+            .args(["--", "sh", "-ec", script])
+            .args(arguments)
+            .env(INSIDE, "1")
+            .output()
+            .is_ok_and(|output| {
+                if !output.status.success() {
+                    println!("{}", String::from_utf8_lossy(&output.stdout));
+                    println!("{}", String::from_utf8_lossy(&output.stderr));
+                }
+                output.status.success()
+            })
+    };
+    // As root a plain namespace; else one in which this user is root.
+    let Some(options) = [["-n"].as_slice(), &["-r", "-n"]].into_iter().find(|o| unshare(o, BARE, &[])) else {
+        println!(
+            "skipped: this machine gives no network namespace (unshare and ip are needed, with the right)"
+        );
+        assert!(std::env::var_os("MINGLE_REQUIRE_NETNS").is_none(), "MINGLE_REQUIRE_NETNS forbids to skip");
+        return false;
+    };
+    let script = format!("{BARE}\n{setup}\nexec \"$0\" --exact \"$1\" --nocapture");
+    let program = std::env::current_exe().unwrap();
+    let test = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
+    assert!(unshare(options, &script, &[program.to_str().unwrap(), &test]), "failed in the namespace");
+    false
+}
+
+fn endpoint() -> Endpoint {
+    bind_endpoint(None, iter::repeat_n(0, 20), 1).unwrap()
+}
+
+fn named(name: &str) -> Interface {
+    list().unwrap().into_iter().find(|interface| interface.name == name).unwrap()
+}
+
+fn v4(interface: &Interface) -> Ipv4Addr {
+    let first = interface.addresses.iter().find_map(|address| match address.addr() {
+        IpAddr::V4(ip) => Some(ip),
+        IpAddr::V6(_) => None,
+    });
+    first.unwrap()
+}
+
+fn send(from: &Endpoint, by: &Interface, bytes: &[u8]) -> io::Result<()> {
+    send_multicast(&from.socket, GROUP, by.index, v4(by), bytes)
+}
+
+/// The next datagram, and its sender as "ADDRESS:PORT".
+fn receive(socket: &UdpSocket) -> (Vec<u8>, String) {
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut buffer = [0; 64];
+    let (length, from) = socket.recv_from(&mut buffer).unwrap();
+    (buffer[..length].to_vec(), from.to_string())
+}
+
+fn is_silent(socket: &UdpSocket) -> bool {
+    socket.set_nonblocking(true).unwrap();
+    socket.recv(&mut [0; 64]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+}
+
+#[test]
+fn on_loopback_every_node_of_the_host_hears_every_other() {
+    if !inside("on_loopback_every_node_of_the_host_hears_every_other", "") {
+        return;
+    }
+    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let [lo] = chosen.as_slice() else { panic!("{chosen:?}") };
+    assert_eq!((&*lo.name, lo.kind), ("lo", Kind::Loopback));
+
+    let nodes: Vec<_> = (0..4).map(|_| (Groups::join(GROUP, &chosen).unwrap(), endpoint())).collect();
+    for (_, endpoint) in &nodes {
+        send(endpoint, lo, b"hello").unwrap();
+        let expected = (b"hello".to_vec(), format!("127.0.0.1:{}", endpoint.port));
+        for (groups, _) in &nodes {
+            assert!(groups.warnings().is_empty(), "{:?}", groups.warnings());
+            assert_eq!(receive(&groups.sockets()[0]), expected);
+        }
+    }
+    // An answer goes to one node alone, whoever shares the group's port.
+    let (_, last) = nodes.last().unwrap();
+    nodes[0].1.socket.send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
+    assert_eq!(receive(&last.socket).0, b"answer");
+    assert!(nodes.iter().all(|(groups, endpoint)| {
+        is_silent(&groups.sockets()[0]) && (endpoint.port == last.port || is_silent(&endpoint.socket))
+    }));
+}
+
+/// Two NICs with a link and the same address, a third with another one, and no default route.
+const TWINS: &str = "
+    for n in nic1 nic2 nic3; do
+        ip link add $n type veth peer name peer-$n; ip link set $n up; ip link set peer-$n up
+    done
+    ip address add 10.1.0.1/24 dev nic1
+    ip address add 10.1.0.1/24 dev nic2
+    ip address add 10.2.0.1/24 dev nic3";
+
+#[test]
+fn a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address() {
+    if !inside("a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address", TWINS) {
+        return;
+    }
+    let (a, b, c) = (named("nic1"), named("nic2"), named("nic3"));
+    let node = endpoint();
+    let hears = |interface: &Interface| Groups::join(GROUP, std::slice::from_ref(interface)).unwrap();
+    let (on_a, on_b, on_c) = (hears(&a), hears(&b), hears(&c));
+    let port = node.port;
+    for (by, bytes) in [(&c, b"to c"), (&b, b"to b"), (&a, b"to a")] {
+        send(&node, by, bytes).unwrap();
+    }
+    assert_eq!(receive(&on_a.sockets()[0]), (b"to a".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(&on_b.sockets()[0]), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
+    assert_eq!(receive(&on_c.sockets()[0]), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
+    for groups in [&on_a, &on_b, &on_c] {
+        assert!(is_silent(&groups.sockets()[0]), "what was joined on one interface came by another");
+    }
+    assert!(send_multicast(&node.socket, GROUP, 9999, v4(&a), b"nowhere").is_err());
+}
+
+const FIFTY: &str = "
+    for n in $(seq 25); do ip link add x$n type veth peer name y$n; ip link set x$n up; ip link set y$n up; done
+    for n in $(seq 25); do ip address add 10.1.$n.1/24 dev x$n; ip address add 10.2.$n.1/24 dev y$n; done";
+
+#[test]
+fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
+    if !inside("fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin", FIFTY) {
+        return;
+    }
+    let mut chosen = select(&list().unwrap(), &[]).unwrap();
+    assert_eq!(chosen.len(), 50);
+    chosen.insert(3, Interface { index: 9999, name: "gone".to_owned(), ..chosen[0].clone() });
+    let groups = Groups::join(GROUP, &chosen).unwrap();
+    assert_eq!((groups.joined(), groups.sockets().len()), (50, 3));
+    assert!(matches!(groups.warnings(), [warning] if warning.contains("gone")), "{:?}", groups.warnings());
+    assert_eq!(groups.rejoin(), groups.warnings());
+
+    chosen.remove(3);
+    let node = endpoint();
+    for interface in &chosen {
+        send(&node, interface, interface.name.as_bytes()).unwrap();
+    }
+    for (socket, members) in groups.sockets().iter().zip(chosen.chunks(20)) {
+        for interface in members {
+            assert_eq!(String::from_utf8(receive(socket).0).unwrap(), interface.name);
+        }
+        assert!(is_silent(socket));
+    }
+}
+
+#[test]
+fn where_no_interface_can_join_the_caller_knows() {
+    if !inside("where_no_interface_can_join_the_caller_knows", "") {
+        return;
+    }
+    let gone = Interface { index: 9999, ..named("lo") };
+    assert_eq!(Groups::join(GROUP, &[gone]).unwrap().joined(), 0);
+    assert_eq!(Groups::join(GROUP, &[]).unwrap().joined(), 0);
+
+    let hog = UdpSocket::bind(("0.0.0.0", GROUP.port())).unwrap();
+    let refused = Groups::join(GROUP, &[named("lo")]).unwrap_err().to_string();
+    assert!(refused.contains("239.192.1.2 on UDP port 29499, which another program"), "{refused}");
+    drop(hog);
+}
+
+/// A pod's `eth0` with a labelled second address, a bridge without ports and one with a port, a NIC whose
+/// other end is down and one that is down itself; better default routes than `eth0`'s lead nowhere. `/sys`
+/// goes on showing the host's interfaces.
+const POD: &str = "
+    for n in eth0 port cut off; do ip link add $n type veth peer name peer-$n; done
+    for n in eth0 peer-eth0 port peer-port cut peer-off; do ip link set $n up; done
+    ip address add 10.0.0.5/24 dev eth0
+    ip address add 10.0.0.77/24 dev eth0 label eth0:1
+    ip link add docker0 type bridge; ip link set docker0 up; ip address add 172.17.0.1/16 dev docker0
+    ip link add br-7 type bridge; ip link set br-7 up; ip link set port master br-7
+    ip address add 172.18.0.1/16 dev br-7
+    ip address add 10.3.0.5/24 dev cut
+    ip address add 10.4.0.5/24 dev off
+    ip route add default via 10.0.0.1 dev eth0 metric 100
+    ip route add default via 10.3.0.1 dev cut metric 50";
+
+#[test]
+fn the_interfaces_of_a_pod_are_read_as_they_are() {
+    if !inside("the_interfaces_of_a_pod_are_read_as_they_are", POD) {
+        return;
+    }
+    let all = list().unwrap();
+    let eth0 = named("eth0");
+    let v4 = eth0.addresses.iter().filter(|address| address.addr().is_ipv4());
+    assert_eq!(v4.map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.5/24", "10.0.0.77/24"]);
+    assert!(eth0.up && eth0.multicast && eth0.default_route);
+    assert_eq!(eth0.kind, Kind::Other, "the host's own eth0 may be hardware, this one is not");
+    assert_eq!(all.iter().filter(|interface| interface.default_route).count(), 1);
+    for name in ["cut", "off"] {
+        assert!(!named(name).up, "{name} has no link");
+    }
+    let chosen = select(&all, &[]).unwrap();
+    let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
+    assert_eq!(names, ["eth0", "docker0", "br-7"]);
+    assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
+}

@@ -1,0 +1,163 @@
+//! Who gathers: one total order over candidates, and the memory of those that could not be joined.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::timer::Time;
+use crate::id::NodeId;
+use crate::wire::Candidate;
+
+/// A candidate's place in the order; the greater gathers.
+///
+/// A given rank 0 comes before all others, so that the user's choice of master gathers; then the one
+/// with more members, so that a gathering does not move for every newcomer; then the lowest
+/// preferred address, then the lowest ID. `members` is a high-water mark: a key only grows, so what
+/// was yielded to once stays better, and no two candidates can yield to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Key {
+    explicit: bool,
+    members: u32,
+    address: Option<IpAddr>,
+    id: NodeId,
+}
+
+impl Key {
+    pub(crate) fn new(explicit: bool, members: u32, endpoints: &[SocketAddr], id: NodeId) -> Self {
+        Self { explicit, members, address: endpoints.first().map(SocketAddr::ip), id }
+    }
+
+    pub(crate) fn of(candidate: &Candidate) -> Self {
+        Self::new(candidate.explicit, candidate.members, &candidate.endpoints, candidate.id)
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let lower_address = |a: &Self, b: &Self| match (a.address, b.address) {
+            (Some(a), Some(b)) => b.cmp(&a),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        };
+        self.explicit
+            .cmp(&other.explicit)
+            .then(self.members.cmp(&other.members))
+            .then_with(|| lower_address(self, other))
+            .then_with(|| other.id.cmp(&self.id))
+    }
+}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// How long an ID that could not be joined is ignored at first; doubles each time.
+const SHUN_SILENT: Duration = Duration::from_secs(1);
+const SHUN_UNREACHED: Duration = Duration::from_secs(10);
+const SHUN_MOST: Duration = Duration::from_secs(60);
+/// Most IDs that are remembered. What does not fit replaces the one that is free the soonest.
+const MEMORY: usize = 256;
+
+/// Candidates that are ignored for a while, because they did not answer or could not be reached.
+#[derive(Debug, Default)]
+pub(crate) struct Shunned(BTreeMap<NodeId, Shun>);
+
+#[derive(Debug, Clone, Copy)]
+struct Shun {
+    until: Time,
+    length: Duration,
+    silent: bool,
+}
+
+impl Shunned {
+    /// It did not answer. A stale or replayed announce cannot keep a node from gathering for long.
+    pub(crate) fn silent(&mut self, id: NodeId, now: Time) {
+        self.add(id, now, SHUN_SILENT, true);
+    }
+
+    /// Its words arrive, but it could not be reached over TCP.
+    pub(crate) fn unreached(&mut self, id: NodeId, now: Time) {
+        self.add(id, now, SHUN_UNREACHED, false);
+    }
+
+    fn add(&mut self, id: NodeId, now: Time, first: Duration, silent: bool) {
+        let length = self.0.get(&id).map_or(first, |shun| (shun.length * 2).max(first).min(SHUN_MOST));
+        self.0.insert(id, Shun { until: now + length, length, silent });
+        if self.0.len() > MEMORY {
+            let soonest = self.0.iter().min_by_key(|(_, shun)| shun.until).map(|(&id, _)| id);
+            soonest.map(|id| self.0.remove(&id));
+        }
+    }
+
+    pub(crate) fn contains(&self, id: NodeId, now: Time) -> bool {
+        self.0.get(&id).is_some_and(|shun| now < shun.until)
+    }
+
+    /// It has answered this node, and that was all that was held against it.
+    pub(crate) fn answered(&mut self, id: NodeId) {
+        if self.0.get(&id).is_some_and(|shun| shun.silent) {
+            self.0.remove(&id);
+        }
+    }
+
+    /// It has been joined after all.
+    pub(crate) fn forgive(&mut self, id: NodeId) {
+        self.0.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(explicit: bool, members: u32, last: u8, id: u8) -> Key {
+        Key::new(explicit, members, &[SocketAddr::from(([10, 0, 0, last], 29500))], NodeId([id; 16]))
+    }
+
+    #[test]
+    fn the_order_is_explicit_then_members_then_lowest_address_then_lowest_id() {
+        let ordered = [
+            key(true, 1, 9, 9),
+            key(false, 3, 9, 9),
+            key(false, 2, 1, 1),
+            key(false, 1, 1, 2),
+            key(false, 1, 1, 3),
+            key(false, 1, 2, 1),
+            key(false, 1, 10, 1),
+        ];
+        for (i, better) in ordered.iter().enumerate() {
+            for worse in &ordered[i + 1..] {
+                assert!(better > worse, "{better:?} comes before {worse:?}");
+                assert!(worse < better);
+            }
+        }
+    }
+
+    #[test]
+    fn whoever_does_not_answer_is_ignored_longer_each_time_and_up_to_a_minute() {
+        let id = NodeId([1; 16]);
+        let mut shunned = Shunned::default();
+        let mut now = Time::ZERO;
+        for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
+            shunned.silent(id, now);
+            let last = now + Duration::from_secs(expected) - Duration::from_millis(1);
+            assert!(shunned.contains(id, last));
+            now = last + Duration::from_millis(1);
+            assert!(!shunned.contains(id, now), "after {expected} s");
+        }
+        shunned.unreached(id, now);
+        shunned.forgive(id);
+        assert!(!shunned.contains(id, now));
+    }
+
+    #[test]
+    fn the_memory_of_the_ignored_is_bounded() {
+        let mut shunned = Shunned::default();
+        for n in 0..10_000u128 {
+            shunned.silent(NodeId(n.to_be_bytes()), Time::from_secs(u64::try_from(n).unwrap()));
+        }
+        assert_eq!(shunned.0.len(), MEMORY);
+    }
+}

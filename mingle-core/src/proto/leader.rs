@@ -1,0 +1,432 @@
+//! A node that gathers: who has joined, who has a seat, and who waits for one.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use super::outcome::{Event, Peer, Progress, RankRange};
+use super::proof::Arrivals;
+use super::round::Phase;
+use super::shared::{Shared, hinted};
+use super::timer::{Time, Timer};
+use crate::id::{HostName, NodeId};
+use crate::wire::{
+    Announce, Candidate, Introduction, Join, Message, NEWEST, PeerName, RUNS, Refusal, Welcome,
+};
+
+/// A change of the members is told after this long, so that several are told at once.
+const NEWS: Duration = Duration::from_millis(20);
+/// How long a member whose place is wanted may be silent.
+const INCUMBENT: Duration = Duration::from_secs(3);
+/// How long nodes may join of which none reaches this one over TCP.
+const RESIGN: Duration = Duration::from_secs(3);
+/// A node that has joined but not proved is forgotten after this silence.
+const FORGET: Duration = Duration::from_secs(10);
+/// Welcomes of a large world that are sent at once, and the pause after them: each is answered by a
+/// dial, and the kernel's queue of new connections is short.
+const WELCOMES: usize = 64;
+/// Most nodes that the caller is warned of.
+const WARNINGS: usize = 16;
+const WELCOME_PAUSE: Duration = Duration::from_millis(2);
+
+/// A candidate's book of members. While it follows another candidate, the book is frozen.
+#[derive(Debug)]
+pub(crate) struct Lead {
+    pub(crate) members: BTreeMap<NodeId, Entry>,
+    /// The given ranks of those who have a seat, this node's own included.
+    ranks: BTreeMap<u32, NodeId>,
+    /// How many have a seat, this node included.
+    pub(crate) seated: u32,
+    /// The most that `seated` has been.
+    pub(crate) high_water: u32,
+    /// Joined and proved, but without a seat, in the order of their coming.
+    waiting: Vec<NodeId>,
+    /// Who joined last, newest first.
+    newest: VecDeque<HostName>,
+    challenges: BTreeMap<NodeId, Challenge>,
+    welcomes: VecDeque<NodeId>,
+    redirects: Backoff,
+    /// Provers and masters between which the proof has failed.
+    pub(crate) unproved: BTreeSet<(NodeId, NodeId)>,
+    pub(crate) rounds: u64,
+    pub(crate) phase: Phase,
+    /// This node is on its way to a better candidate: nobody gets a seat, no round starts.
+    pub(crate) frozen: bool,
+    /// Nodes with another size of the world, which the caller has been warned of.
+    warned: BTreeSet<NodeId>,
+    /// Members whose connections are to be closed.
+    pub(crate) thrown_out: Vec<NodeId>,
+}
+
+/// A node that has joined.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) join: Join,
+    /// Where its words come from.
+    pub(crate) seen: SocketAddr,
+    pub(crate) seated: bool,
+    /// When it was last heard.
+    pub(crate) heard: Time,
+    /// It asks by unicast, so it hears no multicast.
+    deaf: bool,
+    /// In a round: the master's endpoint that it has proved.
+    pub(crate) ready: Option<u8>,
+    /// It knows that the world has formed, or has left.
+    pub(crate) done: bool,
+}
+
+impl Entry {
+    pub(crate) fn peer(&self) -> Peer {
+        let address = self.join.endpoints.first().copied().unwrap_or(self.seen);
+        Peer { host: self.join.host.clone(), address }
+    }
+
+    pub(crate) fn name(&self) -> PeerName {
+        let Peer { host, address } = self.peer();
+        PeerName { host, address }
+    }
+}
+
+/// A member whose place somebody else wants is pinged; if it is silent, it goes.
+#[derive(Debug)]
+struct Challenge {
+    since: Time,
+    backoff: Backoff,
+    next: Time,
+    /// Nodes that were given the same rank, to be refused if the member answers.
+    contenders: BTreeSet<NodeId>,
+}
+
+impl Lead {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        let own_rank = shared.config.rank.map(|rank| (rank.get(), shared.me()));
+        Self {
+            members: BTreeMap::new(),
+            ranks: own_rank.into_iter().collect(),
+            seated: 1,
+            high_water: 1,
+            waiting: Vec::new(),
+            newest: VecDeque::new(),
+            challenges: BTreeMap::new(),
+            welcomes: VecDeque::new(),
+            redirects: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
+            unproved: BTreeSet::new(),
+            rounds: 0,
+            phase: Phase::Gathering,
+            frozen: false,
+            warned: BTreeSet::new(),
+            thrown_out: Vec::new(),
+        }
+    }
+
+    /// This node as others learn of it.
+    pub(crate) fn candidate(&self, shared: &Shared) -> Candidate {
+        Candidate {
+            id: shared.me(),
+            explicit: shared.config.rank.is_some(),
+            members: self.high_water,
+            world: shared.world(),
+            host: shared.config.host.clone(),
+            endpoints: hinted(&shared.config.endpoints),
+        }
+    }
+
+    pub(crate) fn announce(&self, shared: &Shared) -> Message {
+        Message::Announce(Announce {
+            candidate: self.candidate(shared),
+            joined: self.seated,
+            newest: self.newest.iter().cloned().collect(),
+            missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+        })
+    }
+
+    /// The ranks that must still come. Unknown while somebody has none: that one may get any.
+    pub(crate) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
+        if u32::try_from(self.ranks.len()) != Ok(self.seated) {
+            return Vec::new();
+        }
+        RankRange::missing(self.ranks.keys().copied(), shared.world(), RUNS)
+    }
+
+    fn progress(&self, shared: &Shared) -> Progress {
+        Progress {
+            joined: self.seated,
+            world: shared.config.world,
+            newest: self.newest.iter().cloned().collect(),
+            missing: self.missing(shared),
+            leader: shared.config.peer(),
+        }
+    }
+
+    /// Tells caller and members that somebody has come or gone.
+    fn news(&mut self, shared: &mut Shared) {
+        shared.event(Event::Progress(self.progress(shared)));
+        shared.timers.set_earlier(Timer::Announce, shared.now + NEWS);
+    }
+
+    /// Members that hear no multicast get the news by unicast.
+    pub(crate) fn tell_the_deaf(&self, shared: &mut Shared) {
+        let announce = self.announce(shared);
+        for (&id, entry) in self.members.iter().filter(|(_, entry)| entry.deaf) {
+            shared.send(entry.seen, id, &announce);
+        }
+    }
+
+    /// A unicast solicit: from a member, the sign that it hears no multicast.
+    pub(crate) fn on_ask(&mut self, from: NodeId, seen: SocketAddr, shared: &mut Shared) {
+        if let Some(entry) = self.members.get_mut(&from) {
+            entry.deaf = true;
+        }
+        let announce = self.announce(shared);
+        shared.send(seen, from, &announce);
+    }
+
+    /// Any word of a member's.
+    pub(crate) fn hear(&mut self, from: NodeId, seen: SocketAddr, shared: &Shared) {
+        if let Some(entry) = self.members.get_mut(&from) {
+            entry.heard = shared.now;
+            entry.seen = seen;
+        }
+    }
+
+    pub(crate) fn on_join(
+        &mut self,
+        from: NodeId,
+        seen: SocketAddr,
+        join: Join,
+        arrivals: &Arrivals,
+        shared: &mut Shared,
+    ) {
+        if join.world != shared.world() {
+            if self.warned.len() < WARNINGS && self.warned.insert(from) {
+                let (host, theirs, ours) = (&join.host, join.world, shared.world());
+                shared.event(Event::Warning(format!(
+                    "{host} ({seen}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
+                )));
+            }
+            let refusal = Refusal::WorldDiffers(shared.world());
+            shared.send(seen, from, &Message::Refuse(refusal));
+            return;
+        }
+        if self.refuse_or_repeat(from, seen, shared) {
+            return;
+        }
+        if join.rank.is_some_and(|rank| rank >= shared.world()) {
+            return;
+        }
+        self.make_room(arrivals, shared);
+        let entry = self.members.entry(from).or_insert_with(|| Entry {
+            join: join.clone(),
+            seen,
+            seated: false,
+            heard: shared.now,
+            deaf: false,
+            ready: None,
+            done: false,
+        });
+        entry.heard = shared.now;
+        entry.seen = seen;
+        if !entry.seated {
+            entry.join = join;
+        }
+        if arrivals.is_empty() && shared.timers.get(Timer::Resign).is_none() {
+            shared.set_after(Timer::Resign, RESIGN);
+        }
+        self.settle(from, arrivals, shared);
+    }
+
+    /// Joins without a proof are forged for nothing: their number is bounded.
+    fn make_room(&mut self, arrivals: &Arrivals, shared: &Shared) {
+        let most = 2 * usize::try_from(shared.world()).unwrap_or(usize::MAX).saturating_add(32);
+        if self.members.len() < most {
+            return;
+        }
+        self.members.retain(|&id, entry| arrivals.has(id) || entry.heard + FORGET > shared.now);
+        if self.members.len() >= most {
+            let unproved = self.members.iter().filter(|&(&id, _)| !arrivals.has(id));
+            let oldest = unproved.min_by_key(|(_, entry)| entry.heard).map(|(&id, _)| id);
+            oldest.map(|id| self.members.remove(&id));
+        }
+    }
+
+    /// A node has joined, or its proof has arrived: gives it a seat if it may have one, and tells it.
+    pub(crate) fn settle(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        if !self.members.contains_key(&id) {
+            return;
+        }
+        if arrivals.has(id) {
+            shared.timers.stop(Timer::Resign);
+            self.seat(id, shared);
+        } else if shared.world() > 64 {
+            // It dials when it is welcomed.
+            self.welcomes.push_back(id);
+            if shared.timers.get(Timer::Welcome).is_none() {
+                self.welcome_some(arrivals, shared);
+            }
+            return;
+        }
+        self.welcome(id, arrivals, shared);
+        self.start_round_if_full(arrivals, shared);
+    }
+
+    pub(crate) fn welcome_some(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        for _ in 0..WELCOMES {
+            let Some(id) = self.welcomes.pop_front() else { return };
+            self.welcome(id, arrivals, shared);
+        }
+        shared.set_after(Timer::Welcome, WELCOME_PAUSE);
+    }
+
+    fn welcome(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        if let Some(entry) = self.members.get(&id) {
+            let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated };
+            shared.send(entry.seen, id, &Message::Welcome(welcome));
+        }
+    }
+
+    fn seat(&mut self, id: NodeId, shared: &mut Shared) {
+        let Some(entry) = self.members.get_mut(&id) else { return };
+        if entry.seated {
+            return;
+        }
+        let holder = entry.join.rank.and_then(|rank| self.ranks.get(&rank).copied());
+        let full = self.seated >= shared.world() || self.frozen || !matches!(self.phase, Phase::Gathering);
+        if holder.is_none() && !full {
+            entry.seated = true;
+            let (rank, host) = (entry.join.rank, entry.join.host.clone());
+            if let Some(rank) = rank {
+                self.ranks.insert(rank, id);
+            }
+            self.seated += 1;
+            self.high_water = self.high_water.max(self.seated);
+            self.waiting.retain(|&waiting| waiting != id);
+            self.newest.push_front(host);
+            self.newest.truncate(NEWEST);
+            self.news(shared);
+            return;
+        }
+        if !self.waiting.contains(&id) {
+            self.waiting.push(id);
+        }
+        match (holder, entry.join.rank) {
+            (Some(holder), Some(rank)) if holder == shared.me() => {
+                let me = shared.config.peer();
+                let me = PeerName { host: me.host, address: me.address };
+                tracing::debug!(%id, rank, "refused: the rank is this node's own");
+                shared.send(entry.seen, id, &Message::Refuse(Refusal::RankTaken(me)));
+            }
+            (Some(holder), _) => self.challenge(holder, Some(id), shared),
+            // One too many: maybe the place of one that is gone without having closed its lease.
+            (None, _) => {
+                let seated = self.members.iter().filter(|(_, entry)| entry.seated);
+                for holder in seated.map(|(&id, _)| id).collect::<Vec<_>>() {
+                    self.challenge(holder, None, shared);
+                }
+            }
+        }
+    }
+
+    fn challenge(&mut self, holder: NodeId, contender: Option<NodeId>, shared: &mut Shared) {
+        let challenge = self.challenges.entry(holder).or_insert_with(|| Challenge {
+            since: shared.now,
+            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
+            next: shared.now,
+            contenders: BTreeSet::new(),
+        });
+        challenge.contenders.extend(contender);
+        shared.timers.set_earlier(Timer::Challenge, shared.now);
+    }
+
+    /// Pings the challenged, and throws out those that have been silent for too long.
+    pub(crate) fn ping_challenged(&mut self, shared: &mut Shared) {
+        let mut silent = Vec::new();
+        for (&id, challenge) in &mut self.challenges {
+            if shared.now >= challenge.since + INCUMBENT {
+                silent.push(id);
+            } else if challenge.next <= shared.now
+                && let Some(entry) = self.members.get(&id)
+            {
+                shared.send(entry.seen, id, &Message::Ping);
+                challenge.next = challenge.backoff.after(shared.now, &mut shared.rng);
+            }
+        }
+        self.challenges.retain(|id, _| !silent.contains(id));
+        if let Some(next) = self.challenges.values().map(|challenge| challenge.next).min() {
+            shared.timers.set_earlier(Timer::Challenge, next);
+        }
+        self.thrown_out.append(&mut silent);
+    }
+
+    /// A challenged member lives: those that were given its rank are refused.
+    pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
+        let Some(challenge) = self.challenges.remove(&from) else { return };
+        let Some(holder) = self.members.get(&from).map(Entry::name) else { return };
+        for contender in challenge.contenders {
+            if let Some(entry) = self.members.get(&contender) {
+                let refusal = Refusal::RankTaken(holder.clone());
+                shared.send(entry.seen, contender, &Message::Refuse(refusal));
+            }
+        }
+    }
+
+    /// The last connection of a node has closed, or it is thrown out: its place is free.
+    pub(crate) fn remove(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        self.challenges.remove(&id);
+        self.waiting.retain(|&waiting| waiting != id);
+        if self.round_lost(id, shared) {
+            return;
+        }
+        if !self.members.get(&id).is_some_and(|entry| entry.seated) {
+            self.members.remove(&id);
+            return;
+        }
+        // While it is still a member, so that it is told too: it may be alive, and ready.
+        self.void_round(shared);
+        let Some(entry) = self.members.remove(&id) else { return };
+        self.seated -= 1;
+        self.ranks.retain(|_, holder| *holder != id);
+        self.newest.retain(|host| *host != entry.join.host);
+        self.news(shared);
+        self.seat_waiting(arrivals, shared);
+    }
+
+    pub(crate) fn seat_waiting(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        for id in self.waiting.clone() {
+            if arrivals.has(id) && self.seated < shared.world() {
+                self.settle(id, arrivals, shared);
+            }
+        }
+    }
+
+    /// Those who wait without a seat.
+    pub(crate) fn spares(&self) -> impl Iterator<Item = (NodeId, SocketAddr)> {
+        self.members.iter().filter(|(_, entry)| !entry.seated).map(|(&id, entry)| (id, entry.seen))
+    }
+
+    /// Nobody reaches this node: everybody who has joined is let go.
+    pub(crate) fn resign(&mut self) {
+        self.members.clear();
+        self.waiting.clear();
+        self.challenges.clear();
+        self.welcomes.clear();
+    }
+
+    /// Sends those that are still here to the leader that this node itself has joined.
+    pub(crate) fn redirect(&mut self, to: &Introduction, shared: &mut Shared) {
+        if self.members.is_empty() {
+            return;
+        }
+        let redirect = Message::Redirect(to.clone());
+        for (&id, entry) in &self.members {
+            shared.send(entry.seen, id, &redirect);
+        }
+        let next = self.redirects.after(shared.now, &mut shared.rng);
+        shared.timers.set(Timer::Redirect, next);
+    }
+
+    /// Members by given rank and name, for a message to people.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (Peer, Option<u32>)> {
+        self.members.values().filter(|entry| entry.seated).map(|entry| (entry.peer(), entry.join.rank))
+    }
+}

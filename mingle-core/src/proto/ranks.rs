@@ -1,0 +1,171 @@
+//! Who gets which rank.
+
+use std::cmp::Ordering;
+use std::net::SocketAddr;
+
+use super::RankBy;
+use crate::id::{HostName, NodeId};
+
+/// A node of a full world, before it has a rank.
+#[derive(Debug, Clone)]
+pub(crate) struct Applicant {
+    pub(crate) id: NodeId,
+    pub(crate) host: HostName,
+    pub(crate) endpoints: Vec<SocketAddr>,
+    pub(crate) slots: u32,
+    /// The rank that it was given.
+    pub(crate) rank: Option<u32>,
+    /// It may be master, as far as it knows.
+    pub(crate) master: bool,
+}
+
+impl Applicant {
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.endpoints.first().copied().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+}
+
+/// The applicants in the order of their ranks: given ranks are kept, the others go by `order`, so
+/// that the same hosts get the same ranks at the next start, whoever came first. Checkpoints on
+/// local disks depend on that.
+///
+/// The first is the master. Without a given rank 0 it is the first in order that nobody has `failed`
+/// to reach. Nothing is returned where there is no such node, or a given rank 0 has failed.
+pub(crate) fn assign(
+    mut applicants: Vec<Applicant>,
+    order: RankBy,
+    failed: impl Fn(NodeId) -> bool,
+) -> Option<Vec<Applicant>> {
+    applicants.sort_by(|a, b| compare(a, b, order));
+    let given_zero = applicants.iter().position(|a| a.rank == Some(0));
+    let master = match given_zero {
+        Some(at) => (!failed(applicants[at].id)).then_some(at),
+        None => applicants.iter().position(|a| a.rank.is_none() && a.master && !failed(a.id)),
+    }?;
+    let master = applicants.remove(master);
+    let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
+    let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.rank.is_some());
+    for applicant in given {
+        // Seats are given so that ranks differ and are below the world; rank 0 is taken out above.
+        let place = applicant.rank.and_then(|rank| usize::try_from(rank).ok()?.checked_sub(1))?;
+        *places.get_mut(place)? = Some(applicant);
+    }
+    let mut automatic = automatic.into_iter();
+    let rest: Option<Vec<_>> = places.into_iter().map(|place| place.or_else(|| automatic.next())).collect();
+    Some(std::iter::once(master).chain(rest?).collect())
+}
+
+fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
+    let address = a.address().ip().cmp(&b.address().ip());
+    let host = natural(a.host.as_str(), b.host.as_str());
+    let first = match order {
+        RankBy::Address => address.then(host),
+        RankBy::Host => host.then(address),
+    };
+    first.then_with(|| a.id.cmp(&b.id))
+}
+
+/// Natural order: runs of digits compare as numbers, so `node-9` comes before `node-10`.
+fn natural(a: &str, b: &str) -> Ordering {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    loop {
+        match (a.first(), b.first()) {
+            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
+                let (x, y) = (digits(&mut a), digits(&mut b));
+                // Without leading zeros, the longer number is the larger; with equal values, fewer
+                // zeros come first.
+                let value = |d: &[u8]| d.iter().position(|&c| c != b'0').map_or(d.len(), |zeros| zeros);
+                let (short_x, short_y) = (&x[value(x)..], &y[value(y)..]);
+                let order = short_x.len().cmp(&short_y.len()).then(short_x.cmp(short_y)).then(x.len().cmp(&y.len()));
+                if order.is_ne() {
+                    return order;
+                }
+            }
+            (Some(x), Some(y)) if x == y => (a, b) = (&a[1..], &b[1..]),
+            (x, y) => return x.cmp(&y),
+        }
+    }
+}
+
+/// Takes the digits off the front.
+fn digits<'a>(text: &mut &'a [u8]) -> &'a [u8] {
+    let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    *text = rest;
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
+        Applicant {
+            id: NodeId([last; 16]),
+            host: HostName::new(host),
+            endpoints: vec![SocketAddr::from(([10, 0, 0, last], 29500))],
+            slots: 1,
+            rank,
+            master: true,
+        }
+    }
+
+    fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
+        assigned.unwrap_or_default().iter().map(|a| a.host.to_string()).collect()
+    }
+
+    #[test]
+    fn ranks_go_by_address_as_a_number_and_not_as_a_text() {
+        let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn ranks_by_host_are_in_natural_order() {
+        let nodes = vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
+        assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
+    }
+
+    #[test]
+    fn natural_order_is_total_on_awkward_names() {
+        let ordered = ["", "a", "a0", "a00", "a1", "a01", "a2", "a10", "a10b", "ab", "b"];
+        for (i, a) in ordered.iter().enumerate() {
+            for (j, b) in ordered.iter().enumerate() {
+                assert_eq!(natural(a, b), i.cmp(&j), "{a:?} and {b:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn given_ranks_are_kept_and_the_others_fill_the_gaps_in_order() {
+        let nodes = vec![
+            applicant("a", 1, Some(2)),
+            applicant("b", 2, None),
+            applicant("c", 3, Some(0)),
+            applicant("d", 4, None),
+        ];
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["c", "b", "a", "d"]);
+    }
+
+    #[test]
+    fn a_node_that_somebody_could_not_reach_is_not_master_but_keeps_its_place_among_the_others() {
+        let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
+        let unreached = NodeId([1; 16]);
+        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["b", "a", "c"]);
+        nodes[1].master = false;
+        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
+        assert!(assign(nodes, RankBy::Address, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_given_rank_0_that_cannot_be_reached_leaves_no_master() {
+        let nodes = vec![applicant("a", 1, Some(0)), applicant("b", 2, None)];
+        assert!(assign(nodes, RankBy::Address, |id| id == NodeId([1; 16])).is_none());
+    }
+
+    #[test]
+    fn nobody_may_be_master_where_all_were_given_other_ranks() {
+        let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
+        assert!(assign(nodes, RankBy::Address, |_| false).is_none());
+    }
+}

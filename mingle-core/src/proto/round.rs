@@ -1,0 +1,469 @@
+//! A leader's rounds: ranks, prepare, ready, commit, done.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::backoff::Backoff;
+use super::leader::{Entry, Lead};
+use super::master::MasterProof;
+use super::outcome::{Event, Failure, Formed, Peer, Unproved};
+use super::parts;
+use super::proof::Arrivals;
+use super::ranks::{self, Applicant};
+use super::shared::{Shared, hinted};
+use super::timer::{Time, Timer};
+use super::DialId;
+use crate::id::{NodeId, Rank};
+use crate::roster::{Member, Roster};
+use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
+
+/// A member that has been silent for so long in a round is thrown out.
+const EXPEL: Duration = Duration::from_secs(5);
+/// After the first word that the master cannot be reached, others have this long to say so too, so
+/// that the message names all of them.
+const MORE_FAILURES: Duration = Duration::from_millis(300);
+/// How long a leader stays for members that have not said that they know.
+const LINGER: Duration = Duration::from_secs(10);
+/// How long a leader that ends without a world repeats why.
+const FAREWELL: Duration = Duration::from_secs(3);
+/// Members that are written to at once, and the pause after them: a receive buffer of the default
+/// size holds 166 small datagrams (net.core.rmem_default of 212,992 bytes), and each is answered.
+const BURST: usize = 128;
+const PAUSE: Duration = Duration::from_millis(2);
+/// From so many nodes that want the roster on, its parts go by multicast.
+const MULTICAST_ROSTER: usize = 4;
+
+/// Where a gathering stands.
+#[derive(Debug)]
+pub(crate) enum Phase {
+    Gathering,
+    /// Prepared, and waiting for all to be ready.
+    Round(Round),
+    /// The world has formed; some may not know yet.
+    Committed(Round),
+    /// No world can form, and the members are told why.
+    Ending(Ending),
+    /// All has been said.
+    Over(Result<Formed, Failure>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Round {
+    number: u64,
+    roster: Roster,
+    master: NodeId,
+    endpoints: Vec<SocketAddr>,
+    proof: MasterProof,
+    started: Time,
+    /// Somebody cannot reach the master.
+    failing: bool,
+    /// The endpoint that is MASTER_ADDR, once committed.
+    endpoint: u8,
+    waves: Waves,
+    /// When each part of the roster was last multicast.
+    multicast: BTreeMap<u32, Time>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Ending {
+    refusal: Refusal,
+    failure: Failure,
+    until: Time,
+    waves: Waves,
+}
+
+/// Repeats to those that have not answered, in bursts.
+#[derive(Debug)]
+struct Waves {
+    queue: VecDeque<NodeId>,
+    backoff: Backoff,
+    /// When the next wave starts.
+    next: Time,
+}
+
+impl Waves {
+    fn new(now: Time) -> Self {
+        let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(80));
+        Self { queue: VecDeque::new(), backoff, next: now }
+    }
+
+    /// The members to write to now. `unanswered` tells whom a new wave goes to.
+    fn burst(&mut self, unanswered: impl FnOnce() -> VecDeque<NodeId>, shared: &mut Shared) -> Vec<NodeId> {
+        if self.queue.is_empty() && self.next <= shared.now {
+            self.queue = unanswered();
+            self.next = self.backoff.after(shared.now, &mut shared.rng);
+        }
+        let burst = self.queue.drain(..self.queue.len().min(BURST)).collect();
+        let at = if self.queue.is_empty() { self.next } else { shared.now + PAUSE };
+        shared.timers.set(Timer::Round, at);
+        burst
+    }
+}
+
+impl Lead {
+    pub(crate) fn in_round(&self) -> bool {
+        matches!(self.phase, Phase::Round(_))
+    }
+
+    pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        if !matches!(self.phase, Phase::Gathering) || self.frozen || self.seated != shared.world() {
+            return;
+        }
+        let mut applicants = vec![Applicant {
+            id: shared.me(),
+            host: shared.config.host.clone(),
+            endpoints: shared.config.endpoints.clone(),
+            slots: shared.config.slots,
+            rank: shared.config.rank.map(Rank::get),
+            master: shared.config.may_be_master,
+        }];
+        applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| Applicant {
+            id,
+            host: entry.join.host.clone(),
+            endpoints: if entry.join.endpoints.is_empty() { vec![entry.seen] } else { entry.join.endpoints.to_vec() },
+            slots: entry.join.slots,
+            rank: entry.join.rank,
+            master: entry.join.master,
+        }));
+        let failed = |id: NodeId| self.unproved.iter().any(|&(_, master)| master == id);
+        let Some(assigned) = ranks::assign(applicants, shared.config.rank_by, failed) else {
+            self.end_unproved(shared);
+            return;
+        };
+        let (master, endpoints) = (assigned[0].id, hinted(&assigned[0].endpoints).into_vec());
+        let members = (0..).zip(&assigned).map(|(rank, a)| Member {
+            rank: Rank(rank),
+            id: a.id,
+            host: a.host.clone(),
+            address: a.address(),
+            slots: a.slots,
+        });
+        let Some(roster) = Roster::new(members.collect()) else { return };
+        self.rounds += 1;
+        for entry in self.members.values_mut() {
+            entry.ready = None;
+        }
+        shared.event(Event::Preparing { round: self.rounds });
+        let proof = MasterProof::start(shared, master, &endpoints, None);
+        self.phase = Phase::Round(Round {
+            number: self.rounds,
+            roster,
+            master,
+            endpoints,
+            proof,
+            started: shared.now,
+            failing: false,
+            endpoint: 0,
+            waves: Waves::new(shared.now),
+            multicast: BTreeMap::new(),
+        });
+        self.repeat(arrivals, shared);
+    }
+
+    /// Writes to those that have not answered: prepare, commit, or why there is no world.
+    pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        let silent = self.silent_in_round(shared);
+        if !silent.is_empty() {
+            for id in silent {
+                tracing::debug!(%id, "silent since the prepare: thrown out");
+                self.thrown_out.push(id);
+            }
+            return;
+        }
+        match &mut self.phase {
+            Phase::Round(round) => {
+                let unready = |members: &BTreeMap<NodeId, Entry>| {
+                    let unready = members.iter().filter(|(_, entry)| entry.seated && entry.ready.is_none());
+                    unready.map(|(&id, _)| id).collect::<VecDeque<_>>()
+                };
+                let burst = round.waves.burst(|| unready(&self.members), shared);
+                let rank_of: BTreeMap<NodeId, u32> = if burst.len() > 1 {
+                    round.roster.members().iter().map(|m| (m.id, m.rank.get())).collect()
+                } else {
+                    let wanted = round.roster.members().iter().filter(|m| burst.contains(&m.id));
+                    wanted.map(|m| (m.id, m.rank.get())).collect()
+                };
+                for id in burst {
+                    let (Some(entry), Some(&rank), Some(lease)) =
+                        (self.members.get(&id), rank_of.get(&id), arrivals.lease(id))
+                    else {
+                        continue;
+                    };
+                    let prepare = Message::Prepare(Prepare {
+                        round: round.number,
+                        lease,
+                        rank,
+                        digest: round.roster.digest(),
+                        master: round.master,
+                        endpoints: hinted(&round.endpoints),
+                    });
+                    shared.send(entry.seen, id, &prepare);
+                }
+            }
+            Phase::Committed(round) => {
+                if shared.now >= round.started + LINGER {
+                    self.finish(shared);
+                    return;
+                }
+                let master = round.master;
+                let unaware = |members: &BTreeMap<NodeId, Entry>| {
+                    let unaware = members.iter().filter(|(_, entry)| entry.seated && !entry.done);
+                    let mut queue: VecDeque<NodeId> = unaware.map(|(&id, _)| id).collect();
+                    // The master first: the others' jobs look for its port next.
+                    if let Some(at) = queue.iter().position(|&id| id == master) {
+                        queue.swap(0, at);
+                    }
+                    queue
+                };
+                let burst = round.waves.burst(|| unaware(&self.members), shared);
+                let commit = Message::Commit(Commit { round: round.number, endpoint: round.endpoint });
+                for id in burst {
+                    if let Some(entry) = self.members.get(&id) {
+                        shared.send(entry.seen, id, &commit);
+                    }
+                }
+            }
+            Phase::Ending(ending) => {
+                if shared.now >= ending.until || self.members.is_empty() {
+                    self.phase = Phase::Over(Err(ending.failure.clone()));
+                    return;
+                }
+                let burst = ending.waves.burst(|| self.members.keys().copied().collect(), shared);
+                let refusal = Message::Refuse(ending.refusal.clone());
+                for id in burst {
+                    if let Some(entry) = self.members.get(&id) {
+                        shared.send(entry.seen, id, &refusal);
+                    }
+                }
+            }
+            Phase::Gathering | Phase::Over(_) => {}
+        }
+    }
+
+    fn silent_in_round(&self, shared: &Shared) -> Vec<NodeId> {
+        let Phase::Round(round) = &self.phase else { return Vec::new() };
+        let silent = |entry: &Entry| shared.now >= entry.heard.max(round.started) + EXPEL;
+        let silent = self.members.iter().filter(|(_, entry)| entry.seated && silent(entry));
+        silent.map(|(&id, _)| id).collect()
+    }
+
+    /// A member is ready; where all are, the world has formed.
+    pub(crate) fn on_ready(&mut self, from: NodeId, seen: SocketAddr, ready: &Ready, shared: &mut Shared) {
+        let answer = match &self.phase {
+            Phase::Round(round) if round.number == ready.round => {
+                if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated) {
+                    entry.ready = Some(ready.endpoint);
+                }
+                self.commit_if_ready(shared);
+                // Committed by this very word: the commit is on its way.
+                if !self.in_round() {
+                    return;
+                }
+                Message::Pong
+            }
+            Phase::Committed(round) if round.number == ready.round => {
+                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+            }
+            _ => Message::Void(ready.round),
+        };
+        shared.send(seen, from, &answer);
+    }
+
+    /// A member cannot reach the master: that master is not tried again.
+    pub(crate) fn on_unproved(&mut self, from: NodeId, seen: SocketAddr, number: u64, shared: &mut Shared) {
+        match &mut self.phase {
+            Phase::Round(round) if round.number == number => {
+                self.unproved.insert((from, round.master));
+                if !round.failing {
+                    round.failing = true;
+                    shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+                }
+            }
+            _ => shared.send(seen, from, &Message::Void(number)),
+        }
+    }
+
+    /// This node's own proof has taken too long, or the others have had their time to say so.
+    pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        let Phase::Round(round) = &self.phase else { return };
+        if round.proof.endpoint().is_none() {
+            self.unproved.insert((shared.me(), round.master));
+        }
+        self.void_round(shared);
+        self.seat_waiting(arrivals, shared);
+        self.start_round_if_full(arrivals, shared);
+    }
+
+    /// This node's own proof goes on.
+    pub(crate) fn proceed(&mut self, shared: &mut Shared) {
+        if let Phase::Round(round) = &mut self.phase {
+            round.proof.ask(shared);
+        }
+    }
+
+    pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {
+        if let Phase::Round(round) = &mut self.phase
+            && round.proof.proved(master, dial, shared)
+        {
+            self.commit_if_ready(shared);
+        }
+    }
+
+    pub(crate) fn proof(&mut self) -> Option<&mut MasterProof> {
+        match &mut self.phase {
+            Phase::Round(round) => Some(&mut round.proof),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn on_want(&mut self, from: NodeId, seen: SocketAddr, want: &Want, shared: &mut Shared) {
+        let Phase::Round(round) = &mut self.phase else { return };
+        if round.number != want.round || !self.members.contains_key(&from) {
+            return;
+        }
+        let many = self.members.values().filter(|entry| entry.join.roster).take(MULTICAST_ROSTER).count()
+            == MULTICAST_ROSTER;
+        for part in parts::answer(want, &round.roster) {
+            if !many {
+                shared.send(seen, from, &Message::Part(part));
+                continue;
+            }
+            // Others ask for the same parts at the same moment.
+            let last = round.multicast.insert(part.index, shared.now);
+            if last.is_none_or(|at| shared.now >= at + Duration::from_millis(10)) {
+                shared.multicast(&Message::Part(part));
+            }
+        }
+    }
+
+    /// A world of one has nobody to wait for.
+    pub(crate) fn commit_alone(&mut self, shared: &mut Shared) {
+        self.commit_if_ready(shared);
+    }
+
+    fn commit_if_ready(&mut self, shared: &mut Shared) {
+        let Phase::Round(round) = &self.phase else { return };
+        let Some(own) = round.proof.endpoint() else { return };
+        let mut votes: BTreeMap<u8, u32> = BTreeMap::new();
+        for (id, entry) in self.members.iter().filter(|(_, entry)| entry.seated) {
+            let Some(endpoint) = entry.ready else { return };
+            // The master itself proves nothing.
+            if *id != round.master {
+                *votes.entry(endpoint).or_default() += 1;
+            }
+        }
+        if round.master != shared.me() {
+            *votes.entry(own).or_default() += 1;
+        }
+        // What most have proved; among equals, what the master prefers.
+        let endpoint = votes.iter().max_by_key(|&(&e, &n)| (n, std::cmp::Reverse(e))).map_or(0, |(&e, _)| e);
+        let Phase::Round(mut round) = std::mem::replace(&mut self.phase, Phase::Gathering) else { return };
+        round.endpoint = endpoint;
+        round.started = shared.now;
+        round.waves = Waves::new(shared.now);
+        shared.timers.stop(Timer::ProofFailed);
+        shared.timers.stop(Timer::Proof);
+        shared.timers.set(Timer::Round, shared.now);
+        self.phase = Phase::Committed(round);
+        shared.stop_accepting();
+        for (id, seen) in self.spares().collect::<Vec<_>>() {
+            shared.send(seen, id, &Message::Refuse(Refusal::WorldFull));
+        }
+        self.finish_if_done(shared);
+    }
+
+    pub(crate) fn on_done(&mut self, from: NodeId, number: u64, shared: &mut Shared) {
+        if matches!(&self.phase, Phase::Committed(round) if round.number == number) {
+            self.done(from, shared);
+        }
+    }
+
+    fn done(&mut self, id: NodeId, shared: &mut Shared) {
+        if let Some(entry) = self.members.get_mut(&id) {
+            entry.done = true;
+        }
+        self.finish_if_done(shared);
+    }
+
+    fn finish_if_done(&mut self, shared: &mut Shared) {
+        if self.members.values().all(|entry| entry.done || !entry.seated) {
+            self.finish(shared);
+        }
+    }
+
+    fn finish(&mut self, shared: &mut Shared) {
+        let Phase::Committed(round) = &self.phase else { return };
+        let rank = round.roster.members().iter().find(|m| m.id == shared.me()).map(|m| m.rank);
+        let published = round.proof.published(round.endpoint, shared);
+        let (Some(rank), Some((master, local))) = (rank, published) else { return };
+        self.phase = Phase::Over(Ok(Formed {
+            rank,
+            world: shared.config.world,
+            master,
+            local,
+            digest: round.roster.digest(),
+            roster: shared.config.roster.then(|| round.roster.clone()),
+        }));
+    }
+
+    /// A member's last connection has closed. Returns whether that has been dealt with: after the
+    /// commit, and when all are sent away, it is the answer that was waited for.
+    pub(crate) fn round_lost(&mut self, id: NodeId, shared: &mut Shared) -> bool {
+        match &self.phase {
+            Phase::Committed(_) => self.done(id, shared),
+            Phase::Ending(_) => {
+                self.members.remove(&id);
+                shared.timers.set(Timer::Round, shared.now);
+            }
+            Phase::Over(_) => {}
+            Phase::Gathering | Phase::Round(_) => return false,
+        }
+        true
+    }
+
+    /// The round comes to nothing; gathering goes on.
+    pub(crate) fn void_round(&mut self, shared: &mut Shared) {
+        let Phase::Round(round) = std::mem::replace(&mut self.phase, Phase::Gathering) else { return };
+        shared.timers.stop(Timer::Round);
+        shared.timers.stop(Timer::Proof);
+        for (&id, entry) in self.members.iter().filter(|(_, entry)| entry.seated) {
+            shared.send(entry.seen, id, &Message::Void(round.number));
+        }
+        round.proof.stop(shared);
+    }
+
+    /// A join in a phase in which nobody can join. Returns whether it has been answered.
+    pub(crate) fn refuse_or_repeat(&self, from: NodeId, seen: SocketAddr, shared: &mut Shared) -> bool {
+        let answer = match &self.phase {
+            Phase::Gathering | Phase::Round(_) => return false,
+            Phase::Committed(round) if self.members.get(&from).is_some_and(|entry| entry.seated) => {
+                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+            }
+            Phase::Ending(ending) => Message::Refuse(ending.refusal.clone()),
+            Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
+        };
+        shared.send(seen, from, &answer);
+        true
+    }
+
+    /// Nobody can be master: all are told who could not reach whom.
+    fn end_unproved(&mut self, shared: &mut Shared) {
+        let peer = |id: NodeId| {
+            if id == shared.me() { Some(shared.config.peer()) } else { self.members.get(&id).map(Entry::peer) }
+        };
+        let pairs = self.unproved.iter().filter_map(|&(prover, master)| {
+            Some(Unproved { prover: peer(prover)?, master: peer(master)? })
+        });
+        let pairs: Vec<Unproved> = pairs.collect();
+        let name = |peer: &Peer| PeerName { host: peer.host.clone(), address: peer.address };
+        let told = pairs.iter().map(|pair| (name(&pair.prover), name(&pair.master))).collect();
+        self.phase = Phase::Ending(Ending {
+            refusal: Refusal::MasterUnproved(told),
+            failure: Failure::MasterUnproved { pairs },
+            until: shared.now + FAREWELL,
+            waves: Waves::new(shared.now),
+        });
+        shared.timers.set(Timer::Round, shared.now);
+    }
+}

@@ -1,0 +1,127 @@
+//! What every part of a node needs: who it is, the time, the seed, what goes out.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::outcome::{Event, Peer};
+use super::timer::{Time, Timer, Timers};
+use super::{Config, ConnId, DialId, Output};
+use crate::id::{HostName, NodeId};
+use crate::wire::{self, Candidate, Header, List, Message, Token};
+
+/// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) now: Time,
+    pub(crate) rng: Xoshiro256PlusPlus,
+    pub(crate) timers: Timers,
+    outputs: VecDeque<Output>,
+    dials: u32,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, seed: u64, now: Time) -> Self {
+        Self {
+            config,
+            now,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            timers: Timers::default(),
+            outputs: VecDeque::new(),
+            dials: 0,
+        }
+    }
+
+    pub(crate) fn me(&self) -> NodeId {
+        self.config.id
+    }
+
+    pub(crate) fn world(&self) -> u32 {
+        self.config.world.get()
+    }
+
+    pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
+        let header = Header { sender: self.me(), recipient };
+        let datagram = wire::encode(self.config.tag, header, message);
+        self.outputs.push_back(Output::Send { to, datagram });
+    }
+
+    pub(crate) fn multicast(&mut self, message: &Message) {
+        let header = Header { sender: self.me(), recipient: NodeId::ALL };
+        let datagram = wire::encode(self.config.tag, header, message);
+        self.outputs.push_back(Output::Multicast { datagram });
+    }
+
+    /// Opens a connection to `to`, on which the token for `target` goes first.
+    pub(crate) fn dial(&mut self, to: SocketAddr, target: NodeId) -> DialId {
+        self.dials += 1;
+        let dial = DialId(self.dials);
+        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
+        self.outputs.push_back(Output::Dial { dial, to, token: token.encode(self.config.tag) });
+        dial
+    }
+
+    pub(crate) fn hang_up(&mut self, dial: DialId) {
+        self.outputs.push_back(Output::HangUp(dial));
+    }
+
+    pub(crate) fn close(&mut self, conn: ConnId) {
+        self.outputs.push_back(Output::Close(conn));
+    }
+
+    pub(crate) fn stop_accepting(&mut self) {
+        self.outputs.push_back(Output::StopAccepting);
+    }
+
+    pub(crate) fn event(&mut self, event: Event) {
+        self.outputs.push_back(Output::Event(event));
+    }
+
+    pub(crate) fn next_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
+        self.timers.set(timer, self.now + delay);
+    }
+
+    /// A random time below `limit`.
+    pub(crate) fn within(&mut self, limit: Duration) -> Duration {
+        limit.mul_f64(self.rng.random_range(0.0..1.0))
+    }
+}
+
+/// A node as others learn of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Contact {
+    pub(crate) id: NodeId,
+    pub(crate) host: HostName,
+    /// Where its words come from.
+    pub(crate) seen: SocketAddr,
+    /// Its endpoints, in its order of preference.
+    pub(crate) endpoints: Vec<SocketAddr>,
+}
+
+impl Contact {
+    pub(crate) fn of(candidate: &Candidate, seen: SocketAddr) -> Self {
+        Self { id: candidate.id, host: candidate.host.clone(), seen, endpoints: candidate.endpoints.to_vec() }
+    }
+
+    /// For messages to people: by the preferred endpoint.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer { host: self.host.clone(), address: self.preferred() }
+    }
+
+    pub(crate) fn preferred(&self) -> SocketAddr {
+        self.endpoints.first().copied().unwrap_or(self.seen)
+    }
+}
+
+/// At most as many of a node's endpoints as others are told.
+pub(crate) fn hinted(endpoints: &[SocketAddr]) -> List<SocketAddr, { wire::HINTED_ENDPOINTS }> {
+    endpoints.iter().copied().collect()
+}

@@ -1,0 +1,323 @@
+//! The messages and their bodies.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::Config;
+use crate::id::{HostName, NodeId};
+use crate::roster::Digest;
+
+/// Most endpoints that a node tells others of.
+pub(crate) const HINTED_ENDPOINTS: usize = 6;
+/// Most names of hosts in an announce.
+pub(crate) const NEWEST: usize = 3;
+/// Most runs of missing ranks in an announce.
+pub(crate) const RUNS: usize = 8;
+/// Most pairs of prover and master in a refusal.
+pub(crate) const UNPROVED: usize = 3;
+/// Members in one part of the roster.
+pub(crate) const PART: usize = 10;
+
+/// The kinds of messages: the number on the wire, and the type of the body.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $number:literal $name:ident $(($body:ty))?,)*) => {
+        /// Everything that one node says to another.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        pub(crate) enum Message {
+            $($(#[$doc])* $name $(($body))?,)*
+        }
+
+        impl Message {
+            pub(super) fn kind(&self) -> u8 {
+                match self {
+                    $(messages!(@pattern $name $(($body))?) => $number,)*
+                }
+            }
+
+            pub(super) fn encode_body(&self, config: Config, bytes: &mut Vec<u8>) {
+                match self {
+                    $(messages!(@bind body $name $(($body))?) => messages!(@encode body config bytes $(($body))?),)*
+                }
+            }
+
+            pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Config) -> Option<Self> {
+                match kind {
+                    $($number => messages!(@decode bytes config $name $(($body))?),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+    (@pattern $name:ident ($body:ty)) => { Self::$name(_) };
+    (@pattern $name:ident) => { Self::$name };
+    (@bind $var:ident $name:ident ($body:ty)) => { Self::$name($var) };
+    (@bind $var:ident $name:ident) => { Self::$name };
+    (@encode $var:ident $config:ident $bytes:ident ($body:ty)) => { put($var, $config, $bytes) };
+    (@encode $var:ident $config:ident $bytes:ident) => { () };
+    (@decode $bytes:ident $config:ident $name:ident ($body:ty)) => { take($bytes, $config).map(Self::$name) };
+    (@decode $bytes:ident $config:ident $name:ident) => { $bytes.is_empty().then_some(Self::$name) };
+}
+
+messages! {
+    /// "I gather": a candidate's call to all, and a leader's news to its members.
+    1 Announce(Announce),
+    /// "Who gathers?"
+    2 Solicit(Solicit),
+    /// "That one gathers": whoever knows two candidates tells each of the other.
+    3 Hint(Introduction),
+    /// "Go to that one": a leader's word to its members, once it has itself joined that one.
+    4 Redirect(Introduction),
+    /// "Count me in."
+    5 Join(Join),
+    /// The answer to a join.
+    6 Welcome(Welcome),
+    /// The end of a join.
+    7 Refuse(Refusal),
+    /// "Are you there?"
+    8 Ping,
+    /// "I am."
+    9 Pong,
+    /// "All are here: this is your rank; prove that you reach the master."
+    10 Prepare(Prepare),
+    /// "Has a connection of mine arrived?", to the master.
+    11 Prove,
+    /// "It has": the number of the dial.
+    12 Proved(u32),
+    /// "I have all that I need; I stay until I hear commit or void."
+    13 Ready(Ready),
+    /// "I cannot reach the master": the round.
+    14 Unproved(u64),
+    /// "That round is over and has come to nothing."
+    15 Void(u64),
+    /// "All were ready: the world has formed."
+    16 Commit(Commit),
+    /// "I know": the round.
+    17 Done(u64),
+    /// "Send me these parts of the roster."
+    18 Want(Want),
+    /// One part of the roster.
+    19 Part(Part),
+}
+
+impl Message {
+    /// Whether the message is padded to the length of the longest answer.
+    pub(super) fn is_padded(&self) -> bool {
+        matches!(self, Self::Solicit(_) | Self::Join(_))
+    }
+}
+
+/// A node that gathers, or would.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Candidate {
+    pub(crate) id: NodeId,
+    /// It was given rank 0.
+    pub(crate) explicit: bool,
+    /// The most members it has ever had, itself included: only grows.
+    pub(crate) members: u32,
+    pub(crate) world: u32,
+    pub(crate) host: HostName,
+    /// In its order of preference.
+    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Announce {
+    pub(crate) candidate: Candidate,
+    /// How many are here now.
+    pub(crate) joined: u32,
+    /// Hosts that joined last, newest first.
+    pub(crate) newest: List<HostName, NEWEST>,
+    /// Runs of given ranks that are missing, both ends included.
+    pub(crate) missing: List<(u32, u32), RUNS>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Solicit {
+    pub(crate) rank: Option<u32>,
+    pub(crate) host: HostName,
+}
+
+/// A candidate, told by somebody else.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Introduction {
+    pub(crate) candidate: Candidate,
+    /// Where the teller hears it.
+    pub(crate) seen: SocketAddr,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Join {
+    pub(crate) world: u32,
+    pub(crate) rank: Option<u32>,
+    pub(crate) host: HostName,
+    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
+    pub(crate) slots: u32,
+    /// It may become the master: nobody has failed to reach it so far.
+    pub(crate) master: bool,
+    /// It wants the roster.
+    pub(crate) roster: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    /// The dial that arrived first, and is the lease from now on.
+    pub(crate) lease: Option<u32>,
+    /// It counts; a spare does not.
+    pub(crate) seated: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct PeerName {
+    pub(crate) host: HostName,
+    pub(crate) address: SocketAddr,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// The rank is held by a node that answers.
+    RankTaken(PeerName),
+    /// The leader gathers a world of this size.
+    WorldDiffers(u32),
+    /// The world has formed without this node, which waited for a place.
+    WorldFull,
+    /// The world has formed; this is the wrong moment.
+    Closing,
+    /// Nobody can be master: pairs of prover and master.
+    MasterUnproved(List<(PeerName, PeerName), UNPROVED>),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Prepare {
+    pub(crate) round: u64,
+    /// As in [`Welcome`], for a node that has missed it.
+    pub(crate) lease: u32,
+    pub(crate) rank: u32,
+    pub(crate) digest: Digest,
+    pub(crate) master: NodeId,
+    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ready {
+    pub(crate) round: u64,
+    /// Which of the master's endpoints was proved, as an index.
+    pub(crate) endpoint: u8,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Commit {
+    pub(crate) round: u64,
+    /// Which of the master's endpoints is MASTER_ADDR for those that proved it.
+    pub(crate) endpoint: u8,
+}
+
+/// Parts of the roster: `first`, and those after it whose bits are set (bit 0 is `first` itself).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Want {
+    pub(crate) round: u64,
+    pub(crate) first: u32,
+    pub(crate) mask: u32,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) round: u64,
+    pub(crate) index: u32,
+    pub(crate) members: List<RosterEntry, PART>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RosterEntry {
+    pub(crate) id: NodeId,
+    pub(crate) host: HostName,
+    pub(crate) address: SocketAddr,
+    pub(crate) slots: u32,
+}
+
+fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
+    let result = bincode::serde::encode_into_std_write(body, bytes, config);
+    debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
+}
+
+fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Config) -> Option<T> {
+    let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
+    (used == bytes.len()).then_some(body)
+}
+
+/// A list of at most `MAX` entries. More are an error when decoded and cut off when made, and the
+/// length that a sender claims allocates nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub(crate) struct List<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> List<T, MAX> {
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const MAX: usize> FromIterator<T> for List<T, MAX> {
+    fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
+        Self(entries.into_iter().take(MAX).collect())
+    }
+}
+
+impl<T, const MAX: usize> Deref for List<T, MAX> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {MAX} entries")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(entry) = entries.next_element()? {
+                    if list.len() == MAX {
+                        return Err(A::Error::custom("too many entries"));
+                    }
+                    list.push(entry);
+                }
+                Ok(List(list))
+            }
+        }
+
+        deserializer.deserialize_seq(Entries(PhantomData))
+    }
+}
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = HostName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a host name")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HostName, E> {
+                Ok(HostName::new(text))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
+    }
+}

@@ -1,0 +1,136 @@
+//! What travels: datagrams with a clear header and a bincode body, and the token of a proof.
+//!
+//! ```text
+//! offset  size  header of a datagram
+//!      0     4  magic "MNGL"
+//!      4     1  protocol version
+//!      5     1  kind of the message
+//!      6     2  length of the body, little endian
+//!      8    16  tag of the job
+//!     24    16  ID of the sender
+//!     40    16  ID of the recipient; zeros for everybody
+//!     56        body, then zeros where the kind is padded
+//! ```
+//!
+//! Everything that arrives is hostile until decoded: lengths are checked against what is there,
+//! lists have a limit each, nothing is allocated by a length from outside, and a body that leaves
+//! bytes over is refused. bincode is used in this module alone, so that it can be replaced; the
+//! golden bytes in the tests pin what it writes.
+
+mod message;
+mod token;
+
+use bincode::config::{Configuration, Limit, LittleEndian, Varint};
+
+use crate::id::{JobTag, NodeId};
+
+pub(crate) use message::{
+    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, List, Message, NEWEST, PART, Part, PeerName,
+    Prepare, RUNS, Ready, Refusal, RosterEntry, Solicit, Want, Welcome,
+};
+pub use token::TOKEN;
+pub(crate) use token::Token;
+
+/// The version of the protocol that this library speaks.
+pub const VERSION: u8 = 1;
+
+/// The largest datagram that is sent or read: it passes every link unfragmented (IPv6 asks for
+/// 1,280 bytes, RFC 8200 section 5, and its headers and a tunnel's need the rest).
+pub const MAX_DATAGRAM: usize = 1200;
+
+/// A solicit or a join is padded to this length, and no answer to one is longer: a forged sender
+/// address gains nothing.
+pub(crate) const PADDED: usize = 576;
+
+const MAGIC: [u8; 4] = *b"MNGL";
+const HEADER: usize = 56;
+
+/// The clear part of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) sender: NodeId,
+    /// [`NodeId::ALL`] where everybody is meant.
+    pub(crate) recipient: NodeId,
+}
+
+/// Why a datagram was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Dropped {
+    #[error("not a mingle datagram")]
+    Foreign,
+    #[error("protocol version {0}")]
+    Version(u8),
+    #[error("another job's")]
+    OtherJob,
+    #[error("malformed")]
+    Malformed,
+}
+
+type Config = Configuration<LittleEndian, Varint, Limit<MAX_DATAGRAM>>;
+
+fn config() -> Config {
+    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<MAX_DATAGRAM>()
+}
+
+/// The datagram that carries `message`.
+///
+/// # Panics
+/// Where the message does not fit. Every list in a message has a limit that keeps it below; a test
+/// encodes each message at its largest.
+pub(crate) fn encode(tag: JobTag, header: Header, message: &Message) -> Vec<u8> {
+    let mut bytes = vec![0; HEADER];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4] = VERSION;
+    bytes[5] = message.kind();
+    bytes[8..24].copy_from_slice(&tag.0);
+    bytes[24..40].copy_from_slice(&header.sender.0);
+    bytes[40..56].copy_from_slice(&header.recipient.0);
+    message.encode_body(config(), &mut bytes);
+    let length = u16::try_from(bytes.len() - HEADER).unwrap_or(u16::MAX);
+    bytes[6..8].copy_from_slice(&length.to_le_bytes());
+    if message.is_padded() {
+        bytes.resize(bytes.len().max(PADDED), 0);
+    }
+    assert!(bytes.len() <= MAX_DATAGRAM, "a message of kind {} has {} bytes", bytes[5], bytes.len());
+    bytes
+}
+
+/// The message in a datagram of the job `tag`.
+///
+/// The job is compared before anything is decoded, so that the traffic of other jobs on the same
+/// group costs a comparison.
+pub(crate) fn decode(tag: JobTag, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
+    let (head, rest) = bytes.split_at_checked(HEADER).ok_or(Dropped::Foreign)?;
+    if head[..4] != MAGIC {
+        return Err(Dropped::Foreign);
+    }
+    // The tag's place is the same in every version, so that another version of *this* job is told.
+    if head[8..24] != tag.0 {
+        return Err(Dropped::OtherJob);
+    }
+    if head[4] != VERSION {
+        return Err(Dropped::Version(head[4]));
+    }
+    let length = usize::from(u16::from_le_bytes([head[6], head[7]]));
+    let (body, padding) = rest.split_at_checked(length).ok_or(Dropped::Malformed)?;
+    let message = Message::decode_body(head[5], body, config()).ok_or(Dropped::Malformed)?;
+    let well_padded = if message.is_padded() {
+        bytes.len() >= PADDED && bytes.len() <= MAX_DATAGRAM && padding.iter().all(|&b| b == 0)
+    } else {
+        padding.is_empty()
+    };
+    let header = Header { sender: id(&head[24..40]), recipient: id(&head[40..56]) };
+    if !well_padded || header.sender == NodeId::ALL {
+        return Err(Dropped::Malformed);
+    }
+    Ok((header, message))
+}
+
+fn id(bytes: &[u8]) -> NodeId {
+    let mut id = [0; 16];
+    id.copy_from_slice(bytes);
+    NodeId(id)
+}
+
+#[cfg(test)]
+mod tests;

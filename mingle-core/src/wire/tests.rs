@@ -1,0 +1,201 @@
+use std::net::SocketAddr;
+
+use super::*;
+use crate::id::HostName;
+use crate::roster::Digest;
+
+const TAG: JobTag = JobTag([7; 16]);
+const HEAD: Header = Header { sender: NodeId([1; 16]), recipient: NodeId([2; 16]) };
+
+fn v6(port: u16) -> SocketAddr {
+    SocketAddr::from(([0xfd77, 0, 0, 0, 0xffff, 0xffff, 0xffff, 0xffff], port))
+}
+
+fn longest_name() -> HostName {
+    HostName::new(&"n".repeat(HostName::MAX))
+}
+
+fn candidate() -> Candidate {
+    Candidate {
+        id: NodeId([9; 16]),
+        explicit: true,
+        members: u32::MAX,
+        world: u32::MAX,
+        host: longest_name(),
+        endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
+    }
+}
+
+/// Every kind, each at its largest.
+fn largest() -> Vec<Message> {
+    let peer = PeerName { host: longest_name(), address: v6(u16::MAX) };
+    let entry = RosterEntry { id: NodeId([3; 16]), host: longest_name(), address: v6(u16::MAX), slots: u32::MAX };
+    vec![
+        Message::Announce(Announce {
+            candidate: candidate(),
+            joined: u32::MAX,
+            newest: (0..99).map(|_| longest_name()).collect(),
+            missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
+        }),
+        Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
+        Message::Hint(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
+        Message::Redirect(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
+        Message::Join(Join {
+            world: u32::MAX,
+            rank: Some(u32::MAX),
+            host: longest_name(),
+            endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
+            slots: u32::MAX,
+            master: true,
+            roster: true,
+        }),
+        Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
+        Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer.clone(), peer.clone())).collect())),
+        Message::Ping,
+        Message::Pong,
+        Message::Prepare(Prepare {
+            round: u64::MAX,
+            lease: u32::MAX,
+            rank: u32::MAX,
+            digest: Digest([5; 16]),
+            master: NodeId([4; 16]),
+            endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
+        }),
+        Message::Prove,
+        Message::Proved(u32::MAX),
+        Message::Ready(Ready { round: u64::MAX, endpoint: u8::MAX }),
+        Message::Unproved(u64::MAX),
+        Message::Void(u64::MAX),
+        Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX }),
+        Message::Done(u64::MAX),
+        Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
+        Message::Part(Part { round: u64::MAX, index: u32::MAX, members: (0..99).map(|_| entry.clone()).collect() }),
+    ]
+}
+
+#[test]
+fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
+    for (number, message) in (1..).zip(largest()) {
+        let bytes = encode(TAG, HEAD, &message);
+        assert_eq!(bytes[5], number, "kinds are numbered as they are listed");
+        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message)));
+    }
+}
+
+#[test]
+fn nothing_is_amplified_the_answers_to_a_solicit_or_join_are_not_longer_than_it_is() {
+    for message in largest() {
+        let length = encode(TAG, HEAD, &message).len();
+        match message {
+            Message::Solicit(_) | Message::Join(_) => assert!(length >= PADDED),
+            // Asked for by members alone, who have a connection.
+            Message::Part(_) => {}
+            _ => assert!(length <= PADDED, "{length} bytes: {message:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
+    for message in largest() {
+        let bytes = encode(TAG, HEAD, &message);
+        for length in 0..bytes.len() {
+            assert!(decode(TAG, &bytes[..length]).is_err(), "{length} of {} bytes: {message:?}", bytes.len());
+        }
+        let mut longer = bytes.clone();
+        longer.push(1);
+        assert_eq!(decode(TAG, &longer), Err(Dropped::Malformed));
+        // The body's length counts one more than the body needs.
+        let mut stretched = bytes;
+        let length = u16::from_le_bytes([stretched[6], stretched[7]]) + 1;
+        stretched[6..8].copy_from_slice(&length.to_le_bytes());
+        stretched.push(0);
+        assert_eq!(decode(TAG, &stretched), Err(Dropped::Malformed));
+    }
+}
+
+#[test]
+fn an_unpadded_solicit_is_dropped() {
+    let bytes = encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("a") }));
+    assert_eq!(decode(TAG, &bytes[..HEADER + 10]), Err(Dropped::Malformed));
+}
+
+#[test]
+fn other_jobs_and_versions_are_told_apart_before_anything_is_decoded() {
+    let mut bytes = encode(TAG, HEAD, &Message::Ping);
+    assert_eq!(decode(JobTag([8; 16]), &bytes), Err(Dropped::OtherJob));
+    bytes[4] = 9;
+    assert_eq!(decode(TAG, &bytes), Err(Dropped::Version(9)));
+    bytes[0] = b'X';
+    assert_eq!(decode(TAG, &bytes), Err(Dropped::Foreign));
+}
+
+#[test]
+fn a_length_from_outside_allocates_nothing() {
+    // A list that claims 2^32 - 1 entries and brings none.
+    let mut bytes = encode(TAG, HEAD, &Message::Ping);
+    bytes[5] = 19;
+    let body = [1, 1, 252, 0xff, 0xff, 0xff, 0xff];
+    bytes[6..8].copy_from_slice(&7u16.to_le_bytes());
+    bytes.extend(body);
+    assert_eq!(decode(TAG, &bytes), Err(Dropped::Malformed));
+}
+
+#[test]
+fn a_hostile_host_name_is_harmless_once_decoded() {
+    let mut bytes = encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("aaaaaaaaa") }));
+    let at = bytes.windows(9).position(|w| w == b"aaaaaaaaa").unwrap();
+    bytes[at..at + 9].copy_from_slice(b"$(reboot)");
+    let Ok((_, Message::Solicit(solicit))) = decode(TAG, &bytes) else { panic!("dropped") };
+    assert_eq!(solicit.host.as_str(), "__reboot_");
+}
+
+#[test]
+fn the_bytes_on_the_wire_are_these() {
+    // What other releases and other implementations read. A change here is a new protocol version.
+    let bytes = encode(TAG, HEAD, &Message::Commit(Commit { round: 300, endpoint: 2 }));
+    let mut golden = b"MNGL\x01\x10\x04\x00".to_vec();
+    golden.extend([7; 16]);
+    golden.extend([1; 16]);
+    golden.extend([2; 16]);
+    golden.extend([0xfb, 0x2c, 0x01, 0x02]);
+    assert_eq!(bytes, golden);
+
+    let announce = Message::Announce(Announce {
+        candidate: Candidate {
+            id: NodeId([1; 16]),
+            explicit: false,
+            members: 1,
+            world: 4,
+            host: HostName::new("a"),
+            endpoints: [SocketAddr::from(([10, 0, 0, 1], 29500))].into_iter().collect(),
+        },
+        joined: 3,
+        newest: [HostName::new("b")].into_iter().collect(),
+        missing: [(1, 2)].into_iter().collect(),
+    });
+    let body = &encode(TAG, HEAD, &announce)[HEADER..];
+    let mut golden = vec![1; 16];
+    golden.extend([0, 1, 4, 1, b'a']);
+    golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
+    golden.extend([3, 1, 1, b'b', 1, 1, 2]);
+    assert_eq!(body, golden);
+}
+
+#[test]
+fn a_token_comes_back_as_it_was_sent_and_any_changed_byte_of_the_frame_voids_it() {
+    let token = Token {
+        prover: NodeId([1; 16]),
+        target: NodeId([2; 16]),
+        dial: 77,
+        dialled: SocketAddr::from(([10, 0, 0, 1], 29500)),
+    };
+    let bytes = token.encode(TAG);
+    assert_eq!(Token::decode(TAG, &bytes), Some(token));
+    assert_eq!(Token::decode(JobTag([8; 16]), &bytes), None);
+    for at in (0..24).chain(78..TOKEN) {
+        let mut changed = bytes;
+        changed[at] ^= 1;
+        assert_eq!(Token::decode(TAG, &changed), None, "byte {at}");
+    }
+}

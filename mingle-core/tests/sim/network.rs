@@ -1,0 +1,447 @@
+//! A network of nodes in virtual time: one seed drives everything.
+//!
+//! Events are ordered by (time, sequence). Datagrams are lost, doubled, late and reordered; TCP
+//! connections are late, refused, filtered or closed. Every message passes through the codec, since
+//! nodes exchange bytes alone.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::cmp::Reverse;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use mingle_core::proto::{Config, ConnId, DialId, Node, Output, TOKEN, Time};
+use mingle_core::{Event, Failure, Formed, HostName, JobId, NodeId, RankBy, World};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{Rng, RngExt, SeedableRng};
+
+pub const PORT: u16 = 29500;
+
+/// How bad the network is.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    /// Chance that a packet is lost, 0.0 to 1.0.
+    pub loss: f64,
+    /// Chance that a datagram arrives twice.
+    pub duplicate: f64,
+    /// One-way delay, from and to.
+    pub delay: (Duration, Duration),
+}
+
+impl Weather {
+    pub fn fine() -> Self {
+        let delay = (Duration::from_micros(50), Duration::from_micros(200));
+        Self { loss: 0.0, duplicate: 0.0, delay }
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Happening {
+    Start(usize),
+    Kill(usize),
+    Wake(usize, Time),
+    Datagram { to: usize, life: u32, from: SocketAddr, bytes: Vec<u8> },
+    /// A SYN arrives, or its repeat.
+    Syn { conn: u64 },
+    Dialed { conn: u64 },
+    Token { conn: u64 },
+    /// The side that accepted learns of the end.
+    Closed { conn: u64 },
+    /// The side that dialled learns of the end.
+    HungUp { conn: u64 },
+}
+
+struct Connection {
+    dialer: usize,
+    life: u32,
+    dial: DialId,
+    to: SocketAddr,
+    acceptor: Option<(usize, u32)>,
+    token: [u8; TOKEN],
+    tries: u32,
+    /// Either side has closed it.
+    over: bool,
+}
+
+pub struct Host {
+    pub node: Option<Node>,
+    pub config: Config,
+    /// Restarts count up; what was meant for an earlier life is dropped.
+    pub life: u32,
+    pub accepting: bool,
+    pub outcome: Option<Result<Formed, Failure>>,
+    pub ended: Option<Time>,
+    pub started: Option<Time>,
+    /// Incoming TCP is filtered by a firewall.
+    pub filtered: bool,
+    pub warnings: Vec<String>,
+    pub dials: u32,
+    pub sent: u32,
+}
+
+pub struct Network {
+    pub now: Time,
+    pub hosts: Vec<Host>,
+    pub weather: Weather,
+    /// (from, to) pairs between which nothing passes.
+    pub cut: BTreeSet<(usize, usize)>,
+    pub trace: String,
+    rng: Xoshiro256PlusPlus,
+    queue: BinaryHeap<Reverse<(Time, u64)>>,
+    happenings: BTreeMap<u64, Happening>,
+    sequence: u64,
+    connections: BTreeMap<u64, Connection>,
+    next_connection: u64,
+}
+
+impl Network {
+    pub fn new(seed: u64, weather: Weather) -> Self {
+        Self {
+            now: Time::ZERO,
+            hosts: Vec::new(),
+            weather,
+            cut: BTreeSet::new(),
+            trace: String::new(),
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            queue: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            sequence: 0,
+            connections: BTreeMap::new(),
+            next_connection: 0,
+        }
+    }
+
+    /// Adds a host with the address 10.0.0.0 + `number`, which starts its node at `start`.
+    pub fn add(&mut self, number: u32, world: u32, rank: Option<u32>, start: Time) -> usize {
+        let world = World::new(world).unwrap();
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
+        let config = Config {
+            id: NodeId([0; 16]),
+            tag: "sim".parse::<JobId>().unwrap().tag(),
+            world,
+            rank: rank.map(|rank| world.rank(rank).unwrap()),
+            host: HostName::new(&format!("host-{number}")),
+            endpoints: vec![SocketAddr::from((ip, PORT))],
+            slots: 1,
+            rank_by: RankBy::Address,
+            roster: false,
+            may_be_master: true,
+            timeout: Some(Duration::from_secs(60)),
+        };
+        self.hosts.push(Host {
+            node: None,
+            config,
+            life: 0,
+            accepting: false,
+            outcome: None,
+            ended: None,
+            started: None,
+            filtered: false,
+            warnings: Vec::new(),
+            dials: 0,
+            sent: 0,
+        });
+        let host = self.hosts.len() - 1;
+        self.at(start, Happening::Start(host));
+        host
+    }
+
+    pub fn kill_at(&mut self, host: usize, at: Time) {
+        self.at(at, Happening::Kill(host));
+    }
+
+    pub fn restart_at(&mut self, host: usize, at: Time) {
+        self.at(at, Happening::Start(host));
+    }
+
+    fn at(&mut self, time: Time, happening: Happening) {
+        self.sequence += 1;
+        self.queue.push(Reverse((time, self.sequence)));
+        self.happenings.insert(self.sequence, happening);
+    }
+
+    fn chance(&mut self, p: f64) -> bool {
+        p > 0.0 && self.rng.random_bool(p)
+    }
+
+    fn delay(&mut self) -> Duration {
+        let (from, to) = self.weather.delay;
+        self.rng.random_range(from..=to)
+    }
+
+    /// Does what is next. Returns whether there was anything left.
+    pub fn step(&mut self) -> bool {
+        let Some(Reverse((time, sequence))) = self.queue.pop() else { return false };
+        self.now = self.now.max(time);
+        let Some(happening) = self.happenings.remove(&sequence) else { return true };
+        match happening {
+            Happening::Start(host) => self.start(host),
+            Happening::Kill(host) => self.kill(host),
+            Happening::Wake(host, at) => {
+                let due = self.hosts[host].node.as_ref().and_then(Node::poll_timeout);
+                if due == Some(at) {
+                    self.note(host, "timeout");
+                    self.with(host, |node, now| node.handle_timeout(now));
+                }
+            }
+            Happening::Datagram { to, life, from, bytes } => {
+                if self.hosts[to].life == life {
+                    self.note(to, &format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
+                    self.with(to, |node, now| node.handle_datagram(now, from, &bytes));
+                }
+            }
+            Happening::Syn { conn } => self.syn(conn),
+            Happening::Dialed { conn } => self.dialed(conn),
+            Happening::Token { conn } => self.token(conn),
+            Happening::Closed { conn } => {
+                let connection = &self.connections[&conn];
+                if let Some((host, life)) = connection.acceptor
+                    && self.hosts[host].life == life
+                {
+                    self.note(host, &format!("closed {conn}"));
+                    self.with(host, |node, now| node.handle_closed(now, ConnId(conn)));
+                }
+            }
+            Happening::HungUp { conn } => {
+                let (host, life, dial) = self.dialer(conn);
+                if self.hosts[host].life == life {
+                    self.note(host, &format!("hung up {dial:?}"));
+                    self.with(host, |node, now| node.handle_hung_up(now, dial));
+                }
+            }
+        }
+        true
+    }
+
+    /// Goes on until `done`, or until `limit`; returns whether it was done.
+    pub fn run_until(&mut self, limit: Time, mut done: impl FnMut(&Self) -> bool) -> bool {
+        while !done(self) {
+            if self.queue.peek().is_none_or(|Reverse((time, _))| *time > limit) || !self.step() {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Until every node that runs has ended.
+    pub fn run(&mut self, limit: Time) -> bool {
+        self.run_until(limit, |net| net.hosts.iter().all(|host| host.outcome.is_some()))
+    }
+
+    fn start(&mut self, host: usize) {
+        let mut id = [0; 16];
+        self.rng.fill_bytes(&mut id);
+        let seed = self.rng.random();
+        let slot = &mut self.hosts[host];
+        slot.life += 1;
+        slot.config.id = NodeId(id);
+        slot.accepting = true;
+        slot.outcome = None;
+        slot.started = Some(self.now);
+        slot.node = Some(Node::new(slot.config.clone(), seed, self.now));
+        self.note(host, "start");
+        self.with(host, |_, _| ());
+    }
+
+    fn kill(&mut self, host: usize) {
+        if self.hosts[host].node.take().is_some() {
+            self.note(host, "killed");
+            self.hosts[host].outcome = Some(Err(Failure::Left));
+            self.gone(host);
+        }
+    }
+
+    /// The kernel closes everything that the process held.
+    fn gone(&mut self, host: usize) {
+        let life = self.hosts[host].life;
+        self.hosts[host].accepting = false;
+        let held: Vec<u64> = self
+            .connections
+            .iter()
+            .filter(|(_, c)| !c.over && ((c.dialer, c.life) == (host, life) || c.acceptor == Some((host, life))))
+            .map(|(&conn, _)| conn)
+            .collect();
+        for conn in held {
+            let by_dialer = self.connections[&conn].dialer == host;
+            self.close(conn, by_dialer);
+        }
+        self.hosts[host].life += 1;
+    }
+
+    /// Hands something to a node and carries out what it answers.
+    fn with(&mut self, host: usize, act: impl FnOnce(&mut Node, Time)) {
+        let Some(mut node) = self.hosts[host].node.take() else { return };
+        act(&mut node, self.now);
+        let mut outcome = None;
+        while let Some(output) = node.poll_output() {
+            match output {
+                Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
+                Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
+                Output::Event(Event::Warning(text)) => self.hosts[host].warnings.push(text),
+                Output::Event(event) => self.note(host, &format!("{event:?}")),
+                other => self.carry_out(host, other),
+            }
+        }
+        if let Some(outcome) = outcome {
+            self.note(host, &format!("ends: {outcome:?}"));
+            assert!(node.has_ended(), "a node that tells its end has ended");
+            self.hosts[host].outcome = Some(outcome);
+            self.hosts[host].ended = Some(self.now);
+            self.gone(host);
+            return;
+        }
+        if let Some(at) = node.poll_timeout() {
+            // Not in the past: what was due has been done.
+            let at = at.max(self.now);
+            self.at(at, Happening::Wake(host, at));
+        }
+        self.hosts[host].node = Some(node);
+    }
+
+    fn carry_out(&mut self, host: usize, output: Output) {
+        let from = self.hosts[host].config.endpoints[0];
+        match output {
+            Output::Send { to, datagram } => {
+                self.hosts[host].sent += 1;
+                if let Some(target) = self.find(to) {
+                    self.deliver(host, target, from, &datagram);
+                }
+            }
+            Output::Multicast { datagram } => {
+                self.hosts[host].sent += 1;
+                for target in 0..self.hosts.len() {
+                    self.deliver(host, target, from, &datagram);
+                }
+            }
+            Output::Dial { dial, to, token } => {
+                self.hosts[host].dials += 1;
+                self.next_connection += 1;
+                let conn = self.next_connection;
+                let life = self.hosts[host].life;
+                let connection =
+                    Connection { dialer: host, life, dial, to, acceptor: None, token, tries: 0, over: false };
+                self.connections.insert(conn, connection);
+                self.send_syn(conn);
+            }
+            Output::HangUp(dial) => {
+                let life = self.hosts[host].life;
+                let held = self.connections.iter().find(|(_, c)| (c.dialer, c.life, c.dial) == (host, life, dial));
+                if let Some((&conn, _)) = held {
+                    self.close(conn, true);
+                }
+            }
+            Output::Close(conn) => self.close(conn.0, false),
+            Output::StopAccepting => self.hosts[host].accepting = false,
+            _ => {}
+        }
+    }
+
+    fn find(&self, address: SocketAddr) -> Option<usize> {
+        self.hosts.iter().position(|host| host.config.endpoints.contains(&address))
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, sender: SocketAddr, bytes: &[u8]) {
+        if self.hosts[to].node.is_none() && to != from || from == to {
+            return;
+        }
+        let life = self.hosts[to].life;
+        let copies = 1 + u32::from(self.chance(self.weather.duplicate));
+        for _ in 0..copies {
+            if !self.cut.contains(&(from, to)) && !self.chance(self.weather.loss) {
+                let at = self.now + self.delay();
+                self.at(at, Happening::Datagram { to, life, from: sender, bytes: bytes.to_vec() });
+            }
+        }
+    }
+
+    fn dialer(&self, conn: u64) -> (usize, u32, DialId) {
+        let connection = &self.connections[&conn];
+        (connection.dialer, connection.life, connection.dial)
+    }
+
+    /// SYN and SYN-ACK pass, or the kernel tries again after 1, 3, 7 s.
+    fn send_syn(&mut self, conn: u64) {
+        let (from, _, _) = self.dialer(conn);
+        let connection = self.connections.get_mut(&conn).unwrap();
+        connection.tries += 1;
+        let tries = connection.tries;
+        let to = connection.to;
+        let target = self.find(to);
+        let filtered = target.is_none_or(|t| {
+            self.hosts[t].filtered || self.cut.contains(&(from, t)) || self.cut.contains(&(t, from))
+        });
+        let lost = self.chance(self.weather.loss) || self.chance(self.weather.loss);
+        if filtered || lost {
+            if tries < 5 {
+                let again = self.now + Duration::from_secs(1 << (tries - 1));
+                self.at(again, Happening::Syn { conn });
+            }
+            return;
+        }
+        let at = self.now + self.delay() + self.delay();
+        self.at(at, Happening::Dialed { conn });
+    }
+
+    fn syn(&mut self, conn: u64) {
+        if !self.connections[&conn].over {
+            self.send_syn(conn);
+        }
+    }
+
+    fn dialed(&mut self, conn: u64) {
+        let (host, life, dial) = self.dialer(conn);
+        if self.connections[&conn].over || self.hosts[host].life != life {
+            return;
+        }
+        let target = self.find(self.connections[&conn].to);
+        let accepting = target.filter(|&t| self.hosts[t].accepting);
+        let Some(acceptor) = accepting else {
+            // Refused.
+            self.connections.get_mut(&conn).unwrap().over = true;
+            self.note(host, &format!("refused {dial:?}"));
+            self.with(host, |node, now| node.handle_hung_up(now, dial));
+            return;
+        };
+        let acceptor_life = self.hosts[acceptor].life;
+        self.connections.get_mut(&conn).unwrap().acceptor = Some((acceptor, acceptor_life));
+        let local: IpAddr = self.hosts[host].config.endpoints[0].ip();
+        self.with(host, |node, now| node.handle_dialed(now, dial, local));
+        let mut at = self.now + self.delay();
+        let mut wait = Duration::from_millis(200);
+        while self.chance(self.weather.loss) && wait < Duration::from_secs(10) {
+            at += wait;
+            wait *= 2;
+        }
+        self.at(at, Happening::Token { conn });
+    }
+
+    fn token(&mut self, conn: u64) {
+        let connection = &self.connections[&conn];
+        let Some((host, life)) = connection.acceptor else { return };
+        if connection.over || self.hosts[host].life != life {
+            return;
+        }
+        let (token, local) = (connection.token, connection.to.ip());
+        self.note(host, &format!("token on {conn}"));
+        self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, &token));
+    }
+
+    /// One side closes; the other learns of it when the segment arrives.
+    fn close(&mut self, conn: u64, by_dialer: bool) {
+        let Some(connection) = self.connections.get_mut(&conn) else { return };
+        if std::mem::replace(&mut connection.over, true) {
+            return;
+        }
+        let mut at = self.now + self.delay();
+        let mut wait = Duration::from_millis(200);
+        while self.chance(self.weather.loss) && wait < Duration::from_secs(10) {
+            at += wait;
+            wait *= 2;
+        }
+        self.at(at, if by_dialer { Happening::Closed { conn } } else { Happening::HungUp { conn } });
+    }
+
+    fn note(&mut self, host: usize, what: &str) {
+        let _ = writeln!(self.trace, "{:>12.6} {host}: {what}", self.now.as_secs_f64());
+    }
+}

@@ -1,0 +1,296 @@
+//! Worlds that do not form: every way to fail has its exit code, says why, and starts nothing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::Duration;
+
+use lab::proc::{GUARD, Outcome, Proc};
+use lab::world::{World, finish_all, line, line_with, start_all};
+use lab::{Lab, MINGLE, Options, Policy, plain};
+
+const NODES: &str = "nodes here";
+const SOON: Duration = Duration::from_secs(5);
+
+/// Checks exit code, output and message, and that a shell which evaluates the output starts nothing.
+fn fails(outcome: &Outcome, code: i32, message: &[&str]) {
+    outcome.failed(code, message);
+    starts_nothing(&outcome.stdout, code);
+}
+
+/// What `$(mingle ...)` becomes, quoted and not, in a shell that goes on after errors and in one that
+/// does not. tests/shells.rs does the same in every shell.
+fn starts_nothing(stdout: &str, code: i32) {
+    let script = r#"
+        (eval "$text" && echo started); echo "$?"
+        (eval $text && echo started); echo "$?"
+        (set -e; eval "$text"; echo started); echo "$?"
+        (set -e; eval $text; echo started); echo "$?""#;
+    let mut command = plain("bash");
+    command.args(["-c", script]).env("text", stdout.trim_end());
+    let outcome = Proc::start(command, "bash".to_owned()).finish();
+    assert_eq!(outcome.stdout, format!("{code}\n").repeat(4), "{}", outcome.render());
+}
+
+fn mingle(args: &[&str]) -> Outcome {
+    let mut command = plain(MINGLE);
+    command.args(args);
+    Proc::start(command, args.join(" ")).finish()
+}
+
+/// A node that has begun to gather.
+fn gathering(lab: &Lab, node: usize, args: &[String]) -> Proc {
+    let proc = lab.spawn(node, args);
+    proc.expect_stderr("gathering");
+    proc
+}
+
+#[test]
+fn a_usage_error_says_what_is_wrong() {
+    for (args, message) in [
+        (vec!["--world", "4"], "--job-id"),
+        (vec!["--job-id", "x"], "--world"),
+        (vec!["--job-id", "x", "--world", "0"], "world"),
+        (vec!["--job-id", "x", "--world", "four"], "four"),
+        (vec!["--job-id", "", "--world", "4"], "job"),
+        (vec!["--job-id", "two\nlines", "--world", "4"], "printable"),
+        (vec!["--job-id", "x", "--world", "4", "--rank", "4"], "rank"),
+        (vec!["--job-id", "x", "--world", "4", "--rank", "-1"], "-1"),
+        (vec!["--job-id", "x", "--world", "4", "--timeout", "soon"], "soon"),
+        (vec!["--job-id", "x", "--world", "4", "--group", "10.0.0.1"], "10.0.0.1"),
+        (vec!["--job-id", "x", "--world", "4", "--ttl", "0"], "ttl"),
+        (vec!["--job-id", "x", "--world", "4", "--format", "xml"], "xml"),
+        (vec!["--job-id", "x", "--world", "4", "--wrold", "4"], "--wrold"),
+        (vec!["--job-id", "x", "--world", "4", "extra"], "extra"),
+    ] {
+        fails(&mingle(&args), 2, &[message]);
+    }
+}
+
+#[test]
+fn where_nobody_was_heard_the_deadline_names_multicast() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.set(Policy { no_multicast: true, ..Policy::default() });
+    for proc in start_all(&lab, "no multicast", &["--timeout 1s"; 2]) {
+        let started = proc.started;
+        let outcome = proc.finish();
+        fails(&outcome, 3, &["nobody else was heard", "multicast"]);
+        let took = outcome.ended - started;
+        assert!(took >= Duration::from_secs(1) && took < Duration::from_secs(3), "{took:?}");
+    }
+}
+
+#[test]
+fn a_node_that_comes_after_the_world_formed_hears_nobody() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let procs = (0..2).map(|node| lab.spawn(node, &line("late", 2))).collect();
+    World::of(&finish_all(procs));
+    fails(&lab.spawn(2, &line_with("late", 2, "--timeout 1s")).finish(), 3, &["nobody else was heard"]);
+}
+
+#[test]
+fn where_some_were_here_the_deadline_names_them_and_counts_the_missing() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // Once it is the leader whose time is up, once the other.
+    for (short, long) in [(0, 1), (1, 0)] {
+        let job = format!("some {short}");
+        let mut procs = [(0, ""), (1, "")].map(|(node, _)| {
+            let more = if node == short { "--timeout 1500ms" } else { "" };
+            let proc = lab.spawn(node, &line_with(&job, 4, more));
+            proc.expect_stderr(if node == 0 { "gathering" } else { "2 of 4" });
+            Some(proc)
+        });
+        let outcome = procs[short].take().unwrap().finish();
+        let other = format!("{} ({}:", lab.host(long), lab.address(long));
+        fails(&outcome, 3, &["2 of 4 nodes were here", &other, "2 missing"]);
+        let other = procs[long].take().unwrap();
+        other.expect_latest(SOON, NODES, "1 of 4");
+        other.signal("TERM");
+        fails(&other.finish(), 143, &[]);
+    }
+}
+
+#[test]
+fn given_ranks_that_are_missing_are_named_all_along_and_at_the_deadline() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let args =
+        |rank: u32, timeout: &str| line_with("ranks", 6, &format!("--rank {rank} --timeout {timeout}"));
+    for (zero, two) in [("1500ms", "30s"), ("30s", "1500ms")] {
+        let zero_proc = gathering(&lab, 0, &args(0, zero));
+        let two_proc = lab.spawn(1, &args(2, two));
+        for proc in [&zero_proc, &two_proc] {
+            proc.expect_latest(SOON, NODES, "missing ranks 1, 3-5");
+        }
+        let (short, long) = if zero == "30s" { (two_proc, zero_proc) } else { (zero_proc, two_proc) };
+        fails(&short.finish(), 3, &["2 of 6", "missing ranks 1, 3-5"]);
+        long.signal("INT");
+        fails(&long.finish(), 130, &[]);
+    }
+}
+
+#[test]
+fn where_nobody_may_be_rank_0_the_deadline_says_so() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let procs = start_all(&lab, "no rank 0", &["--rank 1 --timeout 2s", "--rank 1 --timeout 2s"]);
+    for outcome in finish_all(procs) {
+        fails(&outcome, 3, &["nobody who may be rank 0 was heard"]);
+    }
+}
+
+#[test]
+fn a_leader_that_cannot_be_reached_is_named_with_its_port() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.firewall(0, &["tcp dport 29500-29999"]);
+    let leader = gathering(&lab, 0, &line_with("unreached", 2, "--rank 0"));
+    let outcome = lab.spawn(1, &line_with("unreached", 2, "--rank 1 --timeout 2s")).finish();
+    let reach = format!("could not be reached over TCP at {}:29", lab.address(0));
+    fails(&outcome, 3, &["node0 (10.77.0.10:29", "was heard", &reach, "firewall"]);
+    drop(leader);
+}
+
+#[test]
+fn a_master_that_cannot_be_proved_ends_all_and_the_pairs_are_named() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.firewall(0, &["tcp dport 29500-29999"]);
+    let outcomes = finish_all(start_all(&lab, "unproved", &["--rank 0"]));
+    let pair = |node: usize| {
+        format!("{} ({}:29{{}}) cannot reach node0 (10.77.0.10:29", lab.host(node), lab.address(node))
+    };
+    for outcome in &outcomes {
+        fails(outcome, 5, &["no node that may be rank 0 can be reached by all others over TCP"]);
+        let named = (1..3).any(|node| {
+            let pair = pair(node);
+            let (from, to) = pair.split_once("{}").unwrap();
+            outcome.stderr.split(from).skip(1).any(|rest| rest.contains(to))
+        });
+        assert!(named, "no pair in {}", outcome.render());
+    }
+}
+
+#[test]
+fn a_rank_that_is_taken_is_refused_and_its_holder_named() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let args = |rank: u32| line_with("taken", 3, &format!("--rank {rank}"));
+    let zero = gathering(&lab, 0, &args(0));
+    let one = lab.spawn(1, &args(1));
+    one.expect_stderr("2 of 3");
+    fails(&lab.spawn(2, &args(1)).finish(), 4, &["rank 1 is taken by node1 (10.77.0.11:"]);
+    fails(&lab.spawn(3, &args(0)).finish(), 4, &["rank 0 is taken by node0 (10.77.0.10:"]);
+    // The two that were there first have lost nothing.
+    let two = lab.spawn(3, &args(2));
+    assert_eq!(World::of(&finish_all(vec![zero, one, two])).ranks(), [0, 1, 2]);
+}
+
+#[test]
+fn a_holder_of_a_rank_that_no_longer_answers_is_replaced() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let args = |rank: u32| line_with("ghost", 3, &format!("--rank {rank}"));
+    let zero = gathering(&lab, 0, &args(0));
+    let ghost = lab.spawn(1, &args(1));
+    ghost.expect_stderr("2 of 3");
+    ghost.signal("STOP");
+    let one = lab.spawn(2, &args(1));
+    one.expect_stderr("2 of 3");
+    let two = lab.spawn(1, &args(2));
+    assert_eq!(World::of(&finish_all(vec![zero, one, two])).ranks(), [0, 1, 2]);
+    ghost.signal("CONT");
+    let outcome = ghost.finish();
+    assert!(!outcome.status.success() && outcome.stdout.starts_with(GUARD), "{}", outcome.render());
+}
+
+#[test]
+fn a_world_of_another_size_is_refused() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let four = gathering(&lab, 0, &line("sizes", 4));
+    let outcome = lab.spawn(1, &line("sizes", 3)).finish();
+    fails(&outcome, 4, &["expects a world of 3, but node0 (10.77.0.10:", "gathers one of 4"]);
+    drop(four);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let first = gathering(&lab, 0, &line_with("one", 2, "-p 29600"));
+    let outcome = lab.spawn(0, &line_with("two", 2, "-p 29600")).finish();
+    fails(&outcome, 5, &["port 29600 is taken", "--master-port"]);
+    drop(first);
+}
+
+#[test]
+fn without_a_usable_interface_nothing_is_tried() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for filter in ["eth7", "192.0.2.0/24"] {
+        let outcome = lab.spawn(0, &line_with("no interface", 2, &format!("--interface {filter}"))).finish();
+        fails(&outcome, 5, &["no usable network interface"]);
+    }
+}
+
+#[test]
+fn signals_end_a_node_with_their_own_codes() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let proc = gathering(&lab, 0, &line(signal, 2));
+        proc.signal(signal);
+        fails(&proc.finish(), code, &[]);
+    }
+    let proc = gathering(&lab, 0, &line("KILL", 2));
+    proc.signal("KILL");
+    let outcome = proc.finish();
+    assert_eq!(outcome.stdout, GUARD);
+    starts_nothing(&outcome.stdout, 1);
+}
+
+/// A world of four whose round cannot end, because node 2 was stopped before all were there.
+fn unfinished_round(lab: &Lab, job: &str) -> [Proc; 4] {
+    let zero = gathering(lab, 0, &line(job, 4));
+    let (one, two) = (lab.spawn(1, &line(job, 4)), lab.spawn(2, &line(job, 4)));
+    for proc in [&zero, &one, &two] {
+        proc.expect_latest(SOON, NODES, "3 of 4");
+    }
+    two.signal("STOP");
+    let three = lab.spawn(3, &line(job, 4));
+    for proc in [&zero, &one, &three] {
+        proc.expect_latest(SOON, NODES, "4 of 4");
+    }
+    [zero, one, two, three]
+}
+
+#[test]
+fn a_node_too_many_ends_when_the_world_forms_without_it() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let procs = unfinished_round(&lab, "full");
+    let fifth = lab.spawn(4, &line("full", 4));
+    fifth.expect_stderr("4 of 4");
+    procs[2].signal("CONT");
+    World::of(&finish_all(procs.into())).expect(&lab, &[0, 1, 2, 3]);
+    fails(&fifth.finish(), 4, &["the world of 4 formed", "without this node, which was one too many"]);
+}
+
+#[test]
+fn a_leader_that_dies_when_others_are_ready_leaves_the_outcome_unknown() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let [zero, one, two, three] = unfinished_round(&lab, "unknown");
+    for proc in [&one, &three] {
+        proc.expect_stderr("all are here");
+    }
+    zero.signal("KILL");
+    for proc in [one, three] {
+        fails(&proc.finish(), 5, &["node0 (10.77.0.10:", "outcome unknown, others may have started"]);
+    }
+    drop(two);
+}
+
+#[test]
+fn a_failure_as_json_has_its_code_and_its_reason() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let outcome = lab.spawn(0, &line_with("json", 2, "--format json --timeout 200ms")).finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+    let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(document["error"]["code"], 3, "{document}");
+    assert!(document["error"]["message"].as_str().unwrap().contains("nobody else was heard"), "{document}");
+}

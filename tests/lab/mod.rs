@@ -1,0 +1,338 @@
+//! Networks to test in: namespaces on a bridge that is itself in a namespace.
+//!
+//! One process, the holder, owns everything: a mount namespace with a `/run` of its own, the network
+//! namespace with the bridge, and in it one named network namespace for every node. Its standard
+//! input is a pipe from the test. When that closes, in whatever way the test ended, the holder ends
+//! what still runs in its nodes and goes, and the kernel removes the rest. The host's own network
+//! is never touched.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+#![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
+
+pub mod proc;
+pub mod random;
+pub mod script;
+pub mod world;
+
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proc::{Outcome, Proc, Stream, Transcript};
+
+/// The program under test.
+pub const MINGLE: &str = env!("CARGO_BIN_EXE_mingle");
+
+/// Measurements of time run alone; everything else runs side by side.
+static QUIET: RwLock<()> = RwLock::new(());
+
+enum Quiet {
+    Shared(#[allow(dead_code, reason = "held, not read")] RwLockReadGuard<'static, ()>),
+    Alone(#[allow(dead_code, reason = "held, not read")] RwLockWriteGuard<'static, ()>),
+    /// The first lab of this test holds it.
+    Held,
+}
+
+/// Where the default route of each node leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    Bridge,
+    DeadNic,
+    None,
+}
+
+/// What the network of a lab is like.
+#[derive(Debug, Clone)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a thing that a network has or not")]
+pub struct Options {
+    nodes: usize,
+    route: Route,
+    docker0: bool,
+    dead_nic: bool,
+    filters: bool,
+    hosts: bool,
+    alone: bool,
+    second: bool,
+}
+
+impl Options {
+    /// Nodes with one interface on a bridge that loses nothing.
+    pub fn nodes(nodes: usize) -> Self {
+        Self {
+            nodes,
+            route: Route::Bridge,
+            docker0: false,
+            dead_nic: false,
+            filters: false,
+            hosts: false,
+            alone: false,
+            second: false,
+        }
+    }
+
+    /// No default route on any node.
+    pub fn without_default_route(mut self) -> Self {
+        self.route = Route::None;
+        self
+    }
+
+    /// A bridge `docker0` on every node, with carrier and with the same address on each.
+    pub fn with_docker0(mut self) -> Self {
+        self.docker0 = true;
+        self
+    }
+
+    /// A second interface `eth1` that is up and leads nowhere.
+    pub fn with_dead_nic(mut self) -> Self {
+        self.dead_nic = true;
+        self
+    }
+
+    /// The default route leads into the dead interface.
+    pub fn with_route_into_dead_nic(mut self) -> Self {
+        self.dead_nic = true;
+        self.route = Route::DeadNic;
+        self
+    }
+
+    /// Loss, cuts and firewalls will be wanted, for which nftables must be there.
+    pub fn with_filters(mut self) -> Self {
+        self.filters = true;
+        self
+    }
+
+    /// Every node resolves its own name, and asks no name server.
+    pub fn with_names(mut self) -> Self {
+        self.hosts = true;
+        self
+    }
+
+    /// No other lab of this program runs at the same time.
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
+        self
+    }
+
+    /// A test that has a lab makes another one. (To ask for the lock twice may wait for ever.)
+    pub fn beside(mut self, _first: &Lab) -> Self {
+        self.second = true;
+        self
+    }
+
+    /// Makes the lab. None, after saying so, where this machine does not allow it.
+    #[must_use]
+    pub fn start(self) -> Option<Lab> {
+        let quiet = match (self.second, self.alone) {
+            (true, _) => Quiet::Held,
+            (false, true) => Quiet::Alone(QUIET.write().unwrap_or_else(PoisonError::into_inner)),
+            (false, false) => Quiet::Shared(QUIET.read().unwrap_or_else(PoisonError::into_inner)),
+        };
+        match Lab::make(&self, quiet) {
+            Ok(lab) => Some(lab),
+            Err(reason) => {
+                skip(&reason);
+                None
+            }
+        }
+    }
+}
+
+/// Says that a test cannot run here; where it must, that is a failure.
+pub fn skip(reason: &str) {
+    let test = thread::current().name().unwrap_or("a test").to_owned();
+    assert!(
+        std::env::var_os("MINGLE_REQUIRE_NETNS").is_none_or(|value| value != "1"),
+        "{test} must not be skipped here (MINGLE_REQUIRE_NETNS=1), but: {reason}"
+    );
+    // Not `eprintln`, which the test harness keeps to itself as long as the test passes.
+    let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
+}
+
+/// A network of nodes. It is gone when this goes out of scope.
+pub struct Lab {
+    holder: Child,
+    stdin: Option<ChildStdin>,
+    /// The process in whose namespaces each node lives.
+    nodes: Vec<u32>,
+    user: bool,
+    policy: Mutex<Policy>,
+    transcripts: Mutex<Vec<Transcript>>,
+    _quiet: Quiet,
+}
+
+/// What the bridge does to packets. ARP always passes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// How many of 100 packets are lost, for each receiver by itself.
+    pub loss: u32,
+    /// No multicast passes.
+    pub no_multicast: bool,
+    /// Pairs of sender and receiver between which nothing passes, in this direction only.
+    pub cuts: Vec<(usize, usize)>,
+}
+
+impl Lab {
+    fn make(options: &Options, quiet: Quiet) -> Result<Self, String> {
+        let user = String::from_utf8_lossy(&run("id", &["-u"])?).trim() != "0";
+        let mut command = Command::new("unshare");
+        if user {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "--net", "--uts", "sh", "-c", &script::holder(options)]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut holder = command.spawn().map_err(|e| format!("unshare: {e}"))?;
+        let stdin = holder.stdin.take();
+        let stdout = Stream::collect(holder.stdout.take().unwrap());
+        let mut lab = Self {
+            holder,
+            stdin,
+            nodes: Vec::new(),
+            user,
+            policy: Mutex::default(),
+            transcripts: Mutex::default(),
+            _quiet: quiet,
+        };
+        let count = options.nodes;
+        stdout.wait_until(Instant::now() + Duration::from_secs(20), |text| {
+            text.contains("failed") || text.lines().filter(|line| line.starts_with("node ")).count() == count
+        });
+        let text = stdout.text();
+        lab.nodes = script::node_pids(&text, count)
+            .ok_or_else(|| format!("no network namespaces here: {}", text.trim().replace('\n', "; ")))?;
+        Ok(lab)
+    }
+
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The address of a node on the bridge; a higher node has a higher one.
+    #[allow(clippy::unused_self, reason = "of this lab")]
+    pub fn address(&self, node: usize) -> Ipv4Addr {
+        script::address(node)
+    }
+
+    /// What a node's host is called.
+    #[allow(clippy::unused_self, reason = "of this lab")]
+    pub fn host(&self, node: usize) -> String {
+        script::host(node)
+    }
+
+    /// A command that will run in a node, with a clean environment and `/` as its directory.
+    pub fn command(&self, node: usize, program: &str) -> Command {
+        let mut command = self.enter(self.nodes[node]);
+        command.arg(program).current_dir("/");
+        clean(&mut command);
+        command
+    }
+
+    /// Starts a command made with [`Lab::command`].
+    pub fn start(&self, node: usize, command: Command) -> Proc {
+        let args: Vec<_> = command.get_args().map(|a| a.to_string_lossy().into_owned()).collect();
+        let skip = args.iter().position(|a| a == MINGLE).unwrap_or(0);
+        let proc = Proc::start(command, format!("{}: {}", self.host(node), args[skip..].join(" ")));
+        self.transcripts.lock().unwrap().push(proc.transcript.clone());
+        proc
+    }
+
+    /// Starts mingle in a node.
+    pub fn spawn<S: AsRef<str>>(&self, node: usize, args: &[S]) -> Proc {
+        let mut command = self.command(node, MINGLE);
+        command.args(args.iter().map(AsRef::as_ref));
+        self.start(node, command)
+    }
+
+    /// Runs a shell script in a node to its end. `$mingle` is the program under test.
+    pub fn shell(&self, node: usize, shell: &str, script: &str) -> Outcome {
+        let mut command = self.command(node, shell);
+        command.args(["-c", script]).env("mingle", MINGLE);
+        self.start(node, command).finish()
+    }
+
+    /// Changes what the bridge does to packets, at once.
+    pub fn set(&self, policy: Policy) {
+        self.nft(self.holder.id(), &script::policy(&policy));
+        *self.policy.lock().unwrap() = policy;
+    }
+
+    /// Lets a node drop what arrives and matches any of `rules`, for example `tcp dport 29500-29999`.
+    /// What a node sends to itself passes.
+    pub fn firewall(&self, node: usize, rules: &[&str]) {
+        self.nft(self.nodes[node], &script::firewall(rules));
+    }
+
+    fn nft(&self, pid: u32, rules: &str) {
+        let mut command = self.enter(pid);
+        let mut child = command
+            .args(["nft", "-f", "-"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(rules.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "nft refuses\n{rules}\n{errors}");
+    }
+
+    fn enter(&self, pid: u32) -> Command {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &pid.to_string()]);
+        if self.user {
+            command.args(["-U", "--preserve-credentials"]);
+        }
+        command.args(["-m", "-n", "-u", "--"]);
+        command
+    }
+
+    /// Forgets what earlier processes wrote, so that a failure shows only what belongs to it.
+    pub fn forget(&self) {
+        self.transcripts.lock().unwrap().clear();
+    }
+}
+
+impl Drop for Lab {
+    #[allow(clippy::print_stderr, reason = "the test harness shows it with the failure")]
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let transcripts = self.transcripts.lock().unwrap_or_else(PoisonError::into_inner);
+            for transcript in transcripts.iter() {
+                eprintln!("{}", transcript.render());
+            }
+        }
+        drop(self.stdin.take());
+        let _ = self.holder.wait();
+    }
+}
+
+/// A command outside of any lab, with a clean environment. `$mingle` is the program under test.
+pub fn plain(program: &str) -> Command {
+    let mut command = Command::new(program);
+    clean(&mut command);
+    command.env("mingle", MINGLE);
+    command
+}
+
+/// Whoever runs the tests may have set RANK or NCCL_SOCKET_IFNAME.
+fn clean(command: &mut Command) {
+    command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
+}
+
+/// Waits for a moment, where when something starts is what is tested.
+pub fn sleep_until(moment: Instant) {
+    thread::sleep(moment.saturating_duration_since(Instant::now()));
+}
+
+/// Runs a program of this machine to its end, outside of any lab.
+pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
+    let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
+    if output.status.success() {
+        Ok(output.stdout)
+    } else {
+        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    }
+}

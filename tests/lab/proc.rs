@@ -1,0 +1,234 @@
+//! A process under test: its output as it comes, its end, and the variables that it printed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Read;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than anything here takes, so that a program that hangs fails its test instead of blocking it.
+pub const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What is printed before anything else: alone, because the process was killed, it makes `eval` fail.
+pub const GUARD: &str = "! true;\n";
+
+/// The text that a process has written to one of its outputs so far.
+#[derive(Debug, Default)]
+pub struct Stream {
+    state: Mutex<Text>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Text {
+    text: String,
+    /// When the last writer closed it.
+    closed: Option<Instant>,
+}
+
+impl Stream {
+    /// Collects what comes from `source` until its end, in a thread of its own.
+    pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Self> {
+        let stream = Arc::new(Self::default());
+        let writer = Arc::clone(&stream);
+        thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            loop {
+                let read = source.read(&mut buffer).unwrap_or(0);
+                let mut state = writer.lock();
+                if read == 0 {
+                    state.closed = Some(Instant::now());
+                } else {
+                    state.text.push_str(&String::from_utf8_lossy(&buffer[..read]));
+                }
+                writer.changed.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+        stream
+    }
+
+    pub fn text(&self) -> String {
+        self.lock().text.clone()
+    }
+
+    /// Waits until the text is as wanted, or can no longer become so. Says whether it is.
+    pub fn wait_until(&self, deadline: Instant, wanted: impl Fn(&str) -> bool) -> bool {
+        let mut state = self.lock();
+        loop {
+            if wanted(&state.text) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.closed.is_some() || left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits for the end of the text, and says when that was.
+    pub fn wait_closed(&self, deadline: Instant) -> Option<Instant> {
+        self.wait_until(deadline, |_| false);
+        self.lock().closed
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Text> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a process wrote, also after the process itself is forgotten.
+#[derive(Debug, Clone)]
+pub struct Transcript {
+    pub label: String,
+    pub stdout: Arc<Stream>,
+    pub stderr: Arc<Stream>,
+}
+
+impl Transcript {
+    pub fn render(&self) -> String {
+        let mut out = format!("--- {}\n", self.label);
+        for (name, stream) in [("out", &self.stdout), ("err", &self.stderr)] {
+            for line in stream.text().lines() {
+                let _ = writeln!(out, "{name} | {line}");
+            }
+        }
+        out
+    }
+}
+
+/// A running process. It is killed when it goes out of scope.
+#[derive(Debug)]
+pub struct Proc {
+    child: Child,
+    pub started: Instant,
+    pub transcript: Transcript,
+}
+
+impl Proc {
+    /// Starts `command` with nothing to read and both outputs collected.
+    pub fn start(mut command: Command, label: String) -> Self {
+        let started = Instant::now();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("{label}: cannot start {command:?}: {e}"));
+        let stdout = Stream::collect(child.stdout.take().unwrap());
+        let stderr = Stream::collect(child.stderr.take().unwrap());
+        Self { child, started, transcript: Transcript { label, stdout, stderr } }
+    }
+
+    /// Waits until stderr contains `text`.
+    pub fn expect_stderr(&self, text: &str) {
+        self.expect_stderr_within(PATIENCE, text);
+    }
+
+    /// Waits until stderr contains `text`, which must be soon.
+    pub fn expect_stderr_within(&self, limit: Duration, text: &str) {
+        let found = self.transcript.stderr.wait_until(Instant::now() + limit, |all| all.contains(text));
+        assert!(found, "no {text:?} within {limit:?} on stderr of\n{}", self.transcript.render());
+    }
+
+    /// Waits until the last line of stderr that contains `subject` also contains `text`.
+    pub fn expect_latest(&self, limit: Duration, subject: &str, text: &str) {
+        let found = self.transcript.stderr.wait_until(Instant::now() + limit, |all| {
+            all.lines().rfind(|line| line.contains(subject)).is_some_and(|line| line.contains(text))
+        });
+        assert!(found, "{text:?} was not the latest about {subject:?} of\n{}", self.transcript.render());
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// Sends `signal` (a name, such as `TERM`) to the process.
+    pub fn signal(&self, signal: &str) {
+        send_signal(signal, self.child.id());
+    }
+
+    /// Waits for the end of the process.
+    pub fn finish(self) -> Outcome {
+        self.finish_within(PATIENCE)
+    }
+
+    /// Waits for the end of the process, which must be soon.
+    pub fn finish_within(mut self, limit: Duration) -> Outcome {
+        // The pipes end with the process; waiting for them leaves it unreaped, so its ID stays its own.
+        let deadline = Instant::now() + limit;
+        let Transcript { label, stdout, stderr } = self.transcript.clone();
+        let ends = (stdout.wait_closed(deadline), stderr.wait_closed(deadline));
+        let (Some(out), Some(err)) = ends else {
+            panic!("still running after {limit:?}:\n{}", self.transcript.render())
+        };
+        let status = self.child.wait().unwrap();
+        Outcome { label, status, stdout: stdout.text(), stderr: stderr.text(), ended: out.max(err) }
+    }
+}
+
+impl Drop for Proc {
+    fn drop(&mut self) {
+        // Both fail harmlessly on a process that has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Sends `signal` to a process; the shell's own `kill` is there on every system.
+pub fn send_signal(signal: &str, pid: u32) {
+    let script = format!("kill -{signal} {pid}");
+    assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success(), "{script}");
+}
+
+/// How a process ended and what it wrote.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    pub label: String,
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+    pub ended: Instant,
+}
+
+impl Outcome {
+    /// Checks that the world formed, and returns the variables.
+    pub fn formed(&self) -> BTreeMap<String, String> {
+        assert!(self.status.success(), "{} did not form a world\n{}", self.label, self.render());
+        variables(&self.stdout).unwrap_or_else(|e| panic!("{}: {e}\n{}", self.label, self.render()))
+    }
+
+    /// Checks that nothing formed: the exit code, the text that makes `eval` fail, and the message.
+    pub fn failed(&self, code: i32, message: &[&str]) {
+        assert_eq!(self.status.code(), Some(code), "exit code of {}", self.render());
+        assert_eq!(self.stdout, format!("{GUARD}(exit {code});\n"), "stdout of {}", self.render());
+        for part in message {
+            assert!(self.stderr.contains(part), "no {part:?} on stderr of {}", self.render());
+        }
+    }
+
+    pub fn render(&self) -> String {
+        format!("{} ({})\nstdout:\n{}stderr:\n{}", self.label, self.status, self.stdout, self.stderr)
+    }
+}
+
+/// The variables that a successful run prints: the line that fails alone, then one statement a line.
+pub fn variables(stdout: &str) -> Result<BTreeMap<String, String>, String> {
+    let statements = stdout.strip_prefix(GUARD).ok_or("the guard does not come first")?;
+    let mut found = BTreeMap::new();
+    for line in statements.lines() {
+        let statement = line.strip_prefix("export ").and_then(|rest| rest.strip_suffix("';"));
+        let Some((name, value)) = statement.and_then(|pair| pair.split_once("='")) else {
+            return Err(format!("not an export statement: {line}"));
+        };
+        if value.contains('\'') || found.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(format!("a quote inside, or a second value: {line}"));
+        }
+    }
+    Ok(found)
+}

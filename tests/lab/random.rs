@@ -1,0 +1,37 @@
+//! Numbers from a seed that every test prints, so that a failure can be repeated.
+
+use std::io::Write as _;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// SplitMix64: enough for orders and delays.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The seed is MINGLE_TEST_SEED where that is set, and printed in any case.
+    pub fn announced(what: &str) -> Self {
+        let given = std::env::var("MINGLE_TEST_SEED").ok().map(|text| text.parse().unwrap());
+        let now = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().subsec_nanos();
+        let seed = given.unwrap_or_else(|| u64::from(now()));
+        let _ = writeln!(std::io::stderr(), "{what}: MINGLE_TEST_SEED={seed}");
+        Self(seed)
+    }
+
+    pub fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^= z >> 31;
+        usize::try_from(z % u64::try_from(limit).unwrap()).unwrap()
+    }
+
+    /// 0 to `count` in a random order.
+    pub fn order(&mut self, count: usize) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        for last in (1..count).rev() {
+            order.swap(last, self.below(last + 1));
+        }
+        order
+    }
+}

@@ -1,0 +1,243 @@
+//! `eval $(mingle ...)` in every shell: what succeeds starts the job, and nothing else does.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::fs;
+use std::path::PathBuf;
+
+use lab::proc::{GUARD, Outcome, Proc, send_signal};
+use lab::{Lab, Options, plain, skip};
+
+const SHELLS: [&[&str]; 5] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"]];
+
+/// Names of files that would show at once if a shell took a word of the output for a pattern, an
+/// option, a command or an expansion of its own.
+const HOSTILE: [&str; 14] = [
+    "export",
+    "exportx",
+    "=eth0",
+    "RANK='0';",
+    "!",
+    "true;",
+    "(exit",
+    "3);",
+    "1",
+    "-e",
+    "~",
+    "*",
+    "?",
+    "[a-z]*",
+];
+
+/// An empty directory but for the hostile names; gone when it goes out of scope.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        for file in HOSTILE {
+            fs::write(path.join(file), "").unwrap();
+        }
+        Self(path)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The shells that this machine has.
+fn shells() -> Vec<&'static [&'static str]> {
+    let there = |shell: &&&[&str]| {
+        let there = plain(shell[0]).args(&shell[1..]).args(["-c", "exit 0"]).status().is_ok();
+        if !there {
+            skip(&format!("no {}", shell[0]));
+        }
+        there
+    };
+    SHELLS.iter().filter(there).copied().collect()
+}
+
+fn start(shell: &[&str], directory: &Directory, script: &str) -> Proc {
+    let mut command = plain(shell[0]);
+    command.args(&shell[1..]).args(["-c", script]).current_dir(&directory.0);
+    Proc::start(command, format!("{}: {script}", shell.join(" ")))
+}
+
+fn run(shell: &[&str], directory: &Directory, script: &str) -> Outcome {
+    start(shell, directory, script).finish()
+}
+
+/// The forms in which people write it, and settings that make a shell pickier about words: in each,
+/// `MINGLE` stands for the command.
+fn forms(shell: &[&str]) -> Vec<String> {
+    let mut forms = vec![
+        r#"eval "$(MINGLE)" && "#.to_owned(),
+        "eval $(MINGLE) && ".to_owned(),
+        r#"set -e; eval "$(MINGLE)"; "#.to_owned(),
+        "set -e; eval $(MINGLE); ".to_owned(),
+        r#"set -eu; eval "$(MINGLE)" && "#.to_owned(),
+    ];
+    match shell[0] {
+        "bash" => forms.push("shopt -s extglob nullglob; set -e; eval $(MINGLE); ".to_owned()),
+        "zsh" => forms.push("setopt sh_word_split glob_subst extended_glob; eval $(MINGLE) && ".to_owned()),
+        _ => {}
+    }
+    forms
+}
+
+#[test]
+fn a_world_that_formed_starts_the_job_in_every_shell() {
+    let directory = Directory::new("formed");
+    let names = directory.names();
+    for (i, shell) in shells().into_iter().enumerate() {
+        for (j, form) in forms(shell).iter().enumerate() {
+            let job = format!("shells-{}-{i}-{j}", std::process::id());
+            let mingle = |rank: u32| {
+                format!("$mingle --job-id {job} --world 2 --rank {rank} --interface lo --timeout 20s -q")
+            };
+            let mut other = plain("sh");
+            other.args(["-c", &format!("exec {}", mingle(0))]);
+            let other = Proc::start(other, "the other".to_owned());
+            let print = r#"echo "started $RANK/$WORLD_SIZE $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME
+$(env | grep -c '^PET_') $PET_NODE_RANK $PET_NNODES $MINGLE_JOB_ID""#;
+            let outcome = run(shell, &directory, &(form.replace("MINGLE", &mingle(1)) + print));
+            assert_eq!(
+                outcome.stdout,
+                format!("started 1/2 127.0.0.1 =lo lo\n4 1 2 {job}\n"),
+                "{}\n{}",
+                outcome.render(),
+                other.transcript.render()
+            );
+            assert!(outcome.status.success(), "{}", outcome.render());
+            other.finish().formed();
+        }
+    }
+    assert_eq!(directory.names(), names);
+}
+
+#[test]
+fn a_failure_starts_nothing_in_any_shell() {
+    let directory = Directory::new("failed");
+    let names = directory.names();
+    for shell in shells() {
+        for (args, code) in [
+            ("--job-id x --world 0", 2),
+            ("--job-id x --world 2 --interface lo --timeout 50ms -q", 3),
+            ("--job-id x --world 2 --interface none7", 5),
+        ] {
+            for form in forms(shell) {
+                let script = form.replace("MINGLE", &format!("$mingle {args}")) + "echo started";
+                let outcome = run(shell, &directory, &script);
+                assert_eq!(outcome.stdout, "", "{}", outcome.render());
+                assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
+            }
+        }
+    }
+    assert_eq!(directory.names(), names);
+}
+
+#[test]
+fn a_node_that_is_killed_starts_nothing_in_any_shell() {
+    let directory = Directory::new("killed");
+    for shell in shells() {
+        for form in forms(shell) {
+            // The inner shell tells its process ID, which mingle then has, in a line of stderr.
+            let line = "--job-id killed --world 2 --interface lo --timeout 20s";
+            let inner = format!("sh -c 'echo \"pid $$\" >&2; exec \"$mingle\" {line}'");
+            let proc = start(shell, &directory, &(form.replace("MINGLE", &inner) + "echo started"));
+            proc.expect_stderr("gathering");
+            let stderr = proc.transcript.stderr.text();
+            let pid = stderr.lines().find_map(|line| line.strip_prefix("pid ")).unwrap().parse().unwrap();
+            send_signal("KILL", pid);
+            let outcome = proc.finish();
+            assert_eq!(outcome.stdout, "", "{}", outcome.render());
+            assert!(!outcome.status.success(), "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn the_guard_alone_fails_and_changes_nothing_before_a_statement() {
+    let directory = Directory::new("guard");
+    for shell in shells() {
+        for form in forms(shell) {
+            let alone = form.replace("MINGLE", &format!("printf '{}'", GUARD.escape_default()));
+            let outcome = run(shell, &directory, &(alone + "echo started"));
+            assert_eq!(
+                (outcome.stdout.as_str(), outcome.status.code()),
+                ("", Some(1)),
+                "{}",
+                outcome.render()
+            );
+            let text = format!("{GUARD}export A=\"b\";\n").escape_default().to_string().replace("\\\"", "\"");
+            let followed = form.replace("MINGLE", &format!("printf '{text}'"));
+            let outcome = run(shell, &directory, &(followed + "echo started $A"));
+            assert_eq!(outcome.stdout, "started b\n", "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn a_job_id_cannot_make_a_shell_do_anything() {
+    let directory = Directory::new("job");
+    let names = directory.names();
+    let job = r#"it's; touch pwned $(touch pwned) `touch pwned` * ~ & "x" > pwned \"#;
+    for shell in shells() {
+        for form in forms(shell) {
+            let script = form.replace("MINGLE", r#"$mingle --job-id "$job" --world 1 -q"#);
+            // The next mingle takes the job from the variable, which must mean the same.
+            let script = script + r#"env -u job "$mingle" --world 1 -q --format json"#;
+            let mut command = plain(shell[0]);
+            command.args(&shell[1..]).args(["-c", &script]).current_dir(&directory.0).env("job", job);
+            let outcome = Proc::start(command, script).finish();
+            assert!(outcome.status.success(), "{}", outcome.render());
+            let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+            assert_eq!(document["job"], job, "{}", outcome.render());
+        }
+    }
+    assert_eq!(directory.names(), names);
+}
+
+/// Two worlds of two, one after the other, in one shell: over eth0 first, and then over loopback.
+fn two_evals(lab: &Lab, shell: &[&str], before: &str) -> String {
+    let script = r#"
+        m() {
+            "$mingle" -j "$1" -w 2 -i "$2" --timeout 20s -q >/dev/null &
+            eval "$("$mingle" -j "$1" -w 2 -i "$2" --timeout 20s -q)" || echo failed
+            wait
+            echo "$MINGLE_JOB_ID $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $MASTER_ADDR"
+        }
+        m one eth0; m two lo"#;
+    let mut command = lab.command(0, shell[0]);
+    command.args(&shell[1..]).args(["-c", &format!("{before}{script}")]).env("mingle", lab::MINGLE);
+    lab.start(0, command).finish().stdout
+}
+
+#[test]
+fn a_second_eval_replaces_its_own_variables_and_leaves_those_of_the_user_alone() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for shell in shells() {
+        let own = two_evals(&lab, shell, "");
+        assert_eq!(own, "one =eth0 eth0 10.77.0.10\ntwo =lo lo 127.0.0.1\n", "{shell:?}");
+        let users = two_evals(&lab, shell, "export NCCL_SOCKET_IFNAME=mine RANK=7");
+        assert_eq!(users, "one mine eth0 10.77.0.10\ntwo mine lo 127.0.0.1\n", "{shell:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! How long it takes, with and without loss. These measure, so nothing else runs beside them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use lab::world::{World, finish_all, line, start_all};
+use lab::{Lab, Options, Policy};
+
+/// Forms `count` worlds of four, one after the other; the time of each from the first process's start
+/// to the last one's end, the shortest first.
+fn worlds(lab: &Lab, job: &str, count: usize) -> Vec<Duration> {
+    let mut times = Vec::new();
+    for round in 0..count {
+        lab.forget();
+        let procs = start_all(lab, &format!("{job} {round}"), &[]);
+        let started = procs[0].started;
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+        times.push(outcomes.iter().map(|outcome| outcome.ended - started).max().unwrap());
+    }
+    times.sort_unstable();
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let _ = writeln!(
+        std::io::stderr(),
+        "{job}: {count} worlds of four, median {:?}, fastest {:?}, slowest {:?}, {cores} cores",
+        times[count / 2],
+        times[0],
+        times[count - 1]
+    );
+    times
+}
+
+#[test]
+fn four_nodes_started_together_are_done_in_the_order_of_ten_milliseconds() {
+    let Some(lab) = Options::nodes(4).alone().start() else { return };
+    let times = worlds(&lab, "no loss", 21);
+    assert!(times[10] < Duration::from_millis(100), "{times:?}");
+}
+
+#[test]
+fn with_30_percent_loss_every_world_forms_and_most_within_half_a_second() {
+    let Some(lab) = Options::nodes(4).with_filters().alone().start() else { return };
+    lab.set(Policy { loss: 30, ..Policy::default() });
+    let times = worlds(&lab, "30% loss", 40);
+    assert!(times[20] < Duration::from_millis(500), "{times:?}");
+}
+
+#[test]
+fn a_world_of_one_is_done_before_anything_could_be_sent() {
+    let Some(lab) = Options::nodes(1).alone().start() else { return };
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        let proc = lab.spawn(0, &line("alone", 1));
+        let started = proc.started;
+        let outcome = proc.finish();
+        outcome.formed();
+        times.push(outcome.ended - started);
+    }
+    times.sort_unstable();
+    assert!(times[4] < Duration::from_millis(50), "{times:?}");
+}

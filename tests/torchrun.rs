@@ -1,0 +1,51 @@
+//! A real training job behind it: torchrun, with no flags but the script, on four nodes.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use lab::world::finish_all;
+use lab::{MINGLE, Options, plain, skip};
+
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/allreduce.py");
+
+/// A Python that can import torch. Debian's torch belongs to /usr/bin/python3, whatever comes first
+/// in PATH.
+fn python() -> Option<&'static str> {
+    let imports = |python: &&str| {
+        let mut command = plain(python);
+        command.args(["-c", "import torch.distributed"]).output().is_ok_and(|output| output.status.success())
+    };
+    let found = ["/usr/bin/python3", "python3"].into_iter().find(imports);
+    if found.is_none() {
+        skip("no python3 here can import torch");
+    }
+    found
+}
+
+#[test]
+fn torchrun_reduces_across_four_nodes_that_were_told_nothing() {
+    let Some(python) = python() else { return };
+    let Some(lab) = Options::nodes(4).with_names().start() else { return };
+    let script = r#"eval "$("$mingle" --job-id train --world 4 --timeout 60s)" &&
+        exec "$python" -m torch.distributed.run "$script""#;
+    let procs = (0..4).map(|node| {
+        let mut command = lab.command(node, "bash");
+        command.args(["-c", script]).env("mingle", MINGLE).env("python", python).env("script", SCRIPT);
+        // torch 1.13 cannot parse its own default of these under Python 3.11.
+        command.env("PET_REDIRECTS", "0:1").env("PET_TEE", "0:1");
+        // Its logs go to the lab's own /run, and one thread each is enough for one number.
+        command.env("TMPDIR", "/run").env("OMP_NUM_THREADS", "1");
+        lab.start(node, command)
+    });
+    for (rank, outcome) in finish_all(procs.collect()).into_iter().enumerate() {
+        assert!(outcome.status.success(), "{}", outcome.render());
+        // 1 + 2 + 3 + 4: four silent worlds of one would each have a sum of 1.
+        let wanted = format!("rank {rank} of 4: sum 10");
+        assert!(outcome.stdout.contains(&wanted), "no {wanted:?} in {}", outcome.render());
+    }
+}

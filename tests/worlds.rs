@@ -1,0 +1,299 @@
+//! Worlds that form: in every order, on every network, with given ranks and without.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use lab::proc::{GUARD, Outcome, Proc};
+use lab::random::Random;
+use lab::world::{World, finish_all, form, line, line_with, start_all};
+use lab::{Lab, MINGLE, Options, sleep_until};
+
+/// Far longer than news take, and far shorter than any timer that could bring them by chance.
+const AT_ONCE: Duration = Duration::from_secs(1);
+
+const NODES: &str = "nodes here";
+
+fn all_know(procs: &[&Proc], count: &str) {
+    for proc in procs {
+        proc.expect_latest(Duration::from_secs(5), NODES, count);
+    }
+}
+
+#[test]
+fn four_nodes_started_in_any_order_form_one_world() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut random = Random::announced("orders and delays");
+    for round in 0..4 {
+        lab.forget();
+        let begin = Instant::now();
+        let mut starts: Vec<_> = (0..4).map(|node| (random.below(2000), node)).collect();
+        starts.sort_unstable();
+        let mut procs: Vec<(usize, Proc)> = Vec::new();
+        for (delay, node) in starts {
+            sleep_until(begin + Duration::from_millis(u64::try_from(delay).unwrap()));
+            procs.push((node, lab.spawn(node, &line(&format!("order {round}"), 4))));
+        }
+        procs.sort_by_key(|(node, _)| *node);
+        let outcomes = finish_all(procs.into_iter().map(|(_, proc)| proc).collect());
+        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_better_node_that_comes_later_gets_the_rank_that_is_its_own() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut procs = Vec::new();
+    for (node, count) in [(3, "1 of 4"), (2, "2 of 4"), (1, "3 of 4")] {
+        procs.insert(0, lab.spawn(node, &line("reverse", 4)));
+        if node == 3 {
+            procs[0].expect_stderr("gathering");
+        } else {
+            all_know(&procs.iter().collect::<Vec<_>>(), count);
+        }
+    }
+    procs.insert(0, lab.spawn(0, &line("reverse", 4)));
+    World::of(&finish_all(procs)).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn given_ranks_are_kept() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let more = ["--rank 2", "--rank 0", "--rank 3", "--rank 1"];
+    form(&lab, "ranks given to all", &more).expect(&lab, &[2, 0, 3, 1]);
+}
+
+#[test]
+fn automatic_ranks_fill_the_gaps_between_given_ones() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    form(&lab, "ranks given to some", &["", "--rank 3", "", "--rank 1"]).expect(&lab, &[0, 3, 2, 1]);
+}
+
+#[test]
+fn a_given_rank_0_alone_names_the_master() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    form(&lab, "rank 0 given", &["", "", "-r 0", ""]).expect(&lab, &[1, 2, 0, 3]);
+}
+
+#[test]
+fn ranks_follow_host_names_in_natural_order_where_asked_to() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    for (node, name) in ["w-10", "w-9", "w-2", "w-1"].into_iter().enumerate() {
+        assert!(lab.shell(node, "sh", &format!("hostname {name}")).status.success());
+    }
+    form(&lab, "by host", &["--rank-by host"; 4]).expect(&lab, &[3, 2, 1, 0]);
+}
+
+#[test]
+fn a_docker0_of_equal_address_on_every_host_is_no_way_to_the_master() {
+    let Some(lab) = Options::nodes(4).with_docker0().start() else { return };
+    form(&lab, "docker0", &[]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_dead_second_interface_is_no_way_to_the_master() {
+    let Some(lab) = Options::nodes(4).with_dead_nic().start() else { return };
+    form(&lab, "dead eth1", &[]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_dead_interface_with_the_default_route_is_no_way_to_the_master() {
+    let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
+    form(&lab, "dead default route", &[]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn no_default_route_is_needed() {
+    let Some(lab) = Options::nodes(4).without_default_route().start() else { return };
+    form(&lab, "no default route", &[]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn an_explicit_port_is_the_masters_port() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let world = form(&lab, "port", &["--master-port 23456", "--master-port 23456"]);
+    assert_eq!(world.common("MASTER_PORT"), "23456");
+}
+
+#[test]
+fn four_nodes_on_one_host_form_a_world() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (job, more, address, interface) in [
+        ("one host", "", "10.77.0.10", "eth0"),
+        ("one host, loopback", "--interface lo", "127.0.0.1", "lo"),
+        ("one host, by address", "--interface 10.77.0.0/16", "10.77.0.10", "eth0"),
+    ] {
+        let procs = (0..4).map(|_| lab.spawn(0, &line_with(job, 4, more))).collect();
+        let world = World::of(&finish_all(procs));
+        assert_eq!(world.common("MASTER_ADDR"), address);
+        assert_eq!(world.common("GLOO_SOCKET_IFNAME"), interface);
+    }
+}
+
+#[test]
+fn two_jobs_on_the_same_hosts_do_not_meet() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    // Once with the group that follows from each name, and once with one that both share.
+    for more in ["", "--group 239.255.7.7 --discovery-port 29498"] {
+        lab.forget();
+        let red = start_all(&lab, "red", &[more; 4]);
+        let blue = start_all(&lab, "blue", &[more; 4]);
+        let (red, blue) = (World::of(&finish_all(red)), World::of(&finish_all(blue)));
+        red.expect(&lab, &[0, 1, 2, 3]);
+        blue.expect(&lab, &[0, 1, 2, 3]);
+        assert_eq!((red.common("MINGLE_JOB_ID"), blue.common("MINGLE_JOB_ID")), ("red", "blue"));
+        assert_ne!(red.common("MASTER_PORT"), blue.common("MASTER_PORT"));
+        assert_ne!(red.digest(), blue.digest());
+    }
+}
+
+#[test]
+fn a_host_whose_tcp_is_firewalled_does_not_become_the_master() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.firewall(0, &["tcp dport 29500-29999"]);
+    let world = form(&lab, "firewalled", &[]);
+    assert_eq!(world.ranks()[1], 0, "{world:?}");
+    assert_eq!(world.common("MASTER_ADDR"), lab.address(1).to_string());
+}
+
+#[test]
+fn the_others_go_on_when_the_leader_is_killed_and_a_replacement_completes_the_world() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    // Who leads is no accident: node 2 was the first, and keeps the lead because it has members.
+    let leader = lab.spawn(2, &line("dead leader", 4));
+    leader.expect_stderr("gathering");
+    let third = lab.spawn(3, &line("dead leader", 4));
+    all_know(&[&leader, &third], "2 of 4");
+    let first = lab.spawn(1, &line("dead leader", 4));
+    all_know(&[&leader, &third, &first], "3 of 4");
+    leader.signal("KILL");
+    assert_eq!(leader.finish().stdout, GUARD);
+    all_know(&[&third, &first], "2 of 4");
+    let replacement = lab.spawn(2, &line("dead leader", 4));
+    let last = lab.spawn(0, &line("dead leader", 4));
+    World::of(&finish_all(vec![last, first, replacement, third])).expect(&lab, &[0, 1, 2, 3]);
+}
+
+/// A world of four in which a member with a given rank leaves at three of four, and comes back.
+fn replaces_a_member(job: &str, signal: &str) {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let given = line_with(job, 4, "--rank 1");
+    let leader = lab.spawn(0, &line(job, 4));
+    leader.expect_stderr("gathering");
+    let stays = lab.spawn(1, &line(job, 4));
+    let leaves = lab.spawn(2, &given);
+    all_know(&[&leader, &stays, &leaves], "3 of 4");
+    leaves.signal(signal);
+    for proc in [&leader, &stays] {
+        proc.expect_latest(AT_ONCE, NODES, "2 of 4");
+    }
+    let left = leaves.finish();
+    match signal {
+        "KILL" => assert_eq!(left.stdout, GUARD),
+        _ => left.failed(143, &[]),
+    }
+    let comes = lab.spawn(3, &given);
+    all_know(&[&leader, &stays, &comes], "3 of 4");
+    let last = lab.spawn(2, &line(job, 4));
+    World::of(&finish_all(vec![leader, stays, last, comes])).expect(&lab, &[0, 2, 3, 1]);
+}
+
+#[test]
+fn a_member_that_is_told_to_leave_frees_its_place_at_once() {
+    replaces_a_member("told to leave", "TERM");
+}
+
+#[test]
+fn a_member_that_is_killed_frees_its_place_at_once() {
+    replaces_a_member("killed", "KILL");
+}
+
+#[test]
+fn a_world_of_one_needs_nobody() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let formed = |outcome: Outcome| World::of(&[outcome]);
+    formed(lab.spawn(0, &line("alone", 1)).finish()).expect(&lab, &[0]);
+    // Nor a network.
+    assert!(lab.shell(0, "sh", "ip link set eth0 down").status.success());
+    let world = formed(lab.spawn(0, &line("alone", 1)).finish());
+    assert_eq!(world.common("MASTER_ADDR"), "127.0.0.1");
+}
+
+#[test]
+fn an_interface_whose_name_no_shell_should_see_serves_but_is_not_printed() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = r#"ip link set eth0 down; ip link set eth0 name "x';*"; ip link set "x';*" up;
+        ip route add default via 10.77.0.1"#;
+    assert!(lab.shell(1, "sh", script).status.success());
+    let outcomes = finish_all(start_all(&lab, "interface", &[]));
+    assert_eq!(World::of(&outcomes).ranks(), [0, 1]);
+    assert!(!outcomes[1].stdout.contains("IFNAME="), "{}", outcomes[1].render());
+    assert!(outcomes[1].stderr.contains("rename it"), "{}", outcomes[1].render());
+}
+
+#[test]
+fn json_carries_the_same_roster_on_every_node() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let more = ["--format json", "--format json", "--format json --rank 0", ""];
+    let outcomes = finish_all(start_all(&lab, "json", &more));
+    let ranks = [1, 2, 0, 3];
+    let digest = &outcomes[3].formed()["MINGLE_ROSTER_DIGEST"];
+    let mut rosters = BTreeSet::new();
+    for (node, outcome) in outcomes[..3].iter().enumerate() {
+        assert!(outcome.status.success(), "{}", outcome.render());
+        let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(document["rank"], ranks[node]);
+        assert_eq!(document["world"], 4);
+        assert_eq!(document["job"], "json");
+        assert_eq!(document["master"]["address"], lab.address(2).to_string());
+        assert_eq!(document["local"], lab.address(node).to_string());
+        assert_eq!(document["interface"], "eth0");
+        assert_eq!(document["digest"], **digest);
+        assert_eq!(document["env"]["MINGLE_ROSTER_DIGEST"], **digest);
+        assert_eq!(document["env"]["RANK"], ranks[node].to_string());
+        rosters.insert(document["roster"].to_string());
+        for (rank, member) in document["roster"].as_array().unwrap().iter().enumerate() {
+            let node = ranks.iter().position(|r| *r == rank).unwrap();
+            assert_eq!(member["rank"], rank);
+            assert_eq!(member["host"], lab.host(node));
+            assert_eq!(member["address"], lab.address(node).to_string());
+        }
+        assert_eq!(document["roster"].as_array().unwrap().len(), 4);
+    }
+    assert_eq!(rosters.len(), 1, "{rosters:?}");
+}
+
+#[test]
+fn every_flag_has_its_variable() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let spawn = |lab: &Lab, node: usize, rank: &str| {
+        let mut command = lab.command(node, MINGLE);
+        for (name, value) in [
+            ("JOB_ID", "from%20variables"),
+            ("WORLD", "2"),
+            ("RANK", rank),
+            ("INTERFACE", "eth0"),
+            ("MASTER_PORT", "23456"),
+            ("RANK_BY", "host"),
+            ("DISCOVERY_PORT", "29498"),
+            ("GROUP", "239.255.7.7"),
+            ("TTL", "2"),
+            ("TIMEOUT", "30s"),
+        ] {
+            command.env(format!("MINGLE_{name}"), value);
+        }
+        lab.start(node, command)
+    };
+    let procs = vec![spawn(&lab, 0, "1"), spawn(&lab, 1, "0")];
+    let world = World::of(&finish_all(procs));
+    assert_eq!(world.ranks(), [1, 0]);
+    assert_eq!(world.common("MASTER_PORT"), "23456");
+    assert_eq!(world.common("MINGLE_JOB_ID"), "from%20variables");
+}

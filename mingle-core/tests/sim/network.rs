@@ -229,6 +229,11 @@ impl Network {
     }
 
     fn start(&mut self, host: usize) {
+        // A restart follows a crash; where there was none, there is nothing to restart.
+        let slot = &self.hosts[host];
+        if slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
+            return;
+        }
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
         let seed = self.rng.random();

@@ -2,6 +2,7 @@
 //!
 //! This is the only module with sockets. [`Rendezvous`] is the way in.
 
+mod connection;
 mod driver;
 mod endpoint;
 mod interface;

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use rand::RngExt;
+
 use super::backoff::Backoff;
 use super::election::{Key, Shunned};
 use super::follower::{Follow, GaveUp};
@@ -22,6 +24,8 @@ use crate::wire::{
 /// The longest random wait before a first announce; in a world of this size or more.
 const SUPPRESSION: Duration = Duration::from_millis(20);
 const SUPPRESSION_WORLD: u32 = 1000;
+/// Up to this size nobody waits.
+const SMALL_WORLD: u32 = 16;
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
 /// fewer than 1.4 datagrams a second.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -352,12 +356,7 @@ impl Node {
 
     /// Starts to look for the others: by announcing where this node may gather, else by asking.
     fn seek(&mut self) {
-        let share = f64::from(self.shared.world().min(SUPPRESSION_WORLD)) / f64::from(SUPPRESSION_WORLD);
-        // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.
-        let late: f64 = self.shared.within(Duration::from_secs(1)).as_secs_f64();
-        let spread = f64::from(self.shared.world()).ln() + 1.0;
-        let late = (late * spread.exp_m1()).ln_1p() / spread;
-        let delay = SUPPRESSION.mul_f64((share * late).clamp(0.0, 1.0));
+        let delay = self.suppression();
         if self.shared.config.is_candidate() {
             self.announced = false;
             self.announces.reset();
@@ -368,6 +367,20 @@ impl Node {
             self.solicits.reset();
             self.shared.set_after(Timer::Solicit, delay);
         }
+    }
+
+    /// How long to listen before the first word, so that a start of thousands is not a storm: at most
+    /// 20 ms, and nothing in a world in which everybody may speak at once.
+    fn suppression(&mut self) -> Duration {
+        let world = self.shared.world();
+        if world <= SMALL_WORLD {
+            return Duration::ZERO;
+        }
+        // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.
+        let spread = f64::from(world).ln() + 1.0;
+        let uniform = self.shared.rng.random_range(0.0..1.0_f64);
+        let share = (uniform * spread.exp_m1()).ln_1p() / spread;
+        SUPPRESSION.mul_f64(share * f64::from(world.min(SUPPRESSION_WORLD)) / f64::from(SUPPRESSION_WORLD))
     }
 
     fn announce(&mut self) {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 
 use super::outcome::{Event, Peer};
 use super::timer::{Time, Timer, Timers};
@@ -87,11 +87,6 @@ impl Shared {
 
     pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
         self.timers.set(timer, self.now + delay);
-    }
-
-    /// A random time below `limit`.
-    pub(crate) fn within(&mut self, limit: Duration) -> Duration {
-        limit.mul_f64(self.rng.random_range(0.0..1.0))
     }
 }
 

@@ -98,7 +98,8 @@ impl Groups {
 
     /// Leaves and joins again on every interface, which makes the kernel report the membership on the
     /// network: a switch that snoops on IGMP, where no router asks for members, forgets them after 260 s.
-    /// (The kernel reports nothing while another socket of this host is a member.) Returns warnings.
+    /// (With IGMPv3 the kernel reports the join alone, so a switch that obeys a leave at once cuts nothing
+    /// off; and it reports nothing while another socket of this host is a member.) Returns warnings.
     pub(crate) fn rejoin(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for membership in &self.memberships {

@@ -22,6 +22,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const UNREACHED: Duration = Duration::from_secs(3);
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
+/// How often a node says that it knows of the commit. It ends then, and repeats nothing: where all
+/// copies are lost the leader waits for the end of the lease, which the kernel repeats slowly.
+const LAST_WORDS: usize = 3;
 /// Above this size, dials wait until the leader has welcomed the node.
 const DIAL_AT_ONCE: u32 = 64;
 
@@ -412,7 +415,9 @@ impl Follow {
     pub(crate) fn on_commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
         let round = self.round.as_mut().filter(|round| round.ready && round.round == commit.round)?;
         let (master, local) = round.proof.published(commit.endpoint, shared)?;
-        shared.send(self.leader.seen, self.leader.id, &Message::Done(commit.round));
+        for _ in 0..LAST_WORDS {
+            shared.send(self.leader.seen, self.leader.id, &Message::Done(commit.round));
+        }
         Some(Formed {
             rank: round.rank,
             world: shared.config.world,

@@ -1,6 +1,6 @@
 //! The loop between the sockets and the state machine.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdUdpSocket};
 use std::task::Poll;
@@ -114,7 +114,7 @@ struct Driver {
     dials: BTreeMap<DialId, AbortHandle>,
     conns: BTreeMap<ConnId, AbortHandle>,
     /// Those of `conns` that have sent no token yet.
-    strangers: BTreeMap<ConnId, ()>,
+    strangers: BTreeSet<ConnId>,
     next_conn: u64,
     sender_of_happenings: UnboundedSender<Happened>,
     happenings: UnboundedReceiver<Happened>,
@@ -152,7 +152,7 @@ impl Driver {
             tasks: JoinSet::new(),
             dials: BTreeMap::new(),
             conns: BTreeMap::new(),
-            strangers: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             next_conn: 0,
             sender_of_happenings,
             happenings,
@@ -263,7 +263,7 @@ impl Driver {
                 }
             }
             Happened::Token(conn, local, token) => {
-                if self.strangers.remove(&conn).is_some() {
+                if self.strangers.remove(&conn) {
                     node.handle_token(now, conn, local, &token);
                 }
             }
@@ -292,14 +292,14 @@ impl Driver {
         let conn = ConnId(self.next_conn);
         let task = connection::hold(conn, stream, self.sender_of_happenings.clone());
         self.conns.insert(conn, self.tasks.spawn(task));
-        self.strangers.insert(conn, ());
+        self.strangers.insert(conn);
         if self.strangers.len() > STRANGERS {
             self.evict_stranger();
         }
     }
 
     fn evict_stranger(&mut self) {
-        if let Some((conn, ())) = self.strangers.pop_first() {
+        if let Some(conn) = self.strangers.pop_first() {
             self.close_conn(conn);
         }
     }
@@ -341,7 +341,8 @@ impl Driver {
 
     fn multicast(&mut self, datagram: &[u8]) {
         for interface in &self.interfaces {
-            let Some(IpAddr::V4(source)) = interface.addresses.iter().map(ipnet::IpNet::addr).find(IpAddr::is_ipv4)
+            let Some(IpAddr::V4(source)) =
+                interface.addresses.iter().map(ipnet::IpNet::addr).find(IpAddr::is_ipv4)
             else {
                 continue;
             };

@@ -46,7 +46,8 @@ mod tests {
         let mut backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(100));
         for expected in [20u32, 40, 80, 100, 100] {
             let interval = backoff.after(Duration::ZERO, &mut rng);
-            let range = Duration::from_millis(1) * expected * 3 / 4..=Duration::from_millis(1) * expected * 5 / 4;
+            let range =
+                Duration::from_millis(1) * expected * 3 / 4..=Duration::from_millis(1) * expected * 5 / 4;
             assert!(range.contains(&interval), "{interval:?} is not about {expected} ms");
         }
         backoff.reset();

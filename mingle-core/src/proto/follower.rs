@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::DialId;
 use super::backoff::Backoff;
 use super::election::Key;
 use super::master::MasterProof;
@@ -11,10 +12,11 @@ use super::parts::Parts;
 use super::proof::{Lost, Prover, Won};
 use super::shared::{Contact, Shared, hinted};
 use super::timer::{Time, Timer};
-use super::DialId;
 use crate::id::{NodeId, Rank};
 use crate::roster::Digest;
-use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Ready, Solicit, Welcome};
+use crate::wire::{
+    Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Ready, Solicit, Welcome,
+};
 
 /// How long a leader may be silent before it has been joined.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -171,7 +173,13 @@ impl Follow {
         }
     }
 
-    pub(crate) fn on_announce(&mut self, announce: &Announce, seen: SocketAddr, multicast: bool, shared: &mut Shared) {
+    pub(crate) fn on_announce(
+        &mut self,
+        announce: &Announce,
+        seen: SocketAddr,
+        multicast: bool,
+        shared: &mut Shared,
+    ) {
         // What it multicasts comes from each of its interfaces; the one that answered stays.
         let seen = if multicast && self.answered { self.leader.seen } else { seen };
         self.leader = Contact::of(&announce.candidate, seen);

@@ -5,12 +5,14 @@
 //! a simulation does it with a seed, and the same seed gives the same run. Most programs want
 //! `Rendezvous` instead.
 //!
-//! `election` says who gathers, `leader` and `round` are the side that gathers, `follower` the side
-//! that joins, `proof` and `master` the connections that prove; `leader` and `follower` do not know
-//! each other. `PROTOCOL.md` has the reasons.
+//! `seeking` finds who gathers, by the order in `election`; `leader` and `round` are the side that
+//! gathers, `follower` the side that joins, `proof` and `master` the connections that prove.
+//! `leader` and `follower` do not know each other: `node` hands each what concerns it.
+//! `PROTOCOL.md` has the reasons.
 
 mod backoff;
 mod election;
+mod ending;
 mod follower;
 mod leader;
 mod master;
@@ -21,6 +23,7 @@ mod parts;
 mod proof;
 mod ranks;
 mod round;
+mod seeking;
 mod shared;
 mod timer;
 

@@ -205,10 +205,9 @@ impl fmt::Display for Failure {
                 "this node expects a world of {ours}, but {leader} gathers one of {theirs} under the same \
                  job ID; give every node the same --world"
             ),
-            Self::WorldFull { world, leader } => write!(
-                f,
-                "the world of {world} formed at {leader} without this node, which was one too many"
-            ),
+            Self::WorldFull { world, leader } => {
+                write!(f, "the world of {world} formed at {leader} without this node, which was one too many")
+            }
             Self::MasterUnproved { pairs } => {
                 f.write_str("no node that may be rank 0 can be reached by all others over TCP: ")?;
                 for (i, pair) in pairs.iter().enumerate() {

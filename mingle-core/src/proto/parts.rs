@@ -9,7 +9,7 @@ use crate::wire::{PART, Part, RosterEntry, Want};
 pub(crate) struct Parts {
     world: World,
     digest: Digest,
-    parts: Vec<Option<Vec<RosterEntry>>>,
+    arrived: Vec<Option<Vec<RosterEntry>>>,
     roster: Option<Roster>,
 }
 
@@ -25,21 +25,21 @@ fn size() -> u32 {
 impl Parts {
     pub(crate) fn new(world: World, digest: Digest) -> Self {
         let count = world.get().div_ceil(size());
-        Self { world, digest, parts: (0..count).map(|_| None).collect(), roster: None }
+        Self { world, digest, arrived: (0..count).map(|_| None).collect(), roster: None }
     }
 
     /// Takes a part in. Returns whether it changed what is wanted.
     pub(crate) fn add(&mut self, part: Part) -> bool {
         let expected = self.world.get().saturating_sub(offset(part.index)).min(size());
         let fits = u32::try_from(part.members.len()) == Ok(expected);
-        let Some(slot) = usize::try_from(part.index).ok().and_then(|i| self.parts.get_mut(i)) else {
+        let Some(slot) = usize::try_from(part.index).ok().and_then(|i| self.arrived.get_mut(i)) else {
             return false;
         };
         if !fits || slot.is_some() {
             return false;
         }
         *slot = Some(part.members.into_vec());
-        if self.parts.iter().all(Option::is_some) {
+        if self.arrived.iter().all(Option::is_some) {
             self.complete();
         }
         // The end of a window of requests, or of all.
@@ -47,12 +47,12 @@ impl Parts {
     }
 
     fn first_missing(&self) -> Option<usize> {
-        self.parts.iter().position(Option::is_none)
+        self.arrived.iter().position(Option::is_none)
     }
 
     /// Puts the roster together, or starts again where it is not the one that the leader meant.
     fn complete(&mut self) {
-        let entries = self.parts.iter_mut().filter_map(Option::take).flatten();
+        let entries = self.arrived.iter_mut().filter_map(Option::take).flatten();
         let members = (0..).zip(entries).map(|(rank, entry)| Member {
             rank: Rank(rank),
             id: entry.id,
@@ -69,7 +69,7 @@ impl Parts {
             return None;
         }
         let first = self.first_missing()?;
-        let window = self.parts.iter().skip(first).take(32).enumerate();
+        let window = self.arrived.iter().skip(first).take(32).enumerate();
         let mask = window.filter(|(_, part)| part.is_none()).fold(0, |mask, (bit, _)| mask | 1 << bit);
         Some(Want { round, first: u32::try_from(first).ok()?, mask })
     }
@@ -85,7 +85,8 @@ pub(crate) fn answer(want: &Want, roster: &Roster) -> Vec<Part> {
     let parts = wanted.filter_map(|index| {
         let start = usize::try_from(offset(index)).ok()?;
         let members = roster.members().get(start..)?;
-        let entry = |m: &Member| RosterEntry { id: m.id, host: m.host.clone(), address: m.address, slots: m.slots };
+        let entry =
+            |m: &Member| RosterEntry { id: m.id, host: m.host.clone(), address: m.address, slots: m.slots };
         (!members.is_empty()).then(|| Part {
             round: want.round,
             index,

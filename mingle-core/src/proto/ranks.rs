@@ -76,7 +76,8 @@ fn natural(a: &str, b: &str) -> Ordering {
                 // zeros come first.
                 let value = |d: &[u8]| d.iter().position(|&c| c != b'0').map_or(d.len(), |zeros| zeros);
                 let (short_x, short_y) = (&x[value(x)..], &y[value(y)..]);
-                let order = short_x.len().cmp(&short_y.len()).then(short_x.cmp(short_y)).then(x.len().cmp(&y.len()));
+                let order =
+                    short_x.len().cmp(&short_y.len()).then(short_x.cmp(short_y)).then(x.len().cmp(&y.len()));
                 if order.is_ne() {
                     return order;
                 }
@@ -122,7 +123,8 @@ mod tests {
 
     #[test]
     fn ranks_by_host_are_in_natural_order() {
-        let nodes = vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
+        let nodes =
+            vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
         assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
     }
 

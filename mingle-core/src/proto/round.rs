@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::DialId;
 use super::backoff::Backoff;
 use super::leader::{Entry, Lead};
 use super::master::MasterProof;
@@ -13,7 +14,6 @@ use super::proof::Arrivals;
 use super::ranks::{self, Applicant};
 use super::shared::{Shared, hinted};
 use super::timer::{Time, Timer};
-use super::DialId;
 use crate::id::{NodeId, Rank};
 use crate::roster::{Member, Roster};
 use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
@@ -118,13 +118,19 @@ impl Lead {
             rank: shared.config.rank.map(Rank::get),
             master: shared.config.may_be_master,
         }];
-        applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| Applicant {
-            id,
-            host: entry.join.host.clone(),
-            endpoints: if entry.join.endpoints.is_empty() { vec![entry.seen] } else { entry.join.endpoints.to_vec() },
-            slots: entry.join.slots,
-            rank: entry.join.rank,
-            master: entry.join.master,
+        applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| {
+            Applicant {
+                id,
+                host: entry.join.host.clone(),
+                endpoints: if entry.join.endpoints.is_empty() {
+                    vec![entry.seen]
+                } else {
+                    entry.join.endpoints.to_vec()
+                },
+                slots: entry.join.slots,
+                rank: entry.join.rank,
+                master: entry.join.master,
+            }
         }));
         let failed = |id: NodeId| self.unproved.iter().any(|&(_, master)| master == id);
         let Some(assigned) = ranks::assign(applicants, shared.config.rank_by, failed) else {
@@ -450,11 +456,16 @@ impl Lead {
     /// Nobody can be master: all are told who could not reach whom.
     fn end_unproved(&mut self, shared: &mut Shared) {
         let peer = |id: NodeId| {
-            if id == shared.me() { Some(shared.config.peer()) } else { self.members.get(&id).map(Entry::peer) }
+            if id == shared.me() {
+                Some(shared.config.peer())
+            } else {
+                self.members.get(&id).map(Entry::peer)
+            }
         };
-        let pairs = self.unproved.iter().filter_map(|&(prover, master)| {
-            Some(Unproved { prover: peer(prover)?, master: peer(master)? })
-        });
+        let pairs = self
+            .unproved
+            .iter()
+            .filter_map(|&(prover, master)| Some(Unproved { prover: peer(prover)?, master: peer(master)? }));
         let pairs: Vec<Unproved> = pairs.collect();
         let name = |peer: &Peer| PeerName { host: peer.host.clone(), address: peer.address };
         let told = pairs.iter().map(|pair| (name(&pair.prover), name(&pair.master))).collect();

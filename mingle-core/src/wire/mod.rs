@@ -25,8 +25,8 @@ use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use crate::id::{JobTag, NodeId};
 
 pub(crate) use message::{
-    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, List, Message, NEWEST, PART, Part, PeerName,
-    Prepare, RUNS, Ready, Refusal, RosterEntry, Solicit, Want, Welcome,
+    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, List, Message, NEWEST, PART, Part,
+    PeerName, Prepare, RUNS, Ready, Refusal, RosterEntry, Solicit, Want, Welcome,
 };
 pub use token::TOKEN;
 pub(crate) use token::Token;

@@ -29,7 +29,8 @@ fn candidate() -> Candidate {
 /// Every kind, each at its largest.
 fn largest() -> Vec<Message> {
     let peer = PeerName { host: longest_name(), address: v6(u16::MAX) };
-    let entry = RosterEntry { id: NodeId([3; 16]), host: longest_name(), address: v6(u16::MAX), slots: u32::MAX };
+    let entry =
+        RosterEntry { id: NodeId([3; 16]), host: longest_name(), address: v6(u16::MAX), slots: u32::MAX };
     vec![
         Message::Announce(Announce {
             candidate: candidate(),
@@ -69,7 +70,11 @@ fn largest() -> Vec<Message> {
         Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX }),
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
-        Message::Part(Part { round: u64::MAX, index: u32::MAX, members: (0..99).map(|_| entry.clone()).collect() }),
+        Message::Part(Part {
+            round: u64::MAX,
+            index: u32::MAX,
+            members: (0..99).map(|_| entry.clone()).collect(),
+        }),
     ]
 }
 
@@ -143,7 +148,8 @@ fn a_length_from_outside_allocates_nothing() {
 
 #[test]
 fn a_hostile_host_name_is_harmless_once_decoded() {
-    let mut bytes = encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("aaaaaaaaa") }));
+    let mut bytes =
+        encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("aaaaaaaaa") }));
     let at = bytes.windows(9).position(|w| w == b"aaaaaaaaa").unwrap();
     bytes[at..at + 9].copy_from_slice(b"$(reboot)");
     let Ok((_, Message::Solicit(solicit))) = decode(TAG, &bytes) else { panic!("dropped") };

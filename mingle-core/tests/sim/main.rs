@@ -78,7 +78,9 @@ fn the_order_of_starting_does_not_matter() {
 
 #[test]
 fn given_ranks_are_kept_and_rank_0_gathers_whenever_it_comes() {
-    for given in [[Some(3), Some(2), Some(1), Some(0)], [Some(2), None, None, Some(0)], [None, None, None, Some(0)]] {
+    for given in
+        [[Some(3), Some(2), Some(1), Some(0)], [Some(2), None, None, Some(0)], [None, None, None, Some(0)]]
+    {
         for zero_comes in [0, 1000] {
             let mut net = Network::new(3, Weather::fine());
             for (number, rank) in (1..).zip(given) {
@@ -270,7 +272,13 @@ fn random_worlds_keep_every_promise() {
     eprintln!(
         "{runs} worlds, {} without a crash; from the last start to the last end: median {:?}, 90% {:?}, 99% {:?}, \
          99.9% {:?}, all {:?} (seed {})",
-        took.len(), at(500).0, at(900).0, at(990).0, at(999).0, at(1000).0, at(1000).1
+        took.len(),
+        at(500).0,
+        at(900).0,
+        at(990).0,
+        at(999).0,
+        at(1000).0,
+        at(1000).1
     );
 }
 

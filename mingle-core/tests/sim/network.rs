@@ -4,8 +4,8 @@
 //! connections are late, refused, filtered or closed. Every message passes through the codec, since
 //! nodes exchange bytes alone.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -40,15 +40,30 @@ enum Happening {
     Start(usize),
     Kill(usize),
     Wake(usize, Time),
-    Datagram { to: usize, life: u32, from: SocketAddr, bytes: Vec<u8> },
+    Datagram {
+        to: usize,
+        life: u32,
+        from: SocketAddr,
+        bytes: Vec<u8>,
+    },
     /// A SYN arrives, or its repeat.
-    Syn { conn: u64 },
-    Dialed { conn: u64 },
-    Token { conn: u64 },
+    Syn {
+        conn: u64,
+    },
+    Dialed {
+        conn: u64,
+    },
+    Token {
+        conn: u64,
+    },
     /// The side that accepted learns of the end.
-    Closed { conn: u64 },
+    Closed {
+        conn: u64,
+    },
     /// The side that dialled learns of the end.
-    HungUp { conn: u64 },
+    HungUp {
+        conn: u64,
+    },
 }
 
 struct Connection {
@@ -263,7 +278,9 @@ impl Network {
         let held: Vec<u64> = self
             .connections
             .iter()
-            .filter(|(_, c)| !c.over && ((c.dialer, c.life) == (host, life) || c.acceptor == Some((host, life))))
+            .filter(|(_, c)| {
+                !c.over && ((c.dialer, c.life) == (host, life) || c.acceptor == Some((host, life)))
+            })
             .map(|(&conn, _)| conn)
             .collect();
         for conn in held {
@@ -330,7 +347,8 @@ impl Network {
             }
             Output::HangUp(dial) => {
                 let life = self.hosts[host].life;
-                let held = self.connections.iter().find(|(_, c)| (c.dialer, c.life, c.dial) == (host, life, dial));
+                let held =
+                    self.connections.iter().find(|(_, c)| (c.dialer, c.life, c.dial) == (host, life, dial));
                 if let Some((&conn, _)) = held {
                     self.close(conn, true);
                 }

@@ -1,0 +1,111 @@
+//! How a node ends: refused, out of time, or through.
+
+use super::follower::Follow;
+use super::node::Node;
+use super::outcome::{Event, Failure, Heard, Peer, Report, Unproved};
+use super::round::Phase;
+use crate::wire::{PeerName, Refusal};
+
+impl Node {
+    pub(super) fn on_refusal(&mut self, refusal: Refusal) {
+        let Some(follow) = self.follow.as_ref().filter(|follow| !follow.is_ready()) else { return };
+        let leader = follow.leader.peer();
+        let config = &self.shared.config;
+        let failure = match refusal {
+            Refusal::RankTaken(holder) => {
+                config.rank.map(|rank| Failure::RankTaken { rank, holder: peer(holder) })
+            }
+            Refusal::WorldDiffers(theirs) => {
+                Some(Failure::WorldDiffers { ours: config.world, theirs, leader })
+            }
+            Refusal::WorldFull => Some(Failure::WorldFull { world: config.world, leader }),
+            Refusal::MasterUnproved(pairs) => {
+                let pairs = pairs.into_vec().into_iter();
+                let pairs =
+                    pairs.map(|(prover, master)| Unproved { prover: peer(prover), master: peer(master) });
+                Some(Failure::MasterUnproved { pairs: pairs.collect() })
+            }
+            Refusal::Closing => None,
+        };
+        if let Some(failure) = failure {
+            self.end(Event::Failed(failure));
+        } else if let Some(follow) = self.follow.take() {
+            // The next generation has another leader, or none yet.
+            self.shunned.unreached(follow.leader.id, self.shared.now);
+            self.leave(follow);
+        }
+    }
+
+    pub(super) fn on_deadline(&mut self) {
+        let bound = self.follow.as_ref().is_some_and(Follow::is_ready);
+        if bound || !matches!(self.lead.phase, Phase::Gathering) {
+            // A round that has begun is brought to its end, which has limits of its own.
+            self.overdue = true;
+        } else {
+            let report = self.report();
+            self.end(Event::Failed(Failure::Deadline(Box::new(report))));
+        }
+    }
+
+    pub(super) fn report(&self) -> Report {
+        let config = &self.shared.config;
+        let progress = self.follow.as_ref().filter(|follow| follow.is_joined()).and_then(Follow::progress);
+        let mut heard = self.memory.heard(&config.host);
+        let leads = self.follow.is_none() && config.is_candidate();
+        if leads && self.lead.seated > 1 {
+            heard = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
+            heard.sort();
+        }
+        let unreached = match &self.follow {
+            Some(follow) if follow.has_answered() && !follow.is_joined() => {
+                Some((follow.leader.peer(), follow.leader.endpoints.clone()))
+            }
+            _ => self.memory.unreached.clone(),
+        };
+        Report {
+            world: config.world,
+            rank: config.rank,
+            joined: progress.map_or(self.lead.seated, |progress| progress.joined),
+            heard,
+            missing: progress.map_or_else(
+                || if leads { self.lead.missing(&self.shared) } else { Vec::new() },
+                |progress| progress.missing.clone(),
+            ),
+            unreached: unreached.filter(|_| progress.is_none()),
+            nobody_leads: !config.is_candidate() && !self.memory.candidates,
+            versions: self.memory.versions(),
+        }
+    }
+
+    /// Ends where the leader's side is through, or where a round that was waited for is over.
+    pub(super) fn check_end(&mut self) {
+        if self.ended {
+            return;
+        }
+        if let Phase::Over(result) = &self.lead.phase {
+            let event = match result.clone() {
+                Ok(formed) => Event::Formed(formed),
+                Err(failure) => Event::Failed(failure),
+            };
+            self.end(event);
+        } else if self.overdue {
+            self.overdue = false;
+            self.on_deadline();
+        }
+    }
+
+    pub(super) fn end(&mut self, event: Event) {
+        self.shared.event(event);
+        self.ended = true;
+    }
+}
+
+fn peer(name: PeerName) -> Peer {
+    Peer { host: name.host, address: name.address }
+}
+
+impl From<(Peer, Option<u32>)> for Heard {
+    fn from((peer, rank): (Peer, Option<u32>)) -> Self {
+        Self { host: peer.host, address: Some(peer.address), rank }
+    }
+}

@@ -1,0 +1,300 @@
+//! How a node finds who gathers: announce, solicit, follow the better one, give up, resign.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::RngExt;
+
+use super::election::Key;
+use super::follower::{Follow, GaveUp};
+use super::node::{Node, REMEMBERED};
+use super::outcome::Event;
+use super::round::Phase;
+use super::shared::Shared;
+use super::timer::Timer;
+use crate::id::{NodeId, Rank};
+use crate::wire::{self, Announce, Candidate, Introduction, Message, Solicit};
+
+/// The longest random wait before a first announce; in a world of this size or more.
+const SUPPRESSION: Duration = Duration::from_millis(20);
+const SUPPRESSION_WORLD: u32 = 1000;
+/// Up to this size nobody waits.
+const SMALL_WORLD: u32 = 16;
+/// How long a node that nobody reached over TCP leaves gathering to others.
+const RESIGNED: Duration = Duration::from_secs(10);
+/// A candidate that is still announcing after so long has not heard of its better: it is told.
+const UNAWARE: Duration = Duration::from_secs(1);
+/// Between two answers to all.
+const ANSWER_ALL: Duration = Duration::from_millis(50);
+
+impl Node {
+    /// What may make this node a member. Where it does, its own members are sent after it.
+    pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
+        let Some(follow) = &mut self.follow else { return };
+        if act(follow, &mut self.shared) {
+            self.shunned.forgive(follow.leader.id);
+            self.memory.unreached = None;
+            // Those that have not proved have no connection whose end would tell that they have gone.
+            let arrivals = &self.arrivals;
+            self.lead.members.retain(|&id, _| arrivals.has(id));
+            self.redirect();
+        }
+    }
+
+    /// Whether this node may gather now.
+    pub(super) fn may_lead(&self) -> bool {
+        self.shared.config.is_candidate() && self.shared.now >= self.resigned
+    }
+
+    /// Whether this node gathers: it may, and follows nobody.
+    pub(super) fn gathers(&self) -> bool {
+        self.follow.is_none() && self.may_lead()
+    }
+
+    pub(super) fn key(&self) -> Key {
+        let explicit = self.shared.config.rank.is_some();
+        Key::new(explicit, self.lead.high_water, &self.shared.config.endpoints, self.shared.me())
+    }
+
+    /// Starts to look for the others: by announcing where this node may gather, else by asking.
+    pub(super) fn seek(&mut self) {
+        let delay = self.suppression();
+        if self.shared.config.is_candidate() {
+            self.announced = false;
+            self.announces.reset();
+            let at = (self.shared.now + delay).max(self.resigned);
+            self.shared.timers.set(Timer::Announce, at);
+        }
+        if !self.may_lead() {
+            self.solicits.reset();
+            self.shared.set_after(Timer::Solicit, delay);
+        }
+    }
+
+    /// How long to listen before the first word, so that a start of thousands is not a storm: at most
+    /// 20 ms, and nothing in a world in which everybody may speak at once.
+    pub(super) fn suppression(&mut self) -> Duration {
+        let world = self.shared.world();
+        if world <= SMALL_WORLD {
+            return Duration::ZERO;
+        }
+        // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.
+        let spread = f64::from(world).ln() + 1.0;
+        let uniform = self.shared.rng.random_range(0.0..1.0_f64);
+        let share = (uniform * spread.exp_m1()).ln_1p() / spread;
+        SUPPRESSION.mul_f64(share * f64::from(world.min(SUPPRESSION_WORLD)) / f64::from(SUPPRESSION_WORLD))
+    }
+
+    pub(super) fn announce(&mut self) {
+        if !self.announced {
+            self.announced = true;
+            self.shared.event(Event::Leading);
+        }
+        let announce = self.lead.announce(&self.shared);
+        self.shared.multicast(&announce);
+        self.lead.tell_the_deaf(&mut self.shared);
+        let next = self.announces.after(self.shared.now, &mut self.shared.rng);
+        self.shared.timers.set(Timer::Announce, next);
+    }
+
+    pub(super) fn solicit(&mut self) {
+        if self.follow.is_some() || self.may_lead() {
+            return;
+        }
+        let rank = self.shared.config.rank.map(Rank::get);
+        let solicit = Solicit { rank, host: self.shared.config.host.clone() };
+        self.shared.multicast(&Message::Solicit(solicit));
+        let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
+        self.shared.timers.set(Timer::Solicit, next);
+    }
+
+    pub(super) fn on_announce(&mut self, announce: &Announce, seen: SocketAddr, to_all: bool) {
+        let candidate = &announce.candidate;
+        let rank = candidate.explicit.then_some(0);
+        self.memory.node(candidate.id, &candidate.host, seen, rank);
+        self.memory.candidates = true;
+        if !to_all {
+            // An answer to this node: whatever silence there was is over.
+            self.shunned.answered(candidate.id);
+        }
+        match &mut self.follow {
+            Some(follow) if follow.leader.id == candidate.id => {
+                follow.on_announce(announce, seen, to_all, &mut self.shared);
+                if follow.is_joined() {
+                    self.memory.told(&announce.newest);
+                }
+            }
+            _ => self.on_candidate(candidate, seen, true),
+        }
+    }
+
+    /// Somebody gathers, or would. `direct` where it says so itself.
+    pub(super) fn on_candidate(&mut self, candidate: &Candidate, seen: SocketAddr, direct: bool) {
+        if candidate.id == self.shared.me() {
+            return;
+        }
+        let theirs = Key::of(candidate);
+        let shunned = self.shunned.contains(candidate.id, self.shared.now);
+        match &self.follow {
+            Some(follow) if follow.leader.id == candidate.id => {}
+            Some(follow) if follow.in_round() => {}
+            Some(follow) if !follow.is_joined() && (theirs <= follow.key || shunned) => {}
+            Some(follow) if !follow.is_joined() => self.follow(candidate, seen),
+            Some(_) => self.introduce(candidate, seen, theirs, direct),
+            None if self.may_lead() => {
+                if theirs > self.key() {
+                    if !shunned && matches!(self.lead.phase, Phase::Gathering) {
+                        self.follow(candidate, seen);
+                    }
+                } else {
+                    // It need not wait for the next announce to learn of its better.
+                    let announce = self.lead.announce(&self.shared);
+                    self.shared.send(seen, candidate.id, &announce);
+                    if !self.announced {
+                        self.announce();
+                    }
+                }
+            }
+            None if !shunned => self.follow(candidate, seen),
+            None => {}
+        }
+    }
+
+    /// A member that learns of another candidate tells the better one to the worse one, when the
+    /// leader itself has evidently not been heard.
+    pub(super) fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, direct: bool) {
+        let now = self.shared.now;
+        let Some(follow) = self.follow.as_ref().filter(|_| direct) else { return };
+        if self.rivals.len() >= REMEMBERED {
+            self.rivals.retain(|_, (_, told)| *told + 2 * UNAWARE > now);
+        }
+        if self.rivals.len() >= REMEMBERED {
+            return;
+        }
+        let (since, told) = self.rivals.entry(candidate.id).or_insert((now, now));
+        if now < *since + UNAWARE || now < *told + UNAWARE {
+            return;
+        }
+        *told = now;
+        if theirs > follow.key {
+            let better = Introduction { candidate: candidate.clone(), seen };
+            self.shared.send(follow.leader.seen, follow.leader.id, &Message::Hint(better));
+        } else {
+            let better = follow.introduction();
+            self.shared.send(seen, candidate.id, &Message::Hint(better));
+        }
+    }
+
+    pub(super) fn on_solicit(&mut self, from: NodeId, seen: SocketAddr, to_all: bool, solicit: &Solicit) {
+        let again = self.memory.knows(from);
+        self.memory.node(from, &solicit.host, seen, solicit.rank);
+        if self.gathers() && self.announced {
+            if !to_all {
+                self.lead.on_ask(from, seen, &mut self.shared);
+                return;
+            }
+            let now = self.shared.now;
+            let recent = self.answered_all.is_some_and(|at| now < at + ANSWER_ALL);
+            let announce = self.lead.announce(&self.shared);
+            self.shared.send(seen, from, &announce);
+            if again && !recent {
+                // Our unicast may not reach it.
+                self.answered_all = Some(now);
+                self.shared.multicast(&announce);
+            }
+        } else if !to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            let introduction = follow.introduction();
+            self.shared.send(seen, from, &Message::Hint(introduction));
+        } else if to_all && self.follow.is_none() && !self.may_lead() {
+            // Somebody else has just asked the same (Trickle, RFC 6206).
+            let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
+            self.shared.timers.set(Timer::Solicit, next);
+        }
+    }
+
+    pub(super) fn on_join(&mut self, from: NodeId, seen: SocketAddr, join: wire::Join) {
+        if self.gathers() {
+            self.lead.on_join(from, seen, join, &self.arrivals, &mut self.shared);
+        } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            let introduction = follow.introduction();
+            self.shared.send(seen, from, &Message::Redirect(introduction));
+        }
+    }
+
+    pub(super) fn follow(&mut self, candidate: &Candidate, seen: SocketAddr) {
+        tracing::debug!(id = %candidate.id, host = %candidate.host, %seen, "joining");
+        if let Some(old) = self.follow.take() {
+            old.stop(&mut self.shared);
+        }
+        self.lead.frozen = true;
+        for timer in [Timer::Announce, Timer::Solicit, Timer::Resign, Timer::Challenge] {
+            self.shared.timers.stop(timer);
+        }
+        self.follow = Some(Follow::start(&mut self.shared, candidate, seen));
+    }
+
+    /// The leader did not answer, or could not be reached: back to where it was before.
+    pub(super) fn give_up(&mut self) {
+        let Some(follow) = self.follow.take() else { return };
+        let (id, peer) = (follow.leader.id, follow.leader.peer());
+        match follow.give_up() {
+            GaveUp::Silent => self.shunned.silent(id, self.shared.now),
+            GaveUp::Unreached => {
+                self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.clone()));
+                if self.may_lead() {
+                    self.shunned.unreached(id, self.shared.now);
+                }
+                // A node that may not lead has nobody else: it tries again as soon as it hears it.
+            }
+        }
+        tracing::debug!(%id, "not joined");
+        self.shared.event(Event::LostLeader(peer));
+        self.leave(follow);
+    }
+
+    /// Follows nobody from now on.
+    pub(super) fn leave(&mut self, follow: Follow) {
+        follow.stop(&mut self.shared);
+        self.follow = None;
+        self.lead.frozen = false;
+        self.shared.timers.stop(Timer::Redirect);
+        self.seek();
+        self.lead.seat_waiting(&self.arrivals, &mut self.shared);
+        self.lead.start_round_if_full(&self.arrivals, &mut self.shared);
+    }
+
+    pub(super) fn on_redirect(&mut self, to: &Introduction) {
+        let Some(follow) = &self.follow else { return };
+        let better = Key::of(&to.candidate) > follow.key;
+        let own = to.candidate.id == self.shared.me();
+        let shunned = self.shunned.contains(to.candidate.id, self.shared.now);
+        if better && !own && !shunned && !follow.is_ready() {
+            self.follow(&to.candidate, to.seen);
+        }
+    }
+
+    /// Sends this node's own members to the leader that it has joined.
+    pub(super) fn redirect(&mut self) {
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            let introduction = follow.introduction();
+            self.lead.redirect(&introduction, &mut self.shared);
+        }
+    }
+
+    /// Others join, but their connections do not arrive: somebody else gathers for a while, and this
+    /// node is not the master unless it was given rank 0.
+    pub(super) fn resign(&mut self) {
+        if !self.gathers() || !self.arrivals.is_empty() || self.lead.members.is_empty() {
+            return;
+        }
+        let address = self.shared.config.peer().address;
+        self.shared.event(Event::Warning(format!(
+            "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
+             check the firewall for that port"
+        )));
+        self.resigned = self.shared.now + RESIGNED;
+        self.shared.config.may_be_master = false;
+        self.lead.resign();
+        self.seek();
+    }
+}

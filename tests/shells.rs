@@ -186,14 +186,12 @@ fn the_guard_alone_fails_and_changes_nothing_before_a_statement() {
     let directory = Directory::new("guard");
     for shell in shells() {
         for form in forms(shell) {
-            let alone = form.replace("MINGLE", &format!("printf '{}'", GUARD.escape_default()));
-            let outcome = run(shell, &directory, &(alone + "echo started"));
-            assert_eq!(
-                (outcome.stdout.as_str(), outcome.status.code()),
-                ("", Some(1)),
-                "{}",
-                outcome.render()
-            );
+            if noticing(shell).contains(&form) {
+                let alone = form.replace("MINGLE", &format!("printf '{}'", GUARD.escape_default()));
+                let outcome = run(shell, &directory, &(alone + "echo started"));
+                assert_eq!(outcome.stdout, "", "{}", outcome.render());
+                assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
+            }
             let text = format!("{GUARD}export A=\"b\";\n").escape_default().to_string().replace("\\\"", "\"");
             let followed = form.replace("MINGLE", &format!("printf '{text}'"));
             let outcome = run(shell, &directory, &(followed + "echo started $A"));

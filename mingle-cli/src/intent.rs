@@ -23,10 +23,10 @@ impl Format {
 
 /// Whether the guard is to be printed, and how a failure is.
 ///
-/// The guard protects only what happens after it, the parsing of arguments included, so it cannot wait
-/// for that. This look at the raw arguments takes a microsecond and may be wrong in one direction only:
-/// where the real parser accepts the arguments, both agree (a test says so); where it refuses them, a
-/// failure is printed, which makes `eval` fail without the guard as well.
+/// The guard protects only what happens after it, and the parser's own work is part of that, so the
+/// guard cannot wait for the parser. This look at the raw arguments takes a microsecond and need not be
+/// perfect: where the parser accepts them, both agree (a test says so); where it refuses them, what
+/// follows is a failure, which makes `eval` fail without the guard as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
     /// The form of the result, and of a failure.

@@ -49,7 +49,7 @@ pub struct Facts<'a> {
 /// Advice that `mingle` gave earlier in the same shell is not the user's. It is told apart by
 /// MINGLE_SET, which lists by name, with commas, the advice that is `mingle`'s own: such a variable is
 /// replaced, or unset where it would now be wrong. The result is not listed there: it is never the
-/// user's. Who wants to keep a value of his own, set after `mingle` gave one, unsets MINGLE_SET.
+/// user's. To keep a value of your own, set after `mingle` gave one, unset MINGLE_SET.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
@@ -225,7 +225,7 @@ mod tests {
         shell.extend(first.set().iter().map(|(name, value)| (*name, value.as_str())));
         let second = variables("foo", Some("eth1"), &shell);
         assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
-        assert_eq!(second.kept(), ["GLOO_SOCKET_IFNAME"], "a value of the user stays his");
+        assert_eq!(second.kept(), ["GLOO_SOCKET_IFNAME"], "what is the user's stays so");
         assert_eq!(value(&second, "MINGLE_SET"), Some("NCCL_SOCKET_IFNAME"));
     }
 

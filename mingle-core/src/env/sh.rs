@@ -10,6 +10,9 @@ use std::num::NonZeroU8;
 
 use super::Variables;
 
+/// The guard; see [`Script::guard`].
+const GUARD: &str = "! true";
+
 /// A text that a shell may evaluate. It exists only where every statement has passed one check, the
 /// same for all, that knows nothing of how the text came about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +26,7 @@ impl Script {
     /// # Errors
     /// None; see [`Script::exports`].
     pub fn guard() -> Result<Self, UnsafeStatement> {
-        Self::checked("! true;\n".to_owned())
+        Self::checked(format!("{GUARD};\n"))
     }
 
     /// The variables of a formed world, one statement a line.
@@ -87,7 +90,7 @@ fn is_safe(line: &str) -> bool {
         let code = exit.strip_suffix(')').filter(|code| code.bytes().all(|byte| byte.is_ascii_digit()));
         code.is_some_and(|code| code.parse::<NonZeroU8>().is_ok())
     } else {
-        statement == "! true"
+        statement == GUARD
     }
 }
 

@@ -196,7 +196,7 @@ impl Network {
                 let due = self.hosts[host].node.as_ref().and_then(Node::poll_timeout);
                 if due == Some(at) {
                     self.note(host, "timeout");
-                    self.with(host, |node, now| node.handle_timeout(now));
+                    self.with(host, Node::handle_timeout);
                 }
             }
             Happening::Datagram { to, life, from, bytes } => {

@@ -72,6 +72,7 @@ impl Live {
             Err(_) => bar,
         };
         let second = Duration::from_secs(1);
+        bar.set_message("looking for the other nodes");
         Self { bar, again: interval_at(Instant::now() + second, second) }
     }
 }
@@ -87,7 +88,8 @@ struct Words {
 
 impl Words {
     fn new(job: JobId, world: World) -> Self {
-        Self { job, world, joined: 0, last: String::new() }
+        // This node itself is no news.
+        Self { job, world, joined: 1, last: String::new() }
     }
 
     /// The line for an event, unless it says what the last one said.

@@ -423,6 +423,11 @@ impl Follow {
     pub(crate) fn on_commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
         let round = self.round.as_mut().filter(|round| round.ready && round.round == commit.round)?;
         let (master, local) = round.proof.published(commit.endpoint, shared)?;
+        if round.proof.at(commit.endpoint) != Some(master) {
+            shared.event(Event::Warning(format!(
+                "this node reaches the master at {master}, and prints that; most reach it at another address"
+            )));
+        }
         for _ in 0..LAST_WORDS {
             shared.send(self.leader.seen, self.leader.id, &Message::Done(commit.round));
         }

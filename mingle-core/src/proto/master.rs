@@ -112,12 +112,17 @@ impl MasterProof {
         u8::try_from(index).ok()
     }
 
+    /// The master's endpoint with this index.
+    pub(crate) fn at(&self, endpoint: u8) -> Option<SocketAddr> {
+        self.endpoints.get(usize::from(endpoint)).copied()
+    }
+
     /// MASTER_ADDR and MASTER_PORT for this node, and its own address on the way there: the endpoint
     /// that the leader published if this node has proved that one, else the one that it has proved.
     pub(crate) fn published(&self, endpoint: u8, shared: &Shared) -> Option<(SocketAddr, IpAddr)> {
         let (master, local) = match &self.way {
             Way::Own => {
-                let own = *self.endpoints.get(usize::from(endpoint)).or(self.endpoints.first())?;
+                let own = self.at(endpoint).or_else(|| self.at(0))?;
                 (own, Some(own.ip()))
             }
             Way::Lease(won) => (won.endpoint, won.local),

@@ -23,6 +23,7 @@ pub mod proto;
 
 mod id;
 mod roster;
+mod secret;
 mod wire;
 
 #[cfg(feature = "net")]
@@ -33,6 +34,7 @@ pub mod net;
 pub use id::{HostName, InvalidId, JobId, JobTag, NodeId, Rank, World};
 pub use proto::{Event, Failure, Formed, Heard, Peer, Progress, RankBy, RankRange, Report, Unproved};
 pub use roster::{Digest, Member, Roster};
+pub use secret::{InvalidSecret, Keys, Secret};
 pub use wire::VERSION;
 
 #[cfg(feature = "net")]

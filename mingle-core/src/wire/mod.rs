@@ -18,6 +18,7 @@
 //! golden bytes in the tests pin what it writes.
 
 mod message;
+mod seal;
 mod token;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};

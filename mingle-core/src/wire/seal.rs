@@ -1,0 +1,188 @@
+//! Sealed datagrams: encrypted and authenticated, each accepted once.
+//!
+//! XChaCha20-Poly1305 with a nonce of 24 bytes: the sender's ID, which is 128 random bits of the
+//! operating system's for every process, and a counter. So no nonce is ever used twice under one key,
+//! though all nodes share it, and no randomness is needed while a node runs: a simulation stays
+//! repeatable. The clear header and the counter are authenticated with the body.
+
+use std::collections::BTreeMap;
+
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
+
+use crate::id::NodeId;
+
+/// What a sealed datagram is longer than a plain one: counter and tag.
+pub(super) const OVERHEAD: usize = COUNTER + TAG;
+pub(super) const COUNTER: usize = 8;
+const TAG: usize = 16;
+
+/// Seals what this node sends.
+pub(super) struct Seal {
+    cipher: XChaCha20Poly1305,
+    counter: u64,
+}
+
+impl std::fmt::Debug for Seal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seal").field("counter", &self.counter).finish_non_exhaustive()
+    }
+}
+
+impl Seal {
+    pub(super) fn new(key: &[u8; 32]) -> Self {
+        Self { cipher: XChaCha20Poly1305::new(key.into()), counter: 0 }
+    }
+
+    /// Seals `bytes` from `header` on. Between header and body comes the counter, and behind it the tag.
+    pub(super) fn seal(&mut self, sender: NodeId, header: usize, bytes: &mut Vec<u8>) {
+        self.counter += 1;
+        let counter = self.counter.to_le_bytes();
+        bytes.splice(header..header, counter);
+        let (associated, body) = bytes.split_at_mut(header + COUNTER);
+        let sealed = self.cipher.encrypt_inout_detached(&nonce(sender, counter), associated, body.into());
+        // Fails above 256 GiB.
+        debug_assert!(sealed.is_ok());
+        bytes.extend_from_slice(&sealed.unwrap_or_default());
+    }
+
+    /// The datagram without counter and tag, and the counter; nothing where it is not authentic.
+    pub(super) fn open(&self, sender: NodeId, header: usize, bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
+        let (rest, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG)?)?;
+        let (associated, sealed) = rest.split_at_checked(header + COUNTER)?;
+        let mut counter = [0; COUNTER];
+        counter.copy_from_slice(&associated[header..]);
+        let mut body = sealed.to_vec();
+        let tag = Tag::try_from(tag).ok()?;
+        let nonce = nonce(sender, counter);
+        self.cipher.decrypt_inout_detached(&nonce, associated, body.as_mut_slice().into(), &tag).ok()?;
+        let mut plain = associated[..header].to_vec();
+        plain.append(&mut body);
+        Some((plain, u64::from_le_bytes(counter)))
+    }
+}
+
+fn nonce(sender: NodeId, counter: [u8; COUNTER]) -> XNonce {
+    let mut nonce = XNonce::default();
+    nonce[..16].copy_from_slice(&sender.0);
+    nonce[16..].copy_from_slice(&counter);
+    nonce
+}
+
+/// How far behind the newest a datagram may arrive. A leader counts over all its members, so what
+/// passes between two words to one of them can be many.
+const WINDOW: usize = 1024;
+/// Most senders that are remembered.
+const SENDERS: usize = 4096;
+
+/// Which datagrams of each sender have been accepted, so that none is twice (as RFC 4303, 3.4.3).
+#[derive(Debug, Default)]
+pub(super) struct Replays {
+    senders: BTreeMap<NodeId, Window>,
+    /// Counts up with each datagram; the sender that was heard least lately is forgotten first.
+    clock: u64,
+}
+
+#[derive(Debug)]
+struct Window {
+    newest: u64,
+    seen: [u64; WINDOW / 64],
+    heard: u64,
+}
+
+impl Replays {
+    /// Whether this datagram is new. It is remembered then.
+    pub(super) fn accept(&mut self, sender: NodeId, counter: u64) -> bool {
+        self.clock += 1;
+        if self.senders.len() >= SENDERS && !self.senders.contains_key(&sender) {
+            let oldest = self.senders.iter().min_by_key(|(_, window)| window.heard).map(|(&id, _)| id);
+            oldest.map(|id| self.senders.remove(&id));
+        }
+        let fresh = || Window { newest: 0, seen: [0; WINDOW / 64], heard: 0 };
+        let window = self.senders.entry(sender).or_insert_with(fresh);
+        window.heard = self.clock;
+        window.accept(counter)
+    }
+}
+
+impl Window {
+    fn accept(&mut self, counter: u64) -> bool {
+        let size = WINDOW as u64;
+        if counter.saturating_add(size) <= self.newest {
+            return false;
+        }
+        if counter > self.newest {
+            // What lies between has not been seen.
+            for missed in self.newest.max(counter.saturating_sub(size)) + 1..=counter {
+                let (word, bit) = place(missed);
+                self.seen[word] &= !bit;
+            }
+            self.newest = counter;
+        }
+        let (word, bit) = place(counter);
+        let new = self.seen[word] & bit == 0;
+        self.seen[word] |= bit;
+        new
+    }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "a remainder of 1,024 fits")]
+fn place(counter: u64) -> (usize, u64) {
+    let at = (counter % WINDOW as u64) as usize;
+    (at / 64, 1 << (at % 64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: NodeId = NodeId([1; 16]);
+
+    #[test]
+    fn every_counter_is_accepted_once_in_any_order_within_the_window() {
+        let mut replays = Replays::default();
+        for counter in [5, 3, 4, 900, 1, 2, 2000, 1999, 977] {
+            assert!(replays.accept(A, counter), "{counter}");
+            assert!(!replays.accept(A, counter), "{counter} again");
+        }
+        for old in [1, 5, 900, 976] {
+            assert!(!replays.accept(A, old), "{old} is too old");
+        }
+        assert!(replays.accept(A, 978));
+        assert!(replays.accept(A, u64::MAX - 1));
+        assert!(!replays.accept(A, 2000));
+    }
+
+    #[test]
+    fn the_memory_of_senders_is_bounded_and_forgets_those_not_heard_lately() {
+        let mut replays = Replays::default();
+        assert!(replays.accept(A, 1));
+        for n in 1..20_000u128 {
+            assert!(replays.accept(NodeId(n.to_be_bytes()), 1));
+            assert!(!replays.accept(A, 1), "a sender that goes on is not forgotten");
+        }
+        assert_eq!(replays.senders.len(), SENDERS);
+    }
+
+    #[test]
+    fn a_sealed_datagram_opens_as_it_was_and_not_if_any_bit_is_changed() {
+        let mut seal = Seal::new(&[7; 32]);
+        let plain = b"header..the body".to_vec();
+        let mut sealed = plain.clone();
+        seal.seal(A, 8, &mut sealed);
+        assert_eq!(sealed.len(), plain.len() + OVERHEAD);
+        assert_eq!(seal.open(A, 8, &sealed), Some((plain, 1)));
+        for at in 0..sealed.len() {
+            for bit in 0..8 {
+                let mut changed = sealed.clone();
+                changed[at] ^= 1 << bit;
+                assert_eq!(seal.open(A, 8, &changed), None, "byte {at}");
+            }
+        }
+        for length in 0..sealed.len() {
+            assert_eq!(seal.open(A, 8, &sealed[..length]), None, "{length} bytes");
+        }
+        assert_eq!(seal.open(NodeId([2; 16]), 8, &sealed), None, "another sender's nonce");
+        assert_eq!(Seal::new(&[8; 32]).open(A, 8, &sealed), None, "another key");
+    }
+}

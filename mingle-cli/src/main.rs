@@ -68,7 +68,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     stdout.formed(facts, &variables)?;
 
     for name in variables.kept() {
-        tracing::debug!(name, "was set already, and is left as it is");
+        tracing::debug!("{name} is set already, and left as it is");
     }
     if !config.quiet {
         if let (true, Some(interface)) = (variables.interface_is_unnameable(), &interface) {

@@ -100,6 +100,7 @@ impl Words {
             Event::LostLeader(leader) => format!("lost {leader}, which gathered; looking for another"),
             Event::Progress(progress) => self.gathering(progress),
             Event::Warning(text) => format!("warning: {text}"),
+            Event::Preparing { .. } if self.world.get() == 1 => return None,
             Event::Preparing { round: 1 } => "all are here; proving that all reach the master".to_owned(),
             Event::Preparing { round } => format!("proving the master again, attempt {round}"),
             // The end is told by whoever waits for it. Events of later versions are not known.

@@ -68,6 +68,7 @@ fn configure(builder: &Builder, interfaces: &[Interface], port: u16) -> Result<C
     Ok(Config {
         id: NodeId(random()?),
         tag: builder.job.tag(),
+        keys: builder.secret.as_ref().map(|secret| secret.keys(&builder.job)),
         world: builder.world,
         rank: builder.rank,
         host: builder.host.clone().unwrap_or_else(host_name),

@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::id::{HostName, JobId, Rank, World};
 use crate::proto::{Event, RankBy};
 use crate::roster::{Digest, Roster};
+use crate::secret::Secret;
 
 pub use interface::{Filter, Interface, InvalidFilter, Kind};
 
@@ -45,6 +46,7 @@ impl Rendezvous {
             group: None,
             ttl: 1,
             timeout: Some(Duration::from_secs(600)),
+            secret: None,
             host: None,
             slots: 1,
             roster: false,
@@ -68,6 +70,7 @@ pub struct Builder {
     group: Option<Ipv4Addr>,
     ttl: u8,
     timeout: Option<Duration>,
+    secret: Option<Secret>,
     host: Option<HostName>,
     slots: u32,
     roster: bool,
@@ -125,6 +128,13 @@ impl Builder {
     /// How long to wait for the world; nothing waits for ever. Default: ten minutes.
     pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// The secret of the job; must be the same on all. Without one (the default) whoever knows the job's
+    /// name can take part.
+    pub fn secret(mut self, secret: Option<Secret>) -> Self {
+        self.secret = secret;
         self
     }
 

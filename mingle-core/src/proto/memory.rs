@@ -1,7 +1,7 @@
 //! What a node has heard, for the message at its deadline. Bounded, whatever is sent.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::outcome::{Heard, Peer, Report};
 use crate::id::{HostName, NodeId};
@@ -10,6 +10,8 @@ use crate::id::{HostName, NodeId};
 const NODES: usize = 256;
 /// Most other versions that are remembered.
 const VERSIONS: usize = 8;
+/// Most senders of what is not authentic that are remembered.
+const SOURCES: usize = 16;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -17,6 +19,8 @@ pub(crate) struct Memory {
     /// Told of by a leader, by name alone.
     told: BTreeSet<HostName>,
     versions: BTreeMap<u8, SocketAddr>,
+    /// Datagrams of this job that were sealed with another secret or none, by sender.
+    unauthentic: BTreeMap<IpAddr, u64>,
     /// Somebody who may gather was heard.
     pub(crate) candidates: bool,
     /// The leader that was heard but not reached, last.
@@ -47,6 +51,16 @@ impl Memory {
         if self.versions.len() < VERSIONS {
             self.versions.entry(version).or_insert(from);
         }
+    }
+
+    pub(crate) fn unauthentic(&mut self, from: IpAddr) {
+        if self.unauthentic.len() < SOURCES || self.unauthentic.contains_key(&from) {
+            *self.unauthentic.entry(from).or_default() += 1;
+        }
+    }
+
+    pub(crate) fn all_unauthentic(&self) -> Vec<(IpAddr, u64)> {
+        self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect()
     }
 
     pub(crate) fn versions(&self) -> Vec<(u8, SocketAddr)> {

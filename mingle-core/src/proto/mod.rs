@@ -31,6 +31,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::id::{HostName, JobTag, NodeId, Rank, World};
+use crate::secret::Keys;
 
 pub use crate::wire::{MAX_DATAGRAM, TOKEN};
 pub use node::Node;
@@ -54,6 +55,8 @@ pub struct Config {
     pub id: NodeId,
     /// The job.
     pub tag: JobTag,
+    /// The keys of a job with a secret.
+    pub keys: Option<Keys>,
     /// How many nodes there must be.
     pub world: World,
     /// The rank that was given to this node.

@@ -14,7 +14,7 @@ use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{Config, ConnId, DialId, Output};
 use crate::id::NodeId;
-use crate::wire::{self, Dropped, Message, TOKEN, Token};
+use crate::wire::{Dropped, Message, TOKEN};
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
 /// fewer than 1.4 datagrams a second.
@@ -115,11 +115,13 @@ impl Node {
         if self.ended {
             return;
         }
-        let (header, message) = match wire::decode(self.shared.config.tag, bytes) {
+        let (header, message) = match self.shared.codec.decode(bytes) {
             Ok(decoded) => decoded,
             Err(dropped) => {
-                if let Dropped::Version(version) = dropped {
-                    self.memory.version(version, from);
+                match dropped {
+                    Dropped::Version(version) => self.memory.version(version, from),
+                    Dropped::Unauthentic => self.memory.unauthentic(from.ip()),
+                    _ => {}
                 }
                 tracing::trace!(%from, length = bytes.len(), %dropped, "datagram dropped");
                 return;
@@ -168,12 +170,17 @@ impl Node {
     /// The token has arrived on a connection that this node accepted, at this own address.
     pub fn handle_token(&mut self, now: Time, conn: ConnId, local: IpAddr, token: &[u8; TOKEN]) {
         self.at(now);
-        let token = Token::decode(self.shared.config.tag, token);
+        let token = self.shared.codec.decode_token(token).ok();
         let meant = token.filter(|token| token.target == self.shared.me() && !self.ended);
         let Some(token) = meant else {
             self.shared.close(conn);
             return;
         };
+        if self.shared.config.keys.is_some() && !self.arrivals.is_first(token.prover, token.dial) {
+            tracing::debug!(prover = %token.prover, "a replayed token");
+            self.shared.close(conn);
+            return;
+        }
         if token.dialled.ip() != local {
             tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
         }

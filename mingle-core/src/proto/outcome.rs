@@ -181,9 +181,11 @@ pub struct Unproved {
 }
 
 impl Failure {
-    /// The exit code that stands for this failure: 3 deadline, 4 conflict, 5 network, 1 other.
+    /// The exit code that stands for this failure: 3 deadline, 4 conflict, 5 network,
+    /// 6 deadline where the secrets do not match, 1 other.
     pub fn code(&self) -> u8 {
         match self {
+            Self::Deadline(report) if report.blames_the_secret() => 6,
             Self::Deadline(_) => 3,
             Self::RankTaken { .. } | Self::WorldDiffers { .. } | Self::WorldFull { .. } => 4,
             Self::MasterUnproved { .. } | Self::OutcomeUnknown { .. } => 5,
@@ -244,6 +246,8 @@ pub struct Report {
     pub nobody_leads: bool,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
+    /// Senders of datagrams that were sealed with another secret or with none, and how many.
+    pub unauthentic: Vec<(IpAddr, u64)>,
 }
 
 impl fmt::Display for Report {
@@ -277,6 +281,14 @@ impl fmt::Display for Report {
             } else {
                 write!(f, "; missing {}", ranks(&self.missing))?;
             }
+        }
+        if let Some(((first, _), others)) = self.unauthentic.split_first() {
+            let count: u64 = self.unauthentic.iter().map(|(_, count)| count).sum();
+            write!(f, "; {count} datagrams of this job were not authentic, from {first}")?;
+            for (from, _) in others {
+                write!(f, ", {from}")?;
+            }
+            f.write_str(": give every node the same secret")?;
         }
         for (version, from) in &self.versions {
             write!(f, "; {from} speaks protocol version {version}, this node {}", crate::wire::VERSION)?;
@@ -312,6 +324,12 @@ impl fmt::Display for Heard {
 impl Report {
     /// Most names in a report.
     pub const NAMES: usize = 16;
+
+    /// Whether a secret that differs is what keeps the nodes apart: something was not authentic, and
+    /// nothing else explains it.
+    pub fn blames_the_secret(&self) -> bool {
+        !self.unauthentic.is_empty() && self.unreached.is_none() && self.versions.is_empty()
+    }
 
     fn present(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.heard.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Proofs over TCP: the dials that race to a node, and the tokens that have arrived from others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
@@ -179,6 +179,8 @@ pub(crate) enum Lost {
 pub(crate) struct Arrivals {
     by_prover: BTreeMap<NodeId, Vec<Arrival>>,
     provers: BTreeMap<ConnId, NodeId>,
+    /// The dials that have ever arrived, in a job with a secret: there only real processes can fill it.
+    used: BTreeMap<NodeId, BTreeSet<u32>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -188,6 +190,12 @@ struct Arrival {
 }
 
 impl Arrivals {
+    /// Whether no connection has brought this token before. A recorded one, replayed, would keep the
+    /// place of a node that is gone.
+    pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32) -> bool {
+        self.used.entry(prover).or_default().insert(dial)
+    }
+
     /// Counts a connection. Returns one that must be closed for it, where the prover has too many.
     pub(crate) fn add(&mut self, prover: NodeId, conn: ConnId, dial: u32) -> Option<ConnId> {
         let arrivals = self.by_prover.entry(prover).or_default();

@@ -11,7 +11,7 @@ use super::outcome::{Event, Peer};
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
 use crate::id::{HostName, NodeId};
-use crate::wire::{self, Candidate, Header, List, Message, Token};
+use crate::wire::{self, Candidate, Codec, Header, List, Message, Token};
 
 /// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
 #[derive(Debug)]
@@ -20,6 +20,7 @@ pub(crate) struct Shared {
     pub(crate) now: Time,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
+    pub(crate) codec: Codec,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, seed: u64, now: Time) -> Self {
         Self {
+            codec: Codec::new(config.tag, config.keys.as_ref()),
             config,
             now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
@@ -46,13 +48,13 @@ impl Shared {
 
     pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
         let header = Header { sender: self.me(), recipient };
-        let datagram = wire::encode(self.config.tag, header, message);
+        let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Send { to, datagram });
     }
 
     pub(crate) fn multicast(&mut self, message: &Message) {
         let header = Header { sender: self.me(), recipient: NodeId::ALL };
-        let datagram = wire::encode(self.config.tag, header, message);
+        let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
     }
 
@@ -61,7 +63,7 @@ impl Shared {
         self.dials += 1;
         let dial = DialId(self.dials);
         let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
-        self.outputs.push_back(Output::Dial { dial, to, token: token.encode(self.config.tag) });
+        self.outputs.push_back(Output::Dial { dial, to, token: self.codec.encode_token(&token) });
         dial
     }
 

@@ -12,6 +12,9 @@
 //!     56        body, then zeros where the kind is padded
 //! ```
 //!
+//! In a job with a secret the kind has its highest bit set, a counter of 8 bytes follows the header,
+//! the rest is encrypted, and 16 bytes at the end authenticate all of it; see `seal`.
+//!
 //! Everything that arrives is hostile until decoded: lengths are checked against what is there,
 //! lists have a limit each, nothing is allocated by a length from outside, and a body that leaves
 //! bytes over is refused. bincode is used in this module alone, so that it can be replaced; the
@@ -24,6 +27,8 @@ mod token;
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 
 use crate::id::{JobTag, NodeId};
+use crate::secret::Keys;
+use seal::{Replays, Seal};
 
 pub(crate) use message::{
     Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, List, Message, NEWEST, PART, Part,
@@ -45,6 +50,8 @@ pub(crate) const PADDED: usize = 576;
 
 const MAGIC: [u8; 4] = *b"MNGL";
 const HEADER: usize = 56;
+/// Set in the kind of a sealed datagram.
+const SEALED: u8 = 0x80;
 
 /// The clear part of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,6 +72,11 @@ pub(crate) enum Dropped {
     OtherJob,
     #[error("malformed")]
     Malformed,
+    /// Sealed with another secret or none, or sealed where this node has none.
+    #[error("not authentic")]
+    Unauthentic,
+    #[error("replayed")]
+    Replayed,
 }
 
 type Config = Configuration<LittleEndian, Varint, Limit<MAX_DATAGRAM>>;
@@ -73,58 +85,110 @@ fn config() -> Config {
     bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<MAX_DATAGRAM>()
 }
 
-/// The datagram that carries `message`.
-///
-/// # Panics
-/// Where the message does not fit. Every list in a message has a limit that keeps it below; a test
-/// encodes each message at its largest.
-pub(crate) fn encode(tag: JobTag, header: Header, message: &Message) -> Vec<u8> {
-    let mut bytes = vec![0; HEADER];
-    bytes[..4].copy_from_slice(&MAGIC);
-    bytes[4] = VERSION;
-    bytes[5] = message.kind();
-    bytes[8..24].copy_from_slice(&tag.0);
-    bytes[24..40].copy_from_slice(&header.sender.0);
-    bytes[40..56].copy_from_slice(&header.recipient.0);
-    message.encode_body(config(), &mut bytes);
-    let length = u16::try_from(bytes.len() - HEADER).unwrap_or(u16::MAX);
-    bytes[6..8].copy_from_slice(&length.to_le_bytes());
-    if message.is_padded() {
-        bytes.resize(bytes.len().max(PADDED), 0);
-    }
-    assert!(bytes.len() <= MAX_DATAGRAM, "a message of kind {} has {} bytes", bytes[5], bytes.len());
-    bytes
+/// Reads and writes the datagrams of one job; sealed, where the job has a secret.
+#[derive(Debug)]
+pub(crate) struct Codec {
+    tag: JobTag,
+    sealed: Option<(Seal, Replays)>,
+    token_key: Option<[u8; 32]>,
 }
 
-/// The message in a datagram of the job `tag`.
-///
-/// The job is compared before anything is decoded, so that the traffic of other jobs on the same
-/// group costs a comparison.
-pub(crate) fn decode(tag: JobTag, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
-    let (head, rest) = bytes.split_at_checked(HEADER).ok_or(Dropped::Foreign)?;
-    if head[..4] != MAGIC {
-        return Err(Dropped::Foreign);
+impl Codec {
+    pub(crate) fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
+        let sealed = keys.map(|keys| (Seal::new(&keys.seal), Replays::default()));
+        Self { tag, sealed, token_key: keys.map(|keys| keys.token) }
     }
-    // The tag's place is the same in every version, so that another version of *this* job is told.
-    if head[8..24] != tag.0 {
-        return Err(Dropped::OtherJob);
+
+    /// The datagram that carries `message`.
+    ///
+    /// # Panics
+    /// Where the message does not fit. Every list in a message has a limit that keeps it below; a test
+    /// encodes each message at its largest.
+    pub(crate) fn encode(&mut self, header: Header, message: &Message) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[5] = message.kind();
+        bytes[8..24].copy_from_slice(&self.tag.0);
+        bytes[24..40].copy_from_slice(&header.sender.0);
+        bytes[40..56].copy_from_slice(&header.recipient.0);
+        message.encode_body(config(), &mut bytes);
+        let length = u16::try_from(bytes.len() - HEADER).unwrap_or(u16::MAX);
+        bytes[6..8].copy_from_slice(&length.to_le_bytes());
+        if message.is_padded() {
+            bytes.resize(bytes.len().max(PADDED), 0);
+        }
+        if let Some((seal, _)) = &mut self.sealed {
+            bytes[5] |= SEALED;
+            seal.seal(header.sender, HEADER, &mut bytes);
+        }
+        assert!(
+            bytes.len() <= MAX_DATAGRAM,
+            "a message of kind {} has {} bytes",
+            message.kind(),
+            bytes.len()
+        );
+        bytes
     }
-    if head[4] != VERSION {
-        return Err(Dropped::Version(head[4]));
+
+    /// The message in a datagram of this job.
+    ///
+    /// The job is compared before anything is decoded, so that the traffic of other jobs on the same
+    /// group costs a comparison.
+    pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
+        let (head, _) = bytes.split_at_checked(HEADER).ok_or(Dropped::Foreign)?;
+        if head[..4] != MAGIC {
+            return Err(Dropped::Foreign);
+        }
+        // The tag's place is the same in every version, so that another version of *this* job is told.
+        if head[8..24] != self.tag.0 {
+            return Err(Dropped::OtherJob);
+        }
+        if head[4] != VERSION {
+            return Err(Dropped::Version(head[4]));
+        }
+        let sender = id(&head[24..40]);
+        if sender == NodeId::ALL || bytes.len() > MAX_DATAGRAM {
+            return Err(Dropped::Malformed);
+        }
+        match &mut self.sealed {
+            None if head[5] & SEALED != 0 => Err(Dropped::Unauthentic),
+            None => decode_plain(bytes),
+            Some(_) if head[5] & SEALED == 0 => Err(Dropped::Unauthentic),
+            Some((seal, replays)) => {
+                let (mut plain, counter) = seal.open(sender, HEADER, bytes).ok_or(Dropped::Unauthentic)?;
+                // Authentic beyond doubt, so its sender may take up memory.
+                if !replays.accept(sender, counter) {
+                    return Err(Dropped::Replayed);
+                }
+                plain[5] &= !SEALED;
+                decode_plain(&plain)
+            }
+        }
     }
+
+    pub(crate) fn encode_token(&self, token: &Token) -> [u8; TOKEN] {
+        token.encode(self.tag, self.token_key.as_ref())
+    }
+
+    /// The token in these bytes, or why there is none.
+    pub(crate) fn decode_token(&self, bytes: &[u8; TOKEN]) -> Result<Token, Dropped> {
+        Token::decode(self.tag, self.token_key.as_ref(), bytes)
+    }
+}
+
+fn decode_plain(bytes: &[u8]) -> Result<(Header, Message), Dropped> {
+    let (head, rest) = bytes.split_at_checked(HEADER).ok_or(Dropped::Malformed)?;
     let length = usize::from(u16::from_le_bytes([head[6], head[7]]));
     let (body, padding) = rest.split_at_checked(length).ok_or(Dropped::Malformed)?;
     let message = Message::decode_body(head[5], body, config()).ok_or(Dropped::Malformed)?;
     let well_padded = if message.is_padded() {
-        bytes.len() >= PADDED && bytes.len() <= MAX_DATAGRAM && padding.iter().all(|&b| b == 0)
+        bytes.len() >= PADDED && padding.iter().all(|&b| b == 0)
     } else {
         padding.is_empty()
     };
     let header = Header { sender: id(&head[24..40]), recipient: id(&head[40..56]) };
-    if !well_padded || header.sender == NodeId::ALL {
-        return Err(Dropped::Malformed);
-    }
-    Ok((header, message))
+    if well_padded { Ok((header, message)) } else { Err(Dropped::Malformed) }
 }
 
 fn id(bytes: &[u8]) -> NodeId {

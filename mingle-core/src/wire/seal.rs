@@ -13,6 +13,7 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use crate::id::NodeId;
 
 /// What a sealed datagram is longer than a plain one: counter and tag.
+#[cfg(test)]
 pub(super) const OVERHEAD: usize = COUNTER + TAG;
 pub(super) const COUNTER: usize = 8;
 const TAG: usize = 16;

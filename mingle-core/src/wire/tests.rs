@@ -5,6 +5,15 @@ use crate::id::HostName;
 use crate::roster::Digest;
 
 const TAG: JobTag = JobTag([7; 16]);
+/// A job without a secret.
+fn encode(tag: JobTag, header: Header, message: &Message) -> Vec<u8> {
+    Codec::new(tag, None).encode(header, message)
+}
+
+fn decode(tag: JobTag, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
+    Codec::new(tag, None).decode(bytes)
+}
+
 const HEAD: Header = Header { sender: NodeId([1; 16]), recipient: NodeId([2; 16]) };
 
 fn v6(port: u16) -> SocketAddr {
@@ -196,12 +205,48 @@ fn a_token_comes_back_as_it_was_sent_and_any_changed_byte_of_the_frame_voids_it(
         dial: 77,
         dialled: SocketAddr::from(([10, 0, 0, 1], 29500)),
     };
-    let bytes = token.encode(TAG);
-    assert_eq!(Token::decode(TAG, &bytes), Some(token));
-    assert_eq!(Token::decode(JobTag([8; 16]), &bytes), None);
+    let plain = Codec::new(TAG, None);
+    let bytes = plain.encode_token(&token);
+    assert_eq!(plain.decode_token(&bytes), Ok(token));
+    assert_eq!(Codec::new(JobTag([8; 16]), None).decode_token(&bytes), Err(Dropped::OtherJob));
     for at in (0..24).chain(78..TOKEN) {
         let mut changed = bytes;
         changed[at] ^= 1;
-        assert_eq!(Token::decode(TAG, &changed), None, "byte {at}");
+        assert!(plain.decode_token(&changed).is_err(), "byte {at}");
+    }
+
+    let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes")));
+    let bytes = sealed.encode_token(&token);
+    assert_eq!(sealed.decode_token(&bytes), Ok(token));
+    assert_eq!(plain.decode_token(&bytes), Err(Dropped::Unauthentic));
+    assert_eq!(sealed.decode_token(&plain.encode_token(&token)), Err(Dropped::Unauthentic));
+    for at in 0..TOKEN {
+        let mut changed = bytes;
+        changed[at] ^= 1;
+        assert!(sealed.decode_token(&changed).is_err(), "byte {at}");
+    }
+}
+
+fn keys(secret: &str) -> Keys {
+    crate::Secret::new(secret.as_bytes()).unwrap().keys(&"foo".parse().unwrap())
+}
+
+#[test]
+fn a_sealed_message_opens_once_and_for_the_same_secret_alone() {
+    let (ours, theirs) = (keys("a secret of 20 bytes"), keys("another secret, longer"));
+    for message in largest() {
+        let bytes = Codec::new(TAG, Some(&ours)).encode(HEAD, &message);
+        let mut receiver = Codec::new(TAG, Some(&ours));
+        assert_eq!(receiver.decode(&bytes), Ok((HEAD, message.clone())));
+        assert_eq!(receiver.decode(&bytes), Err(Dropped::Replayed));
+        assert_eq!(Codec::new(TAG, Some(&theirs)).decode(&bytes), Err(Dropped::Unauthentic));
+        assert_eq!(decode(TAG, &bytes), Err(Dropped::Unauthentic));
+        let plain = encode(TAG, HEAD, &message);
+        assert_eq!(receiver.decode(&plain), Err(Dropped::Unauthentic));
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1;
+            assert!(Codec::new(TAG, Some(&ours)).decode(&changed).is_err(), "byte {at}: {message:?}");
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::{MAGIC, VERSION, id};
+use super::{Dropped, MAGIC, VERSION, id};
 use crate::id::{JobTag, NodeId};
 
 /// The length of a token in bytes, the same for every one: there is no stream to parse.
 pub const TOKEN: usize = 112;
+/// Where the MAC starts.
+const MAC: usize = 80;
 
 /// What a node sends first, and alone, on a connection that it opens: who dials whom, at which
 /// address.
@@ -23,8 +25,11 @@ pub const TOKEN: usize = 112;
 ///     60    16  address dialled (an IPv4 address as ::ffff:a.b.c.d)
 ///     76     2  port dialled, little endian
 ///     78     2  zeros
-///     80    32  zeros: the place of the MAC of a job with a secret
+///     80    32  MAC over all that is before it (BLAKE3, keyed); zeros in a job without a secret
 /// ```
+///
+/// The IDs are 128 random bits for every process, so a MAC is of use for these two alone; the number
+/// of the dial makes it good for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) prover: NodeId,
@@ -34,7 +39,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    pub(crate) fn encode(&self, tag: JobTag) -> [u8; TOKEN] {
+    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>) -> [u8; TOKEN] {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
@@ -48,24 +53,42 @@ impl Token {
         };
         bytes[60..76].copy_from_slice(&address.octets());
         bytes[76..78].copy_from_slice(&self.dialled.port().to_le_bytes());
+        if let Some(key) = key {
+            let mac = blake3::keyed_hash(key, &bytes[..MAC]);
+            bytes[MAC..].copy_from_slice(mac.as_bytes());
+        }
         bytes
     }
 
-    /// The token in these bytes, or nothing where they are not one of the job `tag`.
-    pub(crate) fn decode(tag: JobTag, bytes: &[u8; TOKEN]) -> Option<Self> {
+    /// The token in these bytes, or why they are none of the job `tag`.
+    pub(super) fn decode(tag: JobTag, key: Option<&[u8; 32]>, bytes: &[u8; TOKEN]) -> Result<Self, Dropped> {
         let zeros = |range: std::ops::Range<usize>| bytes[range].iter().all(|&b| b == 0);
-        let clear = bytes[..4] == MAGIC && bytes[4] == VERSION && bytes[8..24] == tag.0;
-        if !clear || !zeros(5..8) || !zeros(78..TOKEN) {
-            return None;
+        if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(5..8) || !zeros(78..MAC) {
+            return Err(Dropped::Foreign);
         }
-        let mut address = [0; 16];
-        address.copy_from_slice(&bytes[60..76]);
-        let ip = Ipv6Addr::from(address).to_canonical();
-        Some(Self {
+        if bytes[8..24] != tag.0 {
+            return Err(Dropped::OtherJob);
+        }
+        let authentic = match key {
+            // Compared in constant time.
+            Some(key) => blake3::keyed_hash(key, &bytes[..MAC]) == blake3::Hash::from(array(&bytes[MAC..])),
+            None => zeros(MAC..TOKEN),
+        };
+        if !authentic {
+            return Err(Dropped::Unauthentic);
+        }
+        let ip = Ipv6Addr::from(array::<16>(&bytes[60..76])).to_canonical();
+        Ok(Self {
             prover: id(&bytes[24..40]),
             target: id(&bytes[40..56]),
-            dial: u32::from_le_bytes([bytes[56], bytes[57], bytes[58], bytes[59]]),
-            dialled: SocketAddr::new(ip, u16::from_le_bytes([bytes[76], bytes[77]])),
+            dial: u32::from_le_bytes(array(&bytes[56..60])),
+            dialled: SocketAddr::new(ip, u16::from_le_bytes(array(&bytes[76..78]))),
         })
     }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
 }

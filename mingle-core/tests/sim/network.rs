@@ -133,6 +133,7 @@ impl Network {
         let config = Config {
             id: NodeId([0; 16]),
             tag: "sim".parse::<JobId>().unwrap().tag(),
+            keys: None,
             world,
             rank: rank.map(|rank| world.rank(rank).unwrap()),
             host: HostName::new(&format!("host-{number}")),

@@ -3,7 +3,7 @@
 //! Values stay text here. `config` reads them together with the environment, so that both are
 //! judged by the same rules and in the same words.
 
-use clap::{ArgAction, Parser};
+use clap::{ArgAction, Parser, Subcommand};
 
 const SAME: &str = "Must be the same on every node";
 const NODE: &str = "This node";
@@ -25,6 +25,10 @@ const OUTPUT: &str = "Output";
     args_override_self = true,
     max_term_width = 100,
     disable_help_flag = true,
+    disable_help_subcommand = true,
+    subcommand_negates_reqs = true,
+    args_conflicts_with_subcommands = true,
+    subcommand_value_name = "COMMAND",
     disable_version_flag = true
 )]
 pub(crate) struct LowArgs {
@@ -57,6 +61,14 @@ pub(crate) struct LowArgs {
     /// registered before, as clouds and some Kubernetes networks do.
     #[arg(long, value_name = "ADDRESS", help_heading = SAME)]
     pub(crate) group: Option<String>,
+
+    /// File with the job's secret [default: none, whoever knows the ID takes part]
+    ///
+    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn who is
+    /// there. 16 bytes at least; 'mingle secret' makes one. The secret itself may be in MINGLE_SECRET, but
+    /// is never an argument, since those are seen by every user of the host.
+    #[arg(long, value_name = "FILE", help_heading = SAME)]
+    pub(crate) secret_file: Option<String>,
 
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
@@ -114,6 +126,16 @@ pub(crate) struct LowArgs {
     /// Print the version
     #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OUTPUT)]
     version: Option<bool>,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What else the program does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+pub(crate) enum Command {
+    /// Print a new secret for --secret-file: 256 random bits
+    Secret,
 }
 
 const AFTER_HELP: &str = "\
@@ -138,6 +160,7 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   4    a conflict: rank taken, another world size, one node too many
   5    the network: no usable interface, port taken, no master that all can
        reach, outcome unknown
+  6    as 3, and something was heard that the job's secret does not open
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)
 
@@ -172,7 +195,7 @@ mod tests {
     #[test]
     fn the_short_help_fits_one_screen() {
         let help = help(false, 100);
-        assert!(help.lines().count() <= 30, "{} lines:\n{help}", help.lines().count());
+        assert!(help.lines().count() <= 40, "{} lines:\n{help}", help.lines().count());
         let widest = help.lines().max_by_key(|line| line.chars().count()).unwrap_or_default();
         assert!(widest.chars().count() <= 100, "{widest}");
         let wrapped = help.lines().find(|line| line.starts_with("            "));

@@ -2,16 +2,21 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use mingle_core::net::{DISCOVERY_PORT, Filter};
-use mingle_core::{Builder, InvalidId, JobId, Rank, RankBy, Rendezvous, World, env};
+use mingle_core::{Builder, InvalidId, JobId, Rank, RankBy, Rendezvous, Secret, World, env};
 
 use crate::args::LowArgs;
 use crate::exit::Stop;
 use crate::intent::Format;
 
+/// The longest file that is taken for a secret, in bytes.
+const LONGEST_SECRET: u64 = 4096;
 /// The longest time that `--timeout` takes, one year: a clock cannot count much further.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -21,6 +26,9 @@ pub(crate) struct Config {
     pub(crate) job: JobId,
     pub(crate) world: World,
     rank: Option<Rank>,
+    secret: Option<Secret>,
+    /// What is wrong, but not wrong enough to stop.
+    pub(crate) warnings: Vec<String>,
     interfaces: Vec<Filter>,
     master_port: Option<u16>,
     rank_by: Option<RankBy>,
@@ -45,7 +53,10 @@ impl Config {
         let job = job.parse(if job.is_variable { job_variable } else { job_argument })?;
         let world = world.parse(world_size)?;
 
+        let (secret, warnings) = reader.secret(low.secret_file)?;
         let config = Self {
+            secret,
+            warnings,
             rank: reader.read(low.rank, "rank", |text| rank(text, world))?,
             interfaces: reader.interfaces(low.interface)?,
             master_port: reader.read(low.master_port, "master-port", port)?,
@@ -77,6 +88,7 @@ impl Config {
     pub(crate) fn rendezvous(&self) -> Builder {
         let mut builder = Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
+            .secret(self.secret.clone())
             .interfaces(self.interfaces.clone())
             .master_port(self.master_port)
             .group(self.group)
@@ -127,6 +139,21 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         self.given(argument, option)?.map(|given| given.parse(parse)).transpose()
     }
 
+    /// The secret of `--secret-file`, or else of MINGLE_SECRET, and what is to be said about it.
+    fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
+        if let Some(file) = self.given(argument, "secret-file")? {
+            return file
+                .parse(|path| secret_of(Path::new(path)).map(|(secret, warning)| (Some(secret), warning)));
+        }
+        // Not through `given`: an error there would show the value.
+        let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
+            return Ok((None, Vec::new()));
+        };
+        let secret = Secret::new(value.as_encoded_bytes());
+        let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
+        Ok((Some(secret), Vec::new()))
+    }
+
     /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
     fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
         let option = "interface";
@@ -169,6 +196,22 @@ impl fmt::Display for Given {
 /// `MINGLE_MASTER_PORT` for `master-port`.
 fn variable(option: &str) -> String {
     format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// The secret in a file, and a warning where others can read it too.
+fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
+    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+    if metadata.len() > LONGEST_SECRET {
+        return Err(format!("has {} bytes, which is no secret", metadata.len()));
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let secret = Secret::new(&bytes).map_err(|error| error.to_string())?;
+    let mode = metadata.permissions().mode();
+    let warning = (mode & 0o004 != 0).then(|| {
+        let path = path.display();
+        format!("every user of this host can read the secret in {path}; chmod 600 {path}")
+    });
+    Ok((secret, warning.into_iter().collect()))
 }
 
 fn missing(job: bool, world: bool) -> Stop {

@@ -31,15 +31,16 @@ impl Format {
 pub(crate) struct Intent {
     /// The form of the result, and of a failure.
     pub(crate) format: Format,
-    /// Help or the version will be printed, which is for people.
-    pub(crate) help: bool,
+    /// Help, the version or a secret will be printed, and nothing for `eval`.
+    pub(crate) plain: bool,
 }
 
 impl Intent {
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
         let mut format = variable.filter(|text| !text.is_empty());
-        let mut help = false;
+        // Subcommands come first: options conflict with them.
+        let mut plain = args.first().is_some_and(|arg| arg == "secret");
         let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
         while let Some(arg) = rest.next() {
             let text = arg.to_str().unwrap_or_default();
@@ -49,11 +50,11 @@ impl Intent {
                 // The value is looked at again as an argument, which does no harm.
                 format = rest.peek().copied();
             } else {
-                help |= asks_for_help(text);
+                plain |= asks_for_help(text);
             }
         }
         let format = format.and_then(OsStr::to_str).and_then(Format::named).unwrap_or(Format::Sh);
-        Self { format, help }
+        Self { format, plain }
     }
 }
 
@@ -112,13 +113,13 @@ mod tests {
                         let config = Config::new(low, environment).unwrap();
                         assert_eq!(
                             guess,
-                            Intent { format: config.format, help: false },
+                            Intent { format: config.format, plain: false },
                             "{line} {variable:?}"
                         );
                     }
                     Err(error) => {
                         assert!(matches!(error.kind(), DisplayHelp | DisplayVersion), "{line}: {error}");
-                        assert!(guess.help, "{line}");
+                        assert!(guess.plain, "{line}");
                     }
                 }
             }
@@ -128,7 +129,7 @@ mod tests {
     #[test]
     fn nonsense_is_answered_for_a_shell() {
         for line in ["", "--format", "--format xml", "--formatjson", "--", "-- --help", "-- --format json"] {
-            assert_eq!(intent(line, None), Intent { format: Format::Sh, help: false }, "{line}");
+            assert_eq!(intent(line, None), Intent { format: Format::Sh, plain: false }, "{line}");
         }
         assert_eq!(intent("--bogus", Some("json")).format, Format::Json);
         assert_eq!(intent("--format xml", Some("json")).format, Format::Sh);

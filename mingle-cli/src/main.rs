@@ -22,9 +22,9 @@ use std::time::Instant;
 
 use clap::Parser as _;
 use mingle_core::env::{Facts, Variables};
-use mingle_core::{Assignment, Formed};
+use mingle_core::{Assignment, Formed, Secret};
 
-use args::LowArgs;
+use args::{Command, LowArgs};
 use config::Config;
 use exit::Stop;
 use intent::Intent;
@@ -54,11 +54,18 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     let low = match LowArgs::try_parse_from(args) {
         Ok(low) => low,
         Err(error) if error.use_stderr() => return Err(usage(&error)),
-        Err(help) => return Stdout::help(help.render().to_string()),
+        Err(help) => return Stdout::plain(help.render().to_string()),
     };
+    if let Some(Command::Secret) = low.command {
+        let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+        return Stdout::plain(secret.reveal() + "\n");
+    }
     let config = Config::new(low, |name| std::env::var_os(name))?;
     stdout.settle(config.format)?;
     stderr::log(config.verbose);
+    for warning in config.warnings.iter().filter(|_| !config.quiet) {
+        stderr::say(format_args!("warning: {warning}"));
+    }
 
     let Assignment { job, rank, world, master, local, interface, digest, roster, .. } = join::join(&config)?;
     let formed = Formed { rank, world, master, local, digest, roster };

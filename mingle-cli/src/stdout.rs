@@ -21,7 +21,7 @@ impl Stdout {
     /// Prints the guard, where a shell is going to evaluate the result.
     pub(crate) fn begin(intent: Intent) -> (Self, Result<(), Stop>) {
         let mut stdout = Self { format: intent.format, is_guarded: false };
-        let begun = if intent.help { Ok(()) } else { stdout.settle(intent.format) };
+        let begun = if intent.plain { Ok(()) } else { stdout.settle(intent.format) };
         (stdout, begun)
     }
 
@@ -36,8 +36,8 @@ impl Stdout {
         Ok(())
     }
 
-    /// Prints help or version.
-    pub(crate) fn help(text: String) -> Result<(), Stop> {
+    /// Prints what is for people or programs, and not for `eval`: help, the version, a secret.
+    pub(crate) fn plain(text: String) -> Result<(), Stop> {
         write(&Text::Plain(text))
     }
 

@@ -37,6 +37,27 @@ impl Secret {
         if bytes.len() < Self::SHORTEST { Err(InvalidSecret(bytes.len())) } else { Ok(Self(bytes.to_vec())) }
     }
 
+    /// A new secret of 256 random bits, from the operating system.
+    ///
+    /// # Errors
+    /// Where the operating system gives no random bytes.
+    #[cfg(feature = "net")]
+    pub fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; 32];
+        rand::TryRng::try_fill_bytes(&mut rand::rngs::SysRng, &mut bytes).map_err(std::io::Error::other)?;
+        let mut text = String::new();
+        for byte in bytes {
+            // Writing to a string cannot fail.
+            let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
+        }
+        Ok(Self(text.into_bytes()))
+    }
+
+    /// The secret itself, to be written to a file. Nothing else shows it.
+    pub fn reveal(&self) -> String {
+        String::from_utf8_lossy(&self.0).into_owned()
+    }
+
     /// The keys for one job. Two jobs with one secret have different keys.
     pub fn keys(&self, job: &JobId) -> Keys {
         let derive = |context| {

@@ -61,7 +61,7 @@ const SHUN_MOST: Duration = Duration::from_secs(60);
 const MEMORY: usize = 256;
 
 /// Candidates that are ignored for a while, because they did not answer or could not be reached.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Shunned(BTreeMap<NodeId, Shun>);
 
 #[derive(Debug, Clone, Copy)]

@@ -31,7 +31,7 @@ const LAST_WORDS: usize = 3;
 const DIAL_AT_ONCE: u32 = 64;
 
 /// The way to one leader.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Follow {
     pub(crate) leader: Contact,
     pub(crate) key: Key,
@@ -48,7 +48,7 @@ pub(crate) struct Follow {
 }
 
 /// This node's part in one round.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Participation {
     round: u64,
     rank: Rank,

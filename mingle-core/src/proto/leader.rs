@@ -31,7 +31,7 @@ const WARNINGS: usize = 16;
 const WELCOME_PAUSE: Duration = Duration::from_millis(2);
 
 /// A candidate's book of members. While it follows another candidate, the book is frozen.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Lead {
     pub(crate) members: BTreeMap<NodeId, Entry>,
     /// The given ranks of those who have a seat, this node's own included.
@@ -60,7 +60,7 @@ pub(crate) struct Lead {
 }
 
 /// A node that has joined.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) join: Join,
     /// Where its words come from.
@@ -89,7 +89,7 @@ impl Entry {
 }
 
 /// A member whose place somebody else wants is pinged; if it is silent, it goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Challenge {
     since: Time,
     backoff: Backoff,

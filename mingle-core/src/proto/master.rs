@@ -15,7 +15,7 @@ use crate::wire::Message;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The proof of one round's master.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct MasterProof {
     master: NodeId,
     endpoints: Vec<SocketAddr>,
@@ -23,7 +23,7 @@ pub(crate) struct MasterProof {
     backoff: Backoff,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Way {
     /// This node is the master.
     Own,

@@ -13,7 +13,7 @@ const VERSIONS: usize = 8;
 /// Most senders of what is not authentic that are remembered.
 const SOURCES: usize = 16;
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     nodes: BTreeMap<NodeId, Heard>,
     /// Told of by a leader, by name alone.

@@ -13,6 +13,8 @@
 mod backoff;
 mod election;
 mod ending;
+#[cfg(test)]
+mod exhaustive;
 mod follower;
 mod leader;
 mod master;

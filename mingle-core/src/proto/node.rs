@@ -26,7 +26,7 @@ const FIRST: Duration = Duration::from_millis(20);
 ///
 /// The caller owns time, sockets and randomness: it hands in what happens, and after every call
 /// carries out what [`Node::poll_output`] returns until that is nothing.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Node {
     pub(super) shared: Shared,
     pub(super) arrivals: Arrivals,

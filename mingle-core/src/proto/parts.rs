@@ -5,7 +5,7 @@ use crate::roster::{Digest, Member, Roster};
 use crate::wire::{PART, Part, RosterEntry, Want};
 
 /// The parts that have arrived, and the digest that they must have together.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Parts {
     world: World,
     digest: Digest,

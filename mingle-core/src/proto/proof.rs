@@ -22,7 +22,7 @@ const OPEN: usize = 16;
 const ARRIVED: usize = 2 * OPEN;
 
 /// The race to one node: dials to its endpoints, until it names one that arrived.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Prover {
     target: NodeId,
     lanes: Vec<Lane>,
@@ -30,7 +30,7 @@ pub(crate) struct Prover {
 }
 
 /// One endpoint and the dials to it, oldest first.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Lane {
     endpoint: SocketAddr,
     next: Time,
@@ -175,7 +175,7 @@ pub(crate) enum Lost {
 }
 
 /// The connections that have brought a token for this node, by the node that opened them.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
     by_prover: BTreeMap<NodeId, Vec<Arrival>>,
     provers: BTreeMap<ConnId, NodeId>,

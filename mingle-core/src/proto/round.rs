@@ -35,7 +35,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const MULTICAST_ROSTER: usize = 4;
 
 /// Where a gathering stands.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) enum Phase {
     Gathering,
     /// Prepared, and waiting for all to be ready.
@@ -48,7 +48,7 @@ pub(crate) enum Phase {
     Over(Result<Formed, Failure>),
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Round {
     number: u64,
     roster: Roster,
@@ -65,7 +65,7 @@ pub(crate) struct Round {
     multicast: BTreeMap<u32, Time>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Ending {
     refusal: Refusal,
     failure: Failure,
@@ -74,7 +74,7 @@ pub(crate) struct Ending {
 }
 
 /// Repeats to those that have not answered, in bursts.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Waves {
     queue: VecDeque<NodeId>,
     backoff: Backoff,

@@ -14,7 +14,7 @@ use crate::id::{HostName, NodeId};
 use crate::wire::{self, Candidate, Codec, Header, List, Message, Token};
 
 /// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) now: Time,

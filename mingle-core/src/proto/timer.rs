@@ -59,7 +59,7 @@ const ALL: [Timer; COUNT] = [
 ];
 
 /// When each timer fires.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Timers([Option<Time>; COUNT]);
 
 impl Timers {

@@ -86,7 +86,7 @@ fn config() -> Config {
 }
 
 /// Reads and writes the datagrams of one job; sealed, where the job has a secret.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Codec {
     tag: JobTag,
     sealed: Option<(Seal, Replays)>,

@@ -19,6 +19,7 @@ pub(super) const COUNTER: usize = 8;
 const TAG: usize = 16;
 
 /// Seals what this node sends.
+#[derive(Clone)]
 pub(super) struct Seal {
     cipher: XChaCha20Poly1305,
     counter: u64,
@@ -77,14 +78,14 @@ const WINDOW: usize = 1024;
 const SENDERS: usize = 4096;
 
 /// Which datagrams of each sender have been accepted, so that none is twice (as RFC 4303, 3.4.3).
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Replays {
     senders: BTreeMap<NodeId, Window>,
     /// Counts up with each datagram; the sender that was heard least lately is forgotten first.
     clock: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Window {
     newest: u64,
     seen: [u64; WINDOW / 64],

@@ -118,7 +118,7 @@ pub fn run(program: &[u8]) {
             5 => node.handle_hung_up(now, DialId(u32::from(bytes.byte().unwrap_or(1)))),
             6 => node.handle_dialed(now, DialId(u32::from(bytes.byte().unwrap_or(1))), local),
             _ => {
-                now += Duration::from_millis(1 << (op / 16));
+                now += Duration::from_millis(1 << (op / 32));
                 node.handle_timeout(now);
             }
         }

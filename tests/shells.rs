@@ -97,7 +97,10 @@ fn forms(shell: &[&str]) -> Vec<String> {
     ];
     match shell[0] {
         "bash" => forms.push("shopt -s extglob nullglob; set -e; eval $(MINGLE); ".to_owned()),
-        "zsh" => forms.push("setopt sh_word_split glob_subst extended_glob; eval $(MINGLE) && ".to_owned()),
+        "zsh" => forms.extend(
+            ["emulate sh; eval $(MINGLE) && ", "setopt sh_word_split extended_glob; eval $(MINGLE) && "]
+                .map(str::to_owned),
+        ),
         _ => {}
     }
     forms

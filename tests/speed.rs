@@ -48,7 +48,7 @@ fn four_nodes_started_together_are_done_in_the_order_of_ten_milliseconds() {
 #[test]
 fn with_30_percent_loss_every_world_forms_and_most_within_half_a_second() {
     let Some(lab) = Options::nodes(4).with_filters().alone().start() else { return };
-    lab.set(Policy { loss: 30, ..Policy::default() });
+    lab.set(&Policy { loss: 30, ..Policy::default() });
     let times = worlds(&lab, "30% loss", 40);
     assert!(times[20] < Duration::from_millis(500), "{times:?}");
 }

@@ -158,7 +158,6 @@ pub struct Lab {
     /// The process in whose namespaces each node lives.
     nodes: Vec<u32>,
     user: bool,
-    policy: Mutex<Policy>,
     transcripts: Mutex<Vec<Transcript>>,
     _quiet: Quiet,
 }
@@ -175,34 +174,46 @@ pub struct Policy {
 }
 
 impl Lab {
+    /// As whoever runs this, and where that is not allowed, as the root of a user namespace.
     fn make(options: &Options, quiet: Quiet) -> Result<Self, String> {
-        let user = String::from_utf8_lossy(&run("id", &["-u"])?).trim() != "0";
+        let mut reasons = Vec::new();
+        for user in [false, true] {
+            match Self::hold(options, user) {
+                Ok((holder, stdin, nodes)) => {
+                    let transcripts = Mutex::default();
+                    return Ok(Self { holder, stdin, nodes, user, transcripts, _quiet: quiet });
+                }
+                Err(reason) => reasons.push(reason.trim().replace('\n', "; ")),
+            }
+        }
+        reasons.dedup();
+        Err(format!("no network namespaces here: {}", reasons.join("; in a user namespace: ")))
+    }
+
+    /// Starts a holder and waits until its nodes are ready.
+    fn hold(options: &Options, user: bool) -> Result<(Child, Option<ChildStdin>, Vec<u32>), String> {
         let mut command = Command::new("unshare");
         if user {
             command.args(["--user", "--map-root-user"]);
         }
         command.args(["--mount", "--net", "--uts", "sh", "-c", &script::holder(options)]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut holder = command.spawn().map_err(|e| format!("unshare: {e}"))?;
         let stdin = holder.stdin.take();
         let stdout = Stream::collect(holder.stdout.take().unwrap());
-        let mut lab = Self {
-            holder,
-            stdin,
-            nodes: Vec::new(),
-            user,
-            policy: Mutex::default(),
-            transcripts: Mutex::default(),
-            _quiet: quiet,
-        };
-        let count = options.nodes;
-        stdout.wait_until(Instant::now() + Duration::from_secs(20), |text| {
-            text.contains("failed") || text.lines().filter(|line| line.starts_with("node ")).count() == count
+        let stderr = Stream::collect(holder.stderr.take().unwrap());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        stdout.wait_until(deadline, |text| {
+            text.contains("failed") || script::node_pids(text, options.nodes).is_some()
         });
         let text = stdout.text();
-        lab.nodes = script::node_pids(&text, count)
-            .ok_or_else(|| format!("no network namespaces here: {}", text.trim().replace('\n', "; ")))?;
-        Ok(lab)
+        if let Some(nodes) = script::node_pids(&text, options.nodes) {
+            return Ok((holder, stdin, nodes));
+        }
+        drop(stdin);
+        let _ = holder.wait();
+        stderr.wait_closed(deadline);
+        Err(stderr.text() + &text)
     }
 
     pub fn len(&self) -> usize {
@@ -253,9 +264,8 @@ impl Lab {
     }
 
     /// Changes what the bridge does to packets, at once.
-    pub fn set(&self, policy: Policy) {
-        self.nft(self.holder.id(), &script::policy(&policy));
-        *self.policy.lock().unwrap() = policy;
+    pub fn set(&self, policy: &Policy) {
+        self.nft(self.holder.id(), &script::policy(policy));
     }
 
     /// Lets a node drop what arrives and matches any of `rules`, for example `tcp dport 29500-29999`.
@@ -325,14 +335,4 @@ fn clean(command: &mut Command) {
 /// Waits for a moment, where when something starts is what is tested.
 pub fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
-}
-
-/// Runs a program of this machine to its end, outside of any lab.
-pub fn run(program: &str, args: &[&str]) -> Result<Vec<u8>, String> {
-    let output = Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
-    if output.status.success() {
-        Ok(output.stdout)
-    } else {
-        Err(format!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim()))
-    }
 }

@@ -43,6 +43,8 @@ pub struct Node {
     pub(super) askers: Askers,
     /// Others that announce although this node has a leader, and since when.
     pub(super) rivals: Rivals,
+    /// How often this node's own solicit has been put off.
+    pub(super) put_off: u32,
     /// When a solicit was last answered to all.
     pub(super) answered_all: Option<Time>,
     /// The deadline has passed in a round, whose end is waited for.
@@ -72,6 +74,7 @@ impl Node {
             resigned: Time::ZERO,
             askers: Askers::new(),
             rivals: Rivals::new(),
+            put_off: 0,
             answered_all: None,
             overdue: false,
             ended: false,

@@ -14,8 +14,11 @@ use crate::id::NodeId;
 const STAGGER: Duration = Duration::from_millis(60);
 /// Between two dials of one endpoint once [`RACE`] are open: then the oldest is replaced.
 const REPLACE: Duration = Duration::from_millis(500);
-/// Most dials open to one endpoint.
-const RACE: usize = 6;
+/// Most dials open to one endpoint. At 30% loss one in three succeeds at once: of six all fail in one
+/// race of twelve, of twelve in one of 140.
+const RACE: usize = 12;
+/// From so many tries on, [`REPLACE`] is the interval.
+const HASTY: u32 = 12;
 /// Most dials open in all.
 const OPEN: usize = 16;
 /// Most connections that are kept of one prover; more are a prover gone wrong.
@@ -88,7 +91,7 @@ impl Prover {
             let dial = shared.dial(lane.endpoint, self.target);
             lane.open.push(Dialled { dial, local: None });
             lane.tries += 1;
-            let interval = if lane.tries < 6 { stagger } else { REPLACE.max(stagger) };
+            let interval = if lane.tries < HASTY { stagger } else { REPLACE.max(stagger) };
             lane.next = shared.now + interval;
         }
         if let Some(next) = self.lanes.iter().map(|lane| lane.next).min() {

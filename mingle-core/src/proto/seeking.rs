@@ -24,6 +24,8 @@ const SMALL_WORLD: u32 = 16;
 const RESIGNED: Duration = Duration::from_secs(10);
 /// A candidate that is still announcing after so long has not heard of its better: it is told.
 const UNAWARE: Duration = Duration::from_secs(1);
+/// How often a solicit is put off because another node's was heard.
+const PUT_OFF: u32 = 3;
 /// Between two answers to all.
 const ANSWER_ALL: Duration = Duration::from_millis(50);
 
@@ -104,6 +106,7 @@ impl Node {
         let rank = self.shared.config.rank.map(Rank::get);
         let solicit = Solicit { rank, host: self.shared.config.host.clone() };
         self.shared.multicast(&Message::Solicit(solicit));
+        self.put_off = 0;
         let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
         self.shared.timers.set(Timer::Solicit, next);
     }
@@ -206,9 +209,13 @@ impl Node {
             let introduction = follow.introduction();
             self.shared.send(seen, from, &Message::Hint(introduction));
         } else if to_all && self.follow.is_none() && !self.may_lead() {
-            // Somebody else has just asked the same (Trickle, RFC 6206).
-            let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
-            self.shared.timers.set(Timer::Solicit, next);
+            // Somebody else has just asked the same (Trickle, RFC 6206). But whoever is always put off is
+            // never heard, and then the others cannot say at their deadline that it was here.
+            if self.put_off < PUT_OFF {
+                self.put_off += 1;
+                let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
+                self.shared.timers.set(Timer::Solicit, next);
+            }
         }
     }
 

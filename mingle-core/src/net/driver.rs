@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, Happened};
-use super::endpoint::{Endpoint, OpenFiles, bind_endpoint, reset_on_close};
+use super::endpoint::{Endpoint, OpenFiles, bind_endpoint};
 use super::interface::{self, Interface, endpoints, holder_of};
 use super::multicast::{Groups, send_multicast};
 use super::{Assignment, Builder};
@@ -369,12 +369,6 @@ impl Driver {
 
     fn assignment(self, formed: Formed) -> Assignment {
         let listener = self.listener.filter(|_| formed.rank.get() == 0).and_then(|l| l.into_std().ok());
-        if let Some(listener) = &listener {
-            // Who came too late, and is not the job's.
-            while let Ok((stray, _)) = listener.accept() {
-                let _ = reset_on_close(&stray);
-            }
-        }
         Assignment {
             job: self.builder.job,
             rank: formed.rank,

@@ -27,6 +27,8 @@ const MORE_FAILURES: Duration = Duration::from_millis(300);
 const LINGER: Duration = Duration::from_secs(10);
 /// How long a leader that ends without a world repeats why.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the commit is told to the master alone. It answers at once if it can.
+const MASTER_FIRST: Duration = Duration::from_secs(1);
 /// Members that are written to at once, and the pause after them: a receive buffer of the default
 /// size holds 166 small datagrams (net.core.rmem_default of 212,992 bytes), and each is answered.
 const BURST: usize = 128;
@@ -98,6 +100,14 @@ impl Waves {
         let at = if self.queue.is_empty() { self.next } else { shared.now + PAUSE };
         shared.timers.set(Timer::Round, at);
         burst
+    }
+}
+
+impl Round {
+    /// Whether the commit has yet to reach the master, which is told first.
+    fn awaits_master(&self, members: &BTreeMap<NodeId, Entry>, now: Time) -> bool {
+        let unaware = members.get(&self.master).is_some_and(|entry| !entry.done);
+        unaware && now < self.started + MASTER_FIRST
     }
 }
 
@@ -212,15 +222,13 @@ impl Lead {
                     self.finish(shared);
                     return;
                 }
-                let master = round.master;
+                // The master alone at first: as soon as others know, their jobs look for its port, and
+                // until it knows itself it would take them for nodes.
+                let alone = round.awaits_master(&self.members, shared.now).then_some(round.master);
                 let unaware = |members: &BTreeMap<NodeId, Entry>| {
                     let unaware = members.iter().filter(|(_, entry)| entry.seated && !entry.done);
-                    let mut queue: VecDeque<NodeId> = unaware.map(|(&id, _)| id).collect();
-                    // The master first: the others' jobs look for its port next.
-                    if let Some(at) = queue.iter().position(|&id| id == master) {
-                        queue.swap(0, at);
-                    }
-                    queue
+                    let unaware = unaware.map(|(&id, _)| id);
+                    unaware.filter(|id| alone.is_none_or(|master| *id == master)).collect::<VecDeque<_>>()
                 };
                 let burst = round.waves.burst(|| unaware(&self.members), shared);
                 let commit = Message::Commit(Commit { round: round.number, endpoint: round.endpoint });
@@ -269,7 +277,11 @@ impl Lead {
                 Message::Pong
             }
             Phase::Committed(round) if round.number == ready.round => {
-                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+                if from != round.master && round.awaits_master(&self.members, shared.now) {
+                    Message::Pong
+                } else {
+                    Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+                }
             }
             _ => Message::Void(ready.round),
         };
@@ -386,8 +398,15 @@ impl Lead {
     }
 
     fn done(&mut self, id: NodeId, shared: &mut Shared) {
-        if let Some(entry) = self.members.get_mut(&id) {
+        if let Some(entry) = self.members.get_mut(&id).filter(|entry| !entry.done) {
             entry.done = true;
+            if let Phase::Committed(round) = &mut self.phase
+                && round.master == id
+            {
+                // Now the others may know.
+                round.waves = Waves::new(shared.now);
+                shared.timers.set(Timer::Round, shared.now);
+            }
         }
         self.finish_if_done(shared);
     }
@@ -443,9 +462,8 @@ impl Lead {
     pub(crate) fn refuse_or_repeat(&self, from: NodeId, seen: SocketAddr, shared: &mut Shared) -> bool {
         let answer = match &self.phase {
             Phase::Gathering | Phase::Round(_) => return false,
-            Phase::Committed(round) if self.members.get(&from).is_some_and(|entry| entry.seated) => {
-                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
-            }
+            // It asks for its commit by saying that it is ready.
+            Phase::Committed(_) if self.members.get(&from).is_some_and(|entry| entry.seated) => return true,
             Phase::Ending(ending) => Message::Refuse(ending.refusal.clone()),
             Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
         };

@@ -26,7 +26,9 @@ const ADDRESSES: usize = 64;
 /// Most datagrams that are read from a socket before timers get their turn.
 const BATCH: usize = 64;
 /// A timer that fires so late has been slept through: what has arrived meanwhile comes first.
-const PAUSED: Duration = Duration::from_secs(1);
+const PAUSED: Duration = Duration::from_millis(100);
+/// How often other tasks get their turn then.
+const SETTLE: usize = 4;
 /// Most datagrams that are read after a pause. A receive buffer rarely holds more.
 const BACKLOG: usize = 8192;
 /// Switches that snoop on IGMP without a querier forget a member after 260 s.
@@ -184,7 +186,7 @@ impl Driver {
     async fn run(&mut self, mut node: Node) -> Result<Formed, Failure> {
         let mut rejoin = self.origin + REJOIN;
         loop {
-            self.fire(&mut node);
+            self.fire(&mut node).await;
             while let Some(output) = node.poll_output() {
                 match output {
                     Output::Event(Event::Formed(formed)) => return Ok(formed),
@@ -193,7 +195,8 @@ impl Driver {
                     other => self.carry_out(other),
                 }
             }
-            let due = node.poll_timeout().map_or(rejoin, |at| rejoin.min(self.origin + at));
+            let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
+            let due = due.map_or(rejoin, |due| rejoin.min(due));
             let now = clock();
             let (due, listener) = match &self.listener {
                 Some(listener) if self.accepting && now >= self.accept_from => (due, Some(listener)),
@@ -219,14 +222,23 @@ impl Driver {
     }
 
     /// Fires the timers that are due.
-    fn fire(&mut self, node: &mut Node) {
+    async fn fire(&mut self, node: &mut Node) {
         let now = self.now();
         let Some(due) = node.poll_timeout().filter(|&due| due <= now) else { return };
         if now > due + PAUSED {
             // This process was stopped, or the machine slept: others are not silent, they are unread.
-            self.receive(node, BACKLOG);
-            while let Ok(happened) = self.happenings.try_recv() {
-                self.happened(node, happened);
+            // The runtime looks at the sockets only while this task yields; then a connection is
+            // accepted, its task starts, and reads.
+            for _ in 0..SETTLE {
+                tokio::task::yield_now().await;
+                while let Some(accepted) = accept_now(self.listener.as_ref().filter(|_| self.accepting)).await
+                {
+                    self.accepted(accepted);
+                }
+                self.receive(node, BACKLOG);
+                while let Ok(happened) = self.happenings.try_recv() {
+                    self.happened(node, happened);
+                }
             }
         }
         node.handle_timeout(self.now());
@@ -392,6 +404,19 @@ async fn readable(sockets: &[UdpSocket]) {
         if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// A connection that waits to be accepted, if there is one.
+async fn accept_now(
+    listener: Option<&TcpListener>,
+) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
+    let listener = listener?;
+    std::future::poll_fn(|context| match listener.poll_accept(context) {
+        Poll::Ready(Ok(accepted)) => Poll::Ready(Some(Ok(accepted))),
+        // An error comes back when it is waited for.
+        Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 async fn accept(listener: Option<&TcpListener>) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {

@@ -45,7 +45,7 @@ impl MasterProof {
         let way = match to_leader {
             _ if master == shared.me() => Way::Own,
             Some((_, won)) => Way::Lease(won),
-            None => Way::Race(Prover::start(shared, master, endpoints)),
+            None => Way::Race(Prover::start(shared, master, endpoints, Duration::ZERO)),
         };
         let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
         let mut proof = Self { master, endpoints: endpoints.to_vec(), way, backoff };

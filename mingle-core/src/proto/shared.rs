@@ -20,6 +20,8 @@ pub(crate) struct Shared {
     pub(crate) now: Time,
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
+    /// Others have tried to reach this node over TCP, and nobody has yet.
+    pub(crate) unreached: bool,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -31,6 +33,7 @@ impl Shared {
             now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             timers: Timers::default(),
+            unreached: false,
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -38,6 +41,11 @@ impl Shared {
 
     pub(crate) fn me(&self) -> NodeId {
         self.config.id
+    }
+
+    /// Whether this node should be considered for master.
+    pub(crate) fn may_be_master(&self) -> bool {
+        self.config.may_be_master && !self.unreached
     }
 
     pub(crate) fn world(&self) -> u32 {
@@ -86,7 +94,7 @@ impl Shared {
     }
 
     pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
-        self.timers.set(timer, self.now + delay);
+        self.timers.set(timer, self.now.saturating_add(delay));
     }
 }
 

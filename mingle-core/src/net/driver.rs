@@ -1,6 +1,6 @@
 //! The loop between the sockets and the state machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdUdpSocket};
 use std::task::Poll;
@@ -120,6 +120,8 @@ struct Driver {
     next_conn: u64,
     sender_of_happenings: UnboundedSender<Happened>,
     happenings: UnboundedReceiver<Happened>,
+    /// Happenings that have been looked at, and wait for their turn.
+    waiting: VecDeque<Happened>,
     /// Interfaces by which a multicast could not be sent; each is told once.
     mute: Vec<u32>,
     _open_files: OpenFiles,
@@ -158,6 +160,7 @@ impl Driver {
             next_conn: 0,
             sender_of_happenings,
             happenings,
+            waiting: VecDeque::new(),
             mute: Vec::new(),
             _open_files: OpenFiles::raise(),
         };
@@ -207,7 +210,7 @@ impl Driver {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
                 () = readable(&self.receivers) => self.receive(&mut node, BATCH),
-                Some(happened) = self.happenings.recv() => self.happened(&mut node, happened),
+                Some(happened) = next(&mut self.waiting, &mut self.happenings) => self.happened(&mut node, happened),
                 accepted = accept(listener) => self.accepted(accepted),
                 Some(_) = self.tasks.join_next() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -236,7 +239,7 @@ impl Driver {
                     self.accepted(accepted);
                 }
                 self.receive(node, BACKLOG);
-                while let Ok(happened) = self.happenings.try_recv() {
+                while let Some(happened) = self.waiting.pop_front() {
                     self.happened(node, happened);
                 }
             }
@@ -245,6 +248,14 @@ impl Driver {
     }
 
     fn receive(&mut self, node: &mut Node, most: usize) {
+        // A datagram can be the answer to a token whose connection has been told of but not been heard
+        // of yet; then the node would not know by which of its addresses it went.
+        while let Ok(happened) = self.happenings.try_recv() {
+            match happened {
+                Happened::Dialed(dial, local) => node.handle_dialed(self.now(), dial, local),
+                later => self.waiting.push_back(later),
+            }
+        }
         let mut buffer = [0; MAX_DATAGRAM + 1];
         for socket in &self.receivers {
             for _ in 0..most {
@@ -392,6 +403,17 @@ impl Driver {
             roster: formed.roster,
             listener,
         }
+    }
+}
+
+/// What happened to a connection next.
+async fn next(
+    waiting: &mut VecDeque<Happened>,
+    happenings: &mut UnboundedReceiver<Happened>,
+) -> Option<Happened> {
+    match waiting.pop_front() {
+        Some(happened) => Some(happened),
+        None => happenings.recv().await,
     }
 }
 

@@ -60,6 +60,7 @@ pub(crate) struct Lead {
 }
 
 /// A node that has joined.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) join: Join,

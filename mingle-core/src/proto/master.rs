@@ -88,8 +88,10 @@ impl MasterProof {
     }
 
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        if let Way::Race(prover) = &mut self.way {
-            prover.connected(dial, local);
+        match &mut self.way {
+            Way::Race(prover) => prover.connected(dial, local),
+            Way::Lease(won) if won.dial == dial => won.local = Some(local),
+            Way::Lease(_) | Way::Own => {}
         }
     }
 

@@ -16,8 +16,6 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{Rng, RngExt, SeedableRng};
 
 pub const PORT: u16 = 29500;
-/// The kind of the message that sends a member to another leader.
-const REDIRECT: u8 = 4;
 
 /// How bad the network is.
 #[derive(Debug, Clone)]
@@ -146,8 +144,6 @@ pub struct Network {
     pub healed: Time,
     /// The failures that nodes have ended with, one a line.
     pub told: String,
-    /// When a host's node joined a leader last.
-    joined: BTreeMap<usize, Time>,
     /// Without it a large world costs less.
     pub tracing: bool,
 }
@@ -173,7 +169,6 @@ impl Network {
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
             told: String::new(),
-            joined: BTreeMap::new(),
             tracing: true,
         }
     }
@@ -290,8 +285,7 @@ impl Network {
             Happening::Token { conn } | Happening::Closed { conn } => {
                 self.connections[conn].acceptor.map(|(host, _)| host)
             }
-            Happening::HungUp { conn } => Some(self.connections[conn].dialer),
-            Happening::Dialed { conn } => Some(self.connections[conn].dialer),
+            Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
             _ => None,
         }
     }
@@ -311,6 +305,7 @@ impl Network {
         }
     }
 
+    #[allow(clippy::too_many_lines, reason = "one arm for each thing that can happen")]
     fn happen(&mut self, happening: Happening) {
         if let Some(host) = self.concerned(&happening)
             && let Some(held) = &mut self.hosts[host].paused
@@ -395,9 +390,6 @@ impl Network {
                 if self.hosts[to].life == life {
                     self.heard(to, &bytes);
                     self.note(to, &format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
-                    if bytes.get(5) == Some(&REDIRECT) {
-                        self.joined.remove(&to);
-                    }
                     self.with(to, |node, now| node.handle_datagram(now, from, &bytes));
                 }
             }
@@ -421,11 +413,6 @@ impl Network {
                 }
             }
         }
-    }
-
-    /// Whether a host's node had joined a leader before `at`.
-    pub fn waited(&self, host: usize, at: Time) -> bool {
-        self.joined.get(&host).is_some_and(|&joined| joined < at)
     }
 
     /// Goes on until `done`, or until `limit`; returns whether it was done.
@@ -504,9 +491,6 @@ impl Network {
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
                 Output::Event(Event::Warning(text)) => self.hosts[host].warnings.push(text),
                 Output::Event(event) => {
-                    if let Event::Following(_) = event {
-                        self.joined.insert(host, self.now);
-                    }
                     if self.tracing {
                         self.note(host, &format!("{event:?}"));
                     }

@@ -185,7 +185,6 @@ fn check(trouble: Trouble, net: &Network) -> Result<Time, String> {
             .filter(move |host| host.outcome.as_ref().is_some_and(of))
             .filter_map(|host| host.ended)
     };
-    let committed = ends(Result::is_ok).min().unwrap_or(LIMIT);
     let mut worlds: BTreeMap<_, Vec<&Formed>> = BTreeMap::new();
     for (at, host) in net.hosts.iter().enumerate() {
         match &host.outcome {
@@ -193,12 +192,12 @@ fn check(trouble: Trouble, net: &Network) -> Result<Time, String> {
             Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push(formed),
             // Somebody died about the time of the commit: the others may know, or start again and wait.
             Some(Err(_)) if trouble == Trouble::LateCrash => {}
-            // A cut of 10 s about the time of the commit leaves a node that cannot know.
-            Some(Err(_)) if trouble.cuts() && net.told.contains("outcome unknown") => {}
-            Some(Err(Failure::WorldFull { .. })) if trouble == Trouble::Spare => {}
-            // It came when the others were through, was on its way to another leader, or its words were
-            // lost till then.
-            Some(Err(Failure::Deadline(_))) if trouble == Trouble::Spare && !net.waited(at, committed) => {}
+            // A cut of 10 s about the time of the commit, or a leader that dies in a round, leaves nodes
+            // that cannot know.
+            Some(Err(_)) if trouble != Trouble::Spare && net.told.contains("outcome unknown") => {}
+            // It came when the others were through, was on its way to another leader, or each of the last
+            // words to it was lost. That they are told, a test of its own says.
+            Some(Err(Failure::WorldFull { .. } | Failure::Deadline(_))) if trouble == Trouble::Spare => {}
             Some(Err(failure)) => return Err(format!("{at}: {failure}")),
         }
     }

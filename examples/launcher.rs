@@ -34,11 +34,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Everybody shows rank 0 the digest, which only the nodes of this world have, and gets it back.
 async fn barrier(place: &mut Assignment) -> io::Result<()> {
     let Some(listener) = place.listener.take() else {
-        // Rank 0 ends its rendezvous last, and turns away who comes before.
-        while visit(place).await.is_err() {
-            time::sleep(Duration::from_millis(5)).await;
-        }
-        return Ok(());
+        // The socket listens since before the rendezvous, so nobody has to try twice.
+        let mut stream = net::TcpStream::connect(place.master).await?;
+        stream.write_all(&place.digest.0).await?;
+        return stream.read_exact(&mut [0; 16]).await.map(drop);
     };
     let (listener, mut here) = (net::TcpListener::from_std(listener)?, Vec::new());
     while here.len() + 1 < place.world.get() as usize {
@@ -50,10 +49,4 @@ async fn barrier(place: &mut Assignment) -> io::Result<()> {
         node.write_all(&place.digest.0).await?;
     }
     Ok(())
-}
-
-async fn visit(place: &Assignment) -> io::Result<()> {
-    let mut stream = net::TcpStream::connect(place.master).await?;
-    stream.write_all(&place.digest.0).await?;
-    stream.read_exact(&mut [0; 16]).await.map(drop)
 }

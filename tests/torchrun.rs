@@ -11,7 +11,7 @@ mod lab;
 use lab::world::finish_all;
 use lab::{MINGLE, Options, plain, skip};
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/allreduce.py");
+const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");
 
 /// A Python that can import torch. Debian's torch belongs to /usr/bin/python3, whatever comes first
 /// in PATH.

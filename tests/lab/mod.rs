@@ -183,7 +183,11 @@ impl Lab {
                     let transcripts = Mutex::default();
                     return Ok(Self { holder, stdin, nodes, user, transcripts, _quiet: quiet });
                 }
-                Err(reason) => reasons.push(reason.trim().replace('\n', "; ")),
+                Err(reason) => {
+                    // The holder's last word is only that it has failed.
+                    let reason = reason.trim().trim_end_matches("failed").trim_end();
+                    reasons.push(reason.replace('\n', "; "));
+                }
             }
         }
         reasons.dedup();

@@ -1,6 +1,6 @@
 //! The loop between the sockets and the state machine.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdUdpSocket};
 use std::task::Poll;
@@ -13,7 +13,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, Happened};
-use super::endpoint::{Endpoint, OpenFiles, bind_endpoint, reset_on_close};
+use super::endpoint::{Endpoint, OpenFiles, bind_endpoint};
 use super::interface::{self, Interface, endpoints, holder_of};
 use super::multicast::{Groups, send_multicast};
 use super::{Assignment, Builder};
@@ -26,7 +26,9 @@ const ADDRESSES: usize = 64;
 /// Most datagrams that are read from a socket before timers get their turn.
 const BATCH: usize = 64;
 /// A timer that fires so late has been slept through: what has arrived meanwhile comes first.
-const PAUSED: Duration = Duration::from_secs(1);
+const PAUSED: Duration = Duration::from_millis(100);
+/// How often other tasks get their turn then.
+const SETTLE: usize = 4;
 /// Most datagrams that are read after a pause. A receive buffer rarely holds more.
 const BACKLOG: usize = 8192;
 /// Switches that snoop on IGMP without a querier forget a member after 260 s.
@@ -119,6 +121,8 @@ struct Driver {
     next_conn: u64,
     sender_of_happenings: UnboundedSender<Happened>,
     happenings: UnboundedReceiver<Happened>,
+    /// Happenings that have been looked at, and wait for their turn.
+    waiting: VecDeque<Happened>,
     /// Interfaces by which a multicast could not be sent; each is told once.
     mute: Vec<u32>,
     _open_files: OpenFiles,
@@ -157,6 +161,7 @@ impl Driver {
             next_conn: 0,
             sender_of_happenings,
             happenings,
+            waiting: VecDeque::new(),
             mute: Vec::new(),
             _open_files: OpenFiles::raise(),
         };
@@ -185,7 +190,7 @@ impl Driver {
     async fn run(&mut self, mut node: Node) -> Result<Formed, Failure> {
         let mut rejoin = self.origin + REJOIN;
         loop {
-            self.fire(&mut node);
+            self.fire(&mut node).await;
             while let Some(output) = node.poll_output() {
                 match output {
                     Output::Event(Event::Formed(formed)) => return Ok(formed),
@@ -194,7 +199,8 @@ impl Driver {
                     other => self.carry_out(other),
                 }
             }
-            let due = node.poll_timeout().map_or(rejoin, |at| rejoin.min(self.origin + at));
+            let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
+            let due = due.map_or(rejoin, |due| rejoin.min(due));
             let now = clock();
             let (due, listener) = match &self.listener {
                 Some(listener) if self.accepting && now >= self.accept_from => (due, Some(listener)),
@@ -205,7 +211,7 @@ impl Driver {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
                 () = readable(&self.receivers) => self.receive(&mut node, BATCH),
-                Some(happened) = self.happenings.recv() => self.happened(&mut node, happened),
+                Some(happened) = next(&mut self.waiting, &mut self.happenings) => self.happened(&mut node, happened),
                 accepted = accept(listener) => self.accepted(accepted),
                 Some(_) = self.tasks.join_next() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -220,20 +226,37 @@ impl Driver {
     }
 
     /// Fires the timers that are due.
-    fn fire(&mut self, node: &mut Node) {
+    async fn fire(&mut self, node: &mut Node) {
         let now = self.now();
         let Some(due) = node.poll_timeout().filter(|&due| due <= now) else { return };
         if now > due + PAUSED {
             // This process was stopped, or the machine slept: others are not silent, they are unread.
-            self.receive(node, BACKLOG);
-            while let Ok(happened) = self.happenings.try_recv() {
-                self.happened(node, happened);
+            // The runtime looks at the sockets only while this task yields; then a connection is
+            // accepted, its task starts, and reads.
+            for _ in 0..SETTLE {
+                tokio::task::yield_now().await;
+                while let Some(accepted) = accept_now(self.listener.as_ref().filter(|_| self.accepting)).await
+                {
+                    self.accepted(accepted);
+                }
+                self.receive(node, BACKLOG);
+                while let Some(happened) = self.waiting.pop_front() {
+                    self.happened(node, happened);
+                }
             }
         }
         node.handle_timeout(self.now());
     }
 
     fn receive(&mut self, node: &mut Node, most: usize) {
+        // A datagram can be the answer to a token whose connection has been told of but not been heard
+        // of yet; then the node would not know by which of its addresses it went.
+        while let Ok(happened) = self.happenings.try_recv() {
+            match happened {
+                Happened::Dialed(dial, local) => node.handle_dialed(self.now(), dial, local),
+                later => self.waiting.push_back(later),
+            }
+        }
         let mut buffer = [0; MAX_DATAGRAM + 1];
         for socket in &self.receivers {
             for _ in 0..most {
@@ -370,12 +393,6 @@ impl Driver {
 
     fn assignment(self, formed: Formed) -> Assignment {
         let listener = self.listener.filter(|_| formed.rank.get() == 0).and_then(|l| l.into_std().ok());
-        if let Some(listener) = &listener {
-            // Who came too late, and is not the job's.
-            while let Ok((stray, _)) = listener.accept() {
-                let _ = reset_on_close(&stray);
-            }
-        }
         Assignment {
             job: self.builder.job,
             rank: formed.rank,
@@ -390,6 +407,17 @@ impl Driver {
     }
 }
 
+/// What happened to a connection next.
+async fn next(
+    waiting: &mut VecDeque<Happened>,
+    happenings: &mut UnboundedReceiver<Happened>,
+) -> Option<Happened> {
+    match waiting.pop_front() {
+        Some(happened) => Some(happened),
+        None => happenings.recv().await,
+    }
+}
+
 /// Until one of the sockets has something.
 async fn readable(sockets: &[UdpSocket]) {
     std::future::poll_fn(|context| {
@@ -399,6 +427,19 @@ async fn readable(sockets: &[UdpSocket]) {
         if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+/// A connection that waits to be accepted, if there is one.
+async fn accept_now(
+    listener: Option<&TcpListener>,
+) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
+    let listener = listener?;
+    std::future::poll_fn(|context| match listener.poll_accept(context) {
+        Poll::Ready(Ok(accepted)) => Poll::Ready(Some(Ok(accepted))),
+        // An error comes back when it is waited for.
+        Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }
 
 async fn accept(listener: Option<&TcpListener>) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {

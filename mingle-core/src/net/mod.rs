@@ -158,6 +158,9 @@ impl Builder {
 
     /// Whether rank 0 hands its listening socket over in [`Assignment::listener`], so that the port
     /// is never free between the rendezvous and the job. Default: no; it is closed.
+    ///
+    /// Nodes that have finished before rank 0 may have connected already: they are in its queue. So
+    /// may be a late dial of the rendezvous, which ends without a word or after a token.
     pub fn keep_listener(mut self, keep: bool) -> Self {
         self.keep_listener = keep;
         self

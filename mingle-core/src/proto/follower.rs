@@ -24,9 +24,11 @@ const SILENCE: Duration = Duration::from_secs(1);
 const UNREACHED: Duration = Duration::from_secs(3);
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
+/// What each redial of a broken lease waits longer than the one before.
+const REDIAL: Duration = Duration::from_millis(60);
 /// How often a node says that it knows of the commit. It ends then, and repeats nothing: where all
 /// copies are lost the leader waits for the end of the lease, which the kernel repeats slowly.
-const LAST_WORDS: usize = 3;
+pub(crate) const LAST_WORDS: usize = 3;
 /// Above this size, dials wait until the leader has welcomed the node.
 const DIAL_AT_ONCE: u32 = 64;
 
@@ -40,11 +42,15 @@ pub(crate) struct Follow {
     joined: bool,
     /// It has answered *this* node; a recorded announce cannot.
     answered: bool,
+    /// When it last spoke to this node.
+    heard: Time,
     joins: usize,
     backoff: Backoff,
     asks: Backoff,
     progress: Option<Progress>,
     round: Option<Participation>,
+    /// How often the lease has broken: something on the way may reset every one.
+    broken: u32,
 }
 
 /// This node's part in one round.
@@ -82,11 +88,13 @@ impl Follow {
             prover: None,
             joined: false,
             answered: false,
+            heard: shared.now,
             joins: 0,
             backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             asks: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
             round: None,
+            broken: 0,
         };
         shared.set_after(Timer::GiveUp, SILENCE);
         follow.join(shared);
@@ -107,7 +115,7 @@ impl Follow {
             host: shared.config.host.clone(),
             endpoints: hinted(&shared.config.endpoints),
             slots: shared.config.slots,
-            master: shared.config.may_be_master,
+            master: shared.may_be_master(),
             roster: shared.config.roster,
         });
         shared.send(self.leader.seen, self.leader.id, &join);
@@ -125,7 +133,9 @@ impl Follow {
 
     fn prove(&mut self, shared: &mut Shared) {
         if self.prover.is_none() {
-            self.prover = Some(Prover::start(shared, self.leader.id, &self.leader.endpoints));
+            // At once the first time.
+            let delay = (REDIAL * self.broken).min(SILENCE / 2);
+            self.prover = Some(Prover::start(shared, self.leader.id, &self.leader.endpoints, delay));
         }
     }
 
@@ -162,6 +172,7 @@ impl Follow {
     /// A word of the leader's to this node alone.
     pub(crate) fn hear(&mut self, seen: SocketAddr, shared: &mut Shared) {
         self.leader.seen = seen;
+        self.heard = shared.now;
         if !self.answered {
             self.answered = true;
             if !self.joined {
@@ -238,8 +249,8 @@ impl Follow {
         }
     }
 
-    pub(crate) fn give_up(&self) -> GaveUp {
-        if self.answered { GaveUp::Unreached } else { GaveUp::Silent }
+    pub(crate) fn give_up(&self, now: Time) -> GaveUp {
+        if self.answered && now < self.heard + SILENCE { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
@@ -294,6 +305,7 @@ impl Follow {
         self.backoff.reset();
         self.join(shared);
         self.prove(shared);
+        self.broken += 1;
     }
 
     /// Returns whether this node has joined by it.

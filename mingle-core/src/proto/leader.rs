@@ -12,7 +12,7 @@ use super::shared::{Shared, hinted};
 use super::timer::{Time, Timer};
 use crate::id::{HostName, NodeId};
 use crate::wire::{
-    Announce, Candidate, Introduction, Join, Message, NEWEST, PeerName, RUNS, Refusal, Welcome,
+    Announce, Candidate, Introduction, Join, Message, NEWEST, PeerName, RUNS, Refusal, Want, Welcome,
 };
 
 /// A change of the members is told after this long, so that several are told at once.
@@ -41,7 +41,7 @@ pub(crate) struct Lead {
     /// The most that `seated` has been.
     pub(crate) high_water: u32,
     /// Joined and proved, but without a seat, in the order of their coming.
-    waiting: Vec<NodeId>,
+    pub(crate) waiting: Vec<NodeId>,
     /// Who joined last, newest first.
     newest: VecDeque<HostName>,
     challenges: BTreeMap<NodeId, Challenge>,
@@ -60,6 +60,7 @@ pub(crate) struct Lead {
 }
 
 /// A node that has joined.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
     pub(crate) join: Join,
@@ -69,7 +70,11 @@ pub(crate) struct Entry {
     /// When it was last heard.
     pub(crate) heard: Time,
     /// It asks by unicast, so it hears no multicast.
-    deaf: bool,
+    pub(crate) deaf: bool,
+    /// What it asked for last, of the roster.
+    pub(crate) wanted: Option<Want>,
+    /// It is among those that will be welcomed.
+    queued: bool,
     /// In a round: the master's endpoint that it has proved.
     pub(crate) ready: Option<u8>,
     /// It knows that the world has formed, or has left.
@@ -222,6 +227,8 @@ impl Lead {
             seated: false,
             heard: shared.now,
             deaf: false,
+            wanted: None,
+            queued: false,
             ready: None,
             done: false,
         });
@@ -260,7 +267,9 @@ impl Lead {
             self.seat(id, shared);
         } else if shared.world() > 64 {
             // It dials when it is welcomed.
-            self.welcomes.push_back(id);
+            if self.members.get_mut(&id).is_some_and(|entry| !std::mem::replace(&mut entry.queued, true)) {
+                self.welcomes.push_back(id);
+            }
             if shared.timers.get(Timer::Welcome).is_none() {
                 self.welcome_some(arrivals, shared);
             }
@@ -279,7 +288,8 @@ impl Lead {
     }
 
     fn welcome(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
-        if let Some(entry) = self.members.get(&id) {
+        if let Some(entry) = self.members.get_mut(&id) {
+            entry.queued = false;
             let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated };
             shared.send(entry.seen, id, &Message::Welcome(welcome));
         }
@@ -306,7 +316,8 @@ impl Lead {
             self.news(shared);
             return;
         }
-        if !self.waiting.contains(&id) {
+        let is_new = !self.waiting.contains(&id);
+        if is_new {
             self.waiting.push(id);
         }
         match (holder, entry.join.rank) {
@@ -316,14 +327,16 @@ impl Lead {
                 tracing::debug!(%id, rank, "refused: the rank is this node's own");
                 shared.send(entry.seen, id, &Message::Refuse(Refusal::RankTaken(me)));
             }
+            _ if self.frozen => {}
             (Some(holder), _) => self.challenge(holder, Some(id), shared),
             // One too many: maybe the place of one that is gone without having closed its lease.
-            (None, _) => {
+            (None, _) if is_new => {
                 let seated = self.members.iter().filter(|(_, entry)| entry.seated);
                 for holder in seated.map(|(&id, _)| id).collect::<Vec<_>>() {
                     self.challenge(holder, None, shared);
                 }
             }
+            (None, _) => {}
         }
     }
 
@@ -360,9 +373,16 @@ impl Lead {
 
     /// A challenged member lives: those that were given its rank are refused.
     pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
-        let Some(challenge) = self.challenges.remove(&from) else { return };
         let Some(holder) = self.members.get(&from).map(Entry::name) else { return };
-        for contender in challenge.contenders {
+        let Some(challenge) = self.challenges.get_mut(&from) else { return };
+        challenge.contenders.retain(|contender| self.members.contains_key(contender));
+        challenge.since = shared.now;
+        if challenge.contenders.is_empty() {
+            self.challenges.remove(&from);
+            return;
+        }
+        // They may not hear it: the pings go on until they have left.
+        for &contender in &challenge.contenders {
             if let Some(entry) = self.members.get(&contender) {
                 let refusal = Refusal::RankTaken(holder.clone());
                 shared.send(entry.seen, contender, &Message::Refuse(refusal));
@@ -399,9 +419,11 @@ impl Lead {
         }
     }
 
-    /// Those who wait without a seat.
-    pub(crate) fn spares(&self) -> impl Iterator<Item = (NodeId, SocketAddr)> {
-        self.members.iter().filter(|(_, entry)| !entry.seated).map(|(&id, entry)| (id, entry.seen))
+    /// This node is on its way to a better candidate.
+    pub(crate) fn freeze(&mut self) {
+        self.frozen = true;
+        // Nobody pings meanwhile, so nobody's silence counts.
+        self.challenges.clear();
     }
 
     /// Nobody reaches this node: everybody who has joined is let go.

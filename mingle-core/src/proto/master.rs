@@ -45,7 +45,7 @@ impl MasterProof {
         let way = match to_leader {
             _ if master == shared.me() => Way::Own,
             Some((_, won)) => Way::Lease(won),
-            None => Way::Race(Prover::start(shared, master, endpoints)),
+            None => Way::Race(Prover::start(shared, master, endpoints, Duration::ZERO)),
         };
         let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
         let mut proof = Self { master, endpoints: endpoints.to_vec(), way, backoff };
@@ -88,8 +88,10 @@ impl MasterProof {
     }
 
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        if let Way::Race(prover) = &mut self.way {
-            prover.connected(dial, local);
+        match &mut self.way {
+            Way::Race(prover) => prover.connected(dial, local),
+            Way::Lease(won) if won.dial == dial => won.local = Some(local),
+            Way::Lease(_) | Way::Own => {}
         }
     }
 

@@ -19,6 +19,10 @@ use crate::wire::{Dropped, Message, TOKEN};
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
 /// fewer than 1.4 datagrams a second.
 const PERIOD: Duration = Duration::from_secs(1);
+/// A timer that fires so late has been slept through.
+const LATE: Duration = Duration::from_millis(100);
+/// What others get then, to be heard.
+const GRACE: Duration = Duration::from_secs(1);
 /// The first interval of everything that is repeated.
 const FIRST: Duration = Duration::from_millis(20);
 
@@ -187,6 +191,7 @@ impl Node {
         if token.dialled.ip() != local {
             tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
         }
+        self.shared.unreached = false;
         if let Some(excess) = self.arrivals.add(token.prover, conn, token.dial) {
             self.shared.close(excess);
         }
@@ -210,6 +215,12 @@ impl Node {
     /// Time has passed. Early and repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
+        for timer in [Timer::GiveUp, Timer::Resign] {
+            // This process did not run when it should have: it cannot blame the others for silence.
+            if self.shared.timers.get(timer).is_some_and(|at| now > at + LATE) {
+                self.shared.set_after(timer, GRACE);
+            }
+        }
         while !self.ended
             && let Some(timer) = self.shared.timers.expire(self.shared.now)
         {

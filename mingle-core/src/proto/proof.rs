@@ -58,12 +58,17 @@ pub(crate) struct Won {
 }
 
 impl Prover {
-    /// A race to `target` that starts now. Endpoints that are this node's own are left out: the
+    /// A race to `target` that starts after `delay`. Endpoints that are this node's own are left out: the
     /// same private address (172.17.0.1, say) may be found on every host.
-    pub(crate) fn start(shared: &mut Shared, target: NodeId, endpoints: &[SocketAddr]) -> Self {
+    pub(crate) fn start(
+        shared: &mut Shared,
+        target: NodeId,
+        endpoints: &[SocketAddr],
+        delay: Duration,
+    ) -> Self {
         let mut prover = Self { target, lanes: Vec::new(), won: None };
         // The preferred endpoint has a head start; the others follow one by one (RFC 8305).
-        let mut next = shared.now;
+        let mut next = shared.now + delay;
         for &endpoint in endpoints.iter().filter(|e| !shared.config.endpoints.contains(e)) {
             prover.lanes.push(Lane { endpoint, next, tries: 0, open: Vec::new() });
             next += STAGGER;
@@ -204,9 +209,8 @@ impl Arrivals {
         let arrivals = self.by_prover.entry(prover).or_default();
         arrivals.push(Arrival { conn, dial });
         self.provers.insert(conn, prover);
-        // The first is the lease, so the second is the oldest that may go.
         (arrivals.len() > ARRIVED).then(|| {
-            let excess = arrivals.remove(1).conn;
+            let excess = arrivals.remove(0).conn;
             self.provers.remove(&excess);
             excess
         })
@@ -233,9 +237,11 @@ impl Arrivals {
         arrivals.into_iter().map(|arrival| arrival.conn).collect()
     }
 
-    /// The dial that is the prover's lease: the first that arrived of those still open.
+    /// The dial that is the prover's lease: the last that arrived. Before the prover knows of any, every
+    /// one would do; afterwards it dials only where its lease has broken, and this side may not have
+    /// noticed that yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<u32> {
-        self.by_prover.get(&prover)?.first().map(|arrival| arrival.dial)
+        self.by_prover.get(&prover)?.last().map(|arrival| arrival.dial)
     }
 
     pub(crate) fn has(&self, prover: NodeId) -> bool {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::DialId;
 use super::backoff::Backoff;
+use super::follower::LAST_WORDS;
 use super::leader::{Entry, Lead};
 use super::master::MasterProof;
 use super::outcome::{Event, Failure, Formed, Peer, Unproved};
@@ -20,6 +21,10 @@ use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
 
 /// A member that has been silent for so long in a round is thrown out.
 const EXPEL: Duration = Duration::from_secs(5);
+/// A round that has not come to its end by then is void, whatever holds it up.
+const ROUND: Duration = Duration::from_secs(15);
+/// A leader that has committed stays so long for spares to hear that they are too many.
+const SPARES: Duration = Duration::from_secs(1);
 /// After the first word that the master cannot be reached, others have this long to say so too, so
 /// that the message names all of them.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
@@ -27,6 +32,8 @@ const MORE_FAILURES: Duration = Duration::from_millis(300);
 const LINGER: Duration = Duration::from_secs(10);
 /// How long a leader that ends without a world repeats why.
 const FAREWELL: Duration = Duration::from_secs(3);
+/// How long the commit is told to the master alone. It answers at once if it can.
+const MASTER_FIRST: Duration = Duration::from_secs(1);
 /// Members that are written to at once, and the pause after them: a receive buffer of the default
 /// size holds 166 small datagrams (net.core.rmem_default of 212,992 bytes), and each is answered.
 const BURST: usize = 128;
@@ -101,6 +108,14 @@ impl Waves {
     }
 }
 
+impl Round {
+    /// Whether the commit has yet to reach the master, which is told first.
+    fn awaits_master(&self, members: &BTreeMap<NodeId, Entry>, now: Time) -> bool {
+        let unaware = members.get(&self.master).is_some_and(|entry| !entry.done);
+        unaware && now < self.started + MASTER_FIRST
+    }
+}
+
 impl Lead {
     pub(crate) fn in_round(&self) -> bool {
         matches!(self.phase, Phase::Round(_))
@@ -116,7 +131,7 @@ impl Lead {
             endpoints: shared.config.endpoints.clone(),
             slots: shared.config.slots,
             rank: shared.config.rank.map(Rank::get),
-            master: shared.config.may_be_master,
+            master: shared.may_be_master(),
         }];
         applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| {
             Applicant {
@@ -132,8 +147,7 @@ impl Lead {
                 master: entry.join.master,
             }
         }));
-        let failed = |id: NodeId| self.unproved.iter().any(|&(_, master)| master == id);
-        let Some(assigned) = ranks::assign(applicants, shared.config.rank_by, failed) else {
+        let Some(assigned) = self.assign(applicants, shared) else {
             self.end_unproved(shared);
             return;
         };
@@ -167,8 +181,34 @@ impl Lead {
         self.repeat(arrivals, shared);
     }
 
+    /// Ranks and the master: at best one between which and another no way is known to be broken; then
+    /// one that nobody has failed to reach; then one that thought of itself that nobody reaches it.
+    fn assign(&self, mut applicants: Vec<Applicant>, shared: &Shared) -> Option<Vec<Applicant>> {
+        let order = shared.config.rank_by;
+        let failures = |id: NodeId| self.unproved.iter().filter(|&&(_, master)| master == id).count();
+        let failed = |id: NodeId| failures(id) > 0;
+        // Where one alone has failed, the fault may be on its side of the way as well.
+        let alone =
+            |id: NodeId| self.unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
+        let involved = |id: NodeId| failed(id) || alone(id);
+        let assigned = ranks::assign(applicants.clone(), order, involved);
+        assigned.or_else(|| ranks::assign(applicants.clone(), order, failed)).or_else(|| {
+            for applicant in &mut applicants {
+                applicant.master = true;
+            }
+            ranks::assign(applicants, order, failed)
+        })
+    }
+
     /// Writes to those that have not answered: prepare, commit, or why there is no world.
     pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        if matches!(&self.phase, Phase::Round(round) if shared.now >= round.started + ROUND) {
+            // Everybody lives, and somebody cannot get ready.
+            self.void_round(shared);
+            self.seat_waiting(arrivals, shared);
+            self.start_round_if_full(arrivals, shared);
+            return;
+        }
         let silent = self.silent_in_round(shared);
         if !silent.is_empty() {
             for id in silent {
@@ -190,6 +230,7 @@ impl Lead {
                     let wanted = round.roster.members().iter().filter(|m| burst.contains(&m.id));
                     wanted.map(|m| (m.id, m.rank.get())).collect()
                 };
+                let digest = round.roster.digest();
                 for id in burst {
                     let (Some(entry), Some(&rank), Some(lease)) =
                         (self.members.get(&id), rank_of.get(&id), arrivals.lease(id))
@@ -200,7 +241,7 @@ impl Lead {
                         round: round.number,
                         lease,
                         rank,
-                        digest: round.roster.digest(),
+                        digest,
                         master: round.master,
                         endpoints: hinted(&round.endpoints),
                     });
@@ -208,25 +249,25 @@ impl Lead {
                 }
             }
             Phase::Committed(round) => {
-                if shared.now >= round.started + LINGER {
+                let over = shared.now >= round.started + LINGER;
+                let members_done = self.members.values().all(|entry| entry.done || !entry.seated);
+                if over || members_done && shared.now >= round.started + SPARES {
                     self.finish(shared);
                     return;
                 }
-                let master = round.master;
+                // The master alone at first: as soon as others know, their jobs look for its port, and
+                // until it knows itself it would take them for nodes.
+                let alone = round.awaits_master(&self.members, shared.now).then_some(round.master);
                 let unaware = |members: &BTreeMap<NodeId, Entry>| {
-                    let unaware = members.iter().filter(|(_, entry)| entry.seated && !entry.done);
-                    let mut queue: VecDeque<NodeId> = unaware.map(|(&id, _)| id).collect();
-                    // The master first: the others' jobs look for its port next.
-                    if let Some(at) = queue.iter().position(|&id| id == master) {
-                        queue.swap(0, at);
-                    }
-                    queue
+                    let unaware = members.iter().filter(|(_, entry)| !entry.done).map(|(&id, _)| id);
+                    unaware.filter(|id| alone.is_none_or(|master| *id == master)).collect::<VecDeque<_>>()
                 };
                 let burst = round.waves.burst(|| unaware(&self.members), shared);
                 let commit = Message::Commit(Commit { round: round.number, endpoint: round.endpoint });
+                let full = Message::Refuse(Refusal::WorldFull);
                 for id in burst {
                     if let Some(entry) = self.members.get(&id) {
-                        shared.send(entry.seen, id, &commit);
+                        shared.send(entry.seen, id, if entry.seated { &commit } else { &full });
                     }
                 }
             }
@@ -269,7 +310,11 @@ impl Lead {
                 Message::Pong
             }
             Phase::Committed(round) if round.number == ready.round => {
-                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+                if from != round.master && round.awaits_master(&self.members, shared.now) {
+                    Message::Pong
+                } else {
+                    Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+                }
             }
             _ => Message::Void(ready.round),
         };
@@ -280,8 +325,10 @@ impl Lead {
     pub(crate) fn on_unproved(&mut self, from: NodeId, seen: SocketAddr, number: u64, shared: &mut Shared) {
         match &mut self.phase {
             Phase::Round(round) if round.number == number => {
-                self.unproved.insert((from, round.master));
-                if !round.failing {
+                if self.members.get(&from).is_some_and(|entry| entry.seated)
+                    && self.unproved.insert((from, round.master))
+                    && !round.failing
+                {
                     round.failing = true;
                     shared.set_after(Timer::ProofFailed, MORE_FAILURES);
                 }
@@ -292,9 +339,13 @@ impl Lead {
 
     /// This node's own proof has taken too long, or the others have had their time to say so.
     pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        let Phase::Round(round) = &self.phase else { return };
+        let Phase::Round(round) = &mut self.phase else { return };
         if round.proof.endpoint().is_none() {
             self.unproved.insert((shared.me(), round.master));
+        }
+        if !std::mem::replace(&mut round.failing, true) {
+            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+            return;
         }
         self.void_round(shared);
         self.seat_waiting(arrivals, shared);
@@ -312,6 +363,9 @@ impl Lead {
         if let Phase::Round(round) = &mut self.phase
             && round.proof.proved(master, dial, shared)
         {
+            if round.failing {
+                shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+            }
             self.commit_if_ready(shared);
         }
     }
@@ -325,19 +379,20 @@ impl Lead {
 
     pub(crate) fn on_want(&mut self, from: NodeId, seen: SocketAddr, want: &Want, shared: &mut Shared) {
         let Phase::Round(round) = &mut self.phase else { return };
-        if round.number != want.round || !self.members.contains_key(&from) {
-            return;
-        }
+        let Some(entry) = self.members.get_mut(&from).filter(|_| round.number == want.round) else { return };
+        let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
+        let alone = again || entry.deaf;
         let many = self.members.values().filter(|entry| entry.join.roster).take(MULTICAST_ROSTER).count()
             == MULTICAST_ROSTER;
         for part in parts::answer(want, &round.roster) {
-            if !many {
+            if !many || alone {
                 shared.send(seen, from, &Message::Part(part));
                 continue;
             }
             // Others ask for the same parts at the same moment.
-            let last = round.multicast.insert(part.index, shared.now);
-            if last.is_none_or(|at| shared.now >= at + Duration::from_millis(10)) {
+            let last = round.multicast.get(&part.index);
+            if last.is_none_or(|&at| shared.now >= at + Duration::from_millis(10)) {
+                round.multicast.insert(part.index, shared.now);
                 shared.multicast(&Message::Part(part));
             }
         }
@@ -373,8 +428,13 @@ impl Lead {
         shared.timers.set(Timer::Round, shared.now);
         self.phase = Phase::Committed(round);
         shared.stop_accepting();
-        for (id, seen) in self.spares().collect::<Vec<_>>() {
-            shared.send(seen, id, &Message::Refuse(Refusal::WorldFull));
+        let waiting = self.waiting.clone();
+        for (&id, entry) in self.members.iter_mut().filter(|(_, entry)| !entry.seated) {
+            // Who has not proved has no lease whose end would tell that it knows.
+            entry.done = !waiting.contains(&id);
+            for _ in 0..if entry.done { LAST_WORDS } else { 0 } {
+                shared.send(entry.seen, id, &Message::Refuse(Refusal::WorldFull));
+            }
         }
         self.finish_if_done(shared);
     }
@@ -386,14 +446,23 @@ impl Lead {
     }
 
     fn done(&mut self, id: NodeId, shared: &mut Shared) {
-        if let Some(entry) = self.members.get_mut(&id) {
+        if let Some(entry) = self.members.get_mut(&id).filter(|entry| !entry.done) {
             entry.done = true;
+            if let Phase::Committed(round) = &mut self.phase
+                && round.master == id
+            {
+                // Now the others may know.
+                round.waves = Waves::new(shared.now);
+                shared.timers.set(Timer::Round, shared.now);
+            }
         }
         self.finish_if_done(shared);
     }
 
     fn finish_if_done(&mut self, shared: &mut Shared) {
-        if self.members.values().all(|entry| entry.done || !entry.seated) {
+        let Phase::Committed(round) = &self.phase else { return };
+        let spares_matter = shared.now < round.started + SPARES;
+        if self.members.values().all(|entry| entry.done || !(entry.seated || spares_matter)) {
             self.finish(shared);
         }
     }
@@ -443,9 +512,9 @@ impl Lead {
     pub(crate) fn refuse_or_repeat(&self, from: NodeId, seen: SocketAddr, shared: &mut Shared) -> bool {
         let answer = match &self.phase {
             Phase::Gathering | Phase::Round(_) => return false,
-            Phase::Committed(round) if self.members.get(&from).is_some_and(|entry| entry.seated) => {
-                Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
-            }
+            // It asks for its commit by saying that it is ready.
+            Phase::Committed(_) if self.members.get(&from).is_some_and(|entry| entry.seated) => return true,
+            Phase::Committed(_) if self.members.contains_key(&from) => Message::Refuse(Refusal::WorldFull),
             Phase::Ending(ending) => Message::Refuse(ending.refusal.clone()),
             Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
         };

@@ -165,20 +165,11 @@ impl Node {
 
     /// A member that learns of another candidate tells the better one to the worse one, when the
     /// leader itself has evidently not been heard.
-    pub(super) fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, direct: bool) {
-        let now = self.shared.now;
-        let Some(follow) = self.follow.as_ref().filter(|_| direct) else { return };
-        if self.rivals.len() >= REMEMBERED {
-            self.rivals.retain(|_, (_, told)| *told + 2 * UNAWARE > now);
-        }
-        if self.rivals.len() >= REMEMBERED {
+    fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, direct: bool) {
+        if !direct || !self.is_unaware(candidate.id) {
             return;
         }
-        let (since, told) = self.rivals.entry(candidate.id).or_insert((now, now));
-        if now < *since + UNAWARE || now < *told + UNAWARE {
-            return;
-        }
-        *told = now;
+        let Some(follow) = &self.follow else { return };
         if theirs > follow.key {
             let better = Introduction { candidate: candidate.clone(), seen };
             self.shared.send(follow.leader.seen, follow.leader.id, &Message::Hint(better));
@@ -186,6 +177,24 @@ impl Node {
             let better = follow.introduction();
             self.shared.send(seen, candidate.id, &Message::Hint(better));
         }
+    }
+
+    /// Whether a node still calls for all to hear, although this one has had a leader for a while; at
+    /// most once a second for each.
+    fn is_unaware(&mut self, id: NodeId) -> bool {
+        let now = self.shared.now;
+        if self.rivals.len() >= REMEMBERED {
+            self.rivals.retain(|_, (_, told)| *told + 2 * UNAWARE > now);
+        }
+        if self.rivals.len() >= REMEMBERED {
+            return false;
+        }
+        let (since, told) = self.rivals.entry(id).or_insert((now, now));
+        let unaware = now >= *since + UNAWARE && now >= *told + UNAWARE;
+        if unaware {
+            *told = now;
+        }
+        unaware
     }
 
     pub(super) fn on_solicit(&mut self, from: NodeId, seen: SocketAddr, to_all: bool, solicit: &Solicit) {
@@ -208,6 +217,12 @@ impl Node {
         } else if !to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             let introduction = follow.introduction();
             self.shared.send(seen, from, &Message::Hint(introduction));
+        } else if to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            // Its leader has evidently not heard it, or is not heard by it.
+            let introduction = follow.introduction();
+            if self.is_unaware(from) {
+                self.shared.send(seen, from, &Message::Hint(introduction));
+            }
         } else if to_all && self.follow.is_none() && !self.may_lead() {
             // Somebody else has just asked the same (Trickle, RFC 6206). But whoever is always put off is
             // never heard, and then the others cannot say at their deadline that it was here.
@@ -233,7 +248,7 @@ impl Node {
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
-        self.lead.frozen = true;
+        self.lead.freeze();
         for timer in [Timer::Announce, Timer::Solicit, Timer::Resign, Timer::Challenge] {
             self.shared.timers.stop(timer);
         }
@@ -244,7 +259,7 @@ impl Node {
     pub(super) fn give_up(&mut self) {
         let Some(follow) = self.follow.take() else { return };
         let (id, peer) = (follow.leader.id, follow.leader.peer());
-        match follow.give_up() {
+        match follow.give_up(self.shared.now) {
             GaveUp::Silent => self.shunned.silent(id, self.shared.now),
             GaveUp::Unreached => {
                 self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.clone()));
@@ -294,13 +309,19 @@ impl Node {
         if !self.gathers() || !self.arrivals.is_empty() || self.lead.members.is_empty() {
             return;
         }
+        let now = self.shared.now;
+        if self.lead.members.values().all(|entry| entry.heard + UNAWARE < now) {
+            // They have stopped asking: it is they who are gone.
+            self.lead.resign();
+            return;
+        }
         let address = self.shared.config.peer().address;
         self.shared.event(Event::Warning(format!(
             "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
              check the firewall for that port"
         )));
         self.resigned = self.shared.now + RESIGNED;
-        self.shared.config.may_be_master = false;
+        self.shared.unreached = true;
         self.lead.resign();
         self.seek();
     }

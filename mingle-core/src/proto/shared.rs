@@ -21,6 +21,8 @@ pub(crate) struct Shared {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
     pub(crate) codec: Codec,
+    /// Others have tried to reach this node over TCP, and nobody has yet.
+    pub(crate) unreached: bool,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -33,6 +35,7 @@ impl Shared {
             now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             timers: Timers::default(),
+            unreached: false,
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -40,6 +43,11 @@ impl Shared {
 
     pub(crate) fn me(&self) -> NodeId {
         self.config.id
+    }
+
+    /// Whether this node should be considered for master.
+    pub(crate) fn may_be_master(&self) -> bool {
+        self.config.may_be_master && !self.unreached
     }
 
     pub(crate) fn world(&self) -> u32 {
@@ -88,7 +96,7 @@ impl Shared {
     }
 
     pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
-        self.timers.set(timer, self.now + delay);
+        self.timers.set(timer, self.now.saturating_add(delay));
     }
 }
 

@@ -6,6 +6,8 @@
 
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
+#[allow(unreachable_pub, reason = "a module of a test")]
+mod storms;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

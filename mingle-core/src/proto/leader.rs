@@ -47,6 +47,7 @@ pub(crate) struct Lead {
     challenges: BTreeMap<NodeId, Challenge>,
     welcomes: VecDeque<NodeId>,
     redirects: Backoff,
+    redirected: usize,
     /// Provers and masters between which the proof has failed.
     pub(crate) unproved: BTreeSet<(NodeId, NodeId)>,
     pub(crate) rounds: u64,
@@ -82,6 +83,18 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Sends a message that is repeated until it is answered; `attempt` counts from 0. Where its words
+    /// come from may be a way that leads only hither, or somebody else's who has repeated its words.
+    pub(crate) fn reach(&self, id: NodeId, attempt: usize, message: &Message, shared: &mut Shared) {
+        shared.send(self.seen, id, message);
+        if attempt > 0 && !self.join.endpoints.is_empty() {
+            let other = self.join.endpoints[(attempt - 1) % self.join.endpoints.len()];
+            if other != self.seen {
+                shared.send(other, id, message);
+            }
+        }
+    }
+
     pub(crate) fn peer(&self) -> Peer {
         let address = self.join.endpoints.first().copied().unwrap_or(self.seen);
         Peer { host: self.join.host.clone(), address }
@@ -99,6 +112,7 @@ struct Challenge {
     since: Time,
     backoff: Backoff,
     next: Time,
+    pings: usize,
     /// Nodes that were given the same rank, to be refused if the member answers.
     contenders: BTreeSet<NodeId>,
 }
@@ -115,6 +129,7 @@ impl Lead {
             newest: VecDeque::new(),
             challenges: BTreeMap::new(),
             welcomes: VecDeque::new(),
+            redirected: 0,
             redirects: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             unproved: BTreeSet::new(),
             rounds: 0,
@@ -345,6 +360,7 @@ impl Lead {
             since: shared.now,
             backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             next: shared.now,
+            pings: 0,
             contenders: BTreeSet::new(),
         });
         challenge.contenders.extend(contender);
@@ -360,7 +376,8 @@ impl Lead {
             } else if challenge.next <= shared.now
                 && let Some(entry) = self.members.get(&id)
             {
-                shared.send(entry.seen, id, &Message::Ping);
+                entry.reach(id, challenge.pings, &Message::Ping, shared);
+                challenge.pings += 1;
                 challenge.next = challenge.backoff.after(shared.now, &mut shared.rng);
             }
         }
@@ -441,8 +458,9 @@ impl Lead {
         }
         let redirect = Message::Redirect(to.clone());
         for (&id, entry) in &self.members {
-            shared.send(entry.seen, id, &redirect);
+            entry.reach(id, self.redirected, &redirect, shared);
         }
+        self.redirected += 1;
         let next = self.redirects.after(shared.now, &mut shared.rng);
         shared.timers.set(Timer::Redirect, next);
     }

@@ -87,18 +87,26 @@ struct Waves {
     backoff: Backoff,
     /// When the next wave starts.
     next: Time,
+    /// How many have started.
+    count: usize,
 }
 
 impl Waves {
     fn new(now: Time) -> Self {
         let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(80));
-        Self { queue: VecDeque::new(), backoff, next: now }
+        Self { queue: VecDeque::new(), backoff, next: now, count: 0 }
+    }
+
+    /// Which wave this is, from 0.
+    fn number(&self) -> usize {
+        self.count.saturating_sub(1)
     }
 
     /// The members to write to now. `unanswered` tells whom a new wave goes to.
     fn burst(&mut self, unanswered: impl FnOnce() -> VecDeque<NodeId>, shared: &mut Shared) -> Vec<NodeId> {
         if self.queue.is_empty() && self.next <= shared.now {
             self.queue = unanswered();
+            self.count += 1;
             self.next = self.backoff.after(shared.now, &mut shared.rng);
         }
         let burst = self.queue.drain(..self.queue.len().min(BURST)).collect();
@@ -245,7 +253,7 @@ impl Lead {
                         master: round.master,
                         endpoints: hinted(&round.endpoints),
                     });
-                    shared.send(entry.seen, id, &prepare);
+                    entry.reach(id, round.waves.number(), &prepare, shared);
                 }
             }
             Phase::Committed(round) => {
@@ -267,7 +275,8 @@ impl Lead {
                 let full = Message::Refuse(Refusal::WorldFull);
                 for id in burst {
                     if let Some(entry) = self.members.get(&id) {
-                        shared.send(entry.seen, id, if entry.seated { &commit } else { &full });
+                        let word = if entry.seated { &commit } else { &full };
+                        entry.reach(id, round.waves.number(), word, shared);
                     }
                 }
             }
@@ -280,7 +289,7 @@ impl Lead {
                 let refusal = Message::Refuse(ending.refusal.clone());
                 for id in burst {
                     if let Some(entry) = self.members.get(&id) {
-                        shared.send(entry.seen, id, &refusal);
+                        entry.reach(id, ending.waves.number(), &refusal, shared);
                     }
                 }
             }

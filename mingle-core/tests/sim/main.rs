@@ -7,6 +7,7 @@
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 #[allow(unreachable_pub, reason = "a module of a test")]
+mod secrets;
 mod storms;
 
 use std::collections::BTreeMap;

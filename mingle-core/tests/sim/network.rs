@@ -42,6 +42,7 @@ enum Happening {
     Cut(usize, usize, bool),
     /// A datagram of a stranger's.
     Forge(usize, u8, Vec<u8>),
+    Replay(usize, Vec<u8>),
     /// The connections that a host has dialled are reset towards it, and not towards the others.
     Break(usize),
     /// The process is stopped (SIGSTOP), or goes on.
@@ -146,6 +147,8 @@ pub struct Network {
     pub told: String,
     /// Without it a large world costs less.
     pub tracing: bool,
+    /// Everything that was sent, where it is recorded.
+    pub record: Option<Vec<Vec<u8>>>,
 }
 
 impl Network {
@@ -170,6 +173,7 @@ impl Network {
             healed: Time::ZERO,
             told: String::new(),
             tracing: true,
+            record: None,
         }
     }
 
@@ -242,6 +246,11 @@ impl Network {
     /// A stranger who knows the job's tag says a word to a host's node, with a body as it is on the wire.
     pub fn forge_at(&mut self, host: usize, kind: u8, body: Vec<u8>, at: Time) {
         self.at(at, Happening::Forge(host, kind, body));
+    }
+
+    /// An attacker who can send on the link repeats a recorded datagram to a host.
+    pub fn replay_at(&mut self, host: usize, bytes: Vec<u8>, at: Time) {
+        self.at(at, Happening::Replay(host, bytes));
     }
 
     /// A middlebox resets the connections that a host has dialled, towards that host alone.
@@ -338,6 +347,11 @@ impl Network {
                 bytes.extend(body);
                 let from = SocketAddr::from(([10, 9, 9, 9], PORT));
                 self.note(host, &format!("forged kind {kind}"));
+                self.with(host, |node, now| node.handle_datagram(now, from, &bytes));
+            }
+            Happening::Replay(host, bytes) => {
+                let from = SocketAddr::from(([10, 9, 9, 9], PORT));
+                self.note(host, "replayed");
                 self.with(host, |node, now| node.handle_datagram(now, from, &bytes));
             }
             Happening::Break(host) => {
@@ -524,6 +538,7 @@ impl Network {
         match output {
             Output::Send { to, datagram } => {
                 self.hosts[host].sent += 1;
+                self.record(&datagram);
                 self.said(host, &datagram);
                 if let (Some(target), Some(from)) = (self.find(host, to), self.source(host)) {
                     self.deliver(host, target, from, &datagram);
@@ -584,6 +599,12 @@ impl Network {
     }
 
     /// A word that binds its sender, or must not be said by one that is bound.
+    fn record(&mut self, datagram: &[u8]) {
+        if let Some(record) = &mut self.record {
+            record.push(datagram.to_vec());
+        }
+    }
+
     fn said(&mut self, host: usize, bytes: &[u8]) {
         let id = |range: std::ops::Range<usize>| NodeId(bytes[range].try_into().unwrap());
         let (me, to) = (id(24..40), id(40..56));

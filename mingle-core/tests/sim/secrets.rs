@@ -11,8 +11,8 @@ fn keys(secret: &str) -> Keys {
     Secret::new(secret.as_bytes()).unwrap().keys(&"sim".parse().unwrap())
 }
 
-fn ours() -> Option<Keys> {
-    Some(keys("the secret of this job"))
+fn ours() -> Keys {
+    keys("the secret of this job")
 }
 
 /// A world of four in which every node has the secret.
@@ -25,7 +25,7 @@ fn sealed_part(nodes: u32, seed: u64, weather: Weather) -> Network {
     let mut net = Network::new(seed, weather);
     for number in 1..=nodes {
         let host = net.add(number, 4, None, Time::ZERO);
-        net.hosts[host].config.keys = ours();
+        net.hosts[host].config.keys = Some(ours());
         net.hosts[host].config.roster = number == 2;
     }
     net
@@ -48,7 +48,7 @@ fn a_wrong_or_missing_secret_ends_with_code_6_and_says_who_was_heard() {
     for theirs in [None, Some(keys("the secret of another job"))] {
         for one_sided in [false, true] {
             let mut net = Network::new(41, Weather::fine());
-            for (number, keys) in [(1, ours()), (2, if one_sided { None } else { theirs.clone() })] {
+            for (number, keys) in [(1, Some(ours())), (2, if one_sided { None } else { theirs.clone() })] {
                 let host = net.add(number, 2, None, Time::ZERO);
                 net.hosts[host].config.keys = keys;
             }
@@ -123,7 +123,7 @@ fn a_formation_replayed_into_itself_changes_nothing() {
         let mut net = sealed_part(3, seed, Weather { loss: 0.1, ..Weather::fine() });
         net.record = Some(Vec::new());
         let late = net.add(9, 4, None, ms(800));
-        net.hosts[late].config.keys = ours();
+        net.hosts[late].config.keys = Some(ours());
         net.run_until(ms(790), |_| false);
         for bytes in net.record.take().unwrap() {
             for host in [0, 1, 2, late] {

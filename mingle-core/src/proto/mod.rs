@@ -28,6 +28,7 @@ mod round;
 mod seeking;
 mod shared;
 mod timer;
+mod waves;
 
 use std::net::SocketAddr;
 use std::time::Duration;

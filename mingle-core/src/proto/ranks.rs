@@ -1,6 +1,7 @@
 //! Who gets which rank.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::RankBy;
@@ -25,13 +26,35 @@ impl Applicant {
     }
 }
 
+/// Ranks and the master, after proofs between these provers and masters have failed. At best the master
+/// is one between which and another no way is known to be broken; then one that nobody has failed to
+/// reach; then one that has thought of itself that nobody reaches it. Nothing is returned where nobody
+/// is left.
+pub(crate) fn choose(
+    mut applicants: Vec<Applicant>,
+    order: RankBy,
+    unproved: &BTreeSet<(NodeId, NodeId)>,
+) -> Option<Vec<Applicant>> {
+    let failures = |id: NodeId| unproved.iter().filter(|&&(_, master)| master == id).count();
+    let failed = |id: NodeId| failures(id) > 0;
+    // Where one alone has failed, the fault may be on its side of the way as well.
+    let alone = |id: NodeId| unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
+    let assigned = assign(applicants.clone(), order, |id| failed(id) || alone(id));
+    assigned.or_else(|| assign(applicants.clone(), order, failed)).or_else(|| {
+        for applicant in &mut applicants {
+            applicant.master = true;
+        }
+        assign(applicants, order, failed)
+    })
+}
+
 /// The applicants in the order of their ranks: given ranks are kept, the others go by `order`, so
 /// that the same hosts get the same ranks at the next start, whoever came first. Checkpoints on
 /// local disks depend on that.
 ///
 /// The first is the master. Without a given rank 0 it is the first in order that nobody has `failed`
 /// to reach. Nothing is returned where there is no such node, or a given rank 0 has failed.
-pub(crate) fn assign(
+fn assign(
     mut applicants: Vec<Applicant>,
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
@@ -157,6 +180,26 @@ mod tests {
         nodes[1].master = false;
         assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
         assert!(assign(nodes, RankBy::Address, |_| true).is_none());
+    }
+
+    #[test]
+    fn the_master_is_sought_where_no_way_is_known_to_be_broken() {
+        let id = |n: u8| NodeId([n; 16]);
+        let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
+        let chosen = |nodes: &[Applicant], unproved: &[(NodeId, NodeId)]| {
+            hosts(choose(nodes.to_vec(), RankBy::Address, &unproved.iter().copied().collect()))
+        };
+        assert_eq!(chosen(&nodes, &[]), ["a", "b", "c"]);
+        // Only b fails to reach a: the fault may be b's.
+        assert_eq!(chosen(&nodes, &[(id(2), id(1))]), ["c", "a", "b"]);
+        // Both fail to reach a: the fault is a's.
+        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
+        // One that nobody has reached so far is better than none.
+        nodes[1].master = false;
+        nodes[2].master = false;
+        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
+        let all = [(id(2), id(1)), (id(1), id(2)), (id(1), id(3))];
+        assert!(chosen(&nodes, &all).is_empty());
     }
 
     #[test]

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::DialId;
-use super::backoff::Backoff;
 use super::follower::LAST_WORDS;
 use super::leader::{Entry, Lead};
 use super::master::MasterProof;
@@ -15,6 +14,7 @@ use super::proof::Arrivals;
 use super::ranks::{self, Applicant};
 use super::shared::{Shared, hinted};
 use super::timer::{Time, Timer};
+use super::waves::Waves;
 use crate::id::{NodeId, Rank};
 use crate::roster::{Member, Roster};
 use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
@@ -34,10 +34,6 @@ const LINGER: Duration = Duration::from_secs(10);
 const FAREWELL: Duration = Duration::from_secs(3);
 /// How long the commit is told to the master alone. It answers at once if it can.
 const MASTER_FIRST: Duration = Duration::from_secs(1);
-/// Members that are written to at once, and the pause after them: a receive buffer of the default
-/// size holds 166 small datagrams (net.core.rmem_default of 212,992 bytes), and each is answered.
-const BURST: usize = 128;
-const PAUSE: Duration = Duration::from_millis(2);
 /// From so many nodes that want the roster on, its parts go by multicast.
 const MULTICAST_ROSTER: usize = 4;
 
@@ -80,42 +76,6 @@ pub(crate) struct Ending {
     waves: Waves,
 }
 
-/// Repeats to those that have not answered, in bursts.
-#[derive(Debug, Clone)]
-struct Waves {
-    queue: VecDeque<NodeId>,
-    backoff: Backoff,
-    /// When the next wave starts.
-    next: Time,
-    /// How many have started.
-    count: usize,
-}
-
-impl Waves {
-    fn new(now: Time) -> Self {
-        let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(80));
-        Self { queue: VecDeque::new(), backoff, next: now, count: 0 }
-    }
-
-    /// Which wave this is, from 0.
-    fn number(&self) -> usize {
-        self.count.saturating_sub(1)
-    }
-
-    /// The members to write to now. `unanswered` tells whom a new wave goes to.
-    fn burst(&mut self, unanswered: impl FnOnce() -> VecDeque<NodeId>, shared: &mut Shared) -> Vec<NodeId> {
-        if self.queue.is_empty() && self.next <= shared.now {
-            self.queue = unanswered();
-            self.count += 1;
-            self.next = self.backoff.after(shared.now, &mut shared.rng);
-        }
-        let burst = self.queue.drain(..self.queue.len().min(BURST)).collect();
-        let at = if self.queue.is_empty() { self.next } else { shared.now + PAUSE };
-        shared.timers.set(Timer::Round, at);
-        burst
-    }
-}
-
 impl Round {
     /// Whether the commit has yet to reach the master, which is told first.
     fn awaits_master(&self, members: &BTreeMap<NodeId, Entry>, now: Time) -> bool {
@@ -155,7 +115,7 @@ impl Lead {
                 master: entry.join.master,
             }
         }));
-        let Some(assigned) = self.assign(applicants, shared) else {
+        let Some(assigned) = ranks::choose(applicants, shared.config.rank_by, &self.unproved) else {
             self.end_unproved(shared);
             return;
         };
@@ -187,25 +147,6 @@ impl Lead {
             multicast: BTreeMap::new(),
         });
         self.repeat(arrivals, shared);
-    }
-
-    /// Ranks and the master: at best one between which and another no way is known to be broken; then
-    /// one that nobody has failed to reach; then one that thought of itself that nobody reaches it.
-    fn assign(&self, mut applicants: Vec<Applicant>, shared: &Shared) -> Option<Vec<Applicant>> {
-        let order = shared.config.rank_by;
-        let failures = |id: NodeId| self.unproved.iter().filter(|&&(_, master)| master == id).count();
-        let failed = |id: NodeId| failures(id) > 0;
-        // Where one alone has failed, the fault may be on its side of the way as well.
-        let alone =
-            |id: NodeId| self.unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
-        let involved = |id: NodeId| failed(id) || alone(id);
-        let assigned = ranks::assign(applicants.clone(), order, involved);
-        assigned.or_else(|| ranks::assign(applicants.clone(), order, failed)).or_else(|| {
-            for applicant in &mut applicants {
-                applicant.master = true;
-            }
-            ranks::assign(applicants, order, failed)
-        })
     }
 
     /// Writes to those that have not answered: prepare, commit, or why there is no world.

@@ -62,7 +62,7 @@ pub(crate) struct LowArgs {
     #[arg(long, value_name = "ADDRESS", help_heading = SAME)]
     pub(crate) group: Option<String>,
 
-    /// File with the job's secret [default: none, whoever knows the ID takes part]
+    /// File with the job's secret [default: none; the job ID is enough]
     ///
     /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn who is
     /// there. 16 bytes at least; 'mingle secret' makes one. The secret itself may be in MINGLE_SECRET, but

@@ -9,6 +9,7 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
 
+pub mod forge;
 pub mod proc;
 pub mod random;
 pub mod script;

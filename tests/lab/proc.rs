@@ -153,6 +153,11 @@ impl Proc {
         send_signal(signal, self.child.id());
     }
 
+    /// The process itself: what enters a node becomes what runs there.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end of the process.
     pub fn finish(self) -> Outcome {
         self.finish_within(PATIENCE)

@@ -41,6 +41,7 @@ impl Node {
         if bound || !matches!(self.lead.phase, Phase::Gathering) {
             // A round that has begun is brought to its end, which has limits of its own.
             self.overdue = true;
+            self.lead.overdue = true;
         } else {
             let report = self.report();
             self.end(Event::Failed(Failure::Deadline(Box::new(report))));

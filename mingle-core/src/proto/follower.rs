@@ -411,7 +411,8 @@ impl Follow {
     /// the leader has been silent for too long.
     pub(crate) fn in_doubt(&self, shared: &Shared) -> Option<Failure> {
         let round = self.round.as_ref().filter(|round| round.ready)?;
-        let until = round.lease_lost.map_or(round.answered + IN_DOUBT, |at| at + SILENCE);
+        // Without a lease, its answers alone tell that it lives; and while it does, the round has an end.
+        let until = round.lease_lost.map_or(round.answered + IN_DOUBT, |at| at.max(round.answered) + SILENCE);
         (shared.now >= until).then(|| Failure::OutcomeUnknown { leader: self.leader.peer() })
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Lead {
     pub(crate) phase: Phase,
     /// This node is on its way to a better candidate: nobody gets a seat, no round starts.
     pub(crate) frozen: bool,
+    /// The time is up: a round that has begun is brought to its end, and no other begins.
+    pub(crate) overdue: bool,
     /// Nodes with another size of the world, which the caller has been warned of.
     warned: BTreeSet<NodeId>,
     /// Members whose connections are to be closed.
@@ -135,6 +137,7 @@ impl Lead {
             rounds: 0,
             phase: Phase::Gathering,
             frozen: false,
+            overdue: false,
             warned: BTreeSet::new(),
             thrown_out: Vec::new(),
         }
@@ -195,7 +198,8 @@ impl Lead {
 
     /// A unicast solicit: from a member, the sign that it hears no multicast.
     pub(crate) fn on_ask(&mut self, from: NodeId, seen: SocketAddr, shared: &mut Shared) {
-        if let Some(entry) = self.members.get_mut(&from) {
+        // Not one that has joined without a proof: its address may be forged, and would get all the news.
+        if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated) {
             entry.deaf = true;
         }
         let announce = self.announce(shared);

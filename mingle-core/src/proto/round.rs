@@ -90,7 +90,8 @@ impl Lead {
     }
 
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        if !matches!(self.phase, Phase::Gathering) || self.frozen || self.seated != shared.world() {
+        let may = matches!(self.phase, Phase::Gathering) && !self.frozen && !self.overdue;
+        if !may || self.seated != shared.world() {
             return;
         }
         let mut applicants = vec![Applicant {
@@ -329,7 +330,9 @@ impl Lead {
 
     pub(crate) fn on_want(&mut self, from: NodeId, seen: SocketAddr, want: &Want, shared: &mut Shared) {
         let Phase::Round(round) = &mut self.phase else { return };
-        let Some(entry) = self.members.get_mut(&from).filter(|_| round.number == want.round) else { return };
+        // A seat has been proved, so its address is not forged.
+        let seated = self.members.get_mut(&from).filter(|entry| entry.seated);
+        let Some(entry) = seated.filter(|_| round.number == want.round) else { return };
         let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
         let alone = again || entry.deaf;
         let many = self.members.values().filter(|entry| entry.join.roster).take(MULTICAST_ROSTER).count()
@@ -488,6 +491,8 @@ impl Lead {
         let pairs: Vec<Unproved> = pairs.collect();
         let name = |peer: &Peer| PeerName { host: peer.host.clone(), address: peer.address };
         let told = pairs.iter().map(|pair| (name(&pair.prover), name(&pair.master))).collect();
+        let waiting = &self.waiting;
+        self.members.retain(|id, entry| entry.seated || waiting.contains(id));
         self.phase = Phase::Ending(Ending {
             refusal: Refusal::MasterUnproved(told),
             failure: Failure::MasterUnproved { pairs },

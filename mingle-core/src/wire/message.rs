@@ -165,7 +165,7 @@ pub(crate) struct Join {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// The dial that arrived first, and is the lease from now on.
+    /// The dial that arrived last, and is the lease from now on.
     pub(crate) lease: Option<u32>,
     /// It counts; a spare does not.
     pub(crate) seated: bool,

@@ -102,7 +102,7 @@ fn nothing_is_amplified_the_answers_to_a_solicit_or_join_are_not_longer_than_it_
         let length = encode(TAG, HEAD, &message).len();
         match message {
             Message::Solicit(_) | Message::Join(_) => assert!(length >= PADDED),
-            // Asked for by members alone, who have a connection.
+            // Sent to members that have a seat, and so a connection.
             Message::Part(_) => {}
             _ => assert!(length <= PADDED, "{length} bytes: {message:?}"),
         }
@@ -249,4 +249,28 @@ fn a_sealed_message_opens_once_and_for_the_same_secret_alone() {
             assert!(Codec::new(TAG, Some(&ours)).decode(&changed).is_err(), "byte {at}: {message:?}");
         }
     }
+}
+
+#[test]
+fn the_sealed_bytes_on_the_wire_are_these() {
+    // As above: a change here is a new protocol version.
+    let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));
+    let bytes = codec.encode(HEAD, &Message::Commit(Commit { round: 300, endpoint: 2 }));
+    assert_eq!(bytes[..8], *b"MNGL\x01\x90\x04\x00");
+    assert_eq!(bytes[56..64], 1u64.to_le_bytes(), "the counter");
+    assert_eq!(hex(&bytes[64..]), "87028f07733a8274c91c9aeb2d37f580f0d6239c");
+    let token = Token {
+        prover: NodeId([1; 16]),
+        target: NodeId([2; 16]),
+        dial: 77,
+        dialled: SocketAddr::from(([10, 0, 0, 1], 29500)),
+    };
+    assert_eq!(
+        hex(&codec.encode_token(&token)[80..]),
+        "f7e14af3d8b116d33797cd9675f427ea245bd62a70167bce156969bb385aff62"
+    );
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

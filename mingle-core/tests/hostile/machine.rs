@@ -39,25 +39,40 @@ fn id(number: u8) -> NodeId {
     NodeId([number % 8; 16])
 }
 
+/// A node of a world of `world` that was given `rank`, without a secret.
+pub fn plain_node(world: u32, rank: u32) -> Node {
+    let world = World::new(world).unwrap_or_else(|_| unreachable!());
+    let mut config = config(world);
+    config.rank = world.rank(rank).ok();
+    Node::new(config, 1, Time::ZERO)
+}
+
 /// A node of a world of three: its rank and whether it has a secret are up to `kind`.
 pub fn node(kind: u8) -> Node {
     let world = World::new(if kind & 0x40 == 0 { 3 } else { 100 }).unwrap_or_else(|_| unreachable!());
     let secret = Secret::new(b"sixteen bytes it is").ok().filter(|_| kind & 0x20 != 0);
-    let config = Config {
+    let mut config = config(world);
+    config.keys = secret.map(|secret| secret.keys(&job()));
+    config.rank = world.rank(u32::from(kind % 4)).ok().filter(|_| kind & 0x10 != 0);
+    config.roster = kind & 0x08 != 0;
+    Node::new(config, u64::from(kind), Time::ZERO)
+}
+
+fn config(world: World) -> Config {
+    Config {
         id: ME,
         tag: job().tag(),
-        keys: secret.map(|secret| secret.keys(&job())),
+        keys: None,
         world,
-        rank: world.rank(u32::from(kind % 4)).ok().filter(|_| kind & 0x10 != 0),
+        rank: None,
         host: HostName::new("host"),
         endpoints: vec![endpoint(1)],
         slots: 1,
         rank_by: RankBy::Address,
-        roster: kind & 0x08 != 0,
+        roster: false,
         may_be_master: true,
         timeout: Some(Duration::from_secs(60)),
-    };
-    Node::new(config, u64::from(kind), Time::ZERO)
+    }
 }
 
 fn endpoint(number: u8) -> SocketAddr {

@@ -323,6 +323,9 @@ fn check(seed: u64, net: &Network) -> Option<Time> {
     let fail = |why: &str| -> ! {
         panic!("seed {seed}: {why}; repeat it with MINGLE_SEED={seed}\n{}", tail(&net.trace))
     };
+    if let Some(broken) = net.broken.first() {
+        fail(broken);
+    }
     let crashed = net.trace.contains(": killed");
     let mut worlds: BTreeMap<_, Vec<&Formed>> = BTreeMap::new();
     for host in &net.hosts {

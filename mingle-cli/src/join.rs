@@ -1,5 +1,7 @@
 //! The rendezvous itself: runs it, shows its events, and ends it early on a signal.
 
+use std::fs::File;
+use std::io;
 use std::pin::pin;
 
 use mingle_core::{Assignment, Event};
@@ -11,8 +13,14 @@ use crate::config::Config;
 use crate::exit::{Signal, Stop};
 use crate::progress::Progress;
 
+/// What runtime and signals need.
+const DESCRIPTORS: usize = 12;
+
 /// Waits for the world. On every way out all sockets are closed, which tells the other nodes at once.
 pub(crate) fn join(config: &Config) -> Result<Assignment, Stop> {
+    // The runtime panics where it gets no descriptors for its own use.
+    let few = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>();
+    drop(few.map_err(|error| Stop::System("open a few files at once (see ulimit -n)", error))?);
     // One thread is enough for one rendezvous, and starts at once.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;

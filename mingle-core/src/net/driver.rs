@@ -112,6 +112,7 @@ struct Driver {
     accepting: bool,
     /// After an error, when to try again.
     accept_from: Instant,
+    told_of_accepting: bool,
     /// A task for every connection.
     tasks: JoinSet<()>,
     dials: BTreeMap<DialId, AbortHandle>,
@@ -154,6 +155,7 @@ impl Driver {
             listener: Some(TcpListener::from_std(endpoint.listener).map_err(failed)?),
             accepting: true,
             accept_from: clock(),
+            told_of_accepting: false,
             tasks: JoinSet::new(),
             dials: BTreeMap::new(),
             conns: BTreeMap::new(),
@@ -210,7 +212,12 @@ impl Driver {
             tokio::select! {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
-                () = readable(&self.receivers) => self.receive(&mut node, BATCH),
+                () = readable(&self.receivers) => {
+                    // A flood must not keep connections from being heard.
+                    if self.receive(&mut node, BATCH) {
+                        self.settle(&mut node).await;
+                    }
+                }
                 Some(happened) = next(&mut self.waiting, &mut self.happenings) => self.happened(&mut node, happened),
                 accepted = accept(listener) => self.accepted(accepted),
                 Some(_) = self.tasks.join_next() => {}
@@ -231,49 +238,68 @@ impl Driver {
         let Some(due) = node.poll_timeout().filter(|&due| due <= now) else { return };
         if now > due + PAUSED {
             // This process was stopped, or the machine slept: others are not silent, they are unread.
-            // The runtime looks at the sockets only while this task yields; then a connection is
-            // accepted, its task starts, and reads.
+            // A connection is accepted, then its task starts, then it reads.
             for _ in 0..SETTLE {
-                tokio::task::yield_now().await;
-                while let Some(accepted) = accept_now(self.listener.as_ref().filter(|_| self.accepting)).await
-                {
-                    self.accepted(accepted);
-                }
+                self.settle(node).await;
                 self.receive(node, BACKLOG);
-                while let Some(happened) = self.waiting.pop_front() {
-                    self.happened(node, happened);
-                }
             }
         }
         node.handle_timeout(self.now());
     }
 
-    fn receive(&mut self, node: &mut Node, most: usize) {
-        // A datagram can be the answer to a token whose connection has been told of but not been heard
-        // of yet; then the node would not know by which of its addresses it went.
+    /// Gives the runtime and the connections their turn: the runtime looks at the sockets, and at other
+    /// tasks, only while this one yields.
+    async fn settle(&mut self, node: &mut Node) {
+        tokio::task::yield_now().await;
+        for _ in 0..BATCH {
+            let listener = self.listener.as_ref().filter(|_| self.accepting);
+            let Some(accepted) = accept_now(listener).await else { break };
+            self.accepted(accepted);
+        }
+        self.look_at_happenings(node);
+        for happened in std::mem::take(&mut self.waiting) {
+            self.happened(node, happened);
+        }
+    }
+
+    /// Tells the node of connections that stand now. A datagram can be the answer to a token whose
+    /// connection has been told of but not been heard of yet; then the node would not know by which of
+    /// its addresses it went.
+    fn look_at_happenings(&mut self, node: &mut Node) {
         while let Ok(happened) = self.happenings.try_recv() {
             match happened {
                 Happened::Dialed(dial, local) => node.handle_dialed(self.now(), dial, local),
                 later => self.waiting.push_back(later),
             }
         }
+    }
+
+    /// Reads at most so many datagrams from each socket. Returns whether there may be more.
+    fn receive(&mut self, node: &mut Node, most: usize) -> bool {
+        self.look_at_happenings(node);
+        let mut more = false;
         let mut buffer = [0; MAX_DATAGRAM + 1];
         for socket in &self.receivers {
-            for _ in 0..most {
+            let mut read = 0;
+            while read < most {
                 match socket.try_recv_from(&mut buffer) {
                     Ok((length, _)) if length > MAX_DATAGRAM => {}
                     Ok((length, from)) => {
                         let now = clock().duration_since(self.origin);
                         node.handle_datagram(now, from, &buffer[..length]);
                     }
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(error) => {
-                        tracing::debug!(%error, "receiving");
+                        if error.kind() != io::ErrorKind::WouldBlock {
+                            tracing::debug!(%error, "receiving");
+                        }
                         break;
                     }
                 }
+                read += 1;
             }
+            more |= read == most;
         }
+        more
     }
 
     fn happened(&mut self, node: &mut Node, happened: Happened) {
@@ -307,6 +333,9 @@ impl Driver {
                 // Out of descriptors, say: the oldest stranger makes room. The error comes back at
                 // once while its cause lasts, so the next try waits.
                 tracing::debug!(%error, "accepting");
+                if !std::mem::replace(&mut self.told_of_accepting, true) {
+                    self.tell(Event::Warning(format!("cannot accept a connection: {error}")));
+                }
                 self.evict_stranger();
                 self.accept_from = clock() + ACCEPT_PAUSE;
                 return;
@@ -436,7 +465,7 @@ async fn accept_now(
     let listener = listener?;
     std::future::poll_fn(|context| match listener.poll_accept(context) {
         Poll::Ready(Ok(accepted)) => Poll::Ready(Some(Ok(accepted))),
-        // An error comes back when it is waited for.
+        // An error comes again when a connection is waited for.
         Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
     })
     .await

@@ -74,6 +74,7 @@ impl Node {
             ),
             unreached: unreached.filter(|_| progress.is_none()),
             nobody_leads: !config.is_candidate() && !self.memory.candidates,
+            unanswered: self.memory.unanswered.clone().filter(|_| progress.is_none()),
             versions: self.memory.versions(),
             unauthentic: self.memory.all_unauthentic(),
         }

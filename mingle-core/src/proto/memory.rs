@@ -23,6 +23,8 @@ pub(crate) struct Memory {
     unauthentic: BTreeMap<IpAddr, u64>,
     /// Somebody who may gather was heard.
     pub(crate) candidates: bool,
+    /// The candidate that was heard of but did not answer, last.
+    pub(crate) unanswered: Option<Peer>,
     /// The leader that was heard but not reached, last.
     pub(crate) unreached: Option<(Peer, Vec<SocketAddr>)>,
 }

@@ -242,6 +242,8 @@ pub struct Report {
     pub missing: Vec<RankRange>,
     /// A leader whose words arrived, but that could not be reached over TCP on any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// A node that gathers was heard of, but never answered this one.
+    pub unanswered: Option<Peer>,
     /// Nobody who was heard, nor this node, may be rank 0.
     pub nobody_leads: bool,
     /// Other protocol versions that were heard, with one node that speaks each.
@@ -253,7 +255,7 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let world = self.world.get();
-        if self.heard.is_empty() && self.joined <= 1 {
+        if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() {
             write!(
                 f,
                 "no world of {world} in time: nobody else was heard; the others have not started, or \
@@ -289,6 +291,9 @@ impl fmt::Display for Report {
                 write!(f, ", {from}")?;
             }
             f.write_str(": give every node the same secret")?;
+        }
+        if let Some(peer) = &self.unanswered {
+            write!(f, "; {peer} gathers, but does not answer this node: check the firewall for UDP and TCP")?;
         }
         for (version, from) in &self.versions {
             write!(f, "; {from} speaks protocol version {version}, this node {}", crate::wire::VERSION)?;

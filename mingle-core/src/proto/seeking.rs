@@ -36,6 +36,7 @@ impl Node {
         if act(follow, &mut self.shared) {
             self.shunned.forgive(follow.leader.id);
             self.memory.unreached = None;
+            self.memory.unanswered = None;
             // Those that have not proved have no connection whose end would tell that they have gone.
             let arrivals = &self.arrivals;
             self.lead.members.retain(|&id, _| arrivals.has(id));
@@ -260,7 +261,10 @@ impl Node {
         let Some(follow) = self.follow.take() else { return };
         let (id, peer) = (follow.leader.id, follow.leader.peer());
         match follow.give_up(self.shared.now) {
-            GaveUp::Silent => self.shunned.silent(id, self.shared.now),
+            GaveUp::Silent => {
+                self.memory.unanswered = Some(peer.clone());
+                self.shunned.silent(id, self.shared.now);
+            }
             GaveUp::Unreached => {
                 self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.clone()));
                 if self.may_lead() {

@@ -272,5 +272,9 @@ fn the_sealed_bytes_on_the_wire_are_these() {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes
+        .iter()
+        .flat_map(|byte| [byte >> 4, byte & 15])
+        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
+        .collect()
 }

@@ -1,0 +1,213 @@
+//! An attacker on the same link, who knows the job ID. Against a job with a secret it can change no
+//! output; against one without it can keep a world from forming, and no more.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use lab::forge::RAW;
+use lab::proc::{GUARD, Outcome, Proc, variables};
+use lab::world::{World, finish_all, line_with};
+use lab::{Lab, MINGLE, Options};
+
+#[path = "lab/attacker.rs"]
+mod attacker;
+
+const SECRET: (&str, &str) = ("MINGLE_SECRET", "5eaf00d1-the-horse-knows-5eaf00d1");
+const NO_SECRET: (&str, &str) = ("MINGLE_SECRET", "");
+/// The attacker's own node; the world is in those before it.
+const FIFTH: usize = 4;
+const ATTACKS: [&str; 6] = ["lead", "refuse", "join", "replay", "connect", "malformed"];
+
+/// Starts an attack on `job`, which goes on until the value that is returned goes.
+fn attack(lab: &Lab, job: &str, how: &str) -> Proc {
+    let program = std::env::current_exe().unwrap();
+    let mut command = lab.command(FIFTH, program.to_str().unwrap());
+    command.args(["--exact", "attacker::helper_attacks", "--ignored", "--nocapture", "--quiet"]);
+    command.env("LAB_SELF", lab.address(FIFTH).to_string()).env("LAB_JOB", job).env("LAB_ATTACK", how);
+    let proc = lab.start(FIFTH, command);
+    hits(&proc, 0);
+    proc
+}
+
+/// Waits until the attacker has done its worst at least so many times, and returns the latest report.
+fn hits(attacker: &Proc, least: u64) -> String {
+    let latest = |text: &str| {
+        let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        complete.lines().rev().find_map(|line| line.strip_prefix("hits ").map(str::to_owned))
+    };
+    let count = |line: &str| line.split(' ').next().unwrap().parse::<u64>().unwrap();
+    let stdout = &attacker.transcript.stdout;
+    let deadline = Instant::now() + Duration::from_secs(15);
+    let enough = stdout.wait_until(deadline, |text| latest(text).is_some_and(|l| count(&l) >= least));
+    assert!(enough, "not {least} hits by {}", attacker.transcript.render());
+    latest(&stdout.text()).unwrap()
+}
+
+/// Waits until the attacker has done so many more things than until now.
+fn more_hits(attacker: &Proc, more: u64) -> String {
+    let before = hits(attacker, 0);
+    hits(attacker, before.split(' ').next().unwrap().parse::<u64>().unwrap() + more)
+}
+
+fn spawn(lab: &Lab, node: usize, args: &[String], (name, value): (&str, &str)) -> Proc {
+    let mut command = lab.command(node, MINGLE);
+    command.args(args).env(name, value);
+    lab.start(node, command)
+}
+
+/// Checks that there is nothing on the outputs but what mingle means to say.
+fn is_clean(outcome: &Outcome) {
+    for text in [&outcome.stdout, &outcome.stderr] {
+        let raw = RAW.iter().find(|raw| text.contains(**raw));
+        assert!(raw.is_none(), "{raw:?} on an output of {}", outcome.render());
+        let odd = text.chars().find(|c| c.is_control() && !"\n\t".contains(*c));
+        assert!(odd.is_none(), "{odd:?} on an output of {}", outcome.render());
+    }
+    for word in ["panic", "bug in mingle"] {
+        assert!(!outcome.stderr.contains(word), "{}", outcome.render());
+    }
+}
+
+fn peak_kib(proc: &Proc) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", proc.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
+}
+
+/// The world of four with a secret forms as if nobody else were there. Returns how long it took from
+/// the last start on.
+fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
+    let job = format!("sealed {how}");
+    let attacker = attack(lab, &job, how);
+    let args = line_with(&job, 4, "-v");
+    let mut procs: Vec<Proc> = (0..3).map(|node| spawn(lab, node, &args, SECRET)).collect();
+    for proc in &procs {
+        proc.expect_stderr("gathering");
+    }
+    more_hits(&attacker, least);
+    procs.push(spawn(lab, 3, &args, SECRET));
+    let started = procs[3].started;
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    outcomes.iter().for_each(is_clean);
+    drop(attacker);
+    outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started
+}
+
+#[test]
+fn no_attack_on_a_job_with_a_secret_changes_what_its_nodes_print() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    for how in ATTACKS {
+        let took = forms_under(&lab, how, 20);
+        let _ = writeln!(std::io::stderr(), "{how}: formed {took:?} after the last start");
+        assert!(took < Duration::from_secs(5), "{how}: {took:?}");
+        lab.forget();
+    }
+}
+
+#[test]
+fn a_recorded_formation_that_is_replayed_into_a_later_one_changes_nothing() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let attacker = attack(&lab, "again", "replay");
+    let args = line_with("again", 4, "-v");
+    for round in 0..4 {
+        let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, SECRET)).collect();
+        more_hits(&attacker, 50);
+        procs.push(spawn(&lab, 3, &args, SECRET));
+        let started = procs[3].started;
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+        let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+        let _ = writeln!(std::io::stderr(), "replayed into formation {round}: {took:?}");
+        assert!(took < Duration::from_secs(5), "{took:?}");
+    }
+}
+
+/// Attacks a world without a secret. Whatever becomes of it: known codes, valid text, and in time.
+fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
+    let job = format!("open {how}");
+    let attacker = attack(lab, &job, how);
+    let formats = ["-v", "--format json", "-vv", ""];
+    let start = |node: usize| {
+        // Only who was given a rank can be told that it is taken; and nobody else may lead.
+        let rank = if how == "refuse" { format!("--rank {}", node.max(1)) } else { String::new() };
+        let more = format!("--timeout 3s {} {rank}", formats[node]);
+        spawn(lab, node, &line_with(&job, 4, &more), NO_SECRET)
+    };
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    if how != "refuse" {
+        procs[0].expect_stderr("gathering");
+    }
+    more_hits(&attacker, 20);
+    procs.push(start(3));
+    let outcomes: Vec<Outcome> =
+        procs.into_iter().map(|proc| proc.finish_within(Duration::from_secs(18))).collect();
+    for (node, outcome) in outcomes.iter().enumerate() {
+        is_clean(outcome);
+        let code = outcome.status.code().unwrap_or_else(|| panic!("killed: {}", outcome.render()));
+        assert!([0, 3, 4, 5].contains(&code), "{}", outcome.render());
+        if node == 1 {
+            let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+            assert_eq!(document.get("error").is_none(), code == 0, "{document}");
+        } else if code == 0 {
+            let vars = variables(&outcome.stdout).unwrap();
+            let rank: u32 = vars["RANK"].parse().unwrap();
+            assert!(rank < 4 && vars["WORLD_SIZE"] == "4", "{}", outcome.render());
+            let plain = |c: char| c.is_ascii_alphanumeric() || "._:=-,%".contains(c);
+            assert!(vars.values().all(|value| value.chars().all(plain)), "{}", outcome.render());
+        } else {
+            assert_eq!(outcome.stdout, format!("{GUARD}(exit {code});\n"), "{}", outcome.render());
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn an_attack_on_a_job_without_a_secret_injects_nothing_and_ends_in_time() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    for how in ATTACKS {
+        let outcomes = survives(&lab, how);
+        let codes: Vec<_> = outcomes.iter().map(|outcome| outcome.status.code().unwrap()).collect();
+        let _ = writeln!(std::io::stderr(), "{how}: codes {codes:?}");
+        let all = outcomes.iter().map(Outcome::render).collect::<String>();
+        match how {
+            // Or the names have not reached the nodes, and this would show nothing.
+            "lead" => assert!(all.contains("__reboot"), "{all}"),
+            "refuse" => {
+                assert!(all.contains(" is taken by ") && all.contains("_ (10.77.0.14:29777)"), "{all}");
+            }
+            _ => {}
+        }
+        lab.forget();
+    }
+}
+
+#[test]
+fn a_flood_stops_no_sealed_world_and_no_other_job_and_takes_bounded_memory() {
+    let Some(lab) = Options::nodes(5).alone().start() else { return };
+    let attacker = attack(&lab, "flooded", "flood");
+    for (job, secret) in [("flooded", SECRET), ("beside it", NO_SECRET)] {
+        let more = "--group 239.255.7.7";
+        let args = line_with(job, 4, more);
+        let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, secret)).collect();
+        let report = more_hits(&attacker, 50_000);
+        let peak = procs.iter().map(peak_kib).max().unwrap();
+        procs.push(spawn(&lab, 3, &args, secret));
+        let started = procs[3].started;
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+        let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+        let _ = writeln!(std::io::stderr(), "{job}: {report}; formed in {took:?}, peak {peak} KiB");
+        assert!(peak < 16 << 10, "{peak} KiB");
+        assert!(took < Duration::from_secs(10), "{took:?}");
+        lab.forget();
+    }
+}

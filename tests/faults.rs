@@ -1,0 +1,338 @@
+//! What breaks in the real world: processes that die or sleep, links that fail in one direction or for
+//! a while, tables that are full. Nothing hangs past its deadline, and no two ranks are equal.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
+use std::time::{Duration, Instant};
+
+use lab::proc::{GUARD, Outcome, Proc};
+use lab::random::Random;
+use lab::world::{World, finish_all, line, line_with, start_all};
+use lab::{Lab, MINGLE, Options, Policy, sleep_until};
+
+const NODES: &str = "nodes here";
+const SOON: Duration = Duration::from_secs(5);
+/// A round that has begun is ended at most so long after the deadline, and this machine may be slow.
+const GRACE: Duration = Duration::from_secs(12);
+
+/// Starts the nodes one after another, so that the first one leads, and waits until all know of all.
+fn waiting(lab: &Lab, nodes: &[usize], args: &[String]) -> Vec<Proc> {
+    let mut procs: Vec<Proc> = Vec::new();
+    for node in nodes {
+        procs.push(lab.spawn(*node, args));
+        let here = format!("{} of", procs.len());
+        match &procs[..] {
+            [first] => first.expect_stderr_within(SOON, "gathering"),
+            all => all.iter().for_each(|proc| proc.expect_latest(SOON, NODES, &here)),
+        }
+    }
+    procs
+}
+
+/// How long after `since` the last one ended.
+fn took(outcomes: &[Outcome], since: Instant) -> Duration {
+    outcomes.iter().map(|outcome| outcome.ended).max().unwrap().saturating_duration_since(since)
+}
+
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Checks what holds whatever happened: text that is whole or makes `eval` fail, known codes, and
+/// distinct ranks among those that finished together. Returns how many finished.
+fn is_consistent(outcomes: &[Outcome]) -> usize {
+    let mut finished: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut count = 0;
+    let all = || outcomes.iter().map(Outcome::render).collect::<String>();
+    for outcome in outcomes {
+        match outcome.status.code() {
+            Some(0) => {
+                let vars = outcome.formed();
+                let ranks = finished.entry(vars["MINGLE_ROSTER_DIGEST"].clone()).or_default();
+                assert!(ranks.insert(vars["RANK"].clone()), "two equal ranks:\n{}", all());
+                count += 1;
+            }
+            Some(code) => {
+                assert!([3, 4, 5].contains(&code), "code {code}:\n{}", all());
+                outcome.failed(code, &["mingle: error: "]);
+            }
+            // Killed: it has printed nothing, or all of it.
+            None => assert!(outcome.stdout == GUARD || outcome.stdout.ends_with("';\n"), "{}", all()),
+        }
+        assert!(!outcome.stderr.contains("bug in mingle"), "{}", all());
+    }
+    assert!(finished.len() <= 1, "two worlds of four from five nodes:\n{}", all());
+    count
+}
+
+#[test]
+fn a_leader_that_is_killed_while_some_are_missing_is_replaced() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let args = line("leader killed", 4);
+    let mut procs = waiting(&lab, &[0, 1, 2], &args);
+    let leader = procs.remove(0);
+    leader.signal("KILL");
+    assert_eq!(leader.finish().stdout, GUARD);
+    for proc in &procs {
+        proc.expect_stderr_within(SOON, "lost node0 (10.77.0.10:");
+    }
+    let since = Instant::now();
+    procs.insert(0, lab.spawn(0, &args));
+    procs.push(lab.spawn(3, &args));
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    assert!(took(&outcomes, since) < SOON, "{:?}", took(&outcomes, since));
+}
+
+/// Kills one of four at a random moment of a formation under loss, and starts another in its place.
+fn kills_around_the_commit(job: &str, victims: &[usize], rounds: usize) {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.set(&Policy { loss: 30, ..Policy::default() });
+    let mut random = Random::announced(job);
+    let timeout = Duration::from_secs(4);
+    let mut formed = Vec::new();
+    for round in 0..rounds {
+        lab.forget();
+        let args = line_with(&format!("{job} {round}"), 4, "--timeout 4s");
+        let mut procs: Vec<Proc> = (0..4).map(|node| lab.spawn(node, &args)).collect();
+        let victim = victims[random.below(victims.len())];
+        sleep_until(procs[3].started + Duration::from_millis(random.below(250) as u64));
+        if procs[victim].is_running() {
+            procs[victim].signal("KILL");
+        }
+        procs.push(lab.spawn(victim, &args));
+        let last = procs[4].started;
+        let outcomes: Vec<Outcome> =
+            procs.into_iter().map(|proc| proc.finish_within(timeout + GRACE + SOON)).collect();
+        assert!(took(&outcomes, last) < timeout + GRACE, "{:?}", took(&outcomes, last));
+        formed.push(is_consistent(&outcomes));
+    }
+    say(&format!("{job}: finished of five in {rounds} rounds: {formed:?}"));
+}
+
+#[test]
+fn a_first_node_that_is_killed_at_any_moment_leaves_no_two_equal_ranks() {
+    kills_around_the_commit("first killed", &[0], 7);
+}
+
+#[test]
+fn a_member_that_is_killed_at_any_moment_leaves_no_two_equal_ranks() {
+    kills_around_the_commit("member killed", &[1, 2, 3], 7);
+}
+
+#[test]
+fn a_link_of_the_leader_that_goes_down_and_comes_back_costs_no_place() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let args = line("link", 4);
+    let mut procs = waiting(&lab, &[0, 1, 2], &args);
+    let link = |script: &str| assert!(lab.shell(0, "sh", script).status.success());
+    link("ip link set eth0 down");
+    let last = lab.spawn(3, &args);
+    // Somebody speaks to it: the others still know that there was a leader.
+    last.expect_stderr_within(SOON, "gathering");
+    link("ip link set eth0 up && ip route add default via 10.77.0.1");
+    let since = Instant::now();
+    procs.push(last);
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    say(&format!("link: formed {:?} after it came back", took(&outcomes, since)));
+    assert!(took(&outcomes, since) < Duration::from_secs(15));
+}
+
+#[test]
+fn a_leader_whose_link_stays_down_is_named_at_the_deadline() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let args = line_with("link stays down", 4, "--timeout 3s");
+    let procs = waiting(&lab, &[0, 1, 2], &args);
+    let started = procs[0].started;
+    assert!(lab.shell(0, "sh", "ip link set eth0 down").status.success());
+    let outcomes = finish_all(procs);
+    assert_eq!(is_consistent(&outcomes), 0);
+    for outcome in &outcomes[1..] {
+        outcome.failed(3, &["missing", "node0 (10.77.0.10:"]);
+    }
+    assert!(took(&outcomes, started) < Duration::from_secs(8));
+}
+
+#[test]
+fn a_cut_in_one_direction_ends_at_the_deadline_with_what_each_has_heard() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    // Once without ARP, as a broken link, and once with it, as a firewall.
+    lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
+    for job in ["broken", "firewall"] {
+        let procs = start_all(&lab, job, &["--timeout 4s"; 3]);
+        let started = procs[0].started;
+        let outcomes = finish_all(procs);
+        let finished = is_consistent(&outcomes);
+        say(&format!("one way, {job}: {finished} finished, {:?}", took(&outcomes, started)));
+        assert!([0, 3].contains(&finished), "{finished}");
+        assert!(took(&outcomes, started) < Duration::from_secs(4) + SOON);
+        if finished == 0 {
+            // Node 2 has told it of node 0, and it knows that no answer came.
+            outcomes[1].failed(3, &["node0 (10.77.0.10:", "does not answer"]);
+        }
+        // Node 2 reaches both and is reached by both: everybody knows somebody else.
+        for outcome in outcomes.iter().filter(|outcome| !outcome.status.success()) {
+            outcome.failed(3, &["(10.77.0.1", "missing"]);
+        }
+        lab.set(&Policy::default());
+        lab.firewall(1, &["ip saddr 10.77.0.10"]);
+        lab.forget();
+    }
+}
+
+#[test]
+fn a_node_that_hears_but_is_not_heard_names_whom_it_heard() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.set(&Policy { cuts: vec![(1, 0)], ..Policy::default() });
+    let procs = start_all(&lab, "mute", &["--timeout 5s"; 2]);
+    let started = procs[0].started;
+    let outcomes = finish_all(procs);
+    assert_eq!(is_consistent(&outcomes), 0);
+    outcomes[0].failed(3, &["nobody else was heard"]);
+    outcomes[1].failed(3, &["node0 (10.77.0.10:"]);
+    assert!(took(&outcomes, started) < Duration::from_secs(8));
+}
+
+#[test]
+fn two_halves_with_a_leader_each_become_one_world_when_the_partition_heals() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];
+    let cuts = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
+    lab.set(&Policy { cuts, ..Policy::default() });
+    let args = line("halves", 4);
+    let mut procs = waiting(&lab, &[0, 1], &args);
+    procs.extend(waiting(&lab, &[2, 3], &args));
+    lab.set(&Policy::default());
+    let since = Instant::now();
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    say(&format!("halves: one world {:?} after they met", took(&outcomes, since)));
+    assert!(took(&outcomes, since) < SOON);
+}
+
+#[test]
+fn a_member_that_sleeps_loses_its_place_to_a_spare_and_wakes_to_a_message() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let args = line("sleeper", 3);
+    let mut procs = waiting(&lab, &[0], &args);
+    let sleeper = lab.spawn(1, &line_with("sleeper", 3, "--timeout 2s"));
+    sleeper.expect_stderr_within(SOON, "2 of 3");
+    sleeper.signal("STOP");
+    procs.extend([2, 3].map(|node| lab.spawn(node, &args)));
+    let since = procs[2].started;
+    let outcomes = finish_all(procs);
+    assert_eq!(World::of(&outcomes).ranks(), [0, 1, 2]);
+    say(&format!("sleeper: replaced after {:?}", took(&outcomes, since)));
+    assert!(took(&outcomes, since) < Duration::from_secs(12));
+    sleeper.signal("CONT");
+    let woken = Instant::now();
+    let outcome = sleeper.finish_within(GRACE);
+    let code = outcome.status.code().unwrap();
+    assert!([3, 4, 5].contains(&code), "{}", outcome.render());
+    outcome.failed(code, &["mingle: error: "]);
+    assert!(outcome.ended - woken < SOON);
+}
+
+/// Starts mingle with room for so many file descriptors.
+fn cramped(lab: &Lab, node: usize, descriptors: u32, args: &[String]) -> Proc {
+    let mut command = lab.command(node, "sh");
+    command.args(["-c", &format!("ulimit -n {descriptors} && exec \"$@\""), "sh", MINGLE]).args(args);
+    lab.start(node, command)
+}
+
+#[test]
+fn a_full_table_of_file_descriptors_ends_with_a_reason_or_a_world() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    for descriptors in [4, 6, 7, 9, 12, 14, 16, 18, 24] {
+        let job = format!("descriptors {descriptors}");
+        let args = line_with(&job, 4, "--timeout 2s");
+        let mut procs = vec![cramped(&lab, 0, descriptors, &args)];
+        procs.extend((1..4).map(|node| lab.spawn(node, &args)));
+        let started = procs[3].started;
+        let outcomes = finish_all(procs);
+        let codes: Vec<_> = outcomes.iter().map(|outcome| outcome.status.code().unwrap()).collect();
+        say(&format!("{descriptors} descriptors: {codes:?} in {:?}", took(&outcomes, started)));
+        for outcome in &outcomes {
+            assert!(!outcome.stderr.contains("bug in mingle"), "{}", outcome.render());
+            match outcome.status.code().unwrap() {
+                0 => drop(outcome.formed()),
+                code => outcome.failed(code, &["mingle: error: "]),
+            }
+        }
+        assert!(took(&outcomes, started) < Duration::from_secs(2) + GRACE);
+        lab.forget();
+    }
+}
+
+#[test]
+#[ignore = "a program that the other tests run in a node"]
+fn helper_holds_ports() {
+    let ports = std::env::var("LAB_PORTS").expect("runs only inside a lab");
+    let held: Vec<_> = ports
+        .split(',')
+        .map(|port| {
+            let at = (Ipv4Addr::UNSPECIFIED, port.parse().unwrap());
+            // One sort alone is enough to make a port useless.
+            if at.1 % 2 == 0 { Ok(TcpListener::bind(at).unwrap()) } else { Err(UdpSocket::bind(at).unwrap()) }
+        })
+        .collect();
+    let _ = writeln!(std::io::stdout(), "holding");
+    loop {
+        std::thread::park();
+        assert!(!held.is_empty());
+    }
+}
+
+#[test]
+fn ports_that_other_programs_hold_are_left_to_them() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let job: mingle_core::JobId = "ports".parse().unwrap();
+    let taken: Vec<u16> = job.ports().take(5).collect();
+    let list = taken.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
+    let program = std::env::current_exe().unwrap();
+    let mut command = lab.command(0, program.to_str().unwrap());
+    command.args(["--exact", "helper_holds_ports", "--ignored", "--nocapture", "--quiet"]);
+    let holder = {
+        command.env("LAB_PORTS", &list);
+        lab.start(0, command)
+    };
+    let holds = |text: &str| text.contains("holding");
+    assert!(holder.transcript.stdout.wait_until(Instant::now() + SOON, holds));
+    let world = World::of(&finish_all(start_all(&lab, "ports", &[])));
+    world.expect(&lab, &[0, 1, 2, 3]);
+    assert_eq!(world.common("MASTER_PORT"), job.ports().nth(5).unwrap().to_string());
+    for port in taken {
+        let outcome = lab.spawn(0, &line_with("ports", 4, &format!("-p {port}"))).finish();
+        outcome.failed(5, &[&format!("port {port} is taken"), "--master-port"]);
+    }
+}
+
+#[test]
+#[ignore = "a measurement of two minutes: cargo test --release --test faults -- --ignored two_hundred"]
+fn two_hundred_worlds_of_four_form_with_30_percent_loss() {
+    let Some(lab) = Options::nodes(4).with_filters().alone().start() else { return };
+    lab.set(&Policy { loss: 30, ..Policy::default() });
+    let mut times = Vec::new();
+    for round in 0..200 {
+        lab.forget();
+        let procs = start_all(&lab, &format!("lossy {round}"), &[]);
+        let started = procs[0].started;
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+        times.push(took(&outcomes, started));
+    }
+    times.sort_unstable();
+    let (median, worst) = (times[100], times[199]);
+    say(&format!("30% loss: {} worlds of four, median {median:?}, worst {worst:?}", times.len()));
+    assert!(median < Duration::from_millis(500) && worst < Duration::from_secs(3), "{times:?}");
+}

@@ -1,0 +1,100 @@
+//! Datagrams and tokens that no mingle would send, written from PROTOCOL.md by hand.
+
+use std::net::SocketAddrV4;
+
+/// Names that would do harm in a shell, in a terminal, or in the eyes of a reader.
+pub const HOSTILE: [&str; 8] = [
+    "$(reboot)",
+    "`reboot`",
+    "';reboot;'",
+    "\";reboot;\"",
+    "a\nexport HIJACKED='1'",
+    "\u{1b}]0;owned\u{7}\u{1b}[2J",
+    "\u{202e}toober\u{2066}",
+    "\0\r\u{9b}31m&|<>\\",
+];
+
+/// What none of them may leave on an output.
+pub const RAW: [&str; 9] =
+    ["$(", "`reboot", ";reboot", "export HIJACKED", "\u{1b}", "\u{202e}", "\u{2066}", "\u{9b}", "\0"];
+
+pub type Id = [u8; 16];
+
+/// A datagram of version 1.
+pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
+    let mut bytes = [&b"MNGL\x01"[..], &[kind], &length, &tag, &sender, &recipient, body].concat();
+    if matches!(kind, 2 | 5) {
+        bytes.resize(bytes.len().max(576), 0);
+    }
+    bytes
+}
+
+/// A token, of which the last argument says the number of the dial.
+pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
+    let address = to.ip().to_ipv6_mapped().octets();
+    let port = to.port().to_le_bytes();
+    let mut bytes =
+        [&b"MNGL\x01\0\0\0"[..], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port].concat();
+    bytes.resize(112, 0);
+    bytes
+}
+
+/// A body, put together field by field as bincode does.
+#[derive(Debug, Default)]
+pub struct Body(pub Vec<u8>);
+
+impl Body {
+    pub fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub fn number(self, number: u64) -> Self {
+        let bytes = number.to_le_bytes();
+        match number {
+            0..=250 => self.bytes(&bytes[..1]),
+            251..=0xffff => self.bytes(&[251]).bytes(&bytes[..2]),
+            0x1_0000..=0xffff_ffff => self.bytes(&[252]).bytes(&bytes[..4]),
+            _ => self.bytes(&[253]).bytes(&bytes),
+        }
+    }
+
+    pub fn text(self, text: &str) -> Self {
+        self.number(text.len() as u64).bytes(text.as_bytes())
+    }
+
+    pub fn address(self, address: SocketAddrV4) -> Self {
+        self.bytes(&[0]).bytes(&address.ip().octets()).number(u64::from(address.port()))
+    }
+
+    /// Rank 0 given, more members than anybody: better than every real one.
+    pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
+        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4);
+        best.text(host).number(1).address(at)
+    }
+
+    pub fn announce(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        let here = Self::default().candidate(id, host, at).number(3).number(3);
+        here.text(host).text(host).text(host).number(1).number(1).number(2).0
+    }
+
+    pub fn solicit(host: &str) -> Vec<u8> {
+        Self::default().bytes(&[1]).number(3).text(host).0
+    }
+
+    pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        let who = Self::default().number(4).bytes(&[1, rank]).text(host);
+        who.number(1).address(at).number(8).bytes(&[1, 1]).0
+    }
+
+    pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4) -> Vec<u8> {
+        let round = Self::default().number(round).number(u64::from(lease)).number(u64::from(rank));
+        round.bytes(&[9; 16]).bytes(&master).number(1).address(at).0
+    }
+
+    pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
+        let part = Self::default().number(round).number(0).number(1);
+        part.bytes(&id).text(host).address(at).number(1).0
+    }
+}

@@ -16,6 +16,9 @@ use super::{Config, ConnId, DialId, Node, Output, RankBy, TOKEN};
 use crate::id::{HostName, JobId, NodeId, World};
 use crate::wire::{Codec, Message};
 
+/// By then every node has ended: 30 s are its patience, and a round that it began before has limits of its own.
+const END: Time = Time::from_secs(60);
+
 /// What the network may still do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Budget {
@@ -306,6 +309,7 @@ impl State {
 
     /// What holds in every state.
     fn check(&self) {
+        assert!(self.now < END, "no end: {self:#?}");
         let world = self.nodes.len();
         let formed: Vec<&Formed> = self.outcomes.iter().flatten().flatten().collect();
         let mut ranks: Vec<u32> = formed.iter().map(|f| f.rank.get()).collect();

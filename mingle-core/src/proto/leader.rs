@@ -51,6 +51,8 @@ pub(crate) struct Lead {
     /// Provers and masters between which the proof has failed.
     pub(crate) unproved: BTreeSet<(NodeId, NodeId)>,
     pub(crate) rounds: u64,
+    /// When the first round of these members started.
+    pub(crate) proving_since: Option<Time>,
     pub(crate) phase: Phase,
     /// This node is on its way to a better candidate: nobody gets a seat, no round starts.
     pub(crate) frozen: bool,
@@ -135,6 +137,7 @@ impl Lead {
             redirects: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             unproved: BTreeSet::new(),
             rounds: 0,
+            proving_since: None,
             phase: Phase::Gathering,
             frozen: false,
             overdue: false,
@@ -426,6 +429,7 @@ impl Lead {
         self.void_round(shared);
         let Some(entry) = self.members.remove(&id) else { return };
         self.seated -= 1;
+        self.proving_since = None;
         self.ranks.retain(|_, holder| *holder != id);
         self.newest.retain(|host| *host != entry.join.host);
         self.news(shared);

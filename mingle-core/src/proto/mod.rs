@@ -10,6 +10,8 @@
 //! `leader` and `follower` do not know each other: `node` hands each what concerns it.
 //! `PROTOCOL.md` has the reasons.
 
+#[cfg(test)]
+mod astray;
 mod backoff;
 mod election;
 mod ending;

@@ -1,6 +1,6 @@
 //! A leader's rounds: ranks, prepare, ready, commit, done.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,6 +23,8 @@ use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
 const EXPEL: Duration = Duration::from_secs(5);
 /// A round that has not come to its end by then is void, whatever holds it up.
 const ROUND: Duration = Duration::from_secs(15);
+/// How long proofs are repeated where no other node can be master.
+const PERSIST: Duration = Duration::from_secs(10);
 /// A leader that has committed stays so long for spares to hear that they are too many.
 const SPARES: Duration = Duration::from_secs(1);
 /// After the first word that the master cannot be reached, others have this long to say so too, so
@@ -116,7 +118,14 @@ impl Lead {
                 master: entry.join.master,
             }
         }));
-        let Some(assigned) = ranks::choose(applicants, shared.config.rank_by, &self.unproved) else {
+        let since = *self.proving_since.get_or_insert(shared.now);
+        let order = shared.config.rank_by;
+        let chosen = ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
+            // Nobody is left, but what kept them apart may be over soon.
+            let again = shared.now < since + PERSIST;
+            again.then(|| ranks::choose(applicants, order, &BTreeSet::new())).flatten()
+        });
+        let Some(assigned) = chosen else {
             self.end_unproved(shared);
             return;
         };

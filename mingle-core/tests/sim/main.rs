@@ -5,8 +5,9 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
 #[allow(unreachable_pub, reason = "a module of a test")]
-mod network;
+mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
+mod network;
 mod secrets;
 mod storms;
 

@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Plants bugs, one at a time, and looks whether the tests of mingle-core see them: the simulator and the
+# exhaustive search. Works on a copy of the tree. Takes a few minutes.
+#
+#   tests/planted/run.sh            all of them
+#   tests/planted/run.sh 07 12      some
+#
+# LIMIT=seconds for each command (300); KEEP=directory for the output of each run.
+set -euo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(git -C "$here" rev-parse --show-toplevel)
+limit=${LIMIT:-300}
+copy=$(mktemp -d)
+trap 'rm -rf -- "$copy"' EXIT
+tree=$copy/tree logs=${KEEP:-$copy/logs}
+mkdir -p -- "$tree" "$logs"
+
+# What git knows and what is new, as it is now. Cargo takes a file that is older than a build for built: all
+# are touched, or the bug of an earlier copy would stay.
+(cd -- "$root" && git ls-files -z --cached --others --exclude-standard -- ':!fuzz/corpus' |
+    while IFS= read -r -d '' file; do if [[ -e $file ]]; then printf '%s\0' "$file"; fi; done |
+    tar --create --null --files-from=- --file=-) | tar --extract --touch --directory="$tree" --file=-
+
+# All that is built again is mingle-core, and that without what makes it slow to build.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/planted}
+export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_INCREMENTAL=1
+# The copy may lie in another repository.
+export GIT_CEILING_DIRECTORIES=$copy
+cargo_test=(cargo test --release --quiet -p mingle-core --no-default-features)
+
+# The tests that an output says have failed, those with random worlds first, and the first seeds.
+caught_by() {
+    local tests seeds more
+    tests=$(sed -n 's/^---- \(.*::\)\?\(.*\) stdout ----$/\2/p' "$1" | sort -u)
+    tests=$({ grep keep_every_promise <<<"$tests"; grep -v keep_every_promise <<<"$tests"; } || true)
+    more=$(($(wc -l <<<"$tests") - 3))
+    head -n 3 <<<"$tests" | paste -sd' ' | sed 's/ /, /g' | tr -d '\n'
+    if ((more > 0)); then printf ' and %s more' "$more"; fi
+    seeds=$({
+        grep -oE 'repeat it with MINGLE_SEED=[0-9]+' "$1" | head -n 1 | sed 's/.* //'
+        grep -oE 'MINGLE_TROUBLE=[A-Za-z]+ MINGLE_SEED=[0-9]+' "$1" | head -n 1
+    } || true)
+    if [[ $seeds ]]; then printf ' (%s)' "${seeds//$'\n'/, }"; fi
+}
+
+# Runs one command in the copy.
+in_copy() {
+    # A bug can make the exhaustive search endless, and what it remembers.
+    (cd -- "$tree" && ulimit -v 8000000 && RUSTFLAGS=-Awarnings timeout -k 5 "$limit" "$@")
+}
+
+# Builds and runs the tests in the copy: the simulator, and where that sees nothing the tests beside the
+# code, the exhaustive search among them. 0: they pass, 1: they fail, 2: they do not build, 3: no end.
+try() {
+    local status=0 tests
+    for tests in '--test sim' --lib; do
+        # shellcheck disable=SC2086
+        in_copy "${cargo_test[@]}" $tests --no-run >"$1" 2>&1 || return 2
+        # shellcheck disable=SC2086
+        in_copy "${cargo_test[@]}" $tests >"$1" 2>&1 || status=$?
+        if ((status)); then break; fi
+    done
+    case $status in 0) return 0 ;; 124 | 137) return 3 ;; *) return 1 ;; esac
+}
+
+status=0
+try "$logs/none" || status=$?
+if ((status)); then
+    tail -n 40 "$logs/none" >&2
+    echo "the tests fail, or have no end within $limit s, without any bug: nothing can be learned" >&2
+    exit 1
+fi
+
+missed=0 planted=0
+printf '%s\n' '| bug | caught by | seconds |' '| --- | --- | --- |'
+for patch in "$here"/*.patch; do
+    name=$(basename -- "$patch" .patch)
+    if (($#)); then
+        wanted=
+        for prefix; do if [[ $name == "$prefix"* ]]; then wanted=1; fi; done
+        if [[ -z $wanted ]]; then continue; fi
+    fi
+    planted=$((planted + 1))
+    if ! git -C "$tree" apply -C1 -- "$patch" 2>"$logs/$name"; then
+        printf '| %s | NOT PLANTED: %s | |\n' "$name" "$(head -n 1 "$logs/$name")"
+        missed=$((missed + 1))
+        continue
+    fi
+    began=$SECONDS status=0
+    try "$logs/$name" || status=$?
+    case $status in
+    0) verdict='NOT CAUGHT' missed=$((missed + 1)) ;;
+    1) verdict=$(caught_by "$logs/$name") ;;
+    2) verdict="NOT BUILT: $(grep -m 1 -E '^error' "$logs/$name" || true)" missed=$((missed + 1)) ;;
+    *) verdict="no end within $limit s" missed=$((missed + 1)) ;;
+    esac
+    printf '| %s | %s | %s |\n' "$name" "$verdict" "$((SECONDS - began))"
+    git -C "$tree" apply -R -C1 -- "$patch"
+done
+
+if ((planted == 0)); then
+    echo "no patch begins with: $*" >&2
+    exit 1
+fi
+echo "$planted planted, $((planted - missed)) caught"
+((missed == 0))

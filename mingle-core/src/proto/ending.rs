@@ -40,7 +40,6 @@ impl Node {
         let bound = self.follow.as_ref().is_some_and(Follow::is_ready);
         if bound || !matches!(self.lead.phase, Phase::Gathering) {
             // A round that has begun is brought to its end, which has limits of its own.
-            self.overdue = true;
             self.lead.overdue = true;
         } else {
             let report = self.report();
@@ -91,8 +90,7 @@ impl Node {
                 Err(failure) => Event::Failed(failure),
             };
             self.end(event);
-        } else if self.overdue {
-            self.overdue = false;
+        } else if self.lead.overdue {
             self.on_deadline();
         }
     }

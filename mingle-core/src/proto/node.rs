@@ -51,8 +51,6 @@ pub struct Node {
     pub(super) put_off: u32,
     /// When a solicit was last answered to all.
     pub(super) answered_all: Option<Time>,
-    /// The deadline has passed in a round, whose end is waited for.
-    pub(super) overdue: bool,
     pub(super) ended: bool,
 }
 
@@ -80,7 +78,6 @@ impl Node {
             rivals: Rivals::new(),
             put_off: 0,
             answered_all: None,
-            overdue: false,
             ended: false,
             shared,
         };
@@ -90,7 +87,7 @@ impl Node {
         if node.shared.world() == 1 {
             // Nobody has to be found, and nobody has to be reached.
             node.lead.start_round_if_full(&node.arrivals, &mut node.shared);
-            node.lead.commit_alone(&mut node.shared);
+            node.lead.commit_if_ready(&mut node.shared);
             node.check_end();
         } else {
             node.seek();

@@ -361,12 +361,8 @@ impl Lead {
         }
     }
 
-    /// A world of one has nobody to wait for.
-    pub(crate) fn commit_alone(&mut self, shared: &mut Shared) {
-        self.commit_if_ready(shared);
-    }
-
-    fn commit_if_ready(&mut self, shared: &mut Shared) {
+    /// The world has formed, if everybody is ready; a world of one has nobody to wait for.
+    pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
         let Phase::Round(round) = &self.phase else { return };
         let Some(own) = round.proof.endpoint() else { return };
         let mut votes: BTreeMap<u8, u32> = BTreeMap::new();

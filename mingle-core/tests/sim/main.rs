@@ -286,6 +286,16 @@ fn random_worlds_keep_every_promise() {
     );
 }
 
+/// The rank of a node in a world in which all are given, rank 0 alone, some, or none.
+fn given(style: u32, index: u32, rng: &mut Xoshiro256PlusPlus) -> Option<u32> {
+    match style {
+        0 => Some(index),
+        1 => (index == 0).then_some(0),
+        2 => rng.random_bool(0.5).then_some(index),
+        _ => None,
+    }
+}
+
 /// A world with random members, ranks, starts, weather and crashes.
 fn random_world(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
@@ -299,12 +309,7 @@ fn random_world(seed: u64) -> Network {
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
     let style = rng.random_range(0..4);
     for index in 0..world {
-        let rank = match style {
-            0 => Some(index),
-            1 => (index == 0).then_some(0),
-            2 => rng.random_bool(0.5).then_some(index),
-            _ => None,
-        };
+        let rank = given(style, index, &mut rng);
         let number = rng.random_range(0..40) * 6 + index + 1;
         net.add(number, world, rank, ms(rng.random_range(0..spread)));
     }

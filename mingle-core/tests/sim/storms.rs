@@ -10,7 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use crate::network::{Network, Weather};
-use crate::{LIMIT, formed, ms, tail};
+use crate::{LIMIT, formed, given, ms, tail};
 
 /// What can befall a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,12 +71,7 @@ fn build(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
     let style = if trouble == Trouble::Spare { 3 } else { rng.random_range(0..4) };
     for index in 0..count {
-        let rank = match style {
-            0 => Some(index),
-            1 => (index == 0).then_some(0),
-            2 => rng.random_bool(0.5).then_some(index),
-            _ => None,
-        };
+        let rank = given(style, index, &mut rng);
         let number = rng.random_range(0..40) * 10 + index + 1;
         let host = net.add(number, world, rank, ms(rng.random_range(0..spread)));
         if trouble == Trouble::Addresses {
@@ -154,12 +149,7 @@ fn early_crash(seed: u64) -> Network {
     let world: u32 = rng.random_range(3..=8);
     let style = rng.random_range(0..4);
     for index in 0..world {
-        let rank = match style {
-            0 => Some(index),
-            1 => (index == 0).then_some(0),
-            2 => rng.random_bool(0.5).then_some(index),
-            _ => None,
-        };
+        let rank = given(style, index, &mut rng);
         let number = rng.random_range(0..40) * 10 + index + 1;
         let start = if index == world - 1 { ms(10_000) } else { ms(rng.random_range(0..2000)) };
         net.add(number, world, rank, start);

@@ -9,12 +9,15 @@
 
 mod lab;
 
+use std::collections::BTreeSet;
 use std::io::Write as _;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
-use lab::forge::RAW;
+use lab::forge::{HOSTILE, RAW};
+use lab::preload::Preload;
 use lab::proc::{GUARD, Outcome, Proc, variables};
-use lab::world::{World, finish_all, line_with};
+use lab::world::{World, finish_all, line, line_with};
 use lab::{Lab, MINGLE, Options};
 
 #[path = "lab/attacker.rs"]
@@ -209,5 +212,135 @@ fn a_flood_stops_no_sealed_world_and_no_other_job_and_takes_bounded_memory() {
         assert!(peak < 16 << 10, "{peak} KiB");
         assert!(took < Duration::from_secs(10), "{took:?}");
         lab.forget();
+    }
+}
+
+/// The addresses that a message names, of those that are spoofed.
+fn spoofed(text: &str) -> BTreeSet<Ipv4Addr> {
+    let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
+    let addresses = words.filter_map(|word| word.parse::<Ipv4Addr>().ok());
+    addresses.filter(|address| address.octets()[0] == 198).collect()
+}
+
+#[test]
+fn thousands_of_spoofed_senders_fill_no_memory_and_no_message() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    assert!(lab.shell(FIFTH, "sh", "ip route add local 198.18.0.0/15 dev eth0").status.success());
+    for (job, secret, code) in [("spoofed", SECRET, 6), ("spoofed openly", NO_SECRET, 3)] {
+        let attacker = attack(&lab, job, "spoof");
+        let args = line_with(job, 4, "--timeout 5s");
+        let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, secret)).collect();
+        more_hits(&attacker, 3_000);
+        let early = procs.iter().map(peak_kib).max().unwrap();
+        more_hits(&attacker, 12_000);
+        let late = procs.iter().map(peak_kib).max().unwrap();
+        let outcomes = finish_all(procs);
+        let report = hits(&attacker, 0);
+        for outcome in &outcomes {
+            outcome.failed(code, &[]);
+            is_clean(outcome);
+            let named = spoofed(&outcome.stderr).len();
+            assert!(named <= 16, "{named} in {}", outcome.render());
+            assert!(outcome.stderr.len() < 4 << 10, "{}", outcome.render());
+            let Some((before, _)) = outcome.stderr.split_once(" datagrams of this job were not auth") else {
+                assert_ne!(code, 6, "{}", outcome.render());
+                continue;
+            };
+            let count: usize = before.rsplit(' ').next().unwrap().parse().unwrap();
+            let sent: usize = report.split(' ').next().unwrap().parse().unwrap();
+            assert!((1_000..=sent).contains(&count), "{count} of {sent} in {}", outcome.render());
+        }
+        // Or nobody has heard them, and this shows nothing. (Who gathers counts nobody who did not join.)
+        let said = outcomes[1].stderr.lines().last().unwrap();
+        assert_eq!(spoofed(said).len(), 16, "{said}");
+        let _ = writeln!(std::io::stderr(), "{job}: {report}; {early}, then {late} KiB; {said}");
+        // To remember 4,000 nodes takes twice as much.
+        assert!(late < early + 512 && late < 16 << 10, "{early}, then {late} KiB");
+        lab.forget();
+    }
+}
+
+/// What the kernel takes as the name of an interface: 15 bytes, no blanks, no slash and no colon.
+const INTERFACES: [&str; 8] = [
+    "$(reboot)",
+    "`reboot`",
+    "';reboot;'",
+    "\";reboot;\"",
+    "x'$IFS&|<>\\",
+    "\u{1b}[2J\u{1b}]0;o\u{7}",
+    "\u{202e}toober\u{2066}",
+    "\u{7f}\u{85}\u{9b}31m\u{200f}",
+];
+
+/// Checks that a terminal shows everything as it is: no control characters, which move the cursor or rename
+/// the window, and no marks that turn the direction of the text.
+fn is_legible(outcome: &Outcome) {
+    for text in [&outcome.stdout, &outcome.stderr] {
+        let turns = |c| matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let odd = text.chars().find(|c| turns(*c) || c.is_control() && !"\n\t".contains(*c));
+        assert!(odd.is_none(), "{odd:?} on an output of {}", outcome.render());
+    }
+    assert!(!outcome.stderr.contains("bug in mingle"), "{}", outcome.render());
+}
+
+#[test]
+fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_raw() {
+    let Some(lab) = Options::nodes(INTERFACES.len()).start() else { return };
+    let Some(preload) = Preload::build() else { return };
+    for (node, name) in INTERFACES.iter().enumerate() {
+        let mut command = lab.command(node, "sh");
+        let script = "ip link set eth0 down && ip link set eth0 name \"$1\" && ip link set \"$1\" up";
+        command.args(["-c", script, "sh", name]);
+        let renamed = lab.start(node, command).finish();
+        assert!(renamed.status.success(), "{}", renamed.render());
+    }
+    // One of them is as long as no system call would return it.
+    let long = "$(reboot)\u{1b}".repeat(6_500);
+    let hosts = HOSTILE[1..].iter().copied().chain([long.as_str()]).map(|host| host.trim_start_matches('\0'));
+    let start = |args: &dyn Fn(usize) -> Vec<String>| {
+        let hosts = hosts.clone().enumerate();
+        let procs =
+            hosts.map(|(node, host)| preload.spawn(&lab, node, &format!("LAB_HOST={host}"), &args(node)));
+        let outcomes = finish_all(procs.collect());
+        outcomes.iter().for_each(is_legible);
+        outcomes
+    };
+
+    let world = World::of(&start(&|_| line_with("names, for a shell", 8, "-vv")));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:=-,%".contains(c);
+    for vars in &world.nodes {
+        assert!(vars.values().all(|value| value.chars().all(plain)), "{vars:?}");
+    }
+
+    for outcome in start(&|_| line_with("names", 8, "--format json")) {
+        let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        let node = usize::try_from(document["rank"].as_u64().unwrap()).unwrap();
+        // It is read back as it is.
+        assert_eq!(document["interface"], INTERFACES[node], "{document}");
+        let members = document["roster"].as_array().unwrap();
+        assert_eq!(members.len(), 8);
+        for host in members.iter().map(|member| member["host"].as_str().unwrap()) {
+            assert!(host.len() <= 63 && host.contains('_'), "{host:?}");
+            assert!(host.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), "{host:?}");
+        }
+    }
+
+    // Those that it has heard of, when there is no world.
+    let formats = ["--format json", "", "-v", "-vv"];
+    let more = |node: usize| format!("--timeout 1s {}", formats[node % 4]);
+    for outcome in start(&|node| line_with("no world", 9, &more(node))) {
+        assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+        assert!(outcome.stderr.contains("; heard: _"), "{}", outcome.render());
+    }
+
+    // The interface that it has, where another one is asked for: one of those on the other nodes.
+    let args = |node: usize| {
+        let mut args = line("none of these", 8);
+        let format = ["json", "sh"][node % 2];
+        args.extend(["--interface", INTERFACES[7 - node], "--format", format].map(str::to_owned));
+        args
+    };
+    for outcome in start(&args) {
+        assert!(matches!(outcome.status.code(), Some(2 | 5)), "{}", outcome.render());
     }
 }

@@ -14,10 +14,11 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
+use lab::preload::{Preload, report};
 use lab::proc::{GUARD, Outcome, Proc};
 use lab::random::Random;
 use lab::world::{World, finish_all, line, line_with, start_all};
-use lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
 
 const NODES: &str = "nodes here";
 const SOON: Duration = Duration::from_secs(5);
@@ -315,6 +316,110 @@ fn ports_that_other_programs_hold_are_left_to_them() {
         let outcome = lab.spawn(0, &line_with("ports", 4, &format!("-p {port}"))).finish();
         outcome.failed(5, &[&format!("port {port} is taken"), "--master-port"]);
     }
+}
+
+/// Forms a world of four where every node waits for the last one, and ends a node that waits alone.
+/// `start` starts a node with arguments.
+fn keeps_time(lab: &Lab, job: &str, start: &dyn Fn(usize, &[String]) -> Proc) -> Vec<Outcome> {
+    let alone = start(0, &line_with(&format!("{job} alone"), 2, "--timeout 1s"));
+    let mut procs: Vec<Proc> = Vec::new();
+    for node in 0..4 {
+        // The log of some shows the time of day, and is the only thing that does.
+        procs.push(start(node, &line_with(job, 4, if node < 2 { "-vv" } else { "" })));
+        procs[node].expect_stderr_within(SOON, if node == 0 { "gathering" } else { "joined" });
+    }
+    let since = procs[3].started;
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    let formed = took(&outcomes, since);
+    for outcome in &outcomes {
+        // What it says of its own time, in milliseconds or seconds and not in minutes.
+        let told = outcome.stderr.lines().find_map(|line| line.split_once(" formed in "));
+        let told = told.and_then(|(_, rest)| rest.split_once(": ")).map_or("", |(time, _)| time);
+        assert!(told.ends_with('s') && !told.contains("min"), "{told:?} of {}", outcome.render());
+    }
+    let started = alone.started;
+    let alone = alone.finish_within(SOON);
+    alone.failed(3, &["nobody else was heard"]);
+    let waited = alone.ended - started;
+    say(&format!("{job}: formed {formed:?} after the last start; a timeout of 1 s took {waited:?}"));
+    assert!(formed < SOON);
+    assert!(waited >= Duration::from_secs(1) && waited < Duration::from_secs(3), "{waited:?}");
+    outcomes
+}
+
+#[test]
+fn a_wall_clock_that_jumps_by_an_hour_at_every_look_changes_nothing() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let Some(preload) = Preload::build() else { return };
+    let outcomes = keeps_time(&lab, "jumps", &|node, args| preload.spawn(&lab, node, "LAB_CLOCK=1", args));
+    let looks: Vec<u64> = outcomes.iter().map(|outcome| report(outcome)[0]).collect();
+    say(&format!("jumps: looks at the wall clock, with a log and without: {looks:?}"));
+    assert!(looks[..2].iter().all(|looks| *looks > 2), "the clock of nobody jumped: {looks:?}");
+    // Nothing but the log looks at it, so there is nothing that a jump could change.
+    assert_eq!(looks[2..], [0, 0]);
+}
+
+#[test]
+fn hosts_that_have_been_up_for_a_day_a_decade_and_a_century_form_a_world() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let day: u64 = 24 * 60 * 60;
+    let shifts = [36_500 * day, 0, day, 3_650 * day];
+    // The program is a child: a process stays in the time that it was started in.
+    let shift = |node: usize| {
+        let by = shifts[node];
+        format!("unshare --time --monotonic {by} --boottime {by} --fork --kill-child")
+    };
+    let probe = lab.shell(0, "sh", &format!("{} cat /proc/uptime", shift(0)));
+    if !probe.status.success() {
+        return skip(&format!("no time namespaces here: {}", probe.stderr.trim()));
+    }
+    let uptime: f64 = probe.stdout.split(' ').next().unwrap().parse().unwrap();
+    assert!(uptime > 36_500.0 * 86_400.0, "{}", probe.render());
+    keeps_time(&lab, "uptimes", &|node, args| {
+        let mut command = lab.command(node, "sh");
+        command.args(["-c", &format!("exec {} \"$@\"", shift(node)), "sh", MINGLE]).args(args);
+        lab.start(node, command)
+    });
+}
+
+/// How many datagrams the kernel has dropped on each node because a buffer was full.
+fn overflows(lab: &Lab) -> Vec<u64> {
+    let count = |node| {
+        let snmp = lab.shell(node, "sh", "cat /proc/self/net/snmp").stdout;
+        let mut rows = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+        let (names, values) = (rows.next().unwrap(), rows.next().unwrap());
+        let mut both = names.split(' ').zip(values.split(' '));
+        both.find(|(name, _)| *name == "RcvbufErrors").unwrap().1.parse().unwrap()
+    };
+    (0..lab.len()).map(count).collect()
+}
+
+#[test]
+fn nodes_with_the_smallest_buffers_that_there_are_form_a_world() {
+    const WORLD: usize = 16;
+    let Some(lab) = Options::nodes(WORLD).start() else { return };
+    let Some(preload) = Preload::build() else { return };
+    let mut times = Vec::new();
+    for round in 0..5 {
+        lab.forget();
+        let args = line(&format!("small {round}"), WORLD);
+        let start = |node| preload.spawn(&lab, node, "LAB_BUFFERS=1", &args);
+        let procs: Vec<Proc> = (0..WORLD).map(start).collect();
+        let since = procs[WORLD - 1].started;
+        let outcomes = finish_all(procs);
+        World::of(&outcomes).expect(&lab, &(0..WORLD).collect::<Vec<_>>());
+        for outcome in &outcomes {
+            // The node's own socket and that of the group.
+            assert!(matches!(report(outcome)[..], [2, ..=4608]), "{}", outcome.render());
+        }
+        times.push(took(&outcomes, since));
+    }
+    let lost = overflows(&lab);
+    say(&format!("smallest buffers: formed in {times:?}; overflows on each node {lost:?}"));
+    assert!(times.iter().all(|time| *time < Duration::from_secs(3)), "{times:?}");
+    // Or there was room for everything, and this shows nothing.
+    assert!(lost.iter().sum::<u64>() > 0);
 }
 
 #[test]

@@ -13,10 +13,12 @@ pub(crate) fn say(message: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// The text without control characters, which could move the cursor or rename the window: an argument
-/// can hold one. What came from the network cannot, but is not trusted to here.
+/// The text without control characters, which could move the cursor or rename the window, and without marks
+/// that turn the direction of the text: an argument or the name of an interface can hold them. What came from
+/// the network cannot, but is not trusted to here.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_bad = |c: char| c.is_control() && c != '\n';
+    let turns = |c| matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
+    let is_bad = |c: char| c.is_control() && c != '\n' || turns(c);
     if !text.contains(is_bad) {
         return Cow::Borrowed(text);
     }
@@ -47,5 +49,6 @@ mod tests {
     fn no_control_character_reaches_the_terminal() {
         assert_eq!(printable("node-b joined\nand more"), "node-b joined\nand more");
         assert_eq!(printable("\u{1b}]0;x\u{7}\r\u{9b}é"), "\\u{1b}]0;x\\u{7}\\r\\u{9b}é");
+        assert_eq!(printable("a\u{202e}b"), "a\\u{202e}b");
     }
 }

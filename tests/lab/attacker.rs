@@ -70,6 +70,7 @@ fn helper_attacks() {
         "connect" => attacker.connect(),
         "malformed" => attacker.malformed(),
         "flood" => attacker.flood(),
+        "spoof" => attacker.spoof(),
         other => panic!("no attack {other}"),
     }
 }
@@ -303,6 +304,27 @@ impl Attacker {
                 bytes[0] = 0;
             }
             self.send(&bytes, group);
+        }
+    }
+    /// A node that nobody knows, from another address each time. All of the network that is kept for
+    /// measurements (RFC 2544) is this node's own, so that no raw socket is needed.
+    fn spoof(&mut self) {
+        let mut nodes = BTreeSet::new();
+        let mut turn: u32 = 0;
+        loop {
+            nodes.extend(self.heard().into_iter().map(|(_, from)| from));
+            for _ in 0..64 {
+                turn = turn.wrapping_add(1);
+                let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) | turn & 0x1_ffff);
+                let mut id = ME;
+                id[..4].copy_from_slice(&turn.to_le_bytes());
+                let bytes = datagram(self.tag, 2, id, ALL, &Body::solicit(self.host()));
+                let mouth = UdpSocket::bind((from, 0)).unwrap();
+                for to in &nodes {
+                    let _ = mouth.send_to(&bytes, to);
+                    self.hit();
+                }
+            }
         }
     }
 }

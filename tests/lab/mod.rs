@@ -10,6 +10,7 @@
 #![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
 
 pub mod forge;
+pub mod preload;
 pub mod proc;
 pub mod random;
 pub mod script;

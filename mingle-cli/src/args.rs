@@ -3,10 +3,13 @@
 //! Values stay text here. `config` reads them together with the environment, so that both are
 //! judged by the same rules and in the same words.
 
-use clap::{ArgAction, Parser, Subcommand};
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
 const SAME: &str = "Must be the same on every node";
 const NODE: &str = "This node";
+const FABRIC: &str = "RDMA";
 const OUTPUT: &str = "Output";
 
 /// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
@@ -15,6 +18,7 @@ const OUTPUT: &str = "Output";
 /// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and what torchrun, NCCL and Gloo read. Every node
 /// has had a TCP connection to that very address and port before anything is printed.
 #[derive(Debug, Default, Parser)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(
     name = "mingle",
     version,
@@ -104,6 +108,38 @@ pub(crate) struct LowArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
+    /// End all ranks with code 4 unless all can use RDMA together
+    ///
+    /// Without it, a world in which one rank lacks RDMA, or has RoCE where others have InfiniBand, uses
+    /// sockets on all ranks, with a warning that names the rank. NCCL by itself would hang.
+    #[arg(long, help_heading = FABRIC, conflicts_with = "no_rdma")]
+    pub(crate) require_rdma: bool,
+
+    /// Leave RDMA alone: look at no device, and print no variable for it
+    #[arg(long, help_heading = FABRIC)]
+    pub(crate) no_rdma: bool,
+
+    /// Leave the choice of the GID index to NCCL (2.21 or later)
+    ///
+    /// NCCL_IB_GID_INDEX and its like are not printed then, but the address family and RoCE version by which
+    /// NCCL chooses.
+    #[arg(long, help_heading = FABRIC)]
+    pub(crate) no_gid_pin: bool,
+
+    /// More socket threads for NCCL where there is no RDMA
+    ///
+    /// NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, as for fast networks of clouds. They are not printed
+    /// where RDMA is used.
+    #[arg(long, help_heading = FABRIC)]
+    pub(crate) tune_sockets: bool,
+
+    /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
+    ///
+    /// For what a platform's guide asks for and no probe can know. It wins over what mingle would print and
+    /// over the environment. Ranks that are given others are named in a warning. Has no variable of its own.
+    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC)]
+    pub(crate) set: Vec<String>,
+
     /// What is printed: sh or json [default: sh]
     ///
     /// 'sh' is for eval. 'json' is one object with the same variables, the facts behind them and the whole
@@ -132,10 +168,61 @@ pub(crate) struct LowArgs {
 }
 
 /// What else the program does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Subcommand)]
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub(crate) enum Command {
+    /// Show RDMA ports and GIDs, which of them a job uses, and why not the others
+    Rdma(RdmaArgs),
     /// Print a new secret for --secret-file: 256 random bits
     Secret,
+}
+
+/// Shows the RDMA devices of this host, which ports and GIDs a job would use, and why not the others.
+///
+/// Nothing is sent, and no job is needed. What is printed for NCCL is what this host needs by itself; in a
+/// world, the others have a say too.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true, args_override_self = true)]
+pub(crate) struct RdmaArgs {
+    /// What is printed: table, env or json [default: table]
+    ///
+    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order. 'json' has everything that was
+    /// found, with a reason for each port and GID that is not used.
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+
+    /// Show the machine that was saved in this folder
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) from: Option<PathBuf>,
+
+    /// Save what is read from this machine in a new folder
+    ///
+    /// For reports and tests: --from shows it anywhere. It holds the host's addresses, but nothing else of it
+    /// beside RDMA devices, network interfaces and GPUs.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["from", "format", "no_gid_pin"])]
+    pub(crate) save: Option<PathBuf>,
+
+    /// Show the traffic of RDMA ports and network interfaces, every second or so
+    ///
+    /// Whether a running job really uses RDMA is visible at a glance. Ends with Ctrl-C.
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
+        conflicts_with_all = ["from", "format", "no_gid_pin", "save"])]
+    pub(crate) watch: Option<String>,
+
+    /// Say which transports an NCCL log tells of; - is stdin
+    ///
+    /// Run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p, to have one. Says what is
+    /// missing for GPUDirect RDMA, too.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["from", "no_gid_pin", "save", "watch"])]
+    pub(crate) check_log: Option<PathBuf>,
+
+    /// Leave the choice of the GID index to NCCL
+    #[arg(long)]
+    pub(crate) no_gid_pin: bool,
+
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
 }
 
 const AFTER_HELP: &str = "\
@@ -148,7 +235,7 @@ Environment:
   capitals, such as MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT,
   MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the command line wins. An
   empty variable counts as not set.
-  NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME are left alone where you have set
+  NCCL_*, GLOO_*, UCX_*, NVSHMEM_* and FI_* are left alone where you have set
   them. MINGLE_SET lists those that mingle has set, so that a second eval in
   the same shell may replace them.
 
@@ -157,7 +244,8 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   1    anything else, such as a full disk behind stdout
   2    a wrong argument or variable
   3    the time was up; the message says who was here and who was missing
-  4    a conflict: rank taken, another world size, one node too many
+  4    a conflict: rank taken, another world size, one node too many, or RDMA
+       is required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
        reach, outcome unknown
   6    as 3, and something was heard that the job's secret does not open

@@ -5,14 +5,17 @@ use std::fmt;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mingle_core::env::Setting;
+use mingle_core::env::fabric::Extent;
 use mingle_core::net::{DISCOVERY_PORT, Filter};
 use mingle_core::{Builder, InvalidId, JobId, Rank, RankBy, Rendezvous, Secret, World, env};
 
 use crate::args::LowArgs;
 use crate::exit::Stop;
+use crate::fabric::Wanted;
 use crate::intent::Format;
 
 /// The longest file that is taken for a secret, in bytes.
@@ -36,6 +39,7 @@ pub(crate) struct Config {
     group: Option<Ipv4Addr>,
     ttl: Option<u8>,
     timeout: Option<Timeout>,
+    pub(crate) fabric: Wanted,
     pub(crate) format: Format,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
@@ -45,6 +49,7 @@ impl Config {
     /// Judges the arguments, and where one is missing its variable in `environment`.
     pub(crate) fn new(low: LowArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
         let reader = Reader(environment);
+        let fabric = reader.fabric(&low)?;
         let job = reader.given(low.job_id, "job-id")?;
         let world = reader.given(low.world, "world")?;
         let (Some(job), Some(world)) = (&job, &world) else {
@@ -55,6 +60,7 @@ impl Config {
 
         let (secret, warnings) = reader.secret(low.secret_file)?;
         let config = Self {
+            fabric,
             secret,
             warnings,
             rank: reader.read(low.rank, "rank", |text| rank(text, world))?,
@@ -66,7 +72,7 @@ impl Config {
             ttl: reader.read(low.ttl, "ttl", ttl)?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::Sh),
-            quiet: low.quiet || reader.read(None, "quiet", quiet)?.unwrap_or(false),
+            quiet: reader.flag(low.quiet, "quiet")?,
             verbose: match low.verbose {
                 0 => reader.read(None, "verbose", verbose)?.unwrap_or(0),
                 count => count,
@@ -92,6 +98,7 @@ impl Config {
             .interfaces(self.interfaces.clone())
             .master_port(self.master_port)
             .group(self.group)
+            .settings(Setting::hash(&self.fabric.settings))
             // Only JSON shows the roster: a shell's variables need no transfer of it.
             .roster(self.format == Format::Json);
         if let Some(order) = self.rank_by {
@@ -137,6 +144,31 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         parse: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<Option<T>, Stop> {
         self.given(argument, option)?.map(|given| given.parse(parse)).transpose()
+    }
+
+    fn flag(&self, argument: bool, option: &'static str) -> Result<bool, Stop> {
+        Ok(argument || self.read(None, option, flag)?.unwrap_or(false))
+    }
+
+    fn fabric(&self, low: &LowArgs) -> Result<Wanted, Stop> {
+        let mut extent = Extent::default();
+        extent.gid_index = !self.flag(low.no_gid_pin, "no-gid-pin")?;
+        extent.tune_sockets = self.flag(low.tune_sockets, "tune-sockets")?;
+        let wanted = Wanted {
+            no_rdma: self.flag(low.no_rdma, "no-rdma")?,
+            required: self.flag(low.require_rdma, "require-rdma")?,
+            extent,
+            settings: settings(&low.set)?,
+            root: (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from),
+        };
+        if wanted.no_rdma && wanted.required {
+            return Err(Stop::Usage(
+                "--require-rdma and --no-rdma (or MINGLE_REQUIRE_RDMA and MINGLE_NO_RDMA) exclude each other; \
+                 give one"
+                    .to_owned(),
+            ));
+        }
+        Ok(wanted)
     }
 
     /// The secret of `--secret-file`, or else of MINGLE_SECRET, and what is to be said about it.
@@ -214,6 +246,18 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
     Ok((secret, warning.into_iter().collect()))
 }
 
+/// The variables of `--set`; of one name the last counts.
+fn settings(texts: &[String]) -> Result<Vec<Setting>, Stop> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for text in texts {
+        let setting: Setting =
+            text.parse().map_err(|reason| Stop::Usage(format!("--set {text}: {reason}")))?;
+        settings.retain(|other| other.name() != setting.name());
+        settings.push(setting);
+    }
+    Ok(settings)
+}
+
 fn missing(job: bool, world: bool) -> Stop {
     let mut parts = Vec::new();
     if job {
@@ -282,7 +326,7 @@ fn format(text: &str) -> Result<Format, &'static str> {
     Format::named(text).ok_or("the format is 'sh' or 'json'")
 }
 
-fn quiet(text: &str) -> Result<bool, &'static str> {
+fn flag(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
@@ -357,6 +401,9 @@ mod tests {
             ("MINGLE_TIMEOUT", "0"),
             ("MINGLE_FORMAT", "json"),
             ("MINGLE_QUIET", "1"),
+            ("MINGLE_REQUIRE_RDMA", "yes"),
+            ("MINGLE_NO_GID_PIN", "1"),
+            ("MINGLE_TUNE_SOCKETS", "true"),
             ("MINGLE_VERBOSE", "2"),
         ];
         let all = config(&[], &environment).unwrap();
@@ -366,11 +413,38 @@ mod tests {
         assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::Json));
         assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (2, true, 2));
 
+        let fabric = &all.fabric;
+        assert_eq!((fabric.required, fabric.no_rdma, fabric.extent.gid_index), (true, false, false));
+        assert!(fabric.extent.tune_sockets);
+
         let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
         let some = config(&line, &environment).unwrap();
         assert_eq!((some.job.as_str(), some.world.get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
         assert_eq!((some.interfaces.len(), some.master_port, some.verbose), (1, Some(1), 1));
         assert_eq!((some.rank_by, some.ttl), (Some(RankBy::Address), Some(1)));
+    }
+
+    #[test]
+    fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
+        let line = [&GOOD[..], &["--set", "NCCL_IB_SL=1", "--set", "A=b", "--set=NCCL_IB_SL=2"]].concat();
+        let set = config(&line, &[]).unwrap().fabric.settings;
+        assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A=b", "NCCL_IB_SL=2"]);
+        for (wrong, reason) in [
+            ("RANK=1", "--set RANK=1: RANK is what mingle finds out"),
+            ("A", "--set A: write NAME=VALUE"),
+            ("A=$(x)", "--set A=$(x): '$' in the value"),
+        ] {
+            let error = config(&[&GOOD[..], &["--set", wrong]].concat(), &[]).unwrap_err();
+            assert!(error.starts_with(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn rdma_cannot_be_required_and_left_alone() {
+        let both = [&GOOD[..], &["--require-rdma", "--no-rdma"]].concat();
+        assert!(config(&both, &[]).unwrap_err().contains("cannot be used with"));
+        let mixed = config(&[&GOOD[..], &["--no-rdma"]].concat(), &[("MINGLE_REQUIRE_RDMA", "1")]);
+        assert!(mixed.unwrap_err().contains("exclude each other"));
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Stop {
                 Failure::WorldDiffers { .. } => "world_differs",
                 Failure::WorldFull { .. } => "world_full",
                 Failure::MasterUnproved { .. } => "master_unproved",
+                Failure::NoRdma { .. } => "no_rdma",
                 Failure::OutcomeUnknown { .. } => "outcome_unknown",
                 Failure::Left => "left",
                 _ => "other",

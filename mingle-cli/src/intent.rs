@@ -31,8 +31,10 @@ impl Format {
 pub(crate) struct Intent {
     /// The form of the result, and of a failure.
     pub(crate) format: Format,
-    /// Help, the version or a secret will be printed, and nothing for `eval`.
+    /// Help, the version or a subcommand's own result will be printed, and nothing for `eval`.
     pub(crate) plain: bool,
+    /// It is a subcommand whose result is never for `eval`: a failure prints nothing for it either.
+    pub(crate) command: bool,
 }
 
 impl Intent {
@@ -40,7 +42,8 @@ impl Intent {
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
         let mut format = variable.filter(|text| !text.is_empty());
         // Subcommands come first: options conflict with them.
-        let mut plain = args.first().is_some_and(|arg| arg == "secret");
+        let command = args.first().is_some_and(|arg| arg == "rdma");
+        let mut plain = command || args.first().is_some_and(|arg| arg == "secret");
         let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
         while let Some(arg) = rest.next() {
             let text = arg.to_str().unwrap_or_default();
@@ -54,7 +57,7 @@ impl Intent {
             }
         }
         let format = format.and_then(OsStr::to_str).and_then(Format::named).unwrap_or(Format::Sh);
-        Self { format, plain }
+        Self { format, plain, command }
     }
 }
 
@@ -113,7 +116,7 @@ mod tests {
                         let config = Config::new(low, environment).unwrap();
                         assert_eq!(
                             guess,
-                            Intent { format: config.format, plain: false },
+                            Intent { format: config.format, plain: false, command: false },
                             "{line} {variable:?}"
                         );
                     }
@@ -129,7 +132,11 @@ mod tests {
     #[test]
     fn nonsense_is_answered_for_a_shell() {
         for line in ["", "--format", "--format xml", "--formatjson", "--", "-- --help", "-- --format json"] {
-            assert_eq!(intent(line, None), Intent { format: Format::Sh, plain: false }, "{line}");
+            assert_eq!(
+                intent(line, None),
+                Intent { format: Format::Sh, plain: false, command: false },
+                "{line}"
+            );
         }
         assert_eq!(intent("--bogus", Some("json")).format, Format::Json);
         assert_eq!(intent("--format xml", Some("json")).format, Format::Sh);

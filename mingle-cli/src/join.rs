@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::pin::pin;
 
+use mingle_core::rdma::Summary;
 use mingle_core::{Assignment, Event};
 use tokio::runtime;
 use tokio::signal::unix::{SignalKind, signal};
@@ -17,22 +18,22 @@ use crate::progress::Progress;
 const DESCRIPTORS: usize = 12;
 
 /// Waits for the world. On every way out all sockets are closed, which tells the other nodes at once.
-pub(crate) fn join(config: &Config) -> Result<Assignment, Stop> {
+pub(crate) fn join(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {
     // The runtime panics where it gets no descriptors for its own use.
     let few = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>();
     drop(few.map_err(|error| Stop::System("open a few files at once (see ulimit -n)", error))?);
     // One thread is enough for one rendezvous, and starts at once.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
-    runtime.block_on(watch(config))
+    runtime.block_on(watch(config, fabric))
 }
 
-async fn watch(config: &Config) -> Result<Assignment, Stop> {
+async fn watch(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {
     let handle = |kind| signal(kind).map_err(|error| Stop::System("handle signals", error));
     let (mut interrupt, mut terminate) = (handle(SignalKind::interrupt())?, handle(SignalKind::terminate())?);
     let (sender, mut events) = unbounded_channel();
     let mut progress = Progress::new(config);
-    let mut joining = pin!(config.rendezvous().events(sender).join());
+    let mut joining = pin!(config.rendezvous().fabric(fabric).events(sender).join());
     loop {
         tokio::select! {
             // The outcome first: what has been agreed on with the others holds, even where a signal is

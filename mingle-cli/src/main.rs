@@ -3,16 +3,21 @@
 //! ```text
 //! intent -> stdout    the guard, before anything can go wrong
 //! args -> config      what was typed, then what it means
+//! fabric              what RDMA this host has
 //! join                the rendezvous; progress and stderr show it
 //! stdout, or exit     the result, or why there is none
+//!
+//! rdma                the subcommand that shows RDMA by itself
 //! ```
 
 mod args;
 mod config;
 mod exit;
+mod fabric;
 mod intent;
 mod join;
 mod progress;
+mod rdma;
 mod stderr;
 mod stdout;
 
@@ -56,9 +61,13 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Err(error) if error.use_stderr() => return Err(usage(&error)),
         Err(help) => return Stdout::plain(help.render().to_string()),
     };
-    if let Some(Command::Secret) = low.command {
-        let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-        return Stdout::plain(secret.reveal() + "\n");
+    match low.command {
+        Some(Command::Rdma(args)) => return rdma::run(&args),
+        Some(Command::Secret) => {
+            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+            return Stdout::plain(secret.reveal() + "\n");
+        }
+        None => {}
     }
     let config = Config::new(low, |name| std::env::var_os(name))?;
     stdout.settle(config.format)?;
@@ -67,11 +76,22 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         stderr::say(format_args!("warning: {warning}"));
     }
 
-    let Assignment { job, rank, world, master, local, interface, digest, roster, .. } = join::join(&config)?;
-    let formed = Formed { rank, world, master, local, digest, roster };
-    let facts = Facts { job: &job, formed: &formed, interface: interface.as_deref() };
-    let variables =
-        Variables::new(facts, |name| Some(std::env::var_os(name)?.to_string_lossy().into_owned()));
+    let found = config.fabric.find(environment)?;
+    if !config.quiet {
+        found.warn();
+    }
+    let assignment = join::join(&config, found.summary)?;
+    let Assignment { job, rank, world, master, local, interface, digest, roster, verdict, .. } = assignment;
+    let fabric = found.variables(verdict.transport);
+    let formed = Formed { rank, world, master, local, digest, roster, verdict };
+    let facts = Facts {
+        job: &job,
+        formed: &formed,
+        interface: interface.as_deref(),
+        fabric: &fabric,
+        settings: &config.fabric.settings,
+    };
+    let variables = Variables::new(facts, environment);
     stdout.formed(facts, &variables)?;
 
     for name in variables.kept() {
@@ -84,10 +104,16 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
                  choose another --interface"
             ));
         }
+        found.report(&formed.verdict);
         let time = progress::duration(started.elapsed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }
     Ok(())
+}
+
+/// A variable of the environment. What is not UTF-8 is the user's all the same.
+fn environment(name: &str) -> Option<String> {
+    Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
 /// The parser's own message: what is wrong, what may have been meant, and how it is used.

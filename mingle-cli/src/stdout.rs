@@ -1,10 +1,12 @@
 //! Stdout, which belongs to the result.
 
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 
 use mingle_core::env::{Document, Facts, Script, Variables};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::exit::Stop;
@@ -15,12 +17,13 @@ use crate::intent::{Format, Intent};
 pub(crate) struct Stdout {
     format: Format,
     is_guarded: bool,
+    is_command: bool,
 }
 
 impl Stdout {
     /// Prints the guard, where a shell is going to evaluate the result.
     pub(crate) fn begin(intent: Intent) -> (Self, Result<(), Stop>) {
-        let mut stdout = Self { format: intent.format, is_guarded: false };
+        let mut stdout = Self { format: intent.format, is_guarded: false, is_command: intent.command };
         let begun = if intent.plain { Ok(()) } else { stdout.settle(intent.format) };
         (stdout, begun)
     }
@@ -36,6 +39,16 @@ impl Stdout {
         Ok(())
     }
 
+    /// Stdout without a buffer, for a result that has no end.
+    pub(crate) fn stream() -> Result<File, Stop> {
+        io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Stop::Stdout)
+    }
+
+    /// Prints a document of JSON, in one line.
+    pub(crate) fn json(document: &impl Serialize) -> Result<(), Stop> {
+        write(&json_text(document)?)
+    }
+
     /// Prints what is for people or programs, and not for `eval`: help, the version, a secret.
     pub(crate) fn plain(text: String) -> Result<(), Stop> {
         write(&Text::Plain(text))
@@ -48,6 +61,9 @@ impl Stdout {
 
     /// Prints what makes `eval` fail, or a JSON object that says why.
     pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
+        if self.is_command && self.format == Format::Sh {
+            return Ok(());
+        }
         write(&failed(self.format, stop)?)
     }
 }
@@ -64,10 +80,14 @@ enum Text {
 fn formed(format: Format, facts: Facts<'_>, variables: &Variables) -> Result<Text, Stop> {
     match format {
         Format::Sh => Ok(Text::Script(Script::exports(variables)?)),
-        Format::Json => match serde_json::to_string(&Document::new(facts, variables)) {
-            Ok(json) => Ok(Text::Plain(json + "\n")),
-            Err(error) => Err(Stop::Stdout(error.into())),
-        },
+        Format::Json => json_text(&Document::new(facts, variables)),
+    }
+}
+
+fn json_text(document: &impl Serialize) -> Result<Text, Stop> {
+    match serde_json::to_string(document) {
+        Ok(json) => Ok(Text::Plain(ascii(&json) + "\n")),
+        Err(error) => Err(Stop::Stdout(error.into())),
     }
 }
 
@@ -76,13 +96,30 @@ fn failed(format: Format, stop: &Stop) -> Result<Text, Stop> {
         Format::Sh => Ok(Text::Script(Script::failure(stop.code())?)),
         Format::Json => {
             let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-            let error = json!({ "error": { "code": code, "kind": kind, "message": message } });
-            Ok(Text::Plain(format!("{error}\n")))
+            json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } }))
         }
     }
 }
 
-/// The only function that writes to stdout.
+/// The document in printable ASCII. JSON may hold C1 controls and marks that turn the direction of the text as
+/// they are, and a terminal obeys them; outside of its strings there is nothing to escape.
+fn ascii(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() && c != '\u{7f}' {
+            text.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                // Writing to a string cannot fail.
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
+    text
+}
+
+/// The only function that writes to stdout, but for what goes on until it is stopped; see
+/// [`Stdout::stream`].
 ///
 /// At once and without a buffer: a pipe takes a script as a whole or not at all, so a process that is
 /// killed leaves no half of one behind. It goes around [`io::Stdout`], which takes a descriptor that
@@ -92,14 +129,14 @@ fn write(text: &Text) -> Result<(), Stop> {
         Text::Script(script) => script.as_str(),
         Text::Plain(text) => text,
     };
-    let stdout = io::stdout().as_fd().try_clone_to_owned();
-    stdout.and_then(|stdout| File::from(stdout).write_all(text.as_bytes())).map_err(Stop::Stdout)
+    Stdout::stream()?.write_all(text.as_bytes()).map_err(Stop::Stdout)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
 
+    use mingle_core::rdma::Verdict;
     use mingle_core::{Digest, Formed, HostName, JobId, Member, NodeId, Roster, World};
 
     use super::*;
@@ -130,6 +167,7 @@ mod tests {
             local: members[1].address.ip(),
             digest: Digest([0xab; 16]),
             roster: Roster::new(members),
+            verdict: Verdict::default(),
         };
         ("it's 100%".parse().unwrap(), formed)
     }
@@ -137,7 +175,7 @@ mod tests {
     #[test]
     fn json_has_the_variables_the_facts_and_the_whole_roster() {
         let (job, formed) = world_of_two();
-        let facts = Facts { job: &job, formed: &formed, interface: Some("eth0") };
+        let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[] };
         let variables = Variables::new(facts, |_| None);
         let printed = text(super::formed(Format::Json, facts, &variables));
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
@@ -166,6 +204,7 @@ mod tests {
                 "MINGLE_SET": "NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME",
             },
             "unset": [],
+            "fabric": { "transport": "unasked", "warnings": [] },
             "roster": [
                 {
                     "rank": 0, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-a",

@@ -20,8 +20,10 @@
 
 pub mod env;
 pub mod proto;
+pub mod rdma;
 
 mod id;
+mod natural;
 mod roster;
 mod secret;
 mod wire;

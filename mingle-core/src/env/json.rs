@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use serde::{Serialize, Serializer};
 
-use super::{Facts, Variables};
+use super::{Facts, Variable, Variables};
 use crate::roster::{Member, Roster};
 
 /// The JSON document of a formed world; serialize it with whatever writes JSON.
@@ -18,6 +18,7 @@ use crate::roster::{Member, Roster};
 ///   "master": {"address": "10.0.0.1", "port": 29503},
 ///   "local": "10.0.0.1", "interface": "eth0", "digest": "1f0e...",
 ///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
+///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []},
 ///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503, "slots": 1}]
 /// }
 /// ```
@@ -31,8 +32,9 @@ pub struct Document<'a> {
     interface: Option<&'a str>,
     digest: String,
     #[serde(serialize_with = "as_object")]
-    env: &'a [(&'static str, String)],
-    unset: &'a [&'static str],
+    env: &'a [Variable],
+    unset: &'a [String],
+    fabric: Fabric,
     roster: Option<Vec<Entry<'a>>>,
 }
 
@@ -50,9 +52,19 @@ impl<'a> Document<'a> {
             digest: formed.digest.to_string(),
             env: variables.set(),
             unset: variables.unset(),
+            fabric: Fabric {
+                transport: formed.verdict.transport.to_string(),
+                warnings: formed.verdict.warnings(),
+            },
             roster: formed.roster.as_ref().map(entries),
         }
     }
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Fabric {
+    transport: String,
+    warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -89,6 +101,6 @@ impl<'a> Entry<'a> {
     }
 }
 
-fn as_object<S: Serializer>(env: &[(&'static str, String)], serializer: S) -> Result<S::Ok, S::Error> {
+fn as_object<S: Serializer>(env: &[Variable], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(env.iter().map(|(name, value)| (name, value)))
 }

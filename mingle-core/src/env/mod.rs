@@ -8,19 +8,26 @@
 //! | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `NODE_RANK` | PyTorch's `env://`, Lightning and most scripts; the world counts nodes |
 //! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which does not read the classic names and without these starts one world per node |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: it matches by prefix without the `=`) and Gloo (`eth0`) |
+//! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`fabric`] |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | whoever wants to compare nodes: equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
 
+pub mod fabric;
+
 mod job;
 mod json;
+mod setting;
 mod sh;
+
+use std::borrow::Cow;
 
 use crate::id::JobId;
 use crate::proto::Formed;
 
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
 pub use json::Document;
+pub use setting::{InvalidSetting, Setting};
 pub use sh::{Script, UnsafeStatement};
 
 /// The variable that lists which of the user's variables `mingle` itself has set.
@@ -28,6 +35,12 @@ pub const MINGLE_SET: &str = "MINGLE_SET";
 
 const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 const GLOO_SOCKET_IFNAME: &str = "GLOO_SOCKET_IFNAME";
+
+/// Beginnings of all names that are ever advice. What MINGLE_SET lists beside these is not touched.
+const ADVICE: [&str; 5] = ["FI_", "GLOO_", "NCCL_", "NVSHMEM_", "UCX_"];
+
+/// A variable's name, and its value.
+pub type Variable = (Cow<'static, str>, String);
 
 /// What is known about a formed world: all that the output depends on, beside the user's own variables.
 #[derive(Debug, Clone, Copy)]
@@ -38,13 +51,18 @@ pub struct Facts<'a> {
     pub formed: &'a Formed,
     /// The interface that holds this node's address. None where no network took part: a world of one.
     pub interface: Option<&'a str>,
+    /// What this host's fabric needs, from [`fabric::variables`].
+    pub fabric: &'a [(&'static str, String)],
+    /// What is to be set whatever `mingle` thinks of it.
+    pub settings: &'a [Setting],
 }
 
 /// The variables that a formed world stands for.
 ///
 /// There are two sorts. The *result* (MASTER_ADDR, RANK and so on, and all that begin with PET_ or
-/// MINGLE_) is what `mingle` was asked for, and replaces whatever was there. The *advice* (NCCL_* and
-/// GLOO_*) yields: who has set such a variable knows more about the host than `mingle` does.
+/// MINGLE_) is what `mingle` was asked for, and replaces whatever was there. The *advice* (NCCL_*, GLOO_*,
+/// UCX_*, NVSHMEM_* and FI_*) yields: who has set such a variable knows more about the host than `mingle`
+/// does. A [`Setting`] yields to nothing.
 ///
 /// Advice that `mingle` gave earlier in the same shell is not the user's. It is told apart by
 /// MINGLE_SET, which lists by name, with commas, the advice that is `mingle`'s own: such a variable is
@@ -56,17 +74,17 @@ pub struct Facts<'a> {
 /// # use mingle_core::{Digest, Formed, World};
 /// # let (job, world) = ("foo".parse()?, World::new(4)?);
 /// # let formed = Formed { rank: world.rank(2)?, world, master: ([10, 0, 0, 1], 29503).into(),
-/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None };
-/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0") };
+/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None, verdict: Default::default() };
+/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[] };
 /// let variables = Variables::new(facts, |name| std::env::var(name).ok());
-/// assert!(variables.set().contains(&("RANK", "2".to_owned())));
+/// assert!(variables.set().contains(&("RANK".into(), "2".to_owned())));
 /// # Ok::<(), mingle_core::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variables {
-    set: Vec<(&'static str, String)>,
-    unset: Vec<&'static str>,
-    kept: Vec<&'static str>,
+    set: Vec<Variable>,
+    unset: Vec<String>,
+    kept: Vec<Cow<'static, str>>,
     unnameable: bool,
 }
 
@@ -74,40 +92,71 @@ impl Variables {
     /// The variables for `facts`, where `environment` says what the user has set. An empty variable
     /// counts as not set, as everywhere in `mingle`.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
-        let mut variables =
-            Self { set: result(facts), unset: Vec::new(), kept: Vec::new(), unnameable: false };
         let interface = facts.interface.filter(|name| is_nameable(name));
+        let mut variables = Self::advice(facts.fabric, interface, facts.settings, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();
+        variables.set.splice(0..0, result(facts));
+        variables
+    }
 
+    /// The advice for a host that is in no world: of its fabric alone.
+    pub fn of_fabric(
+        fabric: &[(&'static str, String)],
+        settings: &[Setting],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        Self::advice(fabric, None, settings, environment)
+    }
+
+    fn advice(
+        fabric: &[(&'static str, String)],
+        interface: Option<&str>,
+        settings: &[Setting],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let mut variables = Self { set: Vec::new(), unset: Vec::new(), kept: Vec::new(), unnameable: false };
+        let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
         let listed = environment(MINGLE_SET).unwrap_or_default();
-        let mut own = Vec::new();
-        for (name, prefix) in [(NCCL_SOCKET_IFNAME, "="), (GLOO_SOCKET_IFNAME, "")] {
-            let is_set = environment(name).is_some_and(|value| !value.is_empty());
-            if is_set && !listed.split(',').any(|listed| listed == name) {
-                variables.kept.push(name);
-            } else if let Some(interface) = interface {
-                variables.set.push((name, format!("{prefix}{interface}")));
-                own.push(name);
-            } else if is_set {
-                variables.unset.push(name);
+        let listed: Vec<&str> = listed.split(',').collect();
+        let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
+
+        let sockets = [(NCCL_SOCKET_IFNAME, "="), (GLOO_SOCKET_IFNAME, "")];
+        let sockets = sockets
+            .into_iter()
+            .filter_map(|(name, prefix)| interface.map(|interface| (name, format!("{prefix}{interface}"))));
+        for (name, value) in sockets.chain(fabric.iter().cloned()).filter(|(name, _)| !given(name)) {
+            if is_set(name) && !listed.contains(&name) {
+                variables.kept.push(name.into());
+            } else {
+                variables.set.push((name.into(), value));
             }
         }
-        variables.set.push((MINGLE_SET, own.join(",")));
+        let settings =
+            settings.iter().map(|setting| (setting.name().to_owned().into(), setting.value().to_owned()));
+        variables.set.extend(settings);
+
+        let own: Vec<&str> = variables.set.iter().map(|(name, _)| &**name).collect();
+        let is_advice =
+            |name: &str| ADVICE.iter().any(|prefix| name.starts_with(prefix)) && sh::is_name(name);
+        let stale = listed.iter().filter(|name| is_advice(name) && is_set(name) && !own.contains(name));
+        variables.unset = stale.map(|name| (*name).to_owned()).collect();
+        let own = own.join(",");
+        variables.set.push((MINGLE_SET.into(), own));
         variables
     }
 
     /// What is to be set, in the order in which it is printed.
-    pub fn set(&self) -> &[(&'static str, String)] {
+    pub fn set(&self) -> &[Variable] {
         &self.set
     }
 
     /// What an earlier `mingle` has set and this one has no value for: to be removed.
-    pub fn unset(&self) -> &[&'static str] {
+    pub fn unset(&self) -> &[String] {
         &self.unset
     }
 
     /// What the user has set, and that is therefore left as it is.
-    pub fn kept(&self) -> &[&'static str] {
+    pub fn kept(&self) -> &[Cow<'static, str>] {
         &self.kept
     }
 
@@ -118,28 +167,44 @@ impl Variables {
     }
 }
 
-fn result(facts: Facts<'_>) -> Vec<(&'static str, String)> {
+/// What `mingle` was asked for, in the order in which it is printed.
+const RESULT: [&str; 11] = [
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+    "NODE_RANK",
+    "PET_NNODES",
+    "PET_NODE_RANK",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+    "MINGLE_JOB_ID",
+    "MINGLE_ROSTER_DIGEST",
+];
+
+fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
     let formed = facts.formed;
     let (address, port) = (formed.master.ip().to_string(), formed.master.port().to_string());
     let (rank, world) = (formed.rank.to_string(), formed.world.to_string());
-    vec![
-        ("MASTER_ADDR", address.clone()),
-        ("MASTER_PORT", port.clone()),
-        ("RANK", rank.clone()),
-        ("WORLD_SIZE", world.clone()),
-        ("NODE_RANK", rank.clone()),
-        ("PET_NNODES", world),
-        ("PET_NODE_RANK", rank),
-        ("PET_MASTER_ADDR", address),
-        ("PET_MASTER_PORT", port),
-        ("MINGLE_JOB_ID", job_to_env(facts.job)),
-        ("MINGLE_ROSTER_DIGEST", formed.digest.to_string()),
-    ]
+    let values = [
+        address.clone(),
+        port.clone(),
+        rank.clone(),
+        world.clone(),
+        rank.clone(),
+        world,
+        rank,
+        address,
+        port,
+        job_to_env(facts.job),
+        formed.digest.to_string(),
+    ];
+    RESULT.into_iter().zip(values).map(|(name, value)| (name.into(), value))
 }
 
 /// Whether NCCL can be told this name. Linux allows every byte but `/` and white space in one; NCCL
 /// splits its list at `,` and takes what follows a `:` for a port.
-fn is_nameable(interface: &str) -> bool {
+pub(crate) fn is_nameable(interface: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
     !interface.is_empty() && interface.chars().all(plain)
 }
@@ -150,6 +215,7 @@ mod tests {
 
     use super::*;
     use crate::id::World;
+    use crate::rdma::Verdict;
     use crate::roster::Digest;
 
     /// Rank 2 of 4, as all tests of this module see it.
@@ -163,6 +229,7 @@ mod tests {
             local: "10.0.0.3".parse().unwrap(),
             digest: Digest([0xab; 16]),
             roster: None,
+            verdict: Verdict::default(),
         }
     }
 
@@ -170,7 +237,8 @@ mod tests {
         let formed = formed("10.0.0.1:29503");
         let job: JobId = job.parse().unwrap();
         let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        Variables::new(Facts { job: &job, formed: &formed, interface }, lookup)
+        let facts = Facts { job: &job, formed: &formed, interface, fabric: &[], settings: &[] };
+        Variables::new(facts, lookup)
     }
 
     fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
@@ -179,7 +247,8 @@ mod tests {
 
     #[test]
     fn every_variable_is_set_where_the_user_has_set_none() {
-        let names: Vec<_> = variables("foo", Some("eth0"), &[]).set.iter().map(|(name, _)| *name).collect();
+        let all = variables("foo", Some("eth0"), &[]);
+        let names: Vec<_> = all.set.iter().map(|(name, _)| &**name).collect();
         assert_eq!(
             names,
             [
@@ -215,14 +284,14 @@ mod tests {
     fn an_empty_variable_is_not_the_users() {
         let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", ""), ("MINGLE_SET", "")]);
         assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), Some("=eth0"));
-        assert_eq!(variables.kept(), [""; 0]);
+        assert!(variables.kept().is_empty());
     }
 
     #[test]
     fn a_second_eval_replaces_what_the_first_has_set() {
         let first = variables("foo", Some("eth0"), &[("GLOO_SOCKET_IFNAME", "mine")]);
         let mut shell: Vec<(&str, &str)> = vec![("GLOO_SOCKET_IFNAME", "mine")];
-        shell.extend(first.set().iter().map(|(name, value)| (*name, value.as_str())));
+        shell.extend(first.set().iter().map(|(name, value)| (&**name, value.as_str())));
         let second = variables("foo", Some("eth1"), &shell);
         assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
         assert_eq!(second.kept(), ["GLOO_SOCKET_IFNAME"], "what is the user's stays so");
@@ -243,7 +312,6 @@ mod tests {
             ["NCCL_SOCKET_IFNAME"],
             "only names that mingle knows, whoever lists them"
         );
-        assert_eq!(variables.kept(), ["GLOO_SOCKET_IFNAME"]);
         assert_eq!(value(&variables, "MINGLE_SET"), Some(""));
     }
 

@@ -96,11 +96,11 @@ fn is_safe(line: &str) -> bool {
 
 /// The safe alphabet: no shell gives any of these a meaning within single quotes, nor, where an `eval`
 /// without quotes has split them, as a pattern. Not `~`, which zsh with EXTENDED_GLOB reads as one.
-fn is_plain(c: char) -> bool {
+pub(super) fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ',' | ':' | '=' | '/' | '@' | '%' | '+' | '-')
 }
 
-fn is_name(name: &str) -> bool {
+pub(super) fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_uppercase())
         && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
 }
@@ -147,7 +147,7 @@ export MINGLE_SET='NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
     #[test]
     fn an_ipv6_master_has_no_brackets_and_no_scope() {
         let (job, formed) = ("foo".parse().unwrap(), formed("[fd00::1%7]:29500"));
-        let facts = Facts { job: &job, formed: &formed, interface: None };
+        let facts = Facts { job: &job, formed: &formed, interface: None, fabric: &[], settings: &[] };
         assert!(exports(&Variables::new(facts, |_| None)).contains("export MASTER_ADDR='fd00::1';"));
     }
 

@@ -78,6 +78,8 @@ fn configure(builder: &Builder, interfaces: &[Interface], port: u16) -> Result<C
         slots: builder.slots,
         rank_by: builder.rank_by,
         roster: builder.roster,
+        fabric: builder.fabric,
+        settings: builder.settings,
         may_be_master: true,
         timeout: builder.timeout,
     })
@@ -405,7 +407,7 @@ impl Driver {
             let full = error.kind() == io::ErrorKind::WouldBlock;
             if !full && !self.mute.contains(&interface.index) {
                 self.mute.push(interface.index);
-                let (group, name) = (self.group, &interface.name);
+                let (group, name) = (self.group, interface.name.escape_debug());
                 self.tell(Event::Warning(format!("cannot send to group {group} on {name}: {error}")));
             }
         }
@@ -431,6 +433,7 @@ impl Driver {
             interface: holder_of(&self.interfaces, formed.local).map(|interface| interface.name.clone()),
             digest: formed.digest,
             roster: formed.roster,
+            verdict: formed.verdict,
             listener,
         }
     }

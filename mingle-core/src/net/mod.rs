@@ -20,6 +20,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::error::Error;
 use crate::id::{HostName, JobId, Rank, World};
 use crate::proto::{Event, RankBy};
+use crate::rdma::{Summary, Verdict};
 use crate::roster::{Digest, Roster};
 use crate::secret::Secret;
 
@@ -49,6 +50,8 @@ impl Rendezvous {
             secret: None,
             host: None,
             slots: 1,
+            fabric: Summary::default(),
+            settings: 0,
             roster: false,
             keep_listener: false,
             events: None,
@@ -73,6 +76,8 @@ pub struct Builder {
     secret: Option<Secret>,
     host: Option<HostName>,
     slots: u32,
+    fabric: Summary,
+    settings: u64,
     roster: bool,
     keep_listener: bool,
     events: Option<UnboundedSender<Event>>,
@@ -150,6 +155,21 @@ impl Builder {
         self
     }
 
+    /// What RDMA this host has, so that it is compared with the others': see [`Summary::new`]. Default:
+    /// nothing is known, and nothing is compared.
+    pub fn fabric(mut self, summary: Summary) -> Self {
+        self.fabric = summary;
+        self
+    }
+
+    /// A hash of what must be the same on all nodes beside the world's size; a rank whose hash differs from
+    /// most others' is named in the verdict. For variables: [`Setting::hash`](crate::env::Setting::hash).
+    /// Default: 0.
+    pub fn settings(mut self, hash: u64) -> Self {
+        self.settings = hash;
+        self
+    }
+
     /// Whether the assignment shall carry the whole roster. Default: no, which saves its transfer.
     pub fn roster(mut self, wanted: bool) -> Self {
         self.roster = wanted;
@@ -204,6 +224,8 @@ pub struct Assignment {
     pub digest: Digest,
     /// All members, where [`Builder::roster`] asked for them.
     pub roster: Option<Roster>,
+    /// What the ranks use to reach each other, from what [`Builder::fabric`] said of each.
+    pub verdict: Verdict,
     /// The listening socket on the master's port, where [`Builder::keep_listener`] asked for it and
     /// this node is rank 0. It does not block.
     pub listener: Option<TcpListener>,

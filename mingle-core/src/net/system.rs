@@ -82,13 +82,16 @@ fn net(address: Addr) -> IpNet {
 /// The interfaces of the default routes, the preferred one first. No default route is normal.
 fn default_routes(table: &Path) -> Vec<String> {
     let Ok(file) = File::open(table) else { return Vec::new() };
-    parse_default_routes(BufReader::new(file).lines().map_while(Result::ok))
+    // A name need not be UTF-8.
+    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+    parse_default_routes(lines.map(|line| String::from_utf8_lossy(&line).into_owned()))
 }
 
 fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut routes: Vec<(u32, String)> = Vec::new();
     for line in lines.skip(1) {
-        let fields: Vec<&str> = line.split_whitespace().collect();
+        // Not by any white space: a name may hold what Unicode calls so.
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let &[name, destination, _gateway, flags, _refs, _use, metric, mask, ..] = fields.as_slice() else {
             continue;
         };

@@ -36,6 +36,8 @@ fn node() -> Node {
         slots: 1,
         rank_by: RankBy::Address,
         roster: false,
+        fabric: crate::rdma::Summary::default(),
+        settings: 0,
         may_be_master: true,
         timeout: Some(Duration::from_secs(30)),
     };
@@ -119,6 +121,8 @@ fn a_leader_does_not_yield_in_a_round() {
         slots: 1,
         master: true,
         roster: false,
+        fabric: crate::rdma::Summary::default(),
+        settings: 0,
     };
     hear(&mut node, &Message::Join(join));
     let token = Token { prover: LEADER, target: ME, dial: 1, dialled: endpoint(2) };
@@ -158,9 +162,15 @@ fn a_commit_of_another_round_forms_no_world() {
     let prepared = hear(&mut node, &Message::Prepare(prepare));
     assert!(says(&prepared, |message| matches!(message, Message::Ready(_))), "{prepared:?}");
     for round in [0, 6, 8] {
-        let told = hear(&mut node, &Message::Commit(Commit { round, endpoint: 0 }));
+        let told = hear(
+            &mut node,
+            &Message::Commit(Commit { round, endpoint: 0, verdict: crate::rdma::Verdict::default() }),
+        );
         assert!(!has_formed(&told), "round {round}");
         assert!(!says(&told, |message| matches!(message, Message::Done(_))), "round {round}");
     }
-    assert!(has_formed(&hear(&mut node, &Message::Commit(Commit { round: 7, endpoint: 0 }))));
+    assert!(has_formed(&hear(
+        &mut node,
+        &Message::Commit(Commit { round: 7, endpoint: 0, verdict: crate::rdma::Verdict::default() })
+    )));
 }

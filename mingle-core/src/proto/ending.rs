@@ -25,6 +25,7 @@ impl Node {
                     pairs.map(|(prover, master)| Unproved { prover: peer(prover), master: peer(master) });
                 Some(Failure::MasterUnproved { pairs: pairs.collect() })
             }
+            Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
             Refusal::Closing => None,
         };
         if let Some(failure) = failure {
@@ -76,6 +77,7 @@ impl Node {
             unanswered: self.memory.unanswered.clone().filter(|_| progress.is_none()),
             versions: self.memory.versions(),
             unauthentic: self.memory.all_unauthentic(),
+            unauthentic_others: self.memory.unauthentic_others(),
         }
     }
 

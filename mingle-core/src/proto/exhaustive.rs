@@ -123,6 +123,8 @@ impl State {
             slots: 1,
             rank_by: RankBy::Address,
             roster: false,
+            fabric: crate::rdma::Summary::default(),
+            settings: 0,
             may_be_master: true,
             timeout: Some(Duration::from_secs(30)),
         };

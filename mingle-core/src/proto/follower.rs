@@ -117,6 +117,8 @@ impl Follow {
             slots: shared.config.slots,
             master: shared.may_be_master(),
             roster: shared.config.roster,
+            fabric: shared.config.fabric,
+            settings: shared.config.settings,
         });
         shared.send(self.leader.seen, self.leader.id, &join);
         // Where its words come from may be a way that leads only hither.
@@ -451,6 +453,7 @@ impl Follow {
             local,
             digest: round.digest,
             roster: round.parts.take().and_then(Parts::into_roster),
+            verdict: commit.verdict.clone(),
         })
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct Memory {
     versions: BTreeMap<u8, SocketAddr>,
     /// Datagrams of this job that were sealed with another secret or none, by sender.
     unauthentic: BTreeMap<IpAddr, u64>,
+    /// How many came from senders that are not remembered.
+    unauthentic_others: u64,
     /// Somebody who may gather was heard.
     pub(crate) candidates: bool,
     /// The candidate that was heard of but did not answer, last.
@@ -58,11 +60,17 @@ impl Memory {
     pub(crate) fn unauthentic(&mut self, from: IpAddr) {
         if self.unauthentic.len() < SOURCES || self.unauthentic.contains_key(&from) {
             *self.unauthentic.entry(from).or_default() += 1;
+        } else {
+            self.unauthentic_others += 1;
         }
     }
 
     pub(crate) fn all_unauthentic(&self) -> Vec<(IpAddr, u64)> {
         self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect()
+    }
+
+    pub(crate) fn unauthentic_others(&self) -> u64 {
+        self.unauthentic_others
     }
 
     pub(crate) fn versions(&self) -> Vec<(u8, SocketAddr)> {

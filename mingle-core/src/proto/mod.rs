@@ -36,6 +36,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::id::{HostName, JobTag, NodeId, Rank, World};
+use crate::rdma::Summary;
 use crate::secret::Keys;
 
 pub use crate::wire::{MAX_DATAGRAM, TOKEN};
@@ -76,6 +77,10 @@ pub struct Config {
     pub rank_by: RankBy,
     /// Whether the roster is wanted.
     pub roster: bool,
+    /// What RDMA the host has, for the others to compare.
+    pub fabric: Summary,
+    /// A hash of the variables that the user has set for all ranks, for the others to compare.
+    pub settings: u64,
     /// Whether this node may become the master without having been given rank 0.
     pub may_be_master: bool,
     /// How long to wait; nothing waits for ever.

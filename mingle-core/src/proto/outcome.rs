@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::id::{HostName, Rank, World};
+use crate::rdma::Verdict;
 use crate::roster::{Digest, Roster};
 
 /// Something that the caller may want to show or act on.
@@ -126,6 +127,8 @@ pub struct Formed {
     pub digest: Digest,
     /// All members, where this node asked for them.
     pub roster: Option<Roster>,
+    /// What the ranks use to reach each other, and which of them differ: the same on every rank.
+    pub verdict: Verdict,
 }
 
 /// Why no world formed for this node. [`Failure::code`] is the exit code of the command line.
@@ -162,6 +165,11 @@ pub enum Failure {
         /// Who failed to reach whom.
         pairs: Vec<Unproved>,
     },
+    /// Somebody asked for RDMA or nothing, and not all ranks can use it together.
+    NoRdma {
+        /// Who lacks what.
+        verdict: Verdict,
+    },
     /// This node was ready, and the leader fell silent before it said whether the world formed.
     OutcomeUnknown {
         /// The leader.
@@ -187,7 +195,10 @@ impl Failure {
         match self {
             Self::Deadline(report) if report.blames_the_secret() => 6,
             Self::Deadline(_) => 3,
-            Self::RankTaken { .. } | Self::WorldDiffers { .. } | Self::WorldFull { .. } => 4,
+            Self::RankTaken { .. }
+            | Self::WorldDiffers { .. }
+            | Self::WorldFull { .. }
+            | Self::NoRdma { .. } => 4,
             Self::MasterUnproved { .. } | Self::OutcomeUnknown { .. } => 5,
             Self::Left => 1,
         }
@@ -217,6 +228,10 @@ impl fmt::Display for Failure {
                     write!(f, "{comma}{} cannot reach {}", pair.prover, pair.master)?;
                 }
                 f.write_str("; check the firewall for TCP on that port, or choose an --interface")
+            }
+            Self::NoRdma { verdict } => {
+                f.write_str("RDMA is required (--require-rdma), and not all ranks can use it together")?;
+                verdict.warnings().iter().try_for_each(|line| write!(f, "; {line}"))
             }
             Self::OutcomeUnknown { leader } => write!(
                 f,
@@ -248,8 +263,11 @@ pub struct Report {
     pub nobody_leads: bool,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
-    /// Senders of datagrams that were sealed with another secret or with none, and how many.
+    /// Senders of datagrams that were sealed with another secret or with none, and how many: the first senders
+    /// alone, since an address can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
+    /// How many such datagrams came from others than these.
+    pub unauthentic_others: u64,
 }
 
 impl fmt::Display for Report {
@@ -285,10 +303,14 @@ impl fmt::Display for Report {
             }
         }
         if let Some(((first, _), others)) = self.unauthentic.split_first() {
-            let count: u64 = self.unauthentic.iter().map(|(_, count)| count).sum();
+            let count =
+                self.unauthentic.iter().map(|(_, count)| count).sum::<u64>() + self.unauthentic_others;
             write!(f, "; {count} datagrams of this job were not authentic, from {first}")?;
             for (from, _) in others {
                 write!(f, ", {from}")?;
+            }
+            if self.unauthentic_others > 0 {
+                f.write_str(" and others")?;
             }
             f.write_str(": give every node the same secret")?;
         }

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 
 use super::RankBy;
 use crate::id::{HostName, NodeId};
+use crate::natural::natural;
+use crate::rdma::{self, Summary};
 
 /// A node of a full world, before it has a rank.
 #[derive(Debug, Clone)]
@@ -18,11 +20,18 @@ pub(crate) struct Applicant {
     pub(crate) rank: Option<u32>,
     /// It may be master, as far as it knows.
     pub(crate) master: bool,
+    pub(crate) fabric: Summary,
+    pub(crate) settings: u64,
 }
 
 impl Applicant {
     pub(crate) fn address(&self) -> SocketAddr {
         self.endpoints.first().copied().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+    }
+
+    /// What of it is compared with the others.
+    pub(crate) fn comparable(&self) -> rdma::Rank {
+        rdma::Rank { address: self.address().ip(), fabric: self.fabric, settings: self.settings }
     }
 }
 
@@ -88,37 +97,6 @@ fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
     first.then_with(|| a.id.cmp(&b.id))
 }
 
-/// Natural order: runs of digits compare as numbers, so `node-9` comes before `node-10`.
-fn natural(a: &str, b: &str) -> Ordering {
-    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
-    loop {
-        match (a.first(), b.first()) {
-            (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
-                let (x, y) = (digits(&mut a), digits(&mut b));
-                // Without leading zeros, the longer number is the larger; with equal values, fewer
-                // zeros come first.
-                let value = |d: &[u8]| d.iter().position(|&c| c != b'0').map_or(d.len(), |zeros| zeros);
-                let (short_x, short_y) = (&x[value(x)..], &y[value(y)..]);
-                let order =
-                    short_x.len().cmp(&short_y.len()).then(short_x.cmp(short_y)).then(x.len().cmp(&y.len()));
-                if order.is_ne() {
-                    return order;
-                }
-            }
-            (Some(x), Some(y)) if x == y => (a, b) = (&a[1..], &b[1..]),
-            (x, y) => return x.cmp(&y),
-        }
-    }
-}
-
-/// Takes the digits off the front.
-fn digits<'a>(text: &mut &'a [u8]) -> &'a [u8] {
-    let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at(end);
-    *text = rest;
-    digits
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,6 +109,8 @@ mod tests {
             slots: 1,
             rank,
             master: true,
+            fabric: Summary::default(),
+            settings: 0,
         }
     }
 
@@ -149,16 +129,6 @@ mod tests {
         let nodes =
             vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
         assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
-    }
-
-    #[test]
-    fn natural_order_is_total_on_awkward_names() {
-        let ordered = ["", "a", "a0", "a00", "a1", "a01", "a2", "a10", "a10b", "ab", "b"];
-        for (i, a) in ordered.iter().enumerate() {
-            for (j, b) in ordered.iter().enumerate() {
-                assert_eq!(natural(a, b), i.cmp(&j), "{a:?} and {b:?}");
-            }
-        }
     }
 
     #[test]

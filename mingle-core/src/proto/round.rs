@@ -16,6 +16,7 @@ use super::shared::{Shared, hinted};
 use super::timer::{Time, Timer};
 use super::waves::Waves;
 use crate::id::{NodeId, Rank};
+use crate::rdma::Verdict;
 use crate::roster::{Member, Roster};
 use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
 
@@ -66,6 +67,7 @@ pub(crate) struct Round {
     failing: bool,
     /// The endpoint that is MASTER_ADDR, once committed.
     endpoint: u8,
+    verdict: Verdict,
     waves: Waves,
     /// When each part of the roster was last multicast.
     multicast: BTreeMap<u32, Time>,
@@ -80,6 +82,10 @@ pub(crate) struct Ending {
 }
 
 impl Round {
+    fn commit(&self) -> Message {
+        Message::Commit(Commit { round: self.number, endpoint: self.endpoint, verdict: self.verdict.clone() })
+    }
+
     /// Whether the commit has yet to reach the master, which is told first.
     fn awaits_master(&self, members: &BTreeMap<NodeId, Entry>, now: Time) -> bool {
         let unaware = members.get(&self.master).is_some_and(|entry| !entry.done);
@@ -104,6 +110,8 @@ impl Lead {
             slots: shared.config.slots,
             rank: shared.config.rank.map(Rank::get),
             master: shared.may_be_master(),
+            fabric: shared.config.fabric,
+            settings: shared.config.settings,
         }];
         applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| {
             Applicant {
@@ -117,6 +125,8 @@ impl Lead {
                 slots: entry.join.slots,
                 rank: entry.join.rank,
                 master: entry.join.master,
+                fabric: entry.join.fabric,
+                settings: entry.join.settings,
             }
         }));
         let since = *self.proving_since.get_or_insert(shared.now);
@@ -130,6 +140,12 @@ impl Lead {
             self.end_unproved(shared);
             return;
         };
+        let ranks: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
+        let verdict = Verdict::of(&ranks);
+        if !verdict.transport.is_rdma() && ranks.iter().any(|rank| rank.fabric.required) {
+            self.end_without_rdma(verdict, shared);
+            return;
+        }
         let (master, endpoints) = (assigned[0].id, hinted(&assigned[0].endpoints).into_vec());
         let members = (0..).zip(&assigned).map(|(rank, a)| Member {
             rank: Rank(rank),
@@ -154,6 +170,7 @@ impl Lead {
             started: shared.now,
             failing: false,
             endpoint: 0,
+            verdict,
             waves: Waves::new(shared.now),
             multicast: BTreeMap::new(),
         });
@@ -223,7 +240,7 @@ impl Lead {
                     unaware.filter(|id| alone.is_none_or(|master| *id == master)).collect::<VecDeque<_>>()
                 };
                 let burst = round.waves.burst(|| unaware(&self.members), shared);
-                let commit = Message::Commit(Commit { round: round.number, endpoint: round.endpoint });
+                let commit = round.commit();
                 let full = Message::Refuse(Refusal::WorldFull);
                 for id in burst {
                     if let Some(entry) = self.members.get(&id) {
@@ -274,7 +291,7 @@ impl Lead {
                 if from != round.master && round.awaits_master(&self.members, shared.now) {
                     Message::Pong
                 } else {
-                    Message::Commit(Commit { round: round.number, endpoint: round.endpoint })
+                    round.commit()
                 }
             }
             _ => Message::Void(ready.round),
@@ -438,6 +455,7 @@ impl Lead {
             local,
             digest: round.roster.digest(),
             roster: shared.config.roster.then(|| round.roster.clone()),
+            verdict: round.verdict.clone(),
         }));
     }
 
@@ -497,11 +515,21 @@ impl Lead {
         let pairs: Vec<Unproved> = pairs.collect();
         let name = |peer: &Peer| PeerName { host: peer.host.clone(), address: peer.address };
         let told = pairs.iter().map(|pair| (name(&pair.prover), name(&pair.master))).collect();
+        self.end_for_all(Refusal::MasterUnproved(told), Failure::MasterUnproved { pairs }, shared);
+    }
+
+    /// Somebody needs RDMA, and there is none that all can use.
+    fn end_without_rdma(&mut self, verdict: Verdict, shared: &mut Shared) {
+        self.end_for_all(Refusal::NoRdma(verdict.clone()), Failure::NoRdma { verdict }, shared);
+    }
+
+    /// No world can form: all are told why.
+    fn end_for_all(&mut self, refusal: Refusal, failure: Failure, shared: &mut Shared) {
         let waiting = &self.waiting;
         self.members.retain(|id, entry| entry.seated || waiting.contains(id));
         self.phase = Phase::Ending(Ending {
-            refusal: Refusal::MasterUnproved(told),
-            failure: Failure::MasterUnproved { pairs },
+            refusal,
+            failure,
             until: shared.now + FAREWELL,
             waves: Waves::new(shared.now),
         });

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Config;
 use crate::id::{HostName, NodeId};
+use crate::rdma::{Summary, Verdict};
 use crate::roster::Digest;
 
 /// Most endpoints that a node tells others of.
@@ -161,6 +162,10 @@ pub(crate) struct Join {
     pub(crate) master: bool,
     /// It wants the roster.
     pub(crate) roster: bool,
+    /// What RDMA it has.
+    pub(crate) fabric: Summary,
+    /// The hash of the variables that it was told to print.
+    pub(crate) settings: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,6 +194,8 @@ pub(crate) enum Refusal {
     Closing,
     /// Nobody can be master: pairs of prover and master.
     MasterUnproved(List<(PeerName, PeerName), UNPROVED>),
+    /// Somebody needs RDMA, and not all have it.
+    NoRdma(Verdict),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -214,6 +221,8 @@ pub(crate) struct Commit {
     pub(crate) round: u64,
     /// Which of the master's endpoints is MASTER_ADDR for those that proved it.
     pub(crate) endpoint: u8,
+    /// What all ranks use to reach each other.
+    pub(crate) verdict: Verdict,
 }
 
 /// Parts of the roster: `first`, and those after it whose bits are set (bit 0 is `first` itself).
@@ -258,6 +267,12 @@ pub(crate) struct List<T, const MAX: usize>(Vec<T>);
 impl<T, const MAX: usize> List<T, MAX> {
     pub(crate) fn into_vec(self) -> Vec<T> {
         self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
     }
 }
 

@@ -70,6 +70,8 @@ fn config(world: World) -> Config {
         slots: 1,
         rank_by: RankBy::Address,
         roster: false,
+        fabric: mingle_core::rdma::Summary::default(),
+        settings: 0,
         may_be_master: true,
         timeout: Some(Duration::from_secs(60)),
     }

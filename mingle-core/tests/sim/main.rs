@@ -4,6 +4,7 @@
 //! says how many there are.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+mod large;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]

@@ -1,0 +1,161 @@
+//! A machine as JSON: everything that was found, and a reason for everything that is not used.
+
+use mingle_core::env::Variables;
+use mingle_core::rdma::{
+    Choice, GidChoice, Kind, Machine, NodeType, PortChoice, RoceVersion, Transport, Verbs,
+};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::table::{advice, nearest};
+
+/// The document; field names are part of what scripts rely on.
+#[derive(Debug, Serialize)]
+pub(super) struct Document<'a> {
+    /// `none`, `unusable`, `infiniband`, `roce` or `efa`.
+    kind: &'static str,
+    transport: String,
+    env: Map<String, Value>,
+    kept: Vec<&'a str>,
+    warnings: &'a [String],
+    ports: Vec<Port<'a>>,
+    gpus: Vec<Gpu<'a>>,
+    /// The module for GPUDirect RDMA that is loaded.
+    peer_memory: Option<&'a str>,
+    addresses: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Port<'a> {
+    device: &'a str,
+    #[serde(rename = "port")]
+    number: u32,
+    node_type: Option<&'static str>,
+    soft: bool,
+    model: &'a str,
+    firmware: &'a str,
+    state: Option<String>,
+    link_layer: String,
+    /// In Gb/s.
+    rate: Option<f64>,
+    numa_node: Option<u32>,
+    pci: Option<&'a str>,
+    /// PCI addresses of the nearest GPUs, and how near they are in the words of `nvidia-smi topo -m`.
+    gpus: Vec<&'a str>,
+    gpu_distance: Option<String>,
+    verbs: &'static str,
+    traffic_class: Option<u8>,
+    used: bool,
+    /// Why it is not used.
+    reason: Option<String>,
+    gid_index: Option<u32>,
+    gids: Vec<Gid<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Gid<'a> {
+    index: u32,
+    #[serde(rename = "gid")]
+    value: String,
+    #[serde(rename = "type")]
+    version: Option<&'static str>,
+    interface: Option<&'a str>,
+    address: Option<String>,
+    used: bool,
+    /// Why it is not used.
+    reason: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Gpu<'a> {
+    pci: &'a str,
+    numa_node: Option<u32>,
+}
+
+impl<'a> Document<'a> {
+    pub(super) fn new(
+        machine: &'a Machine,
+        choice: &Choice<'a>,
+        variables: &'a Variables,
+        warnings: &'a [String],
+    ) -> Self {
+        Self {
+            kind: match choice.kind {
+                Kind::Nothing => "none",
+                Kind::InfiniBand => "infiniband",
+                Kind::Roce => "roce",
+                Kind::Efa => "efa",
+                _ => "unusable",
+            },
+            transport: Transport::alone(choice).to_string(),
+            env: advice(variables).map(|(name, value)| (name.to_owned(), value.into())).collect(),
+            kept: variables.kept().iter().map(AsRef::as_ref).collect(),
+            warnings,
+            ports: choice.ports.iter().map(|port| Port::new(machine, port)).collect(),
+            gpus: machine
+                .gpus
+                .iter()
+                .map(|gpu| Gpu { pci: gpu.address(), numa_node: gpu.numa_node })
+                .collect(),
+            peer_memory: machine.peer_memory.as_deref(),
+            addresses: machine.addresses.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl<'a> Port<'a> {
+    fn new(machine: &'a Machine, choice: &PortChoice<'a>) -> Self {
+        let (device, port) = (choice.device, choice.port);
+        let near = nearest(machine, device);
+        Self {
+            device: &device.name,
+            number: port.number,
+            node_type: device.node_type.map(|node_type| match node_type {
+                NodeType::Ca => "CA",
+                NodeType::Rnic => "RNIC",
+                NodeType::Unspecified => "unspecified",
+                _ => "other",
+            }),
+            soft: device.is_soft,
+            model: &device.model,
+            firmware: &device.firmware,
+            state: port.state.map(|state| state.to_string()),
+            link_layer: port.link_layer.to_string(),
+            rate: port.rate.map(|rate| f64::from(rate) / 1000.0),
+            numa_node: device.numa_node,
+            pci: device.pci.as_deref().and_then(|path| path.rsplit('/').next()),
+            gpus: near.iter().map(|(gpu, _)| gpu.address()).collect(),
+            gpu_distance: near.first().map(|(_, distance)| distance.to_string()),
+            verbs: match device.verbs {
+                Verbs::Open => "open",
+                Verbs::Absent => "absent",
+                Verbs::Refused { .. } => "refused",
+                _ => "untried",
+            },
+            traffic_class: port.traffic_class,
+            used: choice.is_used(),
+            reason: choice.left.as_ref().map(ToString::to_string),
+            gid_index: choice.gid_index(),
+            gids: choice.gids.iter().map(Gid::new).collect(),
+        }
+    }
+}
+
+impl<'a> Gid<'a> {
+    fn new(choice: &GidChoice<'a>) -> Self {
+        let entry = choice.entry;
+        Self {
+            index: entry.index,
+            value: entry.gid.to_string(),
+            version: entry.version.map(|version| match version {
+                RoceVersion::V1 => "RoCE v1",
+                RoceVersion::V2 => "RoCE v2",
+            }),
+            interface: entry.interface.as_deref(),
+            // Of InfiniBand's GIDs none is an address.
+            address: entry.interface.as_ref().map(|_| entry.gid.address().to_string()),
+            used: choice.left.is_none(),
+            reason: choice.left.as_ref().map(ToString::to_string),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! `mingle rdma`: what RDMA this host has, and what a job would use of it.
+
+mod check_log;
+mod document;
+mod table;
+mod watch;
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal as _};
+use std::path::Path;
+use std::time::Duration;
+
+use mingle_core::env::Variables;
+use mingle_core::env::fabric::{self, Extent};
+use mingle_core::rdma::{Machine, Transport};
+
+use crate::args::RdmaArgs;
+use crate::environment;
+use crate::exit::Stop;
+use crate::stderr;
+use crate::stdout::Stdout;
+use document::Document;
+
+/// The longest interval of `--watch`, in seconds.
+const LONGEST: f64 = 3600.0;
+
+/// The form of what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Table,
+    Env,
+    Json,
+}
+
+/// Does what was asked for.
+pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
+    let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
+    if let Some(seconds) = &args.watch {
+        let every = interval(seconds)?;
+        let live = io::stdout().is_terminal();
+        return watch::run(Path::new("/sys"), every, &mut Stdout::stream()?, live, None)
+            .map_err(Stop::Stdout);
+    }
+    if let Some(file) = &args.check_log {
+        return check_log(file, form);
+    }
+    if let Some(folder) = &args.save {
+        return save(folder);
+    }
+    let machine = match &args.from {
+        None => Machine::survey().map_err(|error| Stop::System("list this host's addresses", error))?,
+        Some(folder) => Machine::from_snapshot(folder)
+            .map_err(|error| Stop::Usage(format!("--from {}: {error}", folder.display())))?,
+    };
+    show(&machine, form, args.no_gid_pin)
+}
+
+fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
+    let mut extent = Extent::default();
+    extent.gid_index = !no_gid_pin;
+    let choice = machine.choose();
+    let advice = fabric::variables(machine, Transport::alone(&choice), extent);
+    let variables = Variables::of_fabric(&advice, &[], environment);
+    let warnings = fabric::warnings(machine, extent);
+    match form {
+        Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
+        Form::Env => Stdout::plain(env(&variables))?,
+        Form::Json => Stdout::json(&Document::new(machine, &choice, &variables, &warnings))?,
+    }
+    for name in variables.kept() {
+        stderr::say(format_args!("{name} is set already, and left as it is"));
+    }
+    for warning in &warnings {
+        stderr::say(format_args!("warning: {warning}"));
+    }
+    Ok(())
+}
+
+/// `NAME=VALUE`, a line each. The values are of the alphabet that every shell leaves alone.
+fn env(variables: &Variables) -> String {
+    let mut lines: Vec<String> =
+        table::advice(variables).map(|(name, value)| format!("{name}={value}\n")).collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+fn save(folder: &Path) -> Result<(), Stop> {
+    let saved = Machine::save(folder);
+    saved.map_err(|error| Stop::Usage(format!("--save {}: {error}; give a new folder", folder.display())))?;
+    let folder = folder.display();
+    stderr::say(format_args!("saved in {folder}; 'mingle rdma --from {folder}' shows it"));
+    Ok(())
+}
+
+fn check_log(file: &Path, form: Form) -> Result<(), Stop> {
+    let failed = |error: io::Error| Stop::Usage(format!("--check-log {}: {error}", file.display()));
+    let report = if file == Path::new("-") {
+        check_log::read(io::stdin().lock())
+    } else {
+        File::open(file).and_then(|log| check_log::read(BufReader::new(log)))
+    };
+    let report = report.map_err(failed)?;
+    match form {
+        Form::Json => Stdout::json(&report),
+        Form::Table => Stdout::plain(report.to_string()),
+        Form::Env => Err(Stop::Usage("--format env: a log has no variables; give table or json".to_owned())),
+    }
+}
+
+fn form(text: &str) -> Result<Form, Stop> {
+    match text {
+        "table" => Ok(Form::Table),
+        "env" => Ok(Form::Env),
+        "json" => Ok(Form::Json),
+        _ => Err(Stop::Usage(format!("--format {text}: the format is 'table', 'env' or 'json'"))),
+    }
+}
+
+fn interval(text: &str) -> Result<Duration, Stop> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.1..=LONGEST).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err(Stop::Usage(format!("--watch {text}: give seconds, 0.1 to {LONGEST}"))),
+    }
+}

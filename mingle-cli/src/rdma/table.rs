@@ -1,0 +1,133 @@
+//! A machine as a table for people.
+
+use std::fmt::Write as _;
+
+use mingle_core::env::{MINGLE_SET, Variables};
+use mingle_core::rdma::{Choice, Device, Distance, Gpu, Machine, PortChoice, Rate, RoceVersion};
+
+use crate::stderr::printable;
+
+const HEAD: [&str; 12] = [
+    "DEVICE",
+    "PORT",
+    "STATE",
+    "LINK",
+    "RATE",
+    "NUMA",
+    "GPUS",
+    "GID",
+    "TYPE",
+    "ADDRESS",
+    "INTERFACE",
+    "USED",
+];
+
+/// The variables that are advice, without the list of them.
+pub(super) fn advice(variables: &Variables) -> impl Iterator<Item = (&str, &str)> {
+    variables
+        .set()
+        .iter()
+        .filter(|(name, _)| name != MINGLE_SET)
+        .map(|(name, value)| (&**name, value.as_str()))
+}
+
+/// The GPUs that are nearest to a device, and how near. Those behind another NUMA node are near to nothing.
+pub(super) fn nearest<'a>(machine: &'a Machine, device: &Device) -> Vec<(&'a Gpu, Distance)> {
+    let gpus = machine.gpus.iter().filter_map(|gpu| Some((gpu, gpu.distance(device)?)));
+    let Some(least) = gpus.clone().map(|(_, distance)| distance).min() else { return Vec::new() };
+    gpus.filter(|(_, distance)| *distance == least && least < Distance::System).collect()
+}
+
+/// The table, and below it what would be printed for a job.
+pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables) -> String {
+    let mut text = String::new();
+    if machine.devices.is_empty() {
+        text.push_str("This host has no RDMA device (nothing in /sys/class/infiniband).\n");
+    } else {
+        let mut rows = vec![HEAD.map(str::to_owned)];
+        for port in &choice.ports {
+            rows.extend(self::rows(machine, port));
+        }
+        text.push_str(&align(&rows));
+    }
+    if !machine.gpus.is_empty() && !machine.devices.is_empty() {
+        let module = machine.peer_memory.as_deref();
+        let loaded = module.map_or("none is loaded; DMA-BUF may do instead".to_owned(), str::to_owned);
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "\nModule for GPUDirect RDMA: {loaded}");
+    }
+    let advice: Vec<_> = advice(variables).collect();
+    if !advice.is_empty() {
+        text.push('\n');
+        for (name, value) in advice {
+            let _ = writeln!(text, "{name}={value}");
+        }
+    }
+    printable(&text).into_owned()
+}
+
+/// A row for the port, and one for each of its GIDs but the first, which is beside the port.
+fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
+    let (device, port) = (choice.device, choice.port);
+    let unknown = || "?".to_owned();
+    let near = nearest(machine, device);
+    let gpus: Vec<_> = near.iter().map(|(gpu, _)| gpu.address()).collect();
+    let gpus =
+        near.first().map_or_else(String::new, |(_, distance)| format!("{} {distance}", gpus.join(",")));
+    let head = [
+        device.name.clone(),
+        port.number.to_string(),
+        port.state.map_or_else(unknown, |state| state.to_string()),
+        port.link_layer.to_string(),
+        port.rate.map_or_else(unknown, |rate| Rate(rate).to_string()),
+        device.numa_node.map_or_else(String::new, |node| node.to_string()),
+        gpus,
+    ];
+    let with = |head: [String; 7], gid: [String; 5]| {
+        let mut cells = head.into_iter().chain(gid);
+        std::array::from_fn(|_| cells.next().unwrap_or_default())
+    };
+    let used = choice.left.as_ref().map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}"));
+    let mut rows = Vec::new();
+    // The port's own verdict, beside the GID that it uses.
+    let chosen = choice.gids.iter().find(|gid| gid.left.is_none());
+    let cells = |gid: &mingle_core::rdma::GidChoice<'_>, used: String| {
+        let entry = gid.entry;
+        let version = entry.version.map_or("", |version| match version {
+            RoceVersion::V1 => "v1",
+            RoceVersion::V2 => "v2",
+        });
+        let address = entry.interface.as_ref().map(|_| entry.gid.address().to_string());
+        [
+            entry.index.to_string(),
+            version.to_owned(),
+            address.unwrap_or_else(|| entry.gid.to_string()),
+            entry.interface.clone().unwrap_or_default(),
+            used,
+        ]
+    };
+    let blank = |used: String| [String::new(), String::new(), String::new(), String::new(), used];
+    rows.push(with(head, chosen.map_or_else(|| blank(used.clone()), |gid| cells(gid, used.clone()))));
+    for gid in &choice.gids {
+        if let Some(reason) = &gid.left {
+            rows.push(with(Default::default(), cells(gid, format!("no: {reason}"))));
+        }
+    }
+    rows
+}
+
+/// Columns as wide as their widest cell; those that are empty but for their head are left out.
+fn align(rows: &[[String; 12]]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let filled = |column: usize| rows.iter().skip(1).any(|row| !row[column].is_empty());
+    let columns: Vec<(usize, usize)> =
+        (0..12).filter(|column| filled(*column)).map(|column| (column, width(column))).collect();
+    let mut text = String::new();
+    for row in rows {
+        let cells: Vec<_> =
+            columns.iter().map(|&(column, width)| format!("{:width$}", row[column])).collect();
+        text.push_str(cells.join("  ").trim_end());
+        text.push('\n');
+    }
+    text
+}

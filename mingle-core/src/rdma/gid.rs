@@ -1,0 +1,216 @@
+//! GIDs: what an RDMA port is addressed by.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A global identifier of a port (InfiniBand Architecture Specification, 4.1.1): 128 bits, written like an
+/// IPv6 address. A RoCE GID *is* the address of a network interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+impl Gid {
+    /// An empty slot of a GID table.
+    pub const ZERO: Self = Self([0; 16]);
+
+    /// Whether it is link-local (`fe80::/10`): good for the link itself, and not routed.
+    pub fn is_link_local(self) -> bool {
+        self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
+    }
+
+    /// The IP address that a RoCE GID stands for: IPv4 where it is mapped (`::ffff:10.0.0.1`).
+    pub fn address(self) -> IpAddr {
+        let address = Ipv6Addr::from(self.0);
+        address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
+    }
+
+    /// The family of [`Gid::address`].
+    pub fn family(self) -> Family {
+        match self.address() {
+            IpAddr::V4(_) => Family::Ipv4,
+            IpAddr::V6(_) => Family::Ipv6,
+        }
+    }
+}
+
+impl From<Ipv4Addr> for Gid {
+    fn from(address: Ipv4Addr) -> Self {
+        Self(address.to_ipv6_mapped().octets())
+    }
+}
+
+impl From<Ipv6Addr> for Gid {
+    fn from(address: Ipv6Addr) -> Self {
+        Self(address.octets())
+    }
+}
+
+/// As the kernel writes it: eight groups of four digits.
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, group) in self.0.chunks(2).enumerate() {
+            write!(f, "{}{:02x}{:02x}", if i == 0 { "" } else { ":" }, group[0], group[1])?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Gid {
+    type Err = NotAGid;
+
+    /// Only what the kernel writes (`%pI6`), so that half a line is no GID.
+    fn from_str(text: &str) -> Result<Self, NotAGid> {
+        let mut gid = [0; 16];
+        let mut groups = text.split(':');
+        for bytes in gid.chunks_mut(2) {
+            let group = groups.next().filter(|group| group.len() == 4).ok_or(NotAGid)?;
+            let hexadecimal = group.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let value = u16::from_str_radix(group, 16).ok().filter(|_| hexadecimal).ok_or(NotAGid)?;
+            bytes.copy_from_slice(&value.to_be_bytes());
+        }
+        if groups.next().is_some() { Err(NotAGid) } else { Ok(Self(gid)) }
+    }
+}
+
+/// The text is no GID.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a GID is eight groups of four hexadecimal digits")]
+pub struct NotAGid;
+
+/// The family of the address that a RoCE GID stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Family {
+    /// NCCL's AF_INET.
+    Ipv4,
+    /// NCCL's AF_INET6.
+    Ipv6,
+}
+
+/// What RoCE packets look like: v1 is an Ethernet protocol of its own (0x8915) and stays on the link,
+/// v2 is UDP (port 4791) and is routed. The two do not talk to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RoceVersion {
+    /// The kernel's `IB/RoCE v1`, which is also what every InfiniBand GID says.
+    V1,
+    /// The kernel's `RoCE v2`.
+    V2,
+}
+
+/// How RoCE ports are addressed: both ends of a connection must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Addressing {
+    /// The version of RoCE.
+    pub version: RoceVersion,
+    /// The family of the GID's address.
+    pub family: Family,
+}
+
+impl Addressing {
+    /// All four, the best first: v2 before v1, IPv4 before IPv6.
+    pub const ALL: [Self; 4] = [
+        Self { version: RoceVersion::V2, family: Family::Ipv4 },
+        Self { version: RoceVersion::V2, family: Family::Ipv6 },
+        Self { version: RoceVersion::V1, family: Family::Ipv4 },
+        Self { version: RoceVersion::V1, family: Family::Ipv6 },
+    ];
+}
+
+impl fmt::Display for Addressing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.version {
+            RoceVersion::V1 => "RoCE v1",
+            RoceVersion::V2 => "RoCE v2",
+        })?;
+        f.write_str(match self.family {
+            Family::Ipv4 => " over IPv4",
+            Family::Ipv6 => " over IPv6",
+        })
+    }
+}
+
+/// A set of [`Addressing`]s: what a port, a node or a world has GIDs for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub struct Offers(u8);
+
+impl Offers {
+    /// The set of all.
+    pub const ALL: Self = Self(0b1111);
+
+    /// Adds one.
+    pub fn add(&mut self, addressing: Addressing) {
+        self.0 |= Self::bit(addressing);
+    }
+
+    /// Whether it is in the set.
+    pub fn has(self, addressing: Addressing) -> bool {
+        self.0 & Self::bit(addressing) != 0
+    }
+
+    /// What both sets have.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// The best of the set.
+    pub fn best(self) -> Option<Addressing> {
+        Addressing::ALL.into_iter().find(|addressing| self.has(*addressing))
+    }
+
+    fn bit(addressing: Addressing) -> u8 {
+        let version = match addressing.version {
+            RoceVersion::V2 => 0,
+            RoceVersion::V1 => 2,
+        };
+        1 << (version + u8::from(addressing.family == Family::Ipv6))
+    }
+}
+
+impl FromIterator<Addressing> for Offers {
+    fn from_iter<I: IntoIterator<Item = Addressing>>(addressings: I) -> Self {
+        let mut offers = Self::default();
+        for addressing in addressings {
+            offers.add(addressing);
+        }
+        offers
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gid_reads_as_it_is_written_and_nothing_else_does() {
+        let text = "0000:0000:0000:0000:0000:ffff:0a0a:000b";
+        let gid: Gid = text.parse().unwrap();
+        assert_eq!(gid.to_string(), text);
+        assert_eq!(gid.address(), IpAddr::from([10, 10, 0, 11]));
+        assert_eq!((gid.family(), gid.is_link_local()), (Family::Ipv4, false));
+        let link_local: Gid = "fe80:0000:0000:0000:a288:c2ff:fe5b:03ec".parse().unwrap();
+        assert!(link_local.is_link_local() && link_local.family() == Family::Ipv6);
+        for wrong in ["", "fe80::1", &text[..38], &format!("{text}:0000"), &text.replace('a', "+"), "0000:"] {
+            assert_eq!(wrong.parse::<Gid>(), Err(NotAGid), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_link_local_prefix_is_ten_bits() {
+        for (first, expected) in [("fe80", true), ("febf", true), ("fec0", false), ("fe7f", false)] {
+            let gid: Gid = format!("{first}:0000:0000:0000:0000:0000:0000:0001").parse().unwrap();
+            assert_eq!(gid.is_link_local(), expected, "{first}");
+        }
+    }
+
+    #[test]
+    fn the_best_addressing_of_a_set_is_its_first() {
+        assert_eq!(Offers::default().best(), None);
+        assert_eq!(Offers::ALL.best(), Some(Addressing::ALL[0]));
+        for (i, worst) in Addressing::ALL.into_iter().enumerate() {
+            assert_eq!(Addressing::ALL[i..].iter().copied().collect::<Offers>().best(), Some(worst));
+            assert_eq!(Offers::ALL.and([worst].into_iter().collect()).best(), Some(worst));
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! RDMA: what a host has, what a job should use of it, and what all hosts of a world can use together.
+//!
+//! ```text
+//! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
+//! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
+//! agree             the Summaries of all nodes to one Verdict, which the leader sends with the commit
+//! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
+//! ```
+//!
+//! ```
+//! use mingle_core::rdma::{Machine, Summary};
+//! # let folder = std::path::Path::new("/nonexistent");
+//! let machine = Machine::from_snapshot(folder)?;
+//! let choice = machine.choose();
+//! for port in &choice.ports {
+//!     match &port.left {
+//!         None => println!("{} port {}: used, GID {:?}", port.device.name, port.port.number, port.gid_index()),
+//!         Some(reason) => println!("{} port {}: {reason}", port.device.name, port.port.number),
+//!     }
+//! }
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! `docs/rdma.md` has the rules, with their sources.
+
+mod agree;
+mod choose;
+mod files;
+mod gid;
+#[cfg(feature = "net")]
+mod live;
+mod machine;
+mod pci;
+mod read;
+mod snapshot;
+
+pub use agree::{Summary, Transport, Verdict};
+pub use choose::{Choice, GidChoice, GidReason, Kind, PortChoice, PortReason, Rate};
+pub use gid::{Addressing, Family, Gid, NotAGid, Offers, RoceVersion};
+pub use machine::{
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
+};
+pub use pci::{Distance, Gpu};
+pub use snapshot::InvalidAddress;
+
+pub(crate) use agree::Rank;

@@ -1,0 +1,107 @@
+//! GPUs, and how near they are to an RDMA device: for people, who put processes beside their NICs.
+
+use std::fmt;
+
+use super::files::Files;
+use super::machine::Device;
+
+/// The folder of everything that is built in, below the root of sysfs.
+const BUSES: &str = "devices";
+/// Bridges on the way from a root port to a GPU; real machines have up to seven.
+const DEEPEST: u32 = 16;
+
+/// A GPU.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Gpu {
+    /// The path of its PCI device below `/sys/devices`; the last part is its address.
+    pub pci: String,
+    /// The NUMA node that it is attached to.
+    pub numa_node: Option<u32>,
+}
+
+impl Gpu {
+    /// Its PCI address, such as `0000:1b:00.0`.
+    pub fn address(&self) -> &str {
+        self.pci.rsplit('/').next().unwrap_or_default()
+    }
+
+    /// How far it is from a device; none where the device is no PCI device.
+    pub fn distance(&self, device: &Device) -> Option<Distance> {
+        let path = device.pci.as_deref()?;
+        let (gpu, nic): (Vec<_>, Vec<_>) = (self.pci.split('/').collect(), path.split('/').collect());
+        let common = gpu.iter().zip(&nic).take_while(|(a, b)| a == b).count();
+        Some(match common {
+            0 if self.numa_node.is_some() && self.numa_node == device.numa_node => Distance::Node,
+            0 => Distance::System,
+            // The first part is the root complex itself.
+            1 => Distance::HostBridge,
+            // Below the bridge that both share: the switch's own port, and the device.
+            _ if gpu.len().max(nic.len()) - common <= 2 => Distance::Switch,
+            _ => Distance::Switches,
+        })
+    }
+}
+
+/// How far a GPU is from an RDMA device, the nearest first; the short names are those of `nvidia-smi topo -m`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Distance {
+    /// PIX: below one PCIe switch.
+    Switch,
+    /// PXB: below several PCIe switches, and not through the CPU.
+    Switches,
+    /// PHB: through the CPU's PCIe host bridge.
+    HostBridge,
+    /// NODE: through several host bridges of one NUMA node.
+    Node,
+    /// SYS: through the connection between NUMA nodes.
+    System,
+}
+
+impl fmt::Display for Distance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Switch => "PIX",
+            Self::Switches => "PXB",
+            Self::HostBridge => "PHB",
+            Self::Node => "NODE",
+            Self::System => "SYS",
+        })
+    }
+}
+
+/// All GPUs, by PCI address.
+pub(crate) fn gpus(files: &impl Files) -> Vec<Gpu> {
+    let mut gpus = Vec::new();
+    for bus in files.list(BUSES).unwrap_or_default().iter().filter(|name| name.starts_with("pci")) {
+        search(files, bus, DEEPEST, &mut gpus);
+    }
+    gpus.sort_by(|a, b| a.address().cmp(b.address()));
+    gpus
+}
+
+fn search(files: &impl Files, pci: &str, depth: u32, gpus: &mut Vec<Gpu>) {
+    for name in files.list(&format!("{BUSES}/{pci}")).unwrap_or_default() {
+        if depth == 0 || !is_address(&name) {
+            continue;
+        }
+        let pci = format!("{pci}/{name}");
+        let value = |file: &str| files.read(&format!("{BUSES}/{pci}/{file}")).unwrap_or_default();
+        // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the former NVIDIA's
+        // and AMD's count: the others belong to the board.
+        let class = value("class");
+        let display = class.starts_with("0x03") && matches!(&*value("vendor"), "0x10de" | "0x1002");
+        if display || class.starts_with("0x12") {
+            let numa_node = value("numa_node").parse().ok();
+            gpus.push(Gpu { pci, numa_node });
+        } else {
+            search(files, &pci, depth - 1, gpus);
+        }
+    }
+}
+
+/// Whether this is a PCI address, such as `0000:1b:00.0`.
+fn is_address(name: &str) -> bool {
+    let parts: Vec<_> = name.split([':', '.']).collect();
+    parts.len() == 4
+        && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit()))
+}

@@ -1,0 +1,240 @@
+//! From files to a [`Machine`]: one pass, in which a file that cannot be read leaves its value out.
+
+use std::collections::BTreeMap;
+
+use super::files::Files;
+use super::gid::{Gid, RoceVersion};
+use super::machine::{
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
+};
+use crate::natural::natural;
+
+/// The folder of all RDMA devices, below the root of sysfs.
+pub(crate) const DEVICES: &str = "class/infiniband";
+/// The folder of their `uverbsN`.
+pub(crate) const VERBS: &str = "class/infiniband_verbs";
+/// The folder of all network interfaces.
+pub(crate) const INTERFACES: &str = "class/net";
+/// Modules through which RDMA devices reach GPU memory: NVIDIA's own since driver 470, and the one of
+/// Mellanox before it.
+pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
+
+/// Names that tunnels have: the kernel's own, and those of Kubernetes networks.
+const TUNNELS: [&str; 10] =
+    ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
+
+/// Whether there is any RDMA device: much less to read than all of them.
+pub(crate) fn has_devices(files: &impl Files) -> bool {
+    files.list(DEVICES).is_ok_and(|names| !names.is_empty())
+}
+
+/// All that is there. What cannot be read is left out, whatever the reason: a device may vanish while it
+/// is being read (ENODEV), attributes of empty slots refuse to be (EINVAL), hardware fails (EIO).
+pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {
+    let mut names = files.list(DEVICES).unwrap_or_default();
+    names.sort_by(|a, b| natural(a, b));
+    let uverbs = uverbs(files);
+    let dev = files.devices().ok();
+    let devices = names.into_iter().map(|name| {
+        let verbs = verbs(files, uverbs.get(&name), dev.as_deref());
+        device(files, name, verbs)
+    });
+    Machine {
+        devices: devices.collect(),
+        addresses,
+        peer_memory: PEER_MEMORY
+            .into_iter()
+            .find(|module| files.exists(&format!("module/{module}")))
+            .map(str::to_owned),
+        gpus: Vec::new(),
+    }
+}
+
+/// The `uverbsN` of each device.
+fn uverbs(files: &impl Files) -> BTreeMap<String, String> {
+    let names = files.list(VERBS).unwrap_or_default().into_iter();
+    let pairs = names.filter_map(|name| Some((files.read(&format!("{VERBS}/{name}/ibdev")).ok()?, name)));
+    pairs.collect()
+}
+
+fn verbs(files: &impl Files, uverbs: Option<&String>, dev: Option<&[String]>) -> Verbs {
+    match (dev, uverbs) {
+        (None, _) => Verbs::Untried,
+        (Some(_), None) => Verbs::Absent,
+        (Some(_), Some(name)) => match files.open_device(name) {
+            Ok(()) => Verbs::Open,
+            Err(error) => Verbs::Refused { name: name.clone(), reason: error.to_string() },
+        },
+    }
+}
+
+fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
+    let folder = format!("{DEVICES}/{name}");
+    let value = |file: &str| files.read(&format!("{folder}/{file}")).ok().filter(|text| !text.is_empty());
+    let target = files.resolve(&format!("{folder}/device")).ok();
+    let interfaces = Interfaces::of(files, &folder);
+    let mut numbers: Vec<u32> = files
+        .list(&format!("{folder}/ports"))
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|name| name.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    let ports = numbers.into_iter().map(|number| port(files, &folder, number, &interfaces));
+    Device {
+        node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType::from),
+        is_soft: target.is_none(),
+        vendor: value("device/vendor")
+            .and_then(|text| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()),
+        model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
+        firmware: value("fw_ver").unwrap_or_default(),
+        pci: target.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
+        // -1 where there is one node only.
+        numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
+        ports: ports.collect(),
+        verbs,
+        name,
+    }
+}
+
+fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) -> Port {
+    let folder = format!("{device}/ports/{number}");
+    let value = |file: &str| files.read(&format!("{folder}/{file}")).ok();
+    let link_layer = match value("link_layer").as_deref() {
+        Some("InfiniBand") => LinkLayer::InfiniBand,
+        Some("Ethernet") => LinkLayer::Ethernet,
+        _ => LinkLayer::Unknown,
+    };
+    Port {
+        number,
+        state: value("state").and_then(|text| number_before(&text, ':')).map(PortState),
+        link_layer,
+        rate: value("rate").and_then(|text| rate(&text)),
+        traffic_class: files.read(&format!("{device}/tc/{number}/traffic_class")).ok().and_then(|text| {
+            // Written by mlnx_qos or by hand as a rule; the form is that of MLNX_OFED.
+            text.strip_prefix("Global tclass=")?.parse().ok()
+        }),
+        gids: gids(files, &folder, link_layer, interfaces),
+    }
+}
+
+fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Interfaces) -> Vec<GidEntry> {
+    let names = files.list(&format!("{port}/gids")).unwrap_or_default();
+    let mut slots: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    slots.sort_unstable();
+    let mut path = format!("{port}/gids/");
+    let prefix = path.len();
+    let mut entries = Vec::new();
+    for index in slots {
+        path.truncate(prefix);
+        path.push_str(&index.to_string());
+        let gid = files.read(&path).ok().and_then(|text| text.parse().ok()).filter(|gid| *gid != Gid::ZERO);
+        let Some(gid) = gid else { continue };
+        // InfiniBand's GIDs have no interface, and all of one type.
+        let attribute = |name: &str| {
+            let wanted = link_layer != LinkLayer::InfiniBand;
+            wanted.then(|| files.read(&format!("{port}/gid_attrs/{name}/{index}")).ok()).flatten()
+        };
+        let version = match attribute("types").as_deref() {
+            Some("IB/RoCE v1") => Some(RoceVersion::V1),
+            Some("RoCE v2") => Some(RoceVersion::V2),
+            _ => None,
+        };
+        let interface = attribute("ndevs").filter(|name| !name.is_empty());
+        let relation = interface.as_deref().map(|name| interfaces.relation(files, name));
+        entries.push(GidEntry { index, gid, version, interface, relation: relation.unwrap_or_default() });
+    }
+    entries
+}
+
+/// The network interfaces that a device has itself.
+struct Interfaces(Vec<String>);
+
+impl Interfaces {
+    fn of(files: &impl Files, device: &str) -> Self {
+        let folder = format!("{device}/device/net");
+        let mut own = files.list(&folder).unwrap_or_default();
+        own.retain(|name| files.exists(&format!("{folder}/{name}")));
+        // A soft device names the interface that it runs on (rxe).
+        own.extend(files.read(&format!("{device}/parent")));
+        Self(own)
+    }
+
+    fn relation(&self, files: &impl Files, name: &str) -> Relation {
+        if self.0.iter().any(|own| own == name) {
+            return Relation::Own;
+        }
+        let uevent = files.read(&format!("{INTERFACES}/{name}/uevent")).unwrap_or_default();
+        let devtype = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
+        // include/uapi/linux/if_arp.h: TUNNEL, TUNNEL6, SIT, IPGRE, IP6GRE, NONE (tun, wireguard).
+        let link = files.read(&format!("{INTERFACES}/{name}/type")).unwrap_or_default();
+        match (devtype, link.as_str()) {
+            (_, "768" | "769" | "776" | "778" | "823" | "65534")
+            | (Some("vxlan" | "geneve" | "wireguard"), _) => Relation::Tunnel,
+            // The kernel gives a port GIDs of what stands on its own interface only, so that it is above.
+            (Some("bond" | "vlan"), _) => Relation::Own,
+            (Some(_), _) => Relation::Other,
+            (None, _) => self.guess(name),
+        }
+    }
+
+    /// By the name alone: the folder of an interface is missing where sysfs shows another namespace's.
+    fn guess(&self, name: &str) -> Relation {
+        let is_vlan = name.rsplit_once('.').is_some_and(|(base, _)| self.0.iter().any(|own| own == base));
+        if is_vlan || name.starts_with("bond") {
+            Relation::Own
+        } else if TUNNELS.iter().any(|prefix| name.starts_with(prefix)) {
+            Relation::Tunnel
+        } else {
+            Relation::Other
+        }
+    }
+}
+
+/// `4` of `4: ACTIVE`: the number, as the words have changed between kernels.
+fn number_before(text: &str, end: char) -> Option<u8> {
+    text.split_once(end)?.0.parse().ok()
+}
+
+/// `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`, in Mb/s.
+fn rate(text: &str) -> Option<u32> {
+    let number = text.split_once(" Gb/sec")?.0;
+    let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
+    let digit = |text: &str| text.parse().ok().filter(|_| text.len() == 1);
+    let (whole, tenth): (u32, u32) = (whole.parse().ok()?, digit(tenth)?);
+    whole.checked_mul(1000)?.checked_add(tenth * 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_read_as_a_whole_or_not_at_all() {
+        for (text, expected) in [
+            ("400 Gb/sec (4X NDR)", Some(400_000)),
+            ("2.5 Gb/sec (1X SDR)", Some(2_500)),
+            ("10 Gb/sec (4X SDR)", Some(10_000)),
+            ("0 Gb/sec", Some(0)),
+            ("400", None),
+            ("Gb/sec", None),
+            (" Gb/sec", None),
+            ("2.55 Gb/sec", None),
+            ("2. Gb/sec", None),
+            ("-1 Gb/sec", None),
+            ("99999999999 Gb/sec", None),
+            ("4294968 Gb/sec", None),
+        ] {
+            assert_eq!(rate(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_state_is_its_number_whatever_its_name() {
+        assert_eq!(number_before("4: ACTIVE", ':'), Some(4));
+        assert_eq!(number_before("4: LIVELY", ':'), Some(4));
+        for text in ["ACTIVE", "", ": ACTIVE", "4", "400: ACTIVE", "4 : ACTIVE"] {
+            assert_eq!(number_before(text, ':'), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Machines as folders (`tests/fixtures/rdma.tar.gz`), each with the variables that are right there:
+//! `expected.env` says what must be printed, and after `# must not:` what must not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::LazyLock;
+
+use mingle_core::env::fabric::{self, Extent};
+use mingle_core::rdma::{Kind, Machine, Transport};
+
+/// The folder that holds the unpacked machines.
+fn machines() -> &'static Path {
+    static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("machines");
+        if target.exists() {
+            fs::remove_dir_all(&target).expect("an old folder can be removed");
+        }
+        fs::create_dir_all(&target).expect("a folder can be made");
+        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/rdma.tar.gz");
+        let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&target).status();
+        assert!(unpacked.is_ok_and(|status| status.success()), "tar cannot unpack {}", archive.display());
+        target.join("rdma")
+    });
+    &FOLDER
+}
+
+fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
+    let transport = Transport::alone(&machine.choose());
+    fabric::variables(machine, transport, Extent::default()).into_iter().collect()
+}
+
+#[test]
+fn every_machine_gives_exactly_the_variables_that_are_right_there() {
+    let mut seen = 0;
+    for folder in fs::read_dir(machines()).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+        let machine = Machine::from_snapshot(&folder).unwrap();
+        let found = variables(&machine);
+        let expected = fs::read_to_string(folder.join("expected.env")).unwrap();
+        let (forbidden, wanted): (Vec<&str>, Vec<&str>) =
+            expected.lines().filter(|line| !line.is_empty()).partition(|line| line.starts_with('#'));
+        let wanted: BTreeMap<&str, String> = wanted
+            .into_iter()
+            .map(|line| line.split_once('=').unwrap())
+            .map(|(name, value)| (name, value.to_owned()))
+            .collect();
+        assert_eq!(found, wanted, "{name}");
+        for line in forbidden {
+            let what = line.strip_prefix("# must not: ").unwrap().split_whitespace().next().unwrap();
+            let (variable, value) = what.split_once('=').unwrap_or((what, ""));
+            let hit = found.get(variable).is_some_and(|found| value.is_empty() || found == value);
+            assert!(!hit, "{name}: {line}");
+        }
+        for port in &machine.choose().ports {
+            let all_told = port
+                .gids
+                .iter()
+                .all(|gid| gid.left.as_ref().map_or(port.is_used(), |reason| !reason.to_string().is_empty()));
+            assert!(all_told, "{name}: {port:?}");
+            assert!(port.left.as_ref().is_none_or(|reason| !reason.to_string().is_empty()), "{name}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 13, "{seen} machines");
+}
+
+#[test]
+fn what_is_left_has_the_reason_that_holds() {
+    let reasons = |name: &str| {
+        let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
+        let choice = machine.choose();
+        let ports = choice.ports.iter().map(|port| {
+            let gids = port.gids.iter().filter_map(|gid| gid.left.as_ref().map(ToString::to_string));
+            (port.left.as_ref().map(ToString::to_string).unwrap_or_default(), gids.collect::<Vec<_>>())
+        });
+        ports.collect::<Vec<_>>()
+    };
+    let states: Vec<_> = reasons("port-states").into_iter().map(|(port, _)| port).collect();
+    assert_eq!(
+        states,
+        ["DOWN, not ACTIVE", "INIT, not ACTIVE", "ARMED, not ACTIVE", "ACTIVE_DEFER, not ACTIVE", ""]
+    );
+    let elsewhere = "its address belongs to another network namespace";
+    let (v1, far) = ("RoCE v2 over IPv4 is used", elsewhere);
+    let pod = ["link-local", "link-local", far, far, "link-local", "link-local", v1, far, far];
+    assert_eq!(reasons("pod-shared-foreign")[0].1, pod);
+    assert_eq!(reasons("ib-plus-roce-mgmt")[2].0, "Ethernet is not used beside InfiniBand");
+    assert_eq!(reasons("iwarp")[0].0, "iWARP, which NCCL cannot use");
+    assert_eq!(reasons("ib4")[0].1, ["InfiniBand needs no index"]);
+}
+
+#[test]
+fn the_index_is_left_to_nccl_where_that_is_asked_for() {
+    let machine = Machine::from_snapshot(&machines().join("one-roce")).unwrap();
+    let mut extent = Extent::default();
+    extent.gid_index = false;
+    let transport = Transport::alone(&machine.choose());
+    let names: Vec<_> =
+        fabric::variables(&machine, transport, extent).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(
+        names,
+        [
+            "NCCL_IB_HCA",
+            "UCX_NET_DEVICES",
+            "NVSHMEM_HCA_LIST",
+            "NCCL_IB_ADDR_FAMILY",
+            "NVSHMEM_IB_ADDR_FAMILY",
+            "NCCL_IB_ROCE_VERSION_NUM",
+            "NVSHMEM_IB_ROCE_VERSION_NUM",
+        ]
+    );
+}
+
+#[test]
+fn a_host_by_itself_is_warned_of_what_no_variable_can_mend() {
+    let warnings = |name: &str| {
+        fabric::warnings(&Machine::from_snapshot(&machines().join(name)).unwrap(), Extent::default())
+            .join("\n")
+    };
+    assert!(warnings("rail8-diff").contains("NCCL 2.21"));
+    assert!(warnings("iwarp").contains("siw0:1 (iWARP, which NCCL cannot use)"));
+    for quiet in ["rail8-same", "ib4", "none", "empty", "efa", "one-roce"] {
+        assert_eq!(warnings(quiet), "", "{quiet}");
+    }
+}
+
+#[test]
+fn the_gpus_nearest_to_each_rail_are_those_behind_the_same_switch() {
+    let machine = Machine::from_snapshot(&machines().join("rail8-same")).unwrap();
+    assert_eq!(machine.choose().kind, Kind::Roce);
+    assert_eq!(machine.gpus.len(), 8);
+    for device in &machine.devices {
+        let near = machine.gpus.iter().filter(|gpu| gpu.distance(device).unwrap().to_string() == "PIX");
+        assert_eq!(near.count(), 1, "{}", device.name);
+    }
+}
+
+#[test]
+fn a_folder_that_is_no_snapshot_is_an_error() {
+    let error = Machine::from_snapshot(Path::new("/nonexistent")).unwrap_err();
+    assert!(error.to_string().contains("addrs.txt"), "{error}");
+}

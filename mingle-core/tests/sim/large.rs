@@ -1,0 +1,81 @@
+//! Large worlds: what they cost each node, and how long they take.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use mingle_core::proto::Time;
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use crate::network::{Host, Network, Weather};
+use crate::{formed, ms};
+
+/// What a world has cost.
+#[derive(Debug)]
+struct Cost {
+    /// Datagrams that a node sends, a multicast counted once.
+    mean: f64,
+    /// From the last start to the last end.
+    took: Duration,
+}
+
+/// Forms a world of so many nodes, all of which start within `spread`, and prints what it costs.
+fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
+    let mut net = Network::new(51, Weather { loss, ..Weather::fine() });
+    net.tracing = false;
+    for number in 1..=nodes {
+        net.add(number, nodes, None, rng.random_range(Time::ZERO..=spread));
+    }
+    assert!(net.run(Duration::from_secs(50)), "{:?} and some are not through", net.now);
+    assert_eq!(net.broken, [""; 0]);
+    let ranks: BTreeSet<u32> = (0..net.hosts.len()).map(|host| formed(&net, host).rank.get()).collect();
+    assert_eq!(ranks.len(), net.hosts.len(), "ranks are distinct");
+    assert!((0..net.hosts.len()).all(|host| formed(&net, host).digest == formed(&net, 0).digest));
+
+    let leader = &net.hosts[net.committed.unwrap()];
+    let total = |of: fn(&Host) -> u64| net.hosts.iter().map(of).sum::<u64>();
+    let each = |sum: u64| f64::from(u32::try_from(sum).unwrap()) / f64::from(nodes);
+    let started = net.hosts.iter().filter_map(|host| host.started).max().unwrap();
+    let ended = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let took = ended.saturating_sub(started);
+    let mean = each(total(|host| host.sent));
+    eprintln!(
+        "{nodes} nodes that start within {spread:?}, {}% loss: {mean:.1} datagrams and {:.0} bytes sent a node, \
+         {:.1} received; leader {} sent, {} received; {:.2} dials a node; {took:.1?} from the last start to the \
+         last end",
+        loss * 100.0,
+        each(total(|host| host.sent_bytes)),
+        each(total(|host| host.received)),
+        leader.sent,
+        leader.received,
+        each(total(|host| host.dials)),
+    );
+    Cost { mean, took }
+}
+
+#[test]
+fn a_world_of_a_thousand_costs_each_node_few_datagrams_and_little_time() {
+    for (loss, spread, datagrams, time) in
+        [(0.0, ms(0), 30.0, ms(100)), (0.0, ms(1000), 30.0, ms(100)), (0.05, ms(1000), 60.0, ms(2000))]
+    {
+        let cost = form(1000, loss, spread);
+        assert!(cost.mean < datagrams && cost.took < time, "{cost:?}");
+    }
+}
+
+#[test]
+#[ignore = "takes minutes and 2 GB; CONTRIBUTING.md has the command and its figures"]
+fn a_world_of_ten_thousand_forms_in_seconds() {
+    // What is lost costs more here than in a small world: while the last proofs take their time, all who are
+    // ready repeat that.
+    for (loss, spread, datagrams, time) in [
+        (0.0, ms(0), 40.0, ms(1000)),
+        (0.0, ms(1000), 40.0, ms(1000)),
+        (0.05, ms(0), 150.0, ms(10_000)),
+        (0.05, ms(1000), 150.0, ms(10_000)),
+    ] {
+        let cost = form(10_000, loss, spread);
+        assert!(cost.mean < datagrams && cost.took < time, "{cost:?}");
+    }
+}

@@ -1,0 +1,218 @@
+//! Hosts and the processes on them: added, started, stopped, killed.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use mingle_core::proto::{Config, Node, Time};
+use mingle_core::{Failure, Formed, HostName, JobId, NodeId, RankBy, World};
+use rand::{Rng, RngExt};
+
+use super::Network;
+use super::queue::Happening;
+
+pub const PORT: u16 = 29500;
+
+pub struct Host {
+    pub node: Option<Box<Node>>,
+    pub config: Config,
+    /// The multicast group of its job. Those of two jobs may be the same.
+    pub group: u32,
+    /// Restarts count up; what was meant for an earlier life is dropped.
+    pub life: u32,
+    pub accepting: bool,
+    pub outcome: Option<Result<Formed, Failure>>,
+    pub ended: Option<Time>,
+    pub started: Option<Time>,
+    /// Incoming TCP is filtered by a firewall.
+    pub filtered: bool,
+    pub warnings: Vec<String>,
+    pub dials: u64,
+    /// Datagrams; a multicast is one.
+    pub sent: u64,
+    pub sent_bytes: u64,
+    pub received: u64,
+    /// It hears no multicast.
+    pub deaf: bool,
+    /// Endpoints of this host that lead nowhere: a bridge of its own, a dead link.
+    pub dead: BTreeSet<SocketAddr>,
+    /// Endpoints that are those of other hosts too.
+    pub shared: BTreeSet<SocketAddr>,
+    /// While the process is stopped: what the kernel holds for it.
+    pub(super) paused: Option<Vec<Happening>>,
+    /// Connections that are not over, dialled or accepted by this life.
+    pub(super) connections: BTreeSet<u64>,
+    /// The last wake that is in the queue.
+    pub(super) wake: Option<Time>,
+}
+
+impl Network {
+    /// Adds a host with the address 10.0.0.0 + `number`, which starts its node at `start`.
+    pub fn add(&mut self, number: u32, world: u32, rank: Option<u32>, start: Time) -> usize {
+        self.add_to("sim", number, PORT, world, rank, start)
+    }
+
+    /// The same for a node of any job, on a port of its own.
+    pub fn add_to(
+        &mut self,
+        job: &str,
+        number: u32,
+        port: u16,
+        world: u32,
+        rank: Option<u32>,
+        start: Time,
+    ) -> usize {
+        let world = World::new(world).unwrap();
+        let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
+        let endpoint = SocketAddr::from((ip, port));
+        let config = Config {
+            id: NodeId([0; 16]),
+            tag: job.parse::<JobId>().unwrap().tag(),
+            keys: None,
+            world,
+            rank: rank.map(|rank| world.rank(rank).unwrap()),
+            host: HostName::new(&format!("host-{number}")),
+            endpoints: vec![endpoint],
+            slots: 1,
+            rank_by: RankBy::Address,
+            roster: false,
+            fabric: mingle_core::rdma::Summary::default(),
+            settings: 0,
+            may_be_master: true,
+            timeout: Some(Duration::from_secs(60)),
+        };
+        self.hosts.push(Host {
+            node: None,
+            config,
+            group: 0,
+            life: 0,
+            accepting: false,
+            outcome: None,
+            ended: None,
+            started: None,
+            filtered: false,
+            warnings: Vec::new(),
+            dials: 0,
+            sent: 0,
+            sent_bytes: 0,
+            received: 0,
+            deaf: false,
+            dead: BTreeSet::new(),
+            shared: BTreeSet::new(),
+            paused: None,
+            connections: BTreeSet::new(),
+            wake: None,
+        });
+        self.unfinished += 1;
+        let host = self.hosts.len() - 1;
+        self.by_address.entry(endpoint).or_default().push(host);
+        self.at(start, Happening::Start(host));
+        host
+    }
+
+    /// Gives a host one more address, before or after those that it has. A `dead` one leads nowhere from
+    /// other hosts.
+    pub fn add_address(&mut self, host: usize, ip: Ipv4Addr, preferred: bool, dead: bool) {
+        let endpoints = &mut self.hosts[host].config.endpoints;
+        let endpoint = SocketAddr::from((ip, endpoints[0].port()));
+        endpoints.insert(if preferred { 0 } else { endpoints.len() }, endpoint);
+        self.by_address.entry(endpoint).or_default().push(host);
+        if dead {
+            self.hosts[host].dead.insert(endpoint);
+        }
+    }
+
+    /// Gives a host an address that others may have too, as where each rack numbers a network of its own from
+    /// the same range. Each packet to it reaches one of them; nothing leaves from it.
+    pub fn add_shared_address(&mut self, host: usize, ip: Ipv4Addr, preferred: bool) {
+        self.add_address(host, ip, preferred, false);
+        self.hosts[host].shared.insert(SocketAddr::from((ip, PORT)));
+    }
+
+    pub fn kill_at(&mut self, host: usize, at: Time) {
+        self.at(at, Happening::Kill(host));
+    }
+
+    pub fn restart_at(&mut self, host: usize, at: Time) {
+        self.at(at, Happening::Start(host));
+    }
+
+    /// The process stops, and goes on after `length`.
+    pub fn pause_at(&mut self, host: usize, at: Time, length: Duration) {
+        self.at(at, Happening::Pause(host));
+        self.at(at + length, Happening::Resume(host));
+    }
+
+    pub(super) fn start(&mut self, host: usize) {
+        // A restart follows a crash; where there was none, there is nothing to restart.
+        let slot = &self.hosts[host];
+        if slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
+            return;
+        }
+        let mut id = [0; 16];
+        self.rng.fill_bytes(&mut id);
+        let seed = self.rng.random();
+        self.set_outcome(host, None);
+        let slot = &mut self.hosts[host];
+        slot.life += 1;
+        slot.paused = None;
+        slot.wake = None;
+        slot.config.id = NodeId(id);
+        slot.accepting = true;
+        slot.started = Some(self.now);
+        slot.node = Some(Box::new(Node::new(slot.config.clone(), seed, self.now)));
+        self.note(host, || "start".to_owned());
+        self.with(host, |_, _| ());
+    }
+
+    pub(super) fn kill(&mut self, host: usize) {
+        if self.hosts[host].node.take().is_some() {
+            self.note(host, || "killed".to_owned());
+            self.set_outcome(host, Some(Err(Failure::Left)));
+            self.hosts[host].paused = None;
+            self.promises.release(host);
+            self.gone(host);
+        }
+    }
+
+    pub(super) fn pause(&mut self, host: usize) {
+        if self.hosts[host].node.is_some() && self.hosts[host].paused.is_none() {
+            self.note(host, || "paused".to_owned());
+            self.hosts[host].paused = Some(Vec::new());
+        }
+    }
+
+    pub(super) fn resume(&mut self, host: usize) {
+        let Some(mut held) = self.hosts[host].paused.take() else { return };
+        self.note(host, || "goes on".to_owned());
+        self.healed = self.now;
+        // Datagrams, then connections, then timers, as the driver does.
+        held.sort_by_key(|happening| match happening {
+            Happening::Datagram { .. } => 0,
+            Happening::Wake(..) => 2,
+            _ => 1,
+        });
+        for happening in held {
+            self.happen(happening);
+        }
+        self.with(host, Node::handle_timeout);
+    }
+
+    /// The kernel closes everything that the process held.
+    pub(super) fn gone(&mut self, host: usize) {
+        self.hosts[host].accepting = false;
+        for conn in std::mem::take(&mut self.hosts[host].connections) {
+            let by_dialer = self.connections[&conn].dialer == host;
+            self.close(conn, by_dialer);
+        }
+        self.hosts[host].life += 1;
+    }
+
+    /// How a node has ended, or nothing while it runs.
+    pub(super) fn set_outcome(&mut self, host: usize, outcome: Option<Result<Formed, Failure>>) {
+        let slot = &mut self.hosts[host].outcome;
+        self.unfinished += usize::from(outcome.is_none());
+        self.unfinished -= usize::from(slot.is_none());
+        *slot = outcome;
+    }
+}

@@ -1,0 +1,170 @@
+//! Datagrams between hosts: lost, doubled, late, reordered, cut off.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use mingle_core::proto::Time;
+use rand::RngExt;
+
+use super::Network;
+use super::hosts::PORT;
+use super::queue::{Happening, Packet};
+
+/// How bad the network is.
+#[derive(Debug, Clone)]
+pub struct Weather {
+    /// Chance that a packet is lost, 0.0 to 1.0.
+    pub loss: f64,
+    /// Chance that a datagram arrives twice.
+    pub duplicate: f64,
+    /// One-way delay, from and to.
+    pub delay: (Duration, Duration),
+}
+
+impl Weather {
+    pub fn fine() -> Self {
+        let delay = (Duration::from_micros(50), Duration::from_micros(200));
+        Self { loss: 0.0, duplicate: 0.0, delay }
+    }
+}
+
+impl Network {
+    /// Nothing passes `from` one host `to` another for `length`.
+    pub fn cut_at(&mut self, from: usize, to: usize, at: Time, length: Duration) {
+        self.at(at, Happening::Cut(from, to, true));
+        self.at(at + length, Happening::Cut(from, to, false));
+    }
+
+    /// A stranger who knows the job's tag says a word to a host's node, with a body as it is on the wire.
+    pub fn forge_at(&mut self, host: usize, kind: u8, body: Vec<u8>, at: Time) {
+        self.at(at, Happening::Forge(host, kind, body));
+    }
+
+    /// An attacker who can send on the link repeats a recorded datagram to a host.
+    pub fn replay_at(&mut self, host: usize, bytes: Vec<u8>, at: Time) {
+        self.at(at, Happening::Replay(host, bytes));
+    }
+
+    pub(super) fn chance(&mut self, p: f64) -> bool {
+        p > 0.0 && self.rng.random_bool(p)
+    }
+
+    pub(super) fn delay(&mut self) -> Duration {
+        let (from, to) = self.weather.delay;
+        self.rng.random_range(from..=to)
+    }
+
+    pub(super) fn cut(&mut self, from: usize, to: usize, cut: bool) {
+        if cut {
+            self.cut.insert((from, to));
+        } else {
+            self.cut.remove(&(from, to));
+            self.healed = self.now;
+        }
+    }
+
+    /// Which host has this address, seen `from` another: a host's own addresses are itself. Where several
+    /// have it, each packet reaches any of them.
+    pub(super) fn find(&mut self, from: usize, address: SocketAddr) -> Option<usize> {
+        let holders = self.by_address.get(&address)?;
+        if holders.contains(&from) {
+            return Some(from);
+        }
+        let live = |&&host: &&usize| !self.hosts[host].dead.contains(&address);
+        match holders.iter().filter(live).count() {
+            0 | 1 => holders.iter().find(live).copied(),
+            several => holders.iter().filter(live).nth(self.rng.random_range(0..several)).copied(),
+        }
+    }
+
+    /// The addresses from which others hear a host.
+    fn live(&self, host: usize) -> impl Iterator<Item = SocketAddr> {
+        let host = &self.hosts[host];
+        let silent = |endpoint| host.dead.contains(endpoint) || host.shared.contains(endpoint);
+        host.config.endpoints.iter().filter(move |endpoint| !silent(endpoint)).copied()
+    }
+
+    /// The address from which a host's datagrams leave.
+    pub(super) fn source(&self, host: usize) -> Option<SocketAddr> {
+        self.live(host).next()
+    }
+
+    pub(super) fn unicast(&mut self, host: usize, to: SocketAddr, bytes: Vec<u8>) {
+        self.count_sent(host, &bytes);
+        if let Some(record) = &mut self.record {
+            record.push(bytes.clone());
+        }
+        self.said(host, &bytes);
+        if let (Some(target), Some(from)) = (self.find(host, to), self.source(host)) {
+            self.deliver(host, target, &Rc::new(Packet { from, bytes }));
+        }
+    }
+
+    /// To all whose job has the same group, whether it is the same job or not.
+    pub(super) fn multicast(&mut self, host: usize, bytes: &[u8]) {
+        self.count_sent(host, bytes);
+        let group = self.hosts[host].group;
+        let packet = |from| Rc::new(Packet { from, bytes: bytes.to_vec() });
+        let packets: Vec<Rc<Packet>> = self.live(host).map(packet).collect();
+        for target in 0..self.hosts.len() {
+            if !self.hosts[target].deaf && self.hosts[target].group == group {
+                for packet in &packets {
+                    self.deliver(host, target, packet);
+                }
+            }
+        }
+    }
+
+    fn count_sent(&mut self, host: usize, bytes: &[u8]) {
+        let host = &mut self.hosts[host];
+        host.sent += 1;
+        host.sent_bytes += u64::try_from(bytes.len()).unwrap();
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, packet: &Rc<Packet>) {
+        if self.hosts[to].node.is_none() || from == to {
+            return;
+        }
+        let life = self.hosts[to].life;
+        let copies = 1 + u32::from(self.chance(self.weather.duplicate));
+        for _ in 0..copies {
+            if !self.cut.contains(&(from, to)) && !self.chance(self.weather.loss) {
+                let at = self.now + self.delay();
+                self.at(at, Happening::Datagram { to, life, packet: Rc::clone(packet) });
+            }
+        }
+    }
+
+    pub(super) fn arrive(&mut self, to: usize, packet: &Packet) {
+        let Packet { from, bytes } = packet;
+        self.hosts[to].received += 1;
+        self.heard(to, bytes);
+        self.note(to, || format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
+        let concerns = self.concerns(to, bytes);
+        let outputs = self.with(to, |node, now| node.handle_datagram(now, *from, bytes));
+        if !concerns && outputs > 0 {
+            self.broken.push(format!("{to} acts on a datagram that is another job's or another node's"));
+        }
+    }
+
+    pub(super) fn forge(&mut self, host: usize, kind: u8, body: &[u8]) {
+        let config = &self.hosts[host].config;
+        let mut bytes = b"MNGL".to_vec();
+        bytes.extend([1, kind]);
+        bytes.extend(u16::try_from(body.len()).unwrap().to_le_bytes());
+        bytes.extend(config.tag.0);
+        bytes.extend([0xee; 16]);
+        bytes.extend(config.id.0);
+        bytes.extend(body);
+        let from = SocketAddr::from(([10, 9, 9, 9], PORT));
+        self.note(host, || format!("forged kind {kind}"));
+        self.with(host, |node, now| node.handle_datagram(now, from, &bytes));
+    }
+
+    pub(super) fn replay(&mut self, host: usize, bytes: &[u8]) {
+        let from = SocketAddr::from(([10, 9, 9, 9], PORT));
+        self.note(host, || "replayed".to_owned());
+        self.with(host, |node, now| node.handle_datagram(now, from, bytes));
+    }
+}

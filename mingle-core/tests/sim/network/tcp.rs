@@ -1,0 +1,216 @@
+//! Connections: late, refused, filtered, reset, or answered by somebody else.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use mingle_core::proto::{ConnId, DialId, TOKEN, Time};
+
+use super::Network;
+use super::queue::Happening;
+
+pub(super) struct Connection {
+    pub(super) dialer: usize,
+    life: u32,
+    dial: DialId,
+    to: SocketAddr,
+    /// Whom the SYN has reached.
+    target: Option<usize>,
+    acceptor: Option<(usize, u32)>,
+    token: [u8; TOKEN],
+    tries: u32,
+    /// Either side has closed it.
+    over: bool,
+}
+
+impl Network {
+    /// A middlebox resets the connections that a host has dialled, towards that host alone.
+    pub fn break_at(&mut self, host: usize, at: Time) {
+        self.at(at, Happening::Break(host));
+    }
+
+    pub(super) fn dial(&mut self, host: usize, dial: DialId, to: SocketAddr, token: [u8; TOKEN]) {
+        self.hosts[host].dials += 1;
+        self.next_connection += 1;
+        let conn = self.next_connection;
+        let life = self.hosts[host].life;
+        let connection = Connection {
+            dialer: host,
+            life,
+            dial,
+            to,
+            target: None,
+            acceptor: None,
+            token,
+            tries: 0,
+            over: false,
+        };
+        self.connections.insert(conn, connection);
+        self.hosts[host].connections.insert(conn);
+        self.dialled.insert((host, life, dial), conn);
+        self.send_syn(conn);
+    }
+
+    pub(super) fn hang_up(&mut self, host: usize, dial: DialId) {
+        let life = self.hosts[host].life;
+        if let Some(&conn) = self.dialled.get(&(host, life, dial)) {
+            self.close(conn, true);
+        }
+    }
+
+    /// The hosts at both ends, for a segment of an open connection: from which to which.
+    pub(super) fn way(&self, happening: &Happening) -> Option<(usize, usize)> {
+        let ends = |conn| {
+            let connection: &Connection = &self.connections[conn];
+            connection.acceptor.map(|(acceptor, _)| (connection.dialer, acceptor))
+        };
+        match happening {
+            Happening::Token { conn } | Happening::Closed { conn } => ends(conn),
+            Happening::HungUp { conn } => ends(conn).map(|(dialer, acceptor)| (acceptor, dialer)),
+            _ => None,
+        }
+    }
+
+    pub(super) fn acceptor(&self, conn: u64) -> Option<usize> {
+        self.connections[&conn].acceptor.map(|(host, _)| host)
+    }
+
+    fn dialer(&self, conn: u64) -> (usize, u32, DialId) {
+        let connection = &self.connections[&conn];
+        (connection.dialer, connection.life, connection.dial)
+    }
+
+    /// SYN and SYN-ACK pass, or the kernel tries again after 1, 3, 7 s.
+    fn send_syn(&mut self, conn: u64) {
+        let (from, _, _) = self.dialer(conn);
+        let to = self.connections[&conn].to;
+        let target = self.find(from, to);
+        let connection = self.connections.get_mut(&conn).unwrap();
+        connection.target = target;
+        connection.tries += 1;
+        let tries = connection.tries;
+        let filtered = target.is_none_or(|t| {
+            self.hosts[t].filtered
+                || self.no_syn.get(&(from, t)).is_some_and(|&until| self.now < until)
+                || self.cut.contains(&(from, t))
+                || self.cut.contains(&(t, from))
+        });
+        let lost = self.chance(self.weather.loss) || self.chance(self.weather.loss);
+        if filtered || lost {
+            if tries < 5 {
+                let again = self.now + Duration::from_secs(1 << (tries - 1));
+                self.at(again, Happening::Syn { conn });
+            }
+            return;
+        }
+        let at = self.now + self.delay() + self.delay();
+        self.at(at, Happening::Dialed { conn });
+    }
+
+    pub(super) fn syn(&mut self, conn: u64) {
+        if !self.connections[&conn].over {
+            self.send_syn(conn);
+        }
+    }
+
+    pub(super) fn dialed(&mut self, conn: u64) {
+        let (host, life, dial) = self.dialer(conn);
+        if self.connections[&conn].over || self.hosts[host].life != life {
+            return;
+        }
+        let accepting = self.connections[&conn].target.filter(|&t| self.hosts[t].accepting);
+        let Some(acceptor) = accepting else {
+            self.over(conn);
+            self.note(host, || format!("refused {dial:?}"));
+            self.with(host, |node, now| node.handle_hung_up(now, dial));
+            return;
+        };
+        let acceptor_life = self.hosts[acceptor].life;
+        self.connections.get_mut(&conn).unwrap().acceptor = Some((acceptor, acceptor_life));
+        self.hosts[acceptor].connections.insert(conn);
+        let local: IpAddr = self.source(host).unwrap_or(self.hosts[host].config.endpoints[0]).ip();
+        self.with(host, |node, now| node.handle_dialed(now, dial, local));
+        let at = self.segment();
+        self.at(at, Happening::Token { conn });
+    }
+
+    pub(super) fn token(&mut self, conn: u64) {
+        let connection = &self.connections[&conn];
+        let Some((host, life)) = connection.acceptor else { return };
+        if connection.over || self.hosts[host].life != life {
+            return;
+        }
+        let (token, local) = (connection.token, connection.to.ip());
+        let proof = (connection.dialer, connection.life, connection.to, host);
+        let config = &self.hosts[host].config;
+        let meant = token[40..56] == config.id.0 && token[8..24] == config.tag.0;
+        if meant {
+            self.promises.proved.insert(proof);
+        }
+        self.note(host, || format!("token on {conn}"));
+        self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, &token));
+        if !meant && !self.connections[&conn].over {
+            self.broken.push(format!("{host} keeps a connection whose token means another node"));
+        }
+    }
+
+    pub(super) fn closed(&mut self, conn: u64) {
+        if let Some((host, life)) = self.connections[&conn].acceptor
+            && self.hosts[host].life == life
+        {
+            self.note(host, || format!("closed {conn}"));
+            self.with(host, |node, now| node.handle_closed(now, ConnId(conn)));
+        }
+    }
+
+    pub(super) fn hung_up(&mut self, conn: u64) {
+        let (host, life, dial) = self.dialer(conn);
+        if self.hosts[host].life == life {
+            self.note(host, || format!("hung up {dial:?}"));
+            self.with(host, |node, now| node.handle_hung_up(now, dial));
+        }
+    }
+
+    pub(super) fn break_dialled(&mut self, host: usize) {
+        let dialled = |conn: &&u64| {
+            let connection = &self.connections[conn];
+            connection.dialer == host && connection.acceptor.is_some()
+        };
+        for conn in self.hosts[host].connections.iter().filter(dialled).copied().collect::<Vec<_>>() {
+            let (_, _, dial) = self.dialer(conn);
+            self.over(conn);
+            self.note(host, || format!("reset {dial:?}"));
+            // The other side's kernel learns of it by its next keepalive probe.
+            self.at(self.now + Duration::from_secs(5), Happening::Closed { conn });
+            self.with(host, |node, now| node.handle_hung_up(now, dial));
+        }
+    }
+
+    /// One side closes; the other learns of it when the segment arrives.
+    pub(super) fn close(&mut self, conn: u64, by_dialer: bool) {
+        if self.over(conn) {
+            let at = self.segment();
+            self.at(at, if by_dialer { Happening::Closed { conn } } else { Happening::HungUp { conn } });
+        }
+    }
+
+    /// Returns whether it was open until now.
+    fn over(&mut self, conn: u64) -> bool {
+        let Some(connection) = self.connections.get_mut(&conn) else { return false };
+        for host in [Some(connection.dialer), connection.acceptor.map(|(host, _)| host)].into_iter().flatten()
+        {
+            self.hosts[host].connections.remove(&conn);
+        }
+        !std::mem::replace(&mut connection.over, true)
+    }
+
+    /// When a segment that is sent now arrives; the kernel repeats it while it is lost.
+    fn segment(&mut self) -> Time {
+        let mut at = self.now + self.delay();
+        let mut wait = Duration::from_millis(200);
+        while self.chance(self.weather.loss) && wait < Duration::from_secs(10) {
+            at += wait;
+            wait *= 2;
+        }
+        at
+    }
+}

@@ -1,0 +1,98 @@
+//! What is promised in each kind of trouble, once all have ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mingle_core::proto::Time;
+use mingle_core::{Digest, Failure, Formed};
+
+use super::Trouble;
+use crate::network::{Host, Network};
+
+/// What is promised whatever happens. Returns how long it took after the last start or the last trouble,
+/// where a world has formed.
+pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, String> {
+    if let Some(broken) = net.broken.first() {
+        return Err(broken.clone());
+    }
+    let mut worlds: BTreeMap<Digest, Vec<(&Host, &Formed)>> = BTreeMap::new();
+    for (at, host) in net.hosts.iter().enumerate() {
+        match &host.outcome {
+            None => return Err(format!("{at} has not ended")),
+            Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push((host, formed)),
+            Some(Err(failure)) if may_fail(trouble, net, failure) => {}
+            Some(Err(failure)) => return Err(format!("{at}: {failure}")),
+        }
+    }
+    for members in worlds.values() {
+        check_world(trouble, members)?;
+    }
+    let formed = worlds.values().map(Vec::len).sum::<usize>();
+    // Who comes when a world has formed may find nobody who could tell it.
+    if trouble == Trouble::WrongSize && formed == 0 && somebody_gathers(net) && !told_of_sizes(net) {
+        return Err("nobody was told that the sizes differ".to_owned());
+    }
+    // All ranks are here, one of them twice.
+    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
+    if trouble == Trouble::SameRank && formed != if net.hosts.len() > world { world } else { 0 } {
+        return Err(format!("{formed} have formed a world of {world}"));
+    }
+    let last_start = net.hosts.iter().filter_map(|host| host.started).max().unwrap_or_default();
+    let through = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_))));
+    let last_end = through.filter_map(|host| host.ended).max();
+    Ok(last_end.map(|end| end.saturating_sub(last_start.max(net.healed))))
+}
+
+/// Whether a node may end so, in this trouble.
+fn may_fail(trouble: Trouble, net: &Network, failure: &Failure) -> bool {
+    match trouble {
+        // Somebody died about the time of the commit: the others may know, or start again and wait.
+        Trouble::LateCrash => true,
+        // It came when the others were through, was on its way to another leader, or each of the last
+        // words to it was lost. That they are told, a test of its own says.
+        Trouble::Spare => matches!(failure, Failure::WorldFull { .. } | Failure::Deadline(_)),
+        // The one of another size may be the one that gathers: then it refuses the others.
+        Trouble::WrongSize => matches!(failure, Failure::WorldDiffers { .. } | Failure::Deadline(_)),
+        Trouble::SameRank => {
+            matches!(failure, Failure::RankTaken { .. } | Failure::WorldFull { .. } | Failure::Deadline(_))
+        }
+        Trouble::Jobs | Trouble::Mistaken => false,
+        // A cut of 10 s about the time of the commit, or a leader that dies in a round, leaves nodes
+        // that cannot know.
+        _ => net.told.contains("outcome unknown"),
+    }
+}
+
+fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), String> {
+    let ranks: BTreeSet<u32> = members.iter().map(|(_, formed)| formed.rank.get()).collect();
+    if ranks.len() != members.len() {
+        return Err("two nodes of one world have the same rank".to_owned());
+    }
+    let (first, formed) = members[0];
+    if members.iter().any(|(host, _)| host.config.tag != first.config.tag) {
+        return Err("a world has nodes of two jobs".to_owned());
+    }
+    if members.iter().any(|(host, _)| host.config.world != formed.world) {
+        return Err("a world has nodes that were told another size".to_owned());
+    }
+    if members.iter().any(|(host, formed)| host.config.rank.is_some_and(|rank| rank != formed.rank)) {
+        return Err("a given rank was not kept".to_owned());
+    }
+    let whole = u32::try_from(members.len()) == Ok(formed.world.get());
+    if !whole && trouble != Trouble::LateCrash && !trouble.cuts() {
+        return Err("a world is not whole".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether a node has no given rank, or rank 0.
+fn somebody_gathers(net: &Network) -> bool {
+    net.hosts.iter().any(|host| host.config.rank.is_none_or(|rank| rank.get() == 0))
+}
+
+/// Whether somebody ends with the two sizes, or was warned of them.
+fn told_of_sizes(net: &Network) -> bool {
+    net.hosts.iter().any(|host| {
+        matches!(host.outcome, Some(Err(Failure::WorldDiffers { .. })))
+            || host.warnings.iter().any(|text| text.contains("expects a world of"))
+    })
+}

@@ -1,0 +1,190 @@
+#!/usr/bin/env bash
+# `mingle rdma` on a real kernel: Soft-RoCE in three network namespaces of a virtual machine, each of which must
+# get its own GID and no other's. See `init` for what they are. The kernel is Debian's; neither the network nor
+# the RDMA devices of this machine are touched, and nothing needs root.
+#
+# MINGLE=file to try that, which must be linked statically, instead of building; KEEP=directory for what the
+# machine said; MINGLE_REQUIRE_QEMU=1 makes a failure of what would be skipped (exit status 77).
+set -euo pipefail
+
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(cd -- "$here/../.." && pwd)
+# Where Debian has modprobe, ip and rdma; not every user's PATH leads there.
+PATH=$PATH:/usr/sbin:/sbin
+scratch=$(mktemp -d)
+trap 'rm -rf -- "$scratch"' EXIT
+tree=$scratch/tree console=$scratch/console results=$scratch/results.tar.gz out=${KEEP:-$scratch/out}
+
+skip() {
+    if [ "${MINGLE_REQUIRE_QEMU:-}" = 1 ]; then
+        printf 'soft-roce must not be skipped here (MINGLE_REQUIRE_QEMU=1), but: %s\n' "$1" >&2
+        exit 1
+    fi
+    printf 'skipped: soft-roce: %s\n' "$1" >&2
+    exit 77
+}
+
+fail() {
+    printf 'soft-roce: %s\n' "$1" >&2
+    exit 1
+}
+
+# needs COMMAND PACKAGE
+needs() {
+    command -v "$1" >/dev/null || skip "needs $1: apt-get install $2"
+}
+
+[ "$(uname -s -m)" = 'Linux x86_64' ] || skip "needs Linux on x86_64, not $(uname -s -m)"
+needs qemu-system-x86_64 qemu-system-x86
+needs busybox busybox-static
+needs cpio cpio
+needs ip iproute2
+needs rdma iproute2
+needs jq jq
+needs modprobe kmod
+# The guest has no libraries but those of ip and rdma.
+! ldd "$(command -v busybox)" >/dev/null 2>&1 || skip "needs a static busybox: apt-get install busybox-static"
+
+# --- The kernel and its modules ---
+
+# loads VERSION MODULE...: what modprobe would do.
+loads() {
+    # What is in /etc/modprobe.d is meant for this machine.
+    modprobe --config /dev/null --show-depends --set-version "$@" 2>/dev/null
+}
+
+# The newest that has both. Others (linux-image-cloud-amd64, the one of this machine) may be without Soft-RoCE.
+kernel=
+while IFS= read -r candidate; do
+    version=${candidate#/boot/vmlinuz-}
+    if [ -r "$candidate" ] && loads "$version" --all ib_uverbs rdma_rxe veth macvlan >"$scratch/modules"; then
+        # Which rdma_rxe has the kernel ask for by another name; later kernels have no such module.
+        loads "$version" crc32_generic >>"$scratch/modules" || true
+        kernel=$candidate
+        break
+    fi
+done < <(printf '%s\n' /boot/vmlinuz-* | sort --version-sort --reverse)
+[ -n "$kernel" ] ||
+    skip "needs a kernel with Soft-RoCE in /boot that $(id -un) can read: apt-get install linux-image-amd64"
+
+# --- The program ---
+
+if [ -z "${MINGLE:-}" ]; then
+    target=$(realpath -m -- "${CARGO_TARGET_DIR:-$root/target}/static")
+    # The flags are the reason for a folder of its own, and for --target: without, they would be for macros too,
+    # which are shared libraries. What debuggers need would be loaded into the memory of the machine.
+    (cd -- "$root" && CARGO_PROFILE_DEV_DEBUG=none RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked \
+        --quiet --package mingle-cli --target x86_64-unknown-linux-gnu --target-dir "$target")
+    MINGLE=$target/x86_64-unknown-linux-gnu/debug/mingle
+fi
+
+# --- The first file system ---
+
+mkdir -p -- "$tree"/{bin,dev,iproute2,modules,proc,run,sys,var}
+ln -s ../run "$tree/var/run"
+ln -s busybox "$tree/bin/sh"
+cp -L -- "$(command -v busybox)" "$tree/bin/busybox"
+cp -- "$here/init" "$tree/init"
+cp -L -- "$MINGLE" "$tree/mingle"
+chmod +x "$tree/init" "$tree/mingle"
+for tool in ip rdma; do
+    cp -L -- "$(command -v "$tool")" "$tree/iproute2/$tool"
+    ldd "$(command -v "$tool")" | grep -oE '/[^ ]+' |
+        while IFS= read -r library; do cp -L --parents -- "$library" "$tree"; done
+done
+# In the order in which they are to be loaded. One that is in the kernel is called `builtin`.
+while read -r action file; do
+    [ "$action" = insmod ] || continue
+    name=$(basename -- "$file")
+    plain=${name%.xz} plain=${plain%.zst}
+    [ ! -e "$tree/modules/$plain" ] || continue
+    case $name in
+    *.xz) needs xz xz-utils && xz --decompress --stdout -- "$file" ;;
+    *.zst) needs zstd zstd && zstd --quiet --decompress --stdout -- "$file" ;;
+    *) cat -- "$file" ;;
+    esac >"$tree/modules/$plain"
+    printf '%s\n' "$plain" >>"$tree/modules/order"
+done <"$scratch/modules"
+# Not compressed: in an emulated processor, to unpack it takes longer than to read it.
+(cd -- "$tree" && find . -print0 | cpio --quiet --null --create --format=newc --owner=0:0) >"$scratch/initramfs"
+
+# --- The virtual machine ---
+
+# Not KVM, though faster by seconds: in a virtual machine that is itself in one, qemu may abort or the kernel
+# stand still. What is emulated is the same everywhere.
+begun=$SECONDS status=0
+timeout --foreground --kill-after=5 180 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 \
+    -nodefaults -display none -monitor none -nic none -no-reboot \
+    -serial "file:$console" -serial "file:$results" \
+    -kernel "$kernel" -initrd "$scratch/initramfs" -append 'console=ttyS0 panic=1' \
+    </dev/null >"$scratch/qemu" 2>&1 || status=$?
+took=$((SECONDS - begun))
+
+mkdir -p -- "$out"
+# Of an earlier run.
+rm -rf -- "${out:?}"/{host,pod,peer}
+if ! tar --extract --gzip --directory="$out" --file="$results" 2>/dev/null; then
+    cat -- "$scratch/qemu" >&2
+    tail -n 40 -- "$console" >&2 || true
+    fail "the virtual machine has sent no results ($kernel; qemu ended with $status after $took s)"
+fi
+printf '%s, %s s in the virtual machine; RDMA %s\n' "$(basename -- "$kernel")" "$took" "$(cat -- "$out/system.txt")"
+
+# --- What each must have got ---
+
+# An IPv4 address as a GID.
+gid() {
+    local -a part
+    IFS=. read -ra part <<<"$1"
+    printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${part[@]}"
+}
+
+# value FILE PATH: of a JSON file.
+value() {
+    jq --raw-output --compact-output --sort-keys "$2" "$1" 2>&1 || true
+}
+
+wrong=0
+# check WHAT WANTED GOT
+check() {
+    if [ "$2" = "$3" ]; then
+        printf '%s: %s\n' "$1" "$3"
+    else
+        printf 'WRONG %s: %s, but must be %s\n' "$1" "$3" "$2"
+        wrong=1
+    fi
+}
+
+declare -A index
+for name in host pod peer; do
+    from=$out/$name address=$(cat -- "$out/$name/address.txt") device=rxe0
+    [ "$name" != peer ] || device=rxe1
+    printf -- '\n--- %s, %s, which sees these GIDs:\n' "$name" "$address"
+    cat -- "$from/gids.txt"
+    for file in table.txt rdma.json save.txt stderr.txt failed.txt; do
+        [ ! -s "$from/$file" ] || { printf -- '-- %s\n' "$file" && cat -- "$from/$file"; }
+    done
+    if [ -e "$from/failed.txt" ]; then
+        wrong=1
+        continue
+    fi
+    printf -- '-- checks\n'
+    own=$(awk -v device="$device" -v gid="$(gid "$address")" \
+        '$1 == device && $3 == gid && $4 == "eth0" && $5 " " $6 == "RoCE v2" { print $2 }' "$from/gids.txt")
+    [ -n "$own" ] || fail "$device has no GID for $address in $name"
+    # Or it would have been too easy: no other's could have been taken.
+    for other in host pod peer; do
+        grep -qF -- "$(gid "$(cat -- "$out/$other/address.txt")")" "$from/gids.txt" ||
+            fail "$name does not see the GID of $other: are RDMA devices not shared?"
+    done
+    index[$name]=$(value "$from/rdma.json" .env.NCCL_IB_GID_INDEX)
+    check NCCL_IB_GID_INDEX "$own" "${index[$name]}"
+    check NCCL_IB_HCA "=$device:1" "$(value "$from/rdma.json" .env.NCCL_IB_HCA)"
+    check 'after --save and --from, env' "$(value "$from/rdma.json" .env)" "$(value "$from/from.json" .env)"
+done
+
+printf '\n'
+[ "$wrong" = 0 ] || fail 'not as it must be, see above'
+# Or it would have been too easy: one index would have been right for both.
+[ "${index[host]}" != "${index[pod]}" ] || fail "host and pod have the same index, ${index[host]}"
+printf 'Each gets its own GID: host %s, pod %s, peer %s.\n' "${index[host]}" "${index[pod]}" "${index[peer]}"

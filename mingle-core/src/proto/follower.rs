@@ -78,6 +78,12 @@ pub(crate) enum GaveUp {
     Unreached,
 }
 
+/// The longest time between two repeats of a word in a round. While the last proofs of a large world are
+/// repeated, all others say that they are ready; the leader hears no more than 12,500 of them a second.
+fn longest_repeat(world: u32) -> Duration {
+    (Duration::from_micros(80) * world).clamp(Duration::from_millis(80), Duration::from_secs(1))
+}
+
 impl Follow {
     /// Starts to join `candidate`, whose words come from `seen`.
     pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, seen: SocketAddr) -> Self {
@@ -337,7 +343,7 @@ impl Follow {
             unproved: false,
             answered: shared.now,
             lease_lost: None,
-            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(80)),
+            backoff: Backoff::new(Duration::from_millis(20), longest_repeat(shared.world())),
         });
         shared.event(Event::Preparing { round: prepare.round });
         self.proceed(shared);

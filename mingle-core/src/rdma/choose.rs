@@ -285,13 +285,14 @@ fn offers(port: &PortChoice<'_>) -> Offers {
     port.gids.iter().filter(|gid| gid.left.is_none()).filter_map(|gid| gid.entry.addressing()).collect()
 }
 
-/// How the ports should be addressed: the way that most of them know, and of these the best. NCCL has one
-/// family and one version for all devices of a process.
+/// How the ports should be addressed: by v2 where any port can; then the way that most of them know, and of
+/// these the best. NCCL has one family and one version for all devices of a process.
 fn common(ports: &[PortChoice<'_>], allowed: Offers) -> Option<Addressing> {
     let known = |addressing| used(ports).filter(|port| offers(port).has(addressing)).count();
     let candidates = Addressing::ALL.into_iter().filter(|&addressing| allowed.has(addressing));
+    let candidates = candidates.filter(|&addressing| known(addressing) > 0);
     // The first of the largest, so the order backwards: `max_by_key` takes the last.
-    candidates.rev().max_by_key(|&addressing| known(addressing)).filter(|&best| known(best) > 0)
+    candidates.rev().max_by_key(|&addressing| (addressing.version, known(addressing)))
 }
 
 /// Of the GIDs that are left, one is used.

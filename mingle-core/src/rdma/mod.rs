@@ -33,6 +33,8 @@ mod machine;
 mod pci;
 mod read;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 
 pub use agree::{Summary, Transport, Verdict};
 pub use choose::{Choice, GidChoice, GidReason, Kind, PortChoice, PortReason, Rate};

@@ -1,0 +1,411 @@
+//! The probe against files that lie, fail and vanish.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use proptest::prelude::*;
+
+use super::files::Files;
+use super::{Address, Choice, Family, Gid, GidEntry, Kind, Machine, Transport, pci, read, snapshot};
+use crate::env::fabric::{self, Extent};
+
+/// Files in memory: a text each, and links by name. Folders are what the paths imply.
+#[derive(Debug, Default)]
+struct Tree {
+    texts: BTreeMap<String, String>,
+    links: BTreeMap<String, String>,
+    /// How many calls there have been.
+    calls: Cell<usize>,
+    /// Which calls fail, and how.
+    fault: Option<Fault>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Fault {
+    first: usize,
+    /// All from there on, as where a device has gone; or this one alone.
+    lasting: bool,
+    errno: i32,
+}
+
+impl Tree {
+    fn put(&mut self, path: &str, text: &str) {
+        self.texts.insert(path.to_owned(), text.to_owned());
+    }
+
+    fn failing(mut self, fault: Fault) -> Self {
+        self.fault = Some(fault);
+        self
+    }
+
+    fn call(&self) -> io::Result<()> {
+        let call = self.calls.replace(self.calls.get() + 1);
+        match self.fault {
+            Some(fault) if call == fault.first || fault.lasting && call > fault.first => {
+                Err(io::Error::from_raw_os_error(fault.errno))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The path without the link that it goes through.
+    fn real(&self, path: &str) -> String {
+        let through = self.links.iter().find_map(|(link, target)| {
+            let rest = path.strip_prefix(link.as_str())?;
+            (rest.is_empty() || rest.starts_with('/')).then(|| format!("{target}{rest}"))
+        });
+        through.unwrap_or_else(|| path.to_owned())
+    }
+}
+
+impl Files for Tree {
+    fn read(&self, path: &str) -> io::Result<String> {
+        self.call()?;
+        let text = self.texts.get(&self.real(path)).ok_or(io::ErrorKind::NotFound)?;
+        Ok(text.trim().to_owned())
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        self.call()?;
+        let folder = format!("{}/", self.real(path));
+        let all = self.texts.keys().chain(self.links.keys());
+        let names = all.filter_map(|path| path.strip_prefix(&folder)?.split('/').next());
+        let names: BTreeSet<&str> = names.collect();
+        if names.is_empty() {
+            Err(io::ErrorKind::NotFound.into())
+        } else {
+            Ok(names.into_iter().map(str::to_owned).collect())
+        }
+    }
+
+    fn exists(&self, path: &str) -> bool {
+        self.list(path).is_ok()
+    }
+
+    fn resolve(&self, path: &str) -> io::Result<String> {
+        self.call()?;
+        self.links.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn open_device(&self, name: &str) -> io::Result<()> {
+        self.call()?;
+        self.texts
+            .get(&format!("dev_infiniband/{name}"))
+            .map(drop)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn devices(&self) -> io::Result<Vec<String>> {
+        self.list("dev_infiniband")
+    }
+}
+
+const OWN: [(&str, Ipv4Addr); 2] =
+    [("eth1", Ipv4Addr::new(10, 1, 0, 5)), ("eth2", Ipv4Addr::new(10, 2, 0, 5))];
+
+fn addresses() -> Vec<Address> {
+    OWN.iter()
+        .map(|&(interface, address)| Address {
+            interface: interface.to_owned(),
+            address: address.into(),
+            prefix: 24,
+        })
+        .collect()
+}
+
+/// Two RoCE devices with a port each; `slots` GIDs, of which the fourth is the right one.
+fn two_rails(slots: usize) -> Tree {
+    let mut tree = Tree::default();
+    for (n, (interface, address)) in OWN.iter().enumerate() {
+        let device = format!("class/infiniband/mlx5_{n}");
+        let pci = format!("devices/pci0000:{n}0/0000:{n}0:01.0");
+        tree.links.insert(format!("{device}/device"), pci.clone());
+        tree.put(&format!("{pci}/vendor"), "0x15b3\n");
+        tree.put(&format!("{pci}/numa_node"), "1\n");
+        tree.put(&format!("{pci}/net/{interface}/type"), "1\n");
+        tree.put(&format!("{device}/node_type"), "1: CA\n");
+        tree.put(&format!("{device}/fw_ver"), "28.39\n");
+        tree.put(&format!("class/infiniband_verbs/uverbs{n}/ibdev"), &format!("mlx5_{n}\n"));
+        tree.put(&format!("dev_infiniband/uverbs{n}"), "");
+        let port = format!("{device}/ports/1");
+        tree.put(&format!("{port}/state"), "4: ACTIVE\n");
+        tree.put(&format!("{port}/link_layer"), "Ethernet\n");
+        tree.put(&format!("{port}/rate"), "400 Gb/sec (4X NDR)\n");
+        let link_local = Gid::from(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1));
+        let foreign = Gid::from(Ipv4Addr::new(10, 9, 0, 9));
+        for slot in 0..slots {
+            let gid = match slot {
+                0 | 1 => link_local,
+                2 | 3 => Gid::from(*address),
+                4 | 5 => foreign,
+                _ => Gid::ZERO,
+            };
+            tree.put(&format!("{port}/gids/{slot}"), &format!("{gid}\n"));
+            if gid != Gid::ZERO {
+                let version = if slot % 2 == 0 { "IB/RoCE v1\n" } else { "RoCE v2\n" };
+                tree.put(&format!("{port}/gid_attrs/types/{slot}"), version);
+                tree.put(&format!("{port}/gid_attrs/ndevs/{slot}"), &format!("{interface}\n"));
+            }
+        }
+    }
+    tree
+}
+
+fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
+    let transport = Transport::alone(&machine.choose());
+    fabric::variables(machine, transport, Extent::default()).into_iter().collect()
+}
+
+/// Whatever was chosen holds in `whole`, the machine without faults.
+fn holds(choice: &Choice<'_>, whole: &Machine) {
+    for port in choice.used() {
+        let device = whole.devices.iter().find(|device| device.name == port.device.name).unwrap();
+        let truth = device.ports.iter().find(|truth| truth.number == port.port.number).unwrap();
+        let gid = port.gids.iter().find(|gid| gid.left.is_none()).expect("a RoCE port has a GID");
+        // How the interface stands to the port is a guess where its files have failed.
+        let same = |other: &&GidEntry| GidEntry { relation: other.relation, ..gid.entry.clone() } == **other;
+        assert!(truth.gids.iter().any(|other| same(&other)), "{:?} is not in the table", gid.entry);
+        assert!(whole.addresses.iter().any(|held| held.address == gid.entry.gid.address()));
+    }
+}
+
+#[test]
+fn two_rails_are_told_by_both_trios() {
+    let machine = read::machine(&two_rails(8), addresses());
+    let found = variables(&machine);
+    assert_eq!(found["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
+    assert_eq!(found["NCCL_IB_GID_INDEX"], "3");
+    assert_eq!(found.len(), 6, "{found:?}");
+}
+
+#[test]
+fn a_file_that_fails_at_any_moment_leaves_something_out_and_makes_nothing_up() {
+    let tree = two_rails(8);
+    let whole = read::machine(&tree, addresses());
+    let calls = tree.calls.get();
+    assert!(calls > 60, "{calls} calls");
+    // EIO, ENODEV, EINVAL, EACCES.
+    for errno in [5, 19, 22, 13] {
+        for (first, lasting) in (0..calls).flat_map(|first| [(first, false), (first, true)]) {
+            let faulty = two_rails(8).failing(Fault { first, lasting, errno });
+            let machine = read::machine(&faulty, addresses());
+            let choice = machine.choose();
+            holds(&choice, &whole);
+            let found = variables(&machine);
+            if let Some(index) = found.get("NCCL_IB_GID_INDEX") {
+                // Where the right one has failed, no other is as good.
+                assert!(index == "3" || index == "2" && machine.choose().used().count() == 1, "{found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
+    let mut tree = two_rails(8);
+    let port = "class/infiniband/mlx5_0/ports/1";
+    // The same address on two interfaces is not possible, so the tunnel has one of its own.
+    let tunnel = Ipv4Addr::new(10, 7, 0, 5);
+    for (slot, interface, address) in [(1, "vxlan0", tunnel), (6, "eth1.7", Ipv4Addr::new(10, 8, 0, 5))] {
+        tree.put(&format!("{port}/gids/{slot}"), &Gid::from(address).to_string());
+        tree.put(&format!("{port}/gid_attrs/types/{slot}"), "RoCE v2");
+        tree.put(&format!("{port}/gid_attrs/ndevs/{slot}"), interface);
+    }
+    let mut held = addresses();
+    let also = |interface: &str, address: Ipv4Addr| Address {
+        interface: interface.to_owned(),
+        address: IpAddr::V4(address),
+        prefix: 24,
+    };
+    held.extend([also("vxlan0", tunnel), also("eth1.7", Ipv4Addr::new(10, 8, 0, 5))]);
+    let machine = read::machine(&tree, held.clone());
+    let choice = machine.choose();
+    let reasons: Vec<_> =
+        choice.ports[0].gids.iter().map(|gid| gid.left.as_ref().map(ToString::to_string)).collect();
+    assert_eq!(choice.ports[0].gid_index(), Some(3));
+    assert_eq!(reasons[1].as_deref(), Some("a tunnel's, and there is one without"));
+    assert_eq!(reasons[6].as_deref(), Some("3 is as good and comes first"));
+    // A tunnel is better than nothing.
+    held.retain(|address| address.interface != "eth1" && address.interface != "eth1.7");
+    let machine = read::machine(&tree, held);
+    assert_eq!(machine.choose().ports[0].gid_index(), Some(1));
+}
+
+#[test]
+fn ports_that_have_only_ipv6_or_only_v1_are_told_so() {
+    let mut tree = two_rails(8);
+    let mut held = addresses();
+    for n in 0..2 {
+        let address = Ipv6Addr::new(0xfd00, 0, 0, n, 0, 0, 0, 5);
+        held[usize::from(n)].address = address.into();
+        let gid = Gid::from(address).to_string();
+        tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/2"), &gid);
+        tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"), &gid);
+    }
+    let machine = read::machine(&tree, held.clone());
+    assert_eq!(machine.choose().addressing.map(|addressing| addressing.family), Some(Family::Ipv6));
+    let found = variables(&machine);
+    assert_eq!(found["NCCL_IB_GID_INDEX"], "3");
+    assert_eq!(found["NCCL_IB_ADDR_FAMILY"], "AF_INET6");
+    assert_eq!(found["NVSHMEM_IB_ADDR_FAMILY"], "AF_INET6");
+    assert!(!found.contains_key("NCCL_IB_ROCE_VERSION_NUM"));
+
+    for n in 0..2 {
+        tree.texts.remove(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"));
+    }
+    let machine = read::machine(&tree, held);
+    let found = variables(&machine);
+    assert_eq!((&*found["NCCL_IB_GID_INDEX"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("2", "1"));
+    assert!(fabric::warnings(&machine, Extent::default())[0].contains("RoCE v1 alone"));
+}
+
+#[test]
+fn a_port_of_another_family_than_most_is_left_out() {
+    let mut tree = two_rails(8);
+    let mut held = addresses();
+    // A third rail, so that IPv4 has the most.
+    for (path, text) in tree.texts.clone() {
+        if path.contains("mlx5_1") || path.contains("pci0000:10") || path.contains("uverbs1") {
+            let path = path
+                .replace("mlx5_1", "mlx5_2")
+                .replace("pci0000:10", "pci0000:20")
+                .replace("uverbs1", "uverbs2");
+            tree.put(&path, &text.replace("mlx5_1", "mlx5_2"));
+        }
+    }
+    tree.links
+        .insert("class/infiniband/mlx5_2/device".to_owned(), "devices/pci0000:20/0000:10:01.0".to_owned());
+    let address = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 5);
+    held.push(Address { interface: "eth2".to_owned(), address: address.into(), prefix: 64 });
+    for slot in [2, 3] {
+        tree.put(&format!("class/infiniband/mlx5_2/ports/1/gids/{slot}"), &Gid::from(address).to_string());
+    }
+    let machine = read::machine(&tree, held);
+    let choice = machine.choose();
+    assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
+    let left = choice.ports[2].left.as_ref().unwrap().to_string();
+    assert_eq!(left, "no GID for RoCE v2 over IPv4, which the others use");
+}
+
+#[test]
+fn one_traffic_class_on_all_ports_is_told_and_several_are_not() {
+    let mut tree = two_rails(8);
+    tree.put("class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n");
+    assert!(!variables(&read::machine(&tree, addresses())).contains_key("NCCL_IB_TC"));
+    tree.put("class/infiniband/mlx5_1/tc/1/traffic_class", "Global tclass=104\n");
+    assert!(!variables(&read::machine(&tree, addresses())).contains_key("NCCL_IB_TC"));
+    tree.put("class/infiniband/mlx5_1/tc/1/traffic_class", "Global tclass=106\n");
+    assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_TC"], "106");
+}
+
+#[test]
+fn a_device_that_programs_cannot_open_is_not_used() {
+    let mut tree = two_rails(8);
+    tree.texts.remove("dev_infiniband/uverbs1");
+    let machine = read::machine(&tree, addresses());
+    assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1");
+    tree.texts.remove("class/infiniband_verbs/uverbs0/ibdev");
+    let machine = read::machine(&tree, addresses());
+    assert_eq!(machine.choose().kind, Kind::Unusable);
+    assert_eq!(variables(&machine), BTreeMap::from([("NCCL_IB_DISABLE", "1".to_owned())]));
+    // Where nothing of /dev/infiniband can be seen, nothing is concluded from it.
+    tree.texts.retain(|path, _| !path.starts_with("dev_infiniband"));
+    assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
+}
+
+#[test]
+fn what_was_saved_is_read_again_as_it_was() {
+    let folder = std::env::temp_dir().join(format!("mingle-saved-{}", std::process::id()));
+    let mut tree = two_rails(1024);
+    tree.put("module/nvidia_peermem/refcnt", "0\n");
+    tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/class", "0x030200\n");
+    tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor", "0x10de\n");
+    let machine = Machine { gpus: pci::gpus(&tree), ..read::machine(&tree, addresses()) };
+    let saved = snapshot::save(&tree, &addresses(), &folder);
+    let again = Machine::from_snapshot(&folder);
+    let twice = snapshot::save(&tree, &addresses(), &folder);
+    std::fs::remove_dir_all(&folder).unwrap();
+    saved.unwrap();
+    assert_eq!(again.unwrap(), machine);
+    assert_eq!(machine.gpus.len(), 1);
+    assert_eq!(twice.unwrap_err().to_string(), "the folder is not empty");
+}
+
+/// Texts that a file may hold: right ones, halves of right ones, anything.
+fn text() -> impl Strategy<Value = String> {
+    let right = prop::sample::select(vec![
+        "4: ACTIVE",
+        "1: CA",
+        "4: RNIC",
+        "7: unspecified",
+        "Ethernet",
+        "InfiniBand",
+        "Unknown",
+        "400 Gb/sec (4X NDR)",
+        "RoCE v2",
+        "IB/RoCE v1",
+        "eth1",
+        "eth2",
+        "0x15b3",
+        "mlx5_0",
+        "",
+        "0000:0000:0000:0000:0000:ffff:0a01:0005",
+        "0000:0000:0000:0000:0000:ffff:0a02:0005",
+        "fe80:0000:0000:0000:0000:0000:0000:0001",
+        "Global tclass=106",
+        "Global tclass=999",
+    ]);
+    let half = (right.clone(), 0..40usize).prop_map(|(text, end)| text.chars().take(end).collect::<String>());
+    prop_oneof![4 => right.prop_map(str::to_owned), 2 => half, 1 => ".{0,60}", 1 => "[0-9a-f:]{0,45}"]
+}
+
+proptest! {
+    #[test]
+    fn no_tree_whatever_it_holds_makes_the_probe_panic_or_say_half_a_value(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(text())), 0..40),
+        names in prop::collection::vec("[-a-z0-9$'\"\u{1b} :,=_]{1,20}", 0..3),
+        fault in prop::option::of((0..200usize, any::<bool>())),
+    ) {
+        let mut tree = two_rails(10);
+        for (at, change) in changes {
+            let path = at.get(&tree.texts.keys().cloned().collect::<Vec<_>>()).clone();
+            match change {
+                Some(text) => tree.texts.insert(path, text),
+                None => tree.texts.remove(&path),
+            };
+        }
+        for name in names {
+            for (path, text) in tree.texts.clone() {
+                if path.contains("mlx5_1") {
+                    tree.put(&path.replace("mlx5_1", &name), &text);
+                }
+            }
+            tree.put("class/infiniband_verbs/uverbs7/ibdev", &name);
+            tree.put("dev_infiniband/uverbs7", "");
+        }
+        tree.fault = fault.map(|(first, lasting)| Fault { first, lasting, errno: 5 });
+        let machine = read::machine(&tree, addresses());
+        let _ = pci::gpus(&tree);
+        let choice = machine.choose();
+        for port in &choice.ports {
+            // A value is in a file as a whole, or it is not known.
+            for gid in &port.port.gids {
+                prop_assert!(tree.texts.values().any(|text| text.trim() == gid.gid.to_string()));
+            }
+            if let Some(rate) = port.port.rate {
+                let rate = format!("{} Gb/sec", f64::from(rate) / 1000.0);
+                prop_assert!(tree.texts.values().any(|text| text.trim().starts_with(&rate)), "{}", rate);
+            }
+            for reason in port.left.iter().map(ToString::to_string) {
+                prop_assert!(!reason.is_empty());
+            }
+            prop_assert!(port.is_used() || port.gids.iter().all(|gid| gid.left.is_some()));
+        }
+        for (name, value) in variables(&machine) {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:=@+-".contains(c);
+            prop_assert!(value.chars().all(plain), "{}={}", name, value);
+        }
+    }
+}

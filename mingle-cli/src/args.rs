@@ -66,6 +66,12 @@ pub(crate) struct LowArgs {
     #[arg(long, value_name = "ADDRESS", help_heading = SAME)]
     pub(crate) group: Option<String>,
 
+    /// IPv6 where all nodes have both families [default: IPv4]
+    ///
+    /// A world has one family: the one that all nodes have. This says which it is where that is true of both.
+    #[arg(long, help_heading = SAME)]
+    pub(crate) ipv6: bool,
+
     /// File with the job's secret [default: none; the job ID is enough]
     ///
     /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn who is
@@ -96,10 +102,31 @@ pub(crate) struct LowArgs {
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
+    /// Where another node may be, without multicast; repeatable
+    ///
+    /// A name or an address, with a port or without; several with commas, or as Slurm writes them:
+    /// gpu[01-04]. All addresses of a name are tried and looked up again, as for a Kubernetes headless
+    /// service. Multicast goes on beside it. One node that any other can reach is enough.
+    #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
+    pub(crate) seed: Vec<String>,
+
+    /// Shared folder in which the nodes find each other's addresses
+    ///
+    /// For clusters with a shared file system. Each node leaves a small file there and removes it at the end;
+    /// those of nodes that were killed are removed by others after a minute.
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
+    pub(crate) seed_dir: Option<String>,
+
+    /// Speak by IPv4 broadcast as well as by multicast
+    ///
+    /// For switches that drop groups which nobody has registered. It reaches the own link alone.
+    #[arg(long, help_heading = NODE)]
+    pub(crate) broadcast: bool,
+
     /// Multicast TTL, 1 to 255; 1 stays on the link [default: 1]
     ///
     /// Every router on the way takes one off, where it passes multicast on at all.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ttl: Option<String>,
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
@@ -123,14 +150,14 @@ pub(crate) struct LowArgs {
     ///
     /// NCCL_IB_GID_INDEX and its like are not printed then, but the address family and RoCE version by which
     /// NCCL chooses.
-    #[arg(long, help_heading = FABRIC)]
+    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) no_gid_pin: bool,
 
     /// More socket threads for NCCL where there is no RDMA
     ///
     /// NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, as for fast networks of clouds. They are not printed
     /// where RDMA is used.
-    #[arg(long, help_heading = FABRIC)]
+    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) tune_sockets: bool,
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
@@ -226,7 +253,7 @@ pub(crate) struct RdmaArgs {
 }
 
 const AFTER_HELP: &str = "\
-Every option can be a variable too: MINGLE_WORLD=4. Exit codes and reasons: --help";
+Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and reasons: --help";
 
 // Kept to 80 columns, since wrapping would break the lists.
 const AFTER_LONG_HELP: &str = "\

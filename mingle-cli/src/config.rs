@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mingle_core::env::Setting;
 use mingle_core::env::fabric::Extent;
-use mingle_core::net::{DISCOVERY_PORT, Filter};
+use mingle_core::net::{DISCOVERY_PORT, Filter, Seed};
 use mingle_core::{Builder, InvalidId, JobId, Rank, RankBy, Rendezvous, Secret, World, env};
 
 use crate::args::LowArgs;
@@ -37,6 +37,10 @@ pub(crate) struct Config {
     rank_by: Option<RankBy>,
     discovery_port: Option<u16>,
     group: Option<Ipv4Addr>,
+    seeds: Vec<Seed>,
+    seed_dir: Option<PathBuf>,
+    broadcast: bool,
+    ipv6: bool,
     ttl: Option<u8>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
@@ -69,6 +73,10 @@ impl Config {
             rank_by: reader.read(low.rank_by, "rank-by", rank_by)?,
             discovery_port: reader.read(low.discovery_port, "discovery-port", port)?,
             group: reader.read(low.group, "group", group)?,
+            seeds: reader.seeds(low.seed)?,
+            seed_dir: reader.read(low.seed_dir, "seed-dir", |text| Ok::<_, String>(PathBuf::from(text)))?,
+            broadcast: reader.flag(low.broadcast, "broadcast")?,
+            ipv6: reader.flag(low.ipv6, "ipv6")?,
             ttl: reader.read(low.ttl, "ttl", ttl)?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::Sh),
@@ -98,6 +106,10 @@ impl Config {
             .interfaces(self.interfaces.clone())
             .master_port(self.master_port)
             .group(self.group)
+            .seeds(self.seeds.clone())
+            .seed_dir(self.seed_dir.clone())
+            .broadcast(self.broadcast)
+            .prefer_ipv6(self.ipv6)
             .settings(Setting::hash(&self.fabric.settings))
             // Only JSON shows the roster: a shell's variables need no transfer of it.
             .roster(self.format == Format::Json);
@@ -186,14 +198,26 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         Ok((Some(secret), Vec::new()))
     }
 
-    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
-    fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
-        let option = "interface";
+    /// All `--seed` arguments, or else what MINGLE_SEED lists.
+    fn seeds(&self, arguments: Vec<String>) -> Result<Vec<Seed>, Stop> {
+        let all = self.all(arguments, "seed")?;
+        let lists = all.iter().map(|given| given.parse(Seed::list)).collect::<Result<Vec<_>, Stop>>()?;
+        Ok(lists.concat())
+    }
+
+    /// An option that can be given several times, or else its variable.
+    fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
         let mut all: Vec<Given> =
             arguments.into_iter().map(|text| Given { option, text, is_variable: false }).collect();
         if all.is_empty() {
             all.extend(self.given(None, option)?);
         }
+        Ok(all)
+    }
+
+    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
+    fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
+        let all = self.all(arguments, "interface")?;
         let parts = all.iter().flat_map(|given| given.text.split(',').map(move |part| (given, part)));
         parts.map(|(given, part)| given.parse(|_| part.trim().parse())).collect()
     }
@@ -398,6 +422,10 @@ mod tests {
             ("MINGLE_DISCOVERY_PORT", "29498"),
             ("MINGLE_GROUP", "239.192.7.7"),
             ("MINGLE_TTL", "4"),
+            ("MINGLE_SEED", "gpu[1-2],login:29500"),
+            ("MINGLE_SEED_DIR", "/shared/seeds"),
+            ("MINGLE_BROADCAST", "1"),
+            ("MINGLE_IPV6", "on"),
             ("MINGLE_TIMEOUT", "0"),
             ("MINGLE_FORMAT", "json"),
             ("MINGLE_QUIET", "1"),
@@ -413,6 +441,10 @@ mod tests {
         assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::Json));
         assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (2, true, 2));
 
+        assert_eq!(
+            (all.seeds.len(), all.seed_dir, all.broadcast, all.ipv6),
+            (3, Some("/shared/seeds".into()), true, true)
+        );
         let fabric = &all.fabric;
         assert_eq!((fabric.required, fabric.no_rdma, fabric.extent.gid_index), (true, false, false));
         assert!(fabric.extent.tune_sockets);

@@ -25,7 +25,10 @@ pub(crate) fn join(config: &Config, fabric: Summary) -> Result<Assignment, Stop>
     // One thread is enough for one rendezvous, and starts at once.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
-    runtime.block_on(watch(config, fabric))
+    let ended = runtime.block_on(watch(config, fabric));
+    // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+    runtime.shutdown_background();
+    ended
 }
 
 async fn watch(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {

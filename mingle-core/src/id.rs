@@ -1,7 +1,7 @@
 //! Names that exist only when they are valid: a job, a world's size, a rank, a node, a host.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,24 @@ impl JobId {
         let hash = blake3::derive_key("mingle 1 group", self.0.as_bytes());
         let low = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) & 0x3_ffff;
         Ipv4Addr::from(u32::from(Ipv4Addr::new(239, 192, 0, 0)) | low)
+    }
+
+    /// The IPv6 group of this job, in ff15::/16 (transient, site-local scope; RFC 4291, 2.7). The last four
+    /// bytes, which are all that an Ethernet address holds of it, are a dynamic group ID (RFC 3307, 4.3).
+    ///
+    /// ```
+    /// # use mingle_core::JobId;
+    /// let group = "foo".parse::<JobId>()?.group_v6();
+    /// assert_eq!(group.segments()[0], 0xff15);
+    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// ```
+    pub fn group_v6(&self) -> Ipv6Addr {
+        let hash = blake3::derive_key("mingle 1 group of IPv6", self.0.as_bytes());
+        let mut group = [0; 16];
+        group.copy_from_slice(&hash[..16]);
+        group[..2].copy_from_slice(&[0xff, 0x15]);
+        group[12] |= 0x80;
+        Ipv6Addr::from(group)
     }
 
     /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
@@ -198,6 +216,8 @@ pub struct NodeId(pub [u8; 16]);
 impl NodeId {
     /// The address of a multicast datagram: everybody.
     pub(crate) const ALL: Self = Self([0; 16]);
+    /// The address of a datagram to a seed: whoever is there.
+    pub(crate) const WHOEVER: Self = Self([0xff; 16]);
 }
 
 impl fmt::Display for NodeId {

@@ -8,6 +8,7 @@
 //! | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `NODE_RANK` | PyTorch's `env://`, Lightning and most scripts; the world counts nodes |
 //! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which does not read the classic names and without these starts one world per node |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: it matches by prefix without the `=`) and Gloo (`eth0`) |
+//! | `NCCL_SOCKET_FAMILY` | NCCL, in a world of IPv6 |
 //! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`fabric`] |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | whoever wants to compare nodes: equal on all nodes of one world |
@@ -35,6 +36,7 @@ pub const MINGLE_SET: &str = "MINGLE_SET";
 
 const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 const GLOO_SOCKET_IFNAME: &str = "GLOO_SOCKET_IFNAME";
+const NCCL_SOCKET_FAMILY: &str = "NCCL_SOCKET_FAMILY";
 
 /// Beginnings of all names that are ever advice. What MINGLE_SET lists beside these is not touched.
 const ADVICE: [&str; 5] = ["FI_", "GLOO_", "NCCL_", "NVSHMEM_", "UCX_"];
@@ -93,7 +95,8 @@ impl Variables {
     /// counts as not set, as everywhere in `mingle`.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
         let interface = facts.interface.filter(|name| is_nameable(name));
-        let mut variables = Self::advice(facts.fabric, interface, facts.settings, environment);
+        let ipv6 = facts.formed.master.is_ipv6();
+        let mut variables = Self::advice(facts.fabric, interface, ipv6, facts.settings, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();
         variables.set.splice(0..0, result(facts));
         variables
@@ -105,12 +108,13 @@ impl Variables {
         settings: &[Setting],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        Self::advice(fabric, None, settings, environment)
+        Self::advice(fabric, None, false, settings, environment)
     }
 
     fn advice(
         fabric: &[(&'static str, String)],
         interface: Option<&str>,
+        ipv6: bool,
         settings: &[Setting],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
@@ -124,7 +128,11 @@ impl Variables {
         let sockets = sockets
             .into_iter()
             .filter_map(|(name, prefix)| interface.map(|interface| (name, format!("{prefix}{interface}"))));
-        for (name, value) in sockets.chain(fabric.iter().cloned()).filter(|(name, _)| !given(name)) {
+        // On an interface with both families NCCL takes IPv4 by itself, and a host with IPv6 alone cannot.
+        let family = ipv6.then(|| (NCCL_SOCKET_FAMILY, "AF_INET6".to_owned()));
+        for (name, value) in
+            sockets.chain(family).chain(fabric.iter().cloned()).filter(|(name, _)| !given(name))
+        {
             if is_set(name) && !listed.contains(&name) {
                 variables.kept.push(name.into());
             } else {

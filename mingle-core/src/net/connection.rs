@@ -25,6 +25,10 @@ pub(super) enum Happened {
     Token(ConnId, IpAddr, [u8; TOKEN]),
     /// It has closed.
     Closed(ConnId),
+    /// Where others may be: all that is known now.
+    Seeds(Vec<SocketAddr>),
+    /// Something that people should know.
+    Warning(String),
 }
 
 /// Opens a connection, sends the token and waits for the end.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket as StdUdpSocket};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -14,12 +14,14 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, Happened};
 use super::endpoint::{Endpoint, OpenFiles, bind_endpoint};
-use super::interface::{self, Interface, endpoints, holder_of};
-use super::multicast::{Groups, send_multicast};
+use super::interface::{self, Family, Interface, endpoints, holder_of};
+use super::links::Links;
+use super::seed_dir::SeedDir;
+use super::seeds::Sources;
 use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::id::{HostName, NodeId};
-use crate::proto::{Config, ConnId, DialId, Event, Failure, Formed, MAX_DATAGRAM, Node, Output, Time};
+use crate::proto::{Config, ConnId, DialId, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
 
 /// Most own addresses that are looked at; others are told fewer.
 const ADDRESSES: usize = 64;
@@ -33,56 +35,61 @@ const SETTLE: usize = 4;
 const BACKLOG: usize = 8192;
 /// Switches that snoop on IGMP without a querier forget a member after 260 s.
 const REJOIN: Duration = Duration::from_secs(60);
+/// How long a host that has no usable interface yet is waited for.
+const GRACE: Duration = Duration::from_secs(5);
+/// How often the host's addresses are looked at.
+const LOOK: Duration = Duration::from_secs(2);
+/// After so long without a word of anybody's, people are told what may be the matter.
+const QUIET: Duration = Duration::from_secs(15);
 /// Most accepted connections without a token; then the oldest goes.
 const STRANGERS: usize = 1024;
 /// Between two tries to accept where the first has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn join(builder: Builder) -> Result<Assignment, Error> {
-    let interfaces = usable(&builder)?;
+    let interfaces = usable(&builder).await?;
     let endpoint = bind_endpoint(builder.master_port, builder.job.ports(), builder.ttl)?;
-    let config = configure(&builder, &interfaces, endpoint.port)?;
-    let seed = random::<8>().map(u64::from_le_bytes)?;
-    let mut driver = Driver::new(builder, interfaces, endpoint)?;
-    let outcome = driver.run(Node::new(config, seed, Time::ZERO)).await;
+    let origin = clock();
+    let mut driver = Driver::new(builder, interfaces, endpoint, origin)?;
+    let node = driver.node()?;
+    let outcome = driver.run(node).await;
     driver.close().await;
     match outcome {
         Ok(formed) => Ok(driver.assignment(formed)),
-        Err(failure) => Err(Error::Failed(failure)),
+        Err(failure) => Err(failure),
     }
 }
 
-/// The interfaces to use. A world of one needs none, so it makes do with the loopback address.
-fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
+/// The interfaces to use, for which a host that is just starting gets some time. A world of one needs none, so
+/// it makes do with the loopback address.
+async fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
+    let until = clock() + builder.timeout.map_or(GRACE, |timeout| timeout.min(GRACE));
+    let mut told = false;
+    loop {
+        match select(builder) {
+            Err(_) if builder.world.get() == 1 && builder.interfaces.is_empty() => return Ok(Vec::new()),
+            Err(Error::NoInterface(why)) if clock() < until => {
+                if !std::mem::replace(&mut told, true) {
+                    tell(builder, Event::Warning(format!("no usable network interface yet: {why}")));
+                }
+                tokio::time::sleep(GRACE / 20).await;
+            }
+            selected => return selected,
+        }
+    }
+}
+
+fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
     let all = interface::list()
         .map_err(|source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source })?;
-    match interface::select(&all, &builder.interfaces) {
-        Err(_) if builder.world.get() == 1 && builder.interfaces.is_empty() => Ok(Vec::new()),
-        other => other,
-    }
+    interface::select(&all, &builder.interfaces)
 }
 
-fn configure(builder: &Builder, interfaces: &[Interface], port: u16) -> Result<Config, Error> {
-    let mut own = endpoints(interfaces, port, ADDRESSES);
-    if own.is_empty() {
-        own.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+fn tell(builder: &Builder, event: Event) {
+    if let Some(events) = &builder.events {
+        // A receiver that is gone has lost interest.
+        let _ = events.send(event);
     }
-    Ok(Config {
-        id: NodeId(random()?),
-        tag: builder.job.tag(),
-        keys: builder.secret.as_ref().map(|secret| secret.keys(&builder.job)),
-        world: builder.world,
-        rank: builder.rank,
-        host: builder.host.clone().unwrap_or_else(host_name),
-        endpoints: own,
-        slots: builder.slots,
-        rank_by: builder.rank_by,
-        roster: builder.roster,
-        fabric: builder.fabric,
-        settings: builder.settings,
-        may_be_master: true,
-        timeout: builder.timeout,
-    })
 }
 
 fn host_name() -> HostName {
@@ -102,15 +109,16 @@ fn random<const N: usize>() -> Result<[u8; N], Error> {
 /// The sockets of one rendezvous. Dropping it closes them all.
 struct Driver {
     builder: Builder,
-    interfaces: Vec<Interface>,
+    links: Links,
     origin: Instant,
-    group: SocketAddrV4,
-    groups: Groups,
-    /// The node's own port. Sending needs no readiness: what does not fit is lost, as on any network.
-    sender: StdUdpSocket,
-    /// The node's own port, then the group's.
-    receivers: Vec<UdpSocket>,
-    listener: Option<TcpListener>,
+    port: u16,
+    /// This node's addresses, as it has told them.
+    endpoints: Vec<SocketAddr>,
+    /// Where others may be, as it was told last.
+    seeds: Vec<SocketAddr>,
+    /// What tells it.
+    sources: Option<AbortHandle>,
+    listeners: Vec<TcpListener>,
     accepting: bool,
     /// After an error, when to try again.
     accept_from: Instant,
@@ -126,35 +134,29 @@ struct Driver {
     happenings: UnboundedReceiver<Happened>,
     /// Happenings that have been looked at, and wait for their turn.
     waiting: VecDeque<Happened>,
-    /// Interfaces by which a multicast could not be sent; each is told once.
-    mute: Vec<u32>,
     _open_files: OpenFiles,
 }
 
 impl Driver {
-    fn new(builder: Builder, interfaces: Vec<Interface>, endpoint: Endpoint) -> Result<Self, Error> {
+    fn new(
+        builder: Builder,
+        interfaces: Vec<Interface>,
+        endpoint: Endpoint,
+        origin: Instant,
+    ) -> Result<Self, Error> {
         let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
-        let group = SocketAddrV4::new(
-            builder.group.unwrap_or_else(|| builder.job.group_v4()),
-            builder.discovery_port,
-        );
-        let alone = builder.world.get() == 1;
-        let groups = Groups::join(group, if alone { &[] } else { &interfaces })?;
-        let own = endpoint.socket.try_clone().map_err(failed)?;
-        let mut receivers = vec![UdpSocket::from_std(own).map_err(failed)?];
-        for socket in groups.sockets() {
-            receivers.push(UdpSocket::from_std(socket.try_clone().map_err(failed)?).map_err(failed)?);
-        }
+        let links = Links::open(&builder, interfaces, endpoint.sockets)?;
+        let listeners = endpoint.listeners.into_iter().map(TcpListener::from_std);
         let (sender_of_happenings, happenings) = unbounded_channel();
         let driver = Self {
             builder,
-            interfaces,
-            origin: clock(),
-            group,
-            groups,
-            sender: endpoint.socket,
-            receivers,
-            listener: Some(TcpListener::from_std(endpoint.listener).map_err(failed)?),
+            links,
+            origin,
+            port: endpoint.port,
+            endpoints: Vec::new(),
+            seeds: Vec::new(),
+            sources: None,
+            listeners: listeners.collect::<io::Result<_>>().map_err(failed)?,
             accepting: true,
             accept_from: clock(),
             told_of_accepting: false,
@@ -166,18 +168,76 @@ impl Driver {
             sender_of_happenings,
             happenings,
             waiting: VecDeque::new(),
-            mute: Vec::new(),
             _open_files: OpenFiles::raise(),
         };
-        for warning in driver.groups.warnings() {
-            driver.tell(Event::Warning(warning.clone()));
-        }
-        if driver.groups.joined() == 0 && !alone {
-            driver.tell(Event::Warning(
-                "no interface has joined the multicast group: this node hears only who answers it".to_owned(),
-            ));
+        for warning in driver.links.warnings() {
+            driver.tell(Event::Warning(warning));
         }
         Ok(driver)
+    }
+
+    /// A new node for what is left of the time.
+    fn node(&mut self) -> Result<Node, Error> {
+        let id = NodeId(random()?);
+        self.endpoints = self.own_endpoints();
+        let builder = &self.builder;
+        let config = Config {
+            id,
+            tag: builder.job.tag(),
+            keys: builder.secret.as_ref().map(|secret| secret.keys(&builder.job)),
+            world: builder.world,
+            rank: builder.rank,
+            host: builder.host.clone().unwrap_or_else(host_name),
+            endpoints: self.endpoints.clone(),
+            prefers_ipv6: builder.prefers_ipv6,
+            slots: builder.slots,
+            rank_by: builder.rank_by,
+            roster: builder.roster,
+            fabric: builder.fabric,
+            settings: builder.settings,
+            may_be_master: true,
+            timeout: builder.timeout.map(|timeout| timeout.saturating_sub(self.now())),
+        };
+        let seed = random::<8>().map(u64::from_le_bytes)?;
+        self.look_for_seeds(id)?;
+        let mut node = Node::new(config, seed, self.now());
+        node.handle_seeds(self.now(), self.seeds.clone());
+        Ok(node)
+    }
+
+    fn own_endpoints(&self) -> Vec<SocketAddr> {
+        let family = if self.builder.prefers_ipv6 { Family::V6 } else { Family::V4 };
+        let own = endpoints(self.links.interfaces(), self.port, ADDRESSES, family);
+        if own.is_empty() { vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))] } else { own }
+    }
+
+    /// Starts to follow the seeds, where there are any. This node's own file is in the shared folder first, so
+    /// that a folder which cannot be written to is an error at once.
+    fn look_for_seeds(&mut self, id: NodeId) -> Result<(), Error> {
+        if let Some(old) = self.sources.take() {
+            old.abort();
+        }
+        if self.builder.world.get() == 1 {
+            return Ok(());
+        }
+        let folder = self.builder.seed_dir.as_ref().map(|folder| {
+            SeedDir::open(folder, self.builder.job.tag(), id, &self.endpoints).map_err(|source| {
+                Error::Socket {
+                    what: format!("cannot write to the seed folder {}", folder.display()),
+                    source,
+                }
+            })
+        });
+        let sources = Sources {
+            seeds: self.builder.seeds.clone(),
+            folder: folder.transpose()?,
+            ports: Sources::ports(self.builder.master_port, self.builder.job.ports()),
+        };
+        if !sources.is_empty() {
+            let following = sources.follow(self.sender_of_happenings.clone());
+            self.sources = Some(self.tasks.spawn(following));
+        }
+        Ok(())
     }
 
     fn now(&self) -> Time {
@@ -185,53 +245,112 @@ impl Driver {
     }
 
     fn tell(&self, event: Event) {
-        if let Some(events) = &self.builder.events {
-            // A receiver that is gone has lost interest.
-            let _ = events.send(event);
-        }
+        tell(&self.builder, event);
     }
 
-    async fn run(&mut self, mut node: Node) -> Result<Formed, Failure> {
+    async fn run(&mut self, mut node: Node) -> Result<Formed, Error> {
         let mut rejoin = self.origin + REJOIN;
+        let mut look = self.origin + LOOK;
+        let mut quiet = Some(self.origin + QUIET).filter(|_| self.builder.world.get() > 1);
         loop {
             self.fire(&mut node).await;
             while let Some(output) = node.poll_output() {
                 match output {
                     Output::Event(Event::Formed(formed)) => return Ok(formed),
-                    Output::Event(Event::Failed(failure)) => return Err(failure),
+                    Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
                     Output::Event(event) => self.tell(event),
                     other => self.carry_out(other),
                 }
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
-            let due = due.map_or(rejoin, |due| rejoin.min(due));
+            let due = [Some(rejoin), Some(look), quiet, due].into_iter().flatten().min().unwrap_or(look);
             let now = clock();
-            let (due, listener) = match &self.listener {
-                Some(listener) if self.accepting && now >= self.accept_from => (due, Some(listener)),
-                Some(_) if self.accepting => (due.min(self.accept_from), None),
-                _ => (due, None),
+            let (due, listeners) = match &self.listeners[..] {
+                listeners if self.accepting && now >= self.accept_from => (due, listeners),
+                _ if self.accepting => (due.min(self.accept_from), &[][..]),
+                _ => (due, &[][..]),
             };
             tokio::select! {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
-                () = readable(&self.receivers) => {
+                () = readable(self.links.receivers()) => {
                     // A flood must not keep connections from being heard.
                     if self.receive(&mut node, BATCH) {
                         self.settle(&mut node).await;
                     }
                 }
                 Some(happened) = next(&mut self.waiting, &mut self.happenings) => self.happened(&mut node, happened),
-                accepted = accept(listener) => self.accepted(accepted),
+                accepted = accept(listeners) => self.accepted(accepted),
                 Some(_) = self.tasks.join_next() => {}
                 () = tokio::time::sleep_until(due.into()) => {}
             }
             if clock() >= rejoin {
                 rejoin = clock() + REJOIN;
-                for warning in self.groups.rejoin() {
-                    tracing::debug!(warning);
+                self.links.rejoin();
+            }
+            if clock() >= look {
+                look = clock() + LOOK;
+                self.look_at_interfaces(&mut node)?;
+            }
+            if quiet.is_some_and(|at| clock() >= at) {
+                quiet = None;
+                if !node.has_heard() {
+                    self.tell(Event::Warning(self.about_silence()));
                 }
             }
         }
+    }
+
+    fn about_silence(&self) -> String {
+        let ways = if self.seeds.is_empty() {
+            "multicast does not pass here: give each node --seed HOST of another, or a shared --seed-dir"
+        } else {
+            "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
+        };
+        let seconds = QUIET.as_secs();
+        format!(
+            "nobody else was heard within {seconds} s; if the others have started, {ways}; see 'mingle doctor'"
+        )
+    }
+
+    /// Addresses come and go: a pod gets its second network, DHCP answers.
+    fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
+        // What has all gone may come again, and what goes on in a round has an end of its own.
+        let Ok(interfaces) = select(&self.builder) else { return Ok(()) };
+        if self.builder.world.get() == 1 || interfaces == self.links.interfaces() || node.is_bound() {
+            return Ok(());
+        }
+        self.links.change(interfaces)?;
+        let (own, was) = (self.own_endpoints(), &self.endpoints);
+        if own == *was {
+            return Ok(());
+        }
+        tracing::debug!(?own, "the addresses of this host have changed");
+        let loopback =
+            |endpoints: &[SocketAddr]| endpoints.iter().all(|endpoint| endpoint.ip().is_loopback());
+        if own.first() == was.first() && loopback(&own) == loopback(was) {
+            node.handle_endpoints(self.now(), own.clone());
+            self.endpoints = own;
+        } else {
+            // Others know this node by the address that it prefers, which has gone: another takes its place.
+            self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));
+            self.hang_up_all();
+            *node = self.node()?;
+        }
+        Ok(())
+    }
+
+    fn hang_up_all(&mut self) {
+        for (_, task) in std::mem::take(&mut self.dials) {
+            task.abort();
+        }
+        for (_, task) in std::mem::take(&mut self.conns) {
+            task.abort();
+        }
+        self.strangers.clear();
+        self.waiting.clear();
+        // What is under way already is of connections that the next node does not know.
+        (self.sender_of_happenings, self.happenings) = unbounded_channel();
     }
 
     /// Fires the timers that are due.
@@ -254,8 +373,8 @@ impl Driver {
     async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
         for _ in 0..BATCH {
-            let listener = self.listener.as_ref().filter(|_| self.accepting);
-            let Some(accepted) = accept_now(listener).await else { break };
+            let listeners = if self.accepting { &self.listeners[..] } else { &[] };
+            let Some(accepted) = accept_now(listeners).await else { break };
             self.accepted(accepted);
         }
         self.look_at_happenings(node);
@@ -281,7 +400,7 @@ impl Driver {
         self.look_at_happenings(node);
         let mut more = false;
         let mut buffer = [0; MAX_DATAGRAM + 1];
-        for socket in &self.receivers {
+        for socket in self.links.receivers() {
             let mut read = 0;
             while read < most {
                 match socket.try_recv_from(&mut buffer) {
@@ -314,6 +433,11 @@ impl Driver {
                     node.handle_hung_up(now, dial);
                 }
             }
+            Happened::Seeds(seeds) => {
+                node.handle_seeds(now, seeds.clone());
+                self.seeds = seeds;
+            }
+            Happened::Warning(warning) => self.tell(Event::Warning(warning)),
             Happened::Token(conn, local, token) => {
                 if self.strangers.remove(&conn) {
                     node.handle_token(now, conn, local, &token);
@@ -368,12 +492,12 @@ impl Driver {
 
     fn carry_out(&mut self, output: Output) {
         match output {
-            Output::Send { to, datagram } => {
-                if let Err(error) = self.sender.send_to(&datagram, to) {
-                    tracing::debug!(%to, %error, "sending");
+            Output::Send { to, datagram } => self.links.send(to, &datagram),
+            Output::Multicast { datagram } => {
+                for warning in self.links.multicast(&datagram) {
+                    self.tell(Event::Warning(warning));
                 }
             }
-            Output::Multicast { datagram } => self.multicast(&datagram),
             Output::Dial { dial, to, token } => {
                 let task = connection::dial(dial, to, token, self.sender_of_happenings.clone());
                 self.dials.insert(dial, self.tasks.spawn(task));
@@ -387,29 +511,10 @@ impl Driver {
             Output::StopAccepting => {
                 self.accepting = false;
                 if !self.builder.keep_listener {
-                    self.listener = None;
+                    self.listeners.clear();
                 }
             }
             Output::Event(event) => self.tell(event),
-        }
-    }
-
-    fn multicast(&mut self, datagram: &[u8]) {
-        for interface in &self.interfaces {
-            let Some(IpAddr::V4(source)) =
-                interface.addresses.iter().map(ipnet::IpNet::addr).find(IpAddr::is_ipv4)
-            else {
-                continue;
-            };
-            let sent = send_multicast(&self.sender, self.group, interface.index, source, datagram);
-            let Err(error) = sent else { continue };
-            tracing::debug!(interface = interface.name, %error, "sending to the group");
-            let full = error.kind() == io::ErrorKind::WouldBlock;
-            if !full && !self.mute.contains(&interface.index) {
-                self.mute.push(interface.index);
-                let (group, name) = (self.group, interface.name.escape_debug());
-                self.tell(Event::Warning(format!("cannot send to group {group} on {name}: {error}")));
-            }
         }
     }
 
@@ -418,19 +523,22 @@ impl Driver {
         // On the master's port, strays and leftovers are reset: nothing may hold it when the job binds it.
         self.tasks.shutdown().await;
         if !self.builder.keep_listener {
-            self.listener = None;
+            self.listeners.clear();
         }
     }
 
     fn assignment(self, formed: Formed) -> Assignment {
-        let listener = self.listener.filter(|_| formed.rank.get() == 0).and_then(|l| l.into_std().ok());
+        // IPv4 comes first.
+        let of_family = self.listeners.into_iter().nth(usize::from(formed.master.is_ipv6()));
+        let listener = of_family.filter(|_| formed.rank.get() == 0).and_then(|l| l.into_std().ok());
         Assignment {
             job: self.builder.job,
             rank: formed.rank,
             world: formed.world,
             master: formed.master,
             local: formed.local,
-            interface: holder_of(&self.interfaces, formed.local).map(|interface| interface.name.clone()),
+            interface: holder_of(self.links.interfaces(), formed.local)
+                .map(|interface| interface.name.clone()),
             digest: formed.digest,
             roster: formed.roster,
             verdict: formed.verdict,
@@ -462,23 +570,29 @@ async fn readable(sockets: &[UdpSocket]) {
 }
 
 /// A connection that waits to be accepted, if there is one.
-async fn accept_now(
-    listener: Option<&TcpListener>,
-) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
-    let listener = listener?;
-    std::future::poll_fn(|context| match listener.poll_accept(context) {
-        Poll::Ready(Ok(accepted)) => Poll::Ready(Some(Ok(accepted))),
+async fn accept_now(listeners: &[TcpListener]) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
+    std::future::poll_fn(|context| {
         // An error comes again when a connection is waited for.
-        Poll::Ready(Err(_)) | Poll::Pending => Poll::Ready(None),
+        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
+            Poll::Ready(Ok(accepted)) => Some(Ok(accepted)),
+            Poll::Ready(Err(_)) | Poll::Pending => None,
+        });
+        Poll::Ready(ready)
     })
     .await
 }
 
-async fn accept(listener: Option<&TcpListener>) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {
-    match listener {
-        Some(listener) => listener.accept().await,
-        None => std::future::pending().await,
-    }
+/// The next connection; none without a listener.
+async fn accept(listeners: &[TcpListener]) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {
+    std::future::poll_fn(|context| {
+        // Each is asked until one has something, and wakes this task where none has.
+        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
+            Poll::Ready(accepted) => Some(accepted),
+            Poll::Pending => None,
+        });
+        ready.map_or(Poll::Pending, Poll::Ready)
+    })
+    .await
 }
 
 #[allow(clippy::disallowed_methods, reason = "the driver is where the protocol gets its time from")]

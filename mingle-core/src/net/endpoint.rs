@@ -1,29 +1,31 @@
 //! A node's own port, TCP and UDP, and what its connections are told.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::Error;
 
-/// A node's own port. Everything that it sends leaves from `socket`, multicast too, so that an answer finds
-/// the right one of several processes on a host and a firewall needs no rule for other ports.
+/// A node's own port. Everything that it sends leaves from one of `sockets`, multicast too, so that an answer
+/// finds the right one of several processes on a host and a firewall needs no rule for other ports.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// Takes the proofs and leases; listens already, on all addresses, and does not block.
-    pub listener: TcpListener,
-    /// On the same port, of all addresses; does not block.
-    pub socket: UdpSocket,
-    /// The port of both.
+    /// Take the proofs and leases; listen already, on all addresses of a family each, and do not block.
+    /// IPv4 comes first, and IPv6 where the kernel has it.
+    pub listeners: Vec<TcpListener>,
+    /// On the same port, of all addresses of a family each; do not block. In the same order.
+    pub sockets: Vec<UdpSocket>,
+    /// The port of all.
     pub port: u16,
 }
 
-/// Binds the port that was asked for or else the first of `candidates` that is free for both TCP and UDP.
-/// Multicast from it passes `ttl - 1` routers.
+/// Binds the port that was asked for or else the first of `candidates` that is free for both TCP and UDP, in
+/// both families. Multicast from it passes `ttl - 1` routers.
 pub(crate) fn bind_endpoint(
     explicit: Option<u16>,
     candidates: impl Iterator<Item = u16>,
@@ -56,35 +58,74 @@ pub(crate) fn bind_endpoint(
 }
 
 fn bind_port(port: u16, ttl: u8) -> io::Result<Endpoint> {
-    let any = |port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into();
+    let (listener, socket) = bind_family(Domain::IPV4, port, ttl)?;
+    let port = listener.local_addr()?.port();
+    let mut endpoint = Endpoint { listeners: vec![listener], sockets: vec![socket], port };
+    match bind_family(Domain::IPV6, port, ttl) {
+        Ok((listener, socket)) => {
+            endpoint.listeners.push(listener);
+            endpoint.sockets.push(socket);
+        }
+        // A kernel without IPv6, or one in which it is switched off.
+        Err(error) if is_without_ipv6(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(endpoint)
+}
 
-    let tcp = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+/// Whether IPv6 does not exist here at all.
+pub(super) fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
+}
+
+fn bind_family(family: Domain, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket)> {
+    let any: IpAddr =
+        if family == Domain::IPV6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
+    let any = SocketAddr::from((any, port)).into();
+
+    let tcp = Socket::new(family, Type::STREAM, Some(Protocol::TCP))?;
+    if family == Domain::IPV6 {
+        tcp.set_only_v6(true)?;
+    }
     // The training job binds this port next, while connections of ours may be in TIME_WAIT.
     tcp.set_reuse_address(true)?;
-    tcp.bind(&any(port))?;
+    tcp.bind(&any)?;
     // Beside a second socket that has SO_REUSEADDR and does not listen yet, bind succeeds: it is listen
     // that tells who has the port. 4096 is net.core.somaxconn, to which it is cut: a large world dials at once.
     tcp.listen(4096)?;
     tcp.set_nonblocking(true)?;
     let listener = TcpListener::from(tcp);
-    let port = listener.local_addr()?.port();
+    let any = SocketAddr::new(listener.local_addr()?.ip(), listener.local_addr()?.port()).into();
 
     // No SO_REUSEADDR here: two sockets would share the port, and unicast would reach only the later one.
-    let udp = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-    udp.bind(&any(port))?;
+    let udp = Socket::new(family, Type::DGRAM, Some(Protocol::UDP))?;
+    if family == Domain::IPV6 {
+        udp.set_only_v6(true)?;
+    }
+    udp.bind(&any)?;
     udp.set_nonblocking(true)?;
-    udp.set_multicast_loop_v4(true)?; // other processes on this host are nodes too
-    udp.set_multicast_ttl_v4(u32::from(ttl))?;
-    deafen(&udp);
+    // Other processes on this host are nodes too.
+    if family == Domain::IPV6 {
+        udp.set_multicast_loop_v6(true)?;
+        udp.set_multicast_hops_v6(u32::from(ttl))?;
+    } else {
+        udp.set_multicast_loop_v4(true)?;
+        udp.set_multicast_ttl_v4(u32::from(ttl))?;
+    }
+    deafen(&udp, family);
     enlarge(&udp);
-    Ok(Endpoint { listener, socket: UdpSocket::from(udp), port })
+    Ok((listener, UdpSocket::from(udp)))
 }
 
 /// Keeps a socket from hearing groups that only other sockets of the host have joined (IP_MULTICAST_ALL is
 /// on by default). Sandboxes that lack the option cost no more than stray datagrams, which carry no tag of
 /// this job.
-pub(super) fn deafen(socket: &Socket) {
-    let _ = socket.set_multicast_all_v4(false);
+pub(super) fn deafen(socket: &Socket, family: Domain) {
+    let _ = if family == Domain::IPV6 {
+        socket.set_multicast_all_v6(false)
+    } else {
+        socket.set_multicast_all_v4(false)
+    };
 }
 
 /// Makes room for the answers of a large world: the default holds 166 small datagrams. The kernel cuts the
@@ -159,17 +200,25 @@ mod tests {
     fn an_endpoint_has_one_port_for_tcp_and_udp_and_does_not_block() {
         let endpoint = bind_endpoint(None, iter::repeat_n(0, 20), 7).unwrap();
         assert_ne!(endpoint.port, 0);
-        assert_eq!(endpoint.listener.local_addr().unwrap().port(), endpoint.port);
-        assert_eq!(endpoint.socket.local_addr().unwrap().port(), endpoint.port);
-        assert_eq!(endpoint.listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
-        assert_eq!(endpoint.socket.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        for (listener, socket) in endpoint.listeners.iter().zip(&endpoint.sockets) {
+            assert_eq!(listener.local_addr().unwrap().port(), endpoint.port);
+            assert_eq!(socket.local_addr().unwrap(), listener.local_addr().unwrap());
+            assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert_eq!(socket.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
 
-        let (tcp, udp) = (SockRef::from(&endpoint.listener), SockRef::from(&endpoint.socket));
+        let (tcp, udp) = (SockRef::from(&endpoint.listeners[0]), SockRef::from(&endpoint.sockets[0]));
         assert!(tcp.reuse_address().unwrap());
         assert!(!udp.reuse_address().unwrap());
         assert!(udp.multicast_loop_v4().unwrap());
         assert!(!udp.multicast_all_v4().unwrap());
         assert_eq!(udp.multicast_ttl_v4().unwrap(), 7);
+        if let (Some(listener), Some(socket)) = (endpoint.listeners.get(1), endpoint.sockets.get(1)) {
+            let (tcp, udp) = (SockRef::from(listener), SockRef::from(socket));
+            assert!(tcp.only_v6().unwrap() && udp.only_v6().unwrap());
+            assert!(udp.multicast_loop_v6().unwrap() && !udp.multicast_all_v6().unwrap());
+            assert_eq!(udp.multicast_hops_v6().unwrap(), 7);
+        }
     }
 
     #[test]
@@ -216,9 +265,10 @@ mod tests {
 
     /// A connection to `endpoint`, both ends of it.
     fn connection(endpoint: &Endpoint) -> (TcpStream, TcpStream) {
-        endpoint.listener.set_nonblocking(false).unwrap();
+        let listener = &endpoint.listeners[0];
+        listener.set_nonblocking(false).unwrap();
         let dialled = TcpStream::connect(("127.0.0.1", endpoint.port)).unwrap();
-        (dialled, endpoint.listener.accept().unwrap().0)
+        (dialled, listener.accept().unwrap().0)
     }
 
     #[test]

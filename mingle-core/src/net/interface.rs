@@ -2,13 +2,13 @@
 //!
 //! [`list`] reads the system; everything else here is a pure function of what it found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use super::filter::{Filter, Filters, Opinion};
 use crate::error::Error;
 
 pub(crate) use super::system::list;
@@ -31,6 +31,8 @@ pub struct Interface {
     pub multicast: bool,
     /// Its addresses, the primary one first.
     pub addresses: Vec<IpNet>,
+    /// Those of its addresses that are on their way out (RFC 4862): the last choice.
+    pub deprecated: Vec<IpAddr>,
 }
 
 /// What an interface is, the best for a job's traffic first.
@@ -48,127 +50,107 @@ pub enum Kind {
     Loopback,
 }
 
-/// Which interfaces may be used: one by its name, or all addresses in a network.
-///
-/// ```
-/// use mingle_core::net::Filter;
-/// assert!(matches!("ib0".parse()?, Filter::Name(_)));
-/// assert_eq!("10.1.0.0/16".parse::<Filter>()?.to_string(), "10.1.0.0/16");
-/// assert_eq!("10.1.2.3".parse::<Filter>()?.to_string(), "10.1.2.3/32");
-/// assert!("10.1.0.0/33".parse::<Filter>().is_err());
-/// # Ok::<(), mingle_core::net::InvalidFilter>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Filter {
-    /// The interface of this name, with all of its addresses.
-    Name(String),
-    /// The addresses in this network, whichever interfaces hold them.
-    Net(IpNet),
+/// The two kinds of IP addresses, which cannot talk to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub(crate) enum Family {
+    /// IPv4: what every program of a job can use.
+    #[default]
+    V4,
+    /// IPv6.
+    V6,
 }
 
-/// Why a text is no [`Filter`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum InvalidFilter {
-    /// It can only be meant as an address or a network, and is none.
-    #[error("{0:?} is no IP address or network; write 10.1.2.3 or 10.1.0.0/16")]
-    Net(String),
-    /// No interface can have this name.
-    #[error(
-        "{0:?} cannot be an interface: a name has 1 to 15 characters, none of them '/', ':' or a space; \
-         to name several, or a name and a network, give each on its own"
-    )]
-    Name(String),
-}
-
-impl FromStr for Filter {
-    type Err = InvalidFilter;
-
-    fn from_str(text: &str) -> Result<Self, InvalidFilter> {
-        if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self::Net(IpNet::from(address)));
-        }
-        // "300.1.1.1" could be a name to the kernel, but nobody means one.
-        let numeric = text.contains('.') && text.chars().all(|c| c.is_ascii_digit() || c == '.');
-        if numeric || text.contains(['/', ':']) {
-            return text.parse().map(Self::Net).map_err(|_| InvalidFilter::Net(text.to_owned()));
-        }
-        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal
-        // there, but stands for an attempt to name several.
-        let valid = (1..=15).contains(&text.len())
-            && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == ',');
-        if valid { Ok(Self::Name(text.to_owned())) } else { Err(InvalidFilter::Name(text.to_owned())) }
-    }
-}
-
-impl fmt::Display for Filter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Name(name) => f.write_str(name),
-            Self::Net(net) => net.fmt(f),
-        }
-    }
-}
-
-impl Filter {
-    fn admits(&self, interface: &Interface, address: &IpNet) -> bool {
-        match self {
-            Self::Name(name) => *name == interface.name,
-            // 0.0.0.0/0 means "any network", hardly "also loopback, which no other host can reach".
-            Self::Net(net) => {
-                net.contains(&address.addr()) && (!address.addr().is_loopback() || net.addr().is_loopback())
-            }
-        }
+impl Family {
+    /// The one that `ip` belongs to.
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 }
 
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
+///
+/// The best is what the earliest filter admits; among equals the interface of the default route, then the
+/// better kind. What hardly serves stays behind whatever the filters prefer.
 pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Error> {
+    let filters = Filters::new(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Refusal, Vec<&str>> = BTreeMap::new();
     for interface in all {
-        match eligible(interface, filters) {
-            Ok(addresses) => chosen.push(Interface { addresses, ..interface.clone() }),
+        match eligible(interface, &filters) {
+            Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
             Err(why) => refused.entry(why).or_default().push(&interface.name),
         }
     }
-    if filters.is_empty() && chosen.iter().any(|interface| interface.kind != Kind::Loopback) {
-        chosen.retain(|interface| interface.kind != Kind::Loopback);
+    if filters.want_all() && chosen.iter().any(|(_, interface)| interface.kind != Kind::Loopback) {
+        chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
     }
     if chosen.is_empty() {
-        return Err(Error::NoInterface(explain(&refused, filters)));
+        return Err(Error::NoInterface(explain(&refused, &filters)));
     }
-    chosen.sort_by_key(|interface| {
-        let makeshift = interface.addresses.iter().all(|address| link_local(address.addr()));
+    chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;
-        (loopback, makeshift, !interface.default_route, interface.kind, interface.index)
+        (
+            loopback,
+            interface.is_makeshift(),
+            *place,
+            !interface.default_route,
+            interface.kind,
+            interface.index,
+        )
     });
-    Ok(chosen)
+    Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
 }
+
+/// Others are told six endpoints (`HINTED_ENDPOINTS`): so many are of the preferred family, where there are
+/// enough of both.
+const PREFERRED: usize = 4;
+/// And so many of the other.
+const OTHER: usize = 2;
 
 /// Up to `limit` endpoints of this node on `port`, in order of preference, none twice.
 ///
 /// The first address of every interface comes before the second of any: a NIC that carries many service
-/// addresses must not crowd out the other NICs. What is virtual or link-local stays behind all the same.
-pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize) -> Vec<SocketAddr> {
+/// addresses must not crowd out the other NICs. What is virtual, link-local or deprecated stays behind all the
+/// same, whatever its family: on a host with IPv6 alone docker0 has an IPv4 address, the same on every host.
+/// Within such a class `prefer` comes first, but does not crowd out the other family: another host may have
+/// only that.
+pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer: Family) -> Vec<SocketAddr> {
+    // A virtual interface that is before others here was preferred by a filter, and is not held back.
+    let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
+    let last_outer = selected.iter().rposition(outer);
     let mut ranked = Vec::new();
     for (place, interface) in selected.iter().enumerate() {
-        let inner = interface.kind >= Kind::Virtual;
-        for makeshift in [false, true] {
-            let alike = interface.addresses.iter().map(IpNet::addr).filter(|ip| link_local(*ip) == makeshift);
-            for (nth, ip) in alike.enumerate() {
-                ranked.push(((makeshift, inner, nth, place), SocketAddr::new(ip, port)));
-            }
+        let inner = interface.kind >= Kind::Virtual && last_outer.is_none_or(|last| last < place);
+        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+        for ip in interface.addresses.iter().map(IpNet::addr) {
+            let class = (interface.hardly_serves(ip), inner);
+            let preferred = Family::of(ip) == prefer;
+            let nth = seen.entry((class, preferred)).or_default();
+            ranked.push((class, preferred, *nth, place, ip));
+            *nth += 1;
         }
     }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    let mut endpoints = Vec::new();
-    for (_, endpoint) in ranked {
-        if endpoints.len() < limit && !endpoints.contains(&endpoint) {
-            endpoints.push(endpoint);
-        }
-    }
-    endpoints
+    ranked.sort_by_key(|&(class, preferred, nth, place, _)| (class, preferred, nth, place));
+    let mut known = BTreeSet::new();
+    ranked.retain(|&(.., ip)| known.insert(ip));
+
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    let mut turns: Vec<_> = ranked
+        .into_iter()
+        .map(|(class, preferred, _, _, ip)| {
+            let count = counts.entry((class, preferred)).or_default();
+            *count += 1;
+            let turn = match preferred {
+                true if *count <= PREFERRED => 0,
+                false if *count <= OTHER => 1,
+                true => 2,
+                false => 3,
+            };
+            ((class, turn), SocketAddr::new(ip, port))
+        })
+        .collect();
+    turns.sort_by_key(|(turn, _)| *turn); // stable: what is alike keeps its order
+    turns.into_iter().map(|(_, endpoint)| endpoint).take(limit).collect()
 }
 
 /// The interface that holds `ip`: the preferred one where several do.
@@ -180,6 +162,7 @@ pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Refusal {
     NotAsked,
+    Excluded,
     Down,
     NoAddress,
     NoMulticast,
@@ -189,52 +172,76 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAsked => "not what was asked for",
+            Self::Excluded => "excluded by --interface",
             Self::Down => "down, or without a link",
-            Self::NoAddress => "without an IPv4 address",
+            Self::NoAddress => "without a usable address (an IPv6 link-local one is none)",
             Self::NoMulticast => "without multicast (used only where --interface names it)",
         })
     }
 }
 
-fn eligible(interface: &Interface, filters: &[Filter]) -> Result<Vec<IpNet>, Refusal> {
-    let named = filters.iter().any(|f| matches!(f, Filter::Name(name) if *name == interface.name));
-    let admitted = |address: &&IpNet| {
-        filters.is_empty() || filters.iter().any(|filter| filter.admits(interface, address))
-    };
-    let asked: Vec<IpNet> = interface.addresses.iter().filter(admitted).copied().collect();
-    if !filters.is_empty() && !named && asked.is_empty() {
-        return Err(Refusal::NotAsked);
+/// The addresses to use, the best first, and the place of the best among the filters.
+fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<IpNet>), Refusal> {
+    let mut excluded = false;
+    let mut asked: Vec<(usize, IpNet)> = Vec::new();
+    for address in interface.addresses.iter().filter(|address| interface.supports(address.addr())) {
+        match filters.judge(interface, Some(address.addr())) {
+            Opinion::Admitted(place) => asked.push((place, *address)),
+            Opinion::Excluded => excluded = true,
+            Opinion::NotAsked => {}
+        }
+    }
+    if asked.is_empty() {
+        match filters.judge(interface, None) {
+            _ if excluded => return Err(Refusal::Excluded),
+            Opinion::Excluded => return Err(Refusal::Excluded),
+            Opinion::NotAsked => return Err(Refusal::NotAsked),
+            Opinion::Admitted(_) => {}
+        }
     }
     if !interface.up {
         return Err(Refusal::Down);
     }
-    let mut usable: Vec<IpNet> = asked.into_iter().filter(|address| supported(address.addr())).collect();
-    if usable.is_empty() {
-        return Err(Refusal::NoAddress);
-    }
+    asked.sort_by_key(|(place, address)| (interface.hardly_serves(address.addr()), *place));
+    let Some((place, _)) = asked.first() else { return Err(Refusal::NoAddress) };
     // Loopback does not claim multicast, and delivers it all the same. Whoever names an interface without
     // multicast wants its TCP, and has other ways in.
-    if !interface.multicast && interface.kind != Kind::Loopback && filters.is_empty() {
+    if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
         return Err(Refusal::NoMulticast);
     }
-    usable.sort_by_key(|address| link_local(address.addr()));
-    Ok(usable)
+    Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))
 }
 
-/// Whether this release speaks over such an address. IPv6 is a matter of this line and of the group sockets.
-fn supported(ip: IpAddr) -> bool {
-    ip.is_ipv4() && !ip.is_unspecified() && !ip.is_multicast()
-}
+impl Interface {
+    /// Whether this address of it can be told to others.
+    fn supports(&self, ip: IpAddr) -> bool {
+        let general = !ip.is_unspecified() && !ip.is_multicast();
+        general
+            && match ip {
+                IpAddr::V4(_) => true,
+                // A link-local one means a host only together with the asker's own interface, and MASTER_ADDR
+                // has no room for that. A mapped one is IPv4 in disguise.
+                IpAddr::V6(ip) => {
+                    !ip.is_unicast_link_local()
+                        && ip.to_ipv4_mapped().is_none()
+                        && (!ip.is_loopback() || self.kind == Kind::Loopback)
+                }
+            }
+    }
 
-/// Whether the address is one that a host gave itself because nobody else did (RFC 3927).
-fn link_local(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    /// Whether the address is one that a host gave itself because nobody else did (RFC 3927), or one that it
+    /// is about to lose.
+    fn hardly_serves(&self, ip: IpAddr) -> bool {
+        matches!(ip, IpAddr::V4(ip) if ip.is_link_local()) || self.deprecated.contains(&ip)
+    }
+
+    /// Whether it has no better address than such.
+    fn is_makeshift(&self) -> bool {
+        self.addresses.iter().all(|address| self.hardly_serves(address.addr()))
     }
 }
 
-fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &[Filter]) -> String {
+fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &Filters<'_>) -> String {
     // A Kubernetes host has hundreds of veths; one line shall still hold the reason.
     const SHOWN: usize = 8;
     let mut parts: Vec<String> = Vec::new();
@@ -250,10 +257,9 @@ fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &[Filter]) -> String
         parts.push("this host (or container) has none at all".to_owned());
     }
     let advice = if filters.is_empty() {
-        "bring one up and give it an IPv4 address; nodes on one host need only `ip link set lo up`".to_owned()
+        "bring one up and give it an address; nodes on one host need only `ip link set lo up`".to_owned()
     } else {
-        let asked: Vec<String> = filters.iter().map(Filter::to_string).collect();
-        format!("--interface allows only {}; `ip -brief address` shows what there is", asked.join(", "))
+        format!("--interface {filters}; `ip -brief address` shows what there is")
     };
     format!("{}; {advice}", parts.join("; "))
 }

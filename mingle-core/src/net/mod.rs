@@ -5,14 +5,19 @@
 mod connection;
 mod driver;
 mod endpoint;
+mod filter;
 mod interface;
+mod links;
 mod multicast;
+mod seed_dir;
+mod seeds;
 mod system;
 
 #[cfg(test)]
 mod namespace_tests;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -24,7 +29,9 @@ use crate::rdma::{Summary, Verdict};
 use crate::roster::{Digest, Roster};
 use crate::secret::Secret;
 
-pub use interface::{Filter, Interface, InvalidFilter, Kind};
+pub use filter::{Filter, InvalidFilter};
+pub use interface::{Interface, Kind};
+pub use seeds::{InvalidSeed, Seed};
 
 /// The UDP port of every job's multicast group, unless told otherwise.
 pub const DISCOVERY_PORT: u16 = 29499;
@@ -45,6 +52,10 @@ impl Rendezvous {
             rank_by: RankBy::Address,
             discovery_port: DISCOVERY_PORT,
             group: None,
+            seeds: Vec::new(),
+            seed_dir: None,
+            broadcast: false,
+            prefers_ipv6: false,
             ttl: 1,
             timeout: Some(Duration::from_secs(600)),
             secret: None,
@@ -71,6 +82,10 @@ pub struct Builder {
     rank_by: RankBy,
     discovery_port: u16,
     group: Option<Ipv4Addr>,
+    seeds: Vec<Seed>,
+    seed_dir: Option<PathBuf>,
+    broadcast: bool,
+    prefers_ipv6: bool,
     ttl: u8,
     timeout: Option<Duration>,
     secret: Option<Secret>,
@@ -120,6 +135,34 @@ impl Builder {
     /// [`JobId::group_v4`].
     pub fn group(mut self, group: Option<Ipv4Addr>) -> Self {
         self.group = group;
+        self
+    }
+
+    /// Where others may be, beside who hears a multicast: for networks that pass none. One node that is
+    /// reachable by any of the nodes' seeds is enough. Default: none.
+    pub fn seeds(mut self, seeds: Vec<Seed>) -> Self {
+        self.seeds = seeds;
+        self
+    }
+
+    /// A folder that all nodes share, in which each leaves a file with its addresses for the others, and
+    /// removes it at the end. Default: none.
+    pub fn seed_dir(mut self, folder: Option<PathBuf>) -> Self {
+        self.seed_dir = folder;
+        self
+    }
+
+    /// Whether to speak by IPv4 broadcast as well, for switches that drop groups which nobody has registered.
+    /// It does not leave the link. Default: no.
+    pub fn broadcast(mut self, wanted: bool) -> Self {
+        self.broadcast = wanted;
+        self
+    }
+
+    /// Whether a world of nodes that all have both families is one of IPv6; must be the same on all. Default:
+    /// no, of IPv4.
+    pub fn prefer_ipv6(mut self, preferred: bool) -> Self {
+        self.prefers_ipv6 = preferred;
         self
     }
 

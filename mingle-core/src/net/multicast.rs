@@ -1,24 +1,24 @@
 //! The group: the sockets that hear it, and the way to send to it by a certain interface.
 
 use std::io::{self, IoSlice};
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, sendmsg};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
 use super::endpoint::{deafen, enlarge};
 use super::interface::Interface;
 use crate::error::Error;
 
-/// The sockets that hear the group, which several processes of a host may have at once.
+/// The sockets that hear a group, which several processes of a host may have at once.
 ///
 /// They only receive: what a node sends leaves from its own port.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    group: SocketAddrV4,
+    group: SocketAddr,
     sockets: Vec<UdpSocket>,
     memberships: Vec<Membership>,
     warnings: Vec<String>,
@@ -34,7 +34,10 @@ struct Membership {
 impl Groups {
     /// Joins `group` on each of the interfaces. One that cannot join is a warning; see [`Groups::joined`]
     /// for how many did.
-    pub(crate) fn join(group: SocketAddrV4, interfaces: &[Interface]) -> Result<Self, Error> {
+    pub(crate) fn join<'a>(
+        group: SocketAddr,
+        interfaces: impl IntoIterator<Item = &'a Interface>,
+    ) -> Result<Self, Error> {
         let mut groups = Self { group, sockets: Vec::new(), memberships: Vec::new(), warnings: Vec::new() };
         groups.open()?;
         for interface in interfaces {
@@ -56,7 +59,8 @@ impl Groups {
         Ok(())
     }
 
-    fn add(&mut self, interface: &Interface) -> Result<(), Error> {
+    /// Joins on one more interface.
+    pub(crate) fn add(&mut self, interface: &Interface) -> Result<(), Error> {
         let mut membership = Membership {
             socket: self.sockets.len() - 1,
             index: interface.index,
@@ -80,6 +84,24 @@ impl Groups {
         Ok(())
     }
 
+    /// Leaves on interfaces that are not among these any more.
+    pub(crate) fn retain(&mut self, interfaces: &[Interface]) {
+        let (group, sockets) = (self.group, &self.sockets);
+        self.memberships.retain(|membership| {
+            let stays = interfaces.iter().any(|interface| interface.index == membership.index);
+            if !stays {
+                // Fails where the interface itself is gone, and its membership with it.
+                let _ = membership.leave(&sockets[membership.socket], group.ip());
+            }
+            stays
+        });
+    }
+
+    /// Whether the group was joined, or tried to be, on this interface.
+    pub(crate) fn has(&self, interface: &Interface) -> bool {
+        self.memberships.iter().any(|membership| membership.index == interface.index)
+    }
+
     /// The receiving sockets, which do not block. A runtime that wants to own one takes a clone
     /// (`try_clone`); both are then the same socket.
     pub(crate) fn sockets(&self) -> &[UdpSocket] {
@@ -88,7 +110,7 @@ impl Groups {
 
     /// On how many interfaces the group was joined. With none, no multicast will be heard.
     pub(crate) fn joined(&self) -> usize {
-        self.memberships.len() - self.warnings.len()
+        self.memberships.len().saturating_sub(self.warnings.len())
     }
 
     /// Which interfaces could not join, and why, for people.
@@ -103,9 +125,8 @@ impl Groups {
     pub(crate) fn rejoin(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for membership in &self.memberships {
-            let socket = SockRef::from(&self.sockets[membership.socket]);
             // Fails where the first join did, or where the interface went away and came back.
-            let _ = socket.leave_multicast_v4_n(self.group.ip(), &membership.interface());
+            let _ = membership.leave(&self.sockets[membership.socket], self.group.ip());
             if let Err(error) = self.enter(membership) {
                 warnings.push(membership.warning(&error));
             }
@@ -117,7 +138,11 @@ impl Groups {
         // By index: joining on an address, or on none, asks the routing table, and without a default route
         // that is ENODEV.
         let socket = SockRef::from(&self.sockets[membership.socket]);
-        match socket.join_multicast_v4_n(self.group.ip(), &membership.interface()) {
+        let joined = match self.group.ip() {
+            IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &membership.interface()),
+            IpAddr::V6(group) => socket.join_multicast_v6(&group, membership.index),
+        };
+        match joined {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(()), // is a member already
             other => other,
         }
@@ -129,46 +154,80 @@ impl Membership {
         InterfaceIndexOrAddress::Index(self.index)
     }
 
+    fn leave(&self, socket: &UdpSocket, group: IpAddr) -> io::Result<()> {
+        let socket = SockRef::from(socket);
+        match group {
+            IpAddr::V4(group) => socket.leave_multicast_v4_n(&group, &self.interface()),
+            IpAddr::V6(group) => socket.leave_multicast_v6(&group, self.index),
+        }
+    }
+
     fn warning(&self, error: &io::Error) -> String {
         format!("cannot join the multicast group on {}: {error}", self.name.escape_debug())
     }
 }
 
-fn receiver(group: SocketAddrV4) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
+    let family = Domain::for_address(group);
+    let socket = Socket::new(family, Type::DGRAM, Some(Protocol::UDP))?;
+    if family == Domain::IPV6 {
+        socket.set_only_v6(true)?;
+    }
     // Several sockets share a multicast port this way, and each one gets every datagram.
     socket.set_reuse_address(true)?;
     // Bound to the group itself the socket hears neither unicast nor broadcast.
-    socket.bind(&SocketAddr::V4(group).into())?;
+    socket.bind(&group.into())?;
     socket.set_nonblocking(true)?;
-    deafen(&socket);
+    deafen(&socket, family);
     enlarge(&socket);
     Ok(socket.into())
 }
 
-/// Sends one datagram to the group by the interface of this index, from `source`, which must be one of that
-/// interface's addresses. Never blocks: a full buffer is [`io::ErrorKind::WouldBlock`].
+/// A socket that hears broadcasts to this port, beside those of other processes.
+///
+/// One that is bound to a group hears none, so it is bound to all addresses; what is sent to the port by
+/// unicast, it may hear as well.
+pub(crate) fn broadcast_receiver(port: u16) -> Result<UdpSocket, Error> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    receiver(any).map_err(|source| Error::Socket {
+        what: format!("cannot hear broadcasts on UDP port {port}"),
+        source,
+    })
+}
+
+/// Sends one datagram to a group, or to all by broadcast, by the interface of this index, from `source`, which
+/// must be one of that interface's addresses. Never blocks: a full buffer is [`io::ErrorKind::WouldBlock`].
 ///
 /// Both are needed: by the index alone the kernel may take another interface's address for the source, and
 /// by the address alone it may find another interface that holds the same one.
-pub(crate) fn send_multicast(
+pub(crate) fn send_by(
     socket: &impl AsFd,
-    group: SocketAddrV4,
+    to: SocketAddr,
     index: u32,
-    source: Ipv4Addr,
+    source: IpAddr,
     bytes: &[u8],
 ) -> io::Result<()> {
-    let info = libc::in_pktinfo {
-        ipi_ifindex: i32::try_from(index).map_err(|_| Errno::ENODEV)?,
-        ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) },
-        ipi_addr: libc::in_addr { s_addr: 0 },
-    };
-    sendmsg(
-        socket.as_fd().as_raw_fd(),
-        &[IoSlice::new(bytes)],
-        &[ControlMessage::Ipv4PacketInfo(&info)],
-        MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL,
-        Some(&SockaddrIn::from(group)),
-    )?;
+    let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL;
+    let (fd, bytes) = (socket.as_fd().as_raw_fd(), [IoSlice::new(bytes)]);
+    match (to, source) {
+        (SocketAddr::V4(to), IpAddr::V4(source)) => {
+            let info = libc::in_pktinfo {
+                ipi_ifindex: i32::try_from(index).map_err(|_| Errno::ENODEV)?,
+                ipi_spec_dst: libc::in_addr { s_addr: u32::from_ne_bytes(source.octets()) },
+                ipi_addr: libc::in_addr { s_addr: 0 },
+            };
+            let info = [ControlMessage::Ipv4PacketInfo(&info)];
+            sendmsg(fd, &bytes, &info, flags, Some(&SockaddrIn::from(to)))?;
+        }
+        (SocketAddr::V6(to), IpAddr::V6(source)) => {
+            let info = libc::in6_pktinfo {
+                ipi6_ifindex: index,
+                ipi6_addr: libc::in6_addr { s6_addr: source.octets() },
+            };
+            let info = [ControlMessage::Ipv6PacketInfo(&info)];
+            sendmsg(fd, &bytes, &info, flags, Some(&SockaddrIn6::from(to)))?;
+        }
+        _ => return Err(io::ErrorKind::InvalidInput.into()),
+    }
     Ok(())
 }

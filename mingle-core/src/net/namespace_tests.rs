@@ -3,17 +3,19 @@
 
 use std::io::{self, Write as _};
 use std::iter;
-use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
+use network_interface::{NetworkInterface, NetworkInterfaceConfig as _};
+
 use super::endpoint::{Endpoint, bind_endpoint};
 use super::interface::{Interface, Kind, list, select};
-use super::multicast::{Groups, send_multicast};
+use super::multicast::{Groups, send_by};
 
 const INSIDE: &str = "MINGLE_TEST_INSIDE";
 const BARE: &str = "ip link set lo up";
-const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 192, 1, 2), 29499);
+const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 192, 1, 2)), 29499);
 
 /// Whether this process is in the namespace that `setup` has furnished. On the host it starts this very test
 /// again in one, by itself, and returns false; a machine that allows none skips the test and says so.
@@ -72,7 +74,7 @@ fn v4(interface: &Interface) -> Ipv4Addr {
 }
 
 fn send(from: &Endpoint, by: &Interface, bytes: &[u8]) -> io::Result<()> {
-    send_multicast(&from.socket, GROUP, by.index, v4(by), bytes)
+    send_by(&from.sockets[0], GROUP, by.index, v4(by).into(), bytes)
 }
 
 /// The next datagram, and its sender as "ADDRESS:PORT".
@@ -109,10 +111,10 @@ fn on_loopback_every_node_of_the_host_hears_every_other() {
     }
     // An answer goes to one node alone, whoever shares the group's port.
     let (_, last) = nodes.last().unwrap();
-    nodes[0].1.socket.send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
-    assert_eq!(receive(&last.socket).0, b"answer");
+    nodes[0].1.sockets[0].send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
+    assert_eq!(receive(&last.sockets[0]).0, b"answer");
     assert!(nodes.iter().all(|(groups, endpoint)| {
-        is_silent(&groups.sockets()[0]) && (endpoint.port == last.port || is_silent(&endpoint.socket))
+        is_silent(&groups.sockets()[0]) && (endpoint.port == last.port || is_silent(&endpoint.sockets[0]))
     }));
 }
 
@@ -144,7 +146,7 @@ fn a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address() {
     for groups in [&on_a, &on_b, &on_c] {
         assert!(is_silent(&groups.sockets()[0]), "what was joined on one interface came by another");
     }
-    assert!(send_multicast(&node.socket, GROUP, 9999, v4(&a), b"nowhere").is_err());
+    assert!(send_by(&node.sockets[0], GROUP, 9999, v4(&a).into(), b"nowhere").is_err());
 }
 
 const FIFTY: &str = "
@@ -227,4 +229,89 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     let names: Vec<&str> = chosen.iter().map(|interface| &*interface.name).collect();
     assert_eq!(names, ["eth0", "docker0", "br-7"]);
     assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
+}
+
+/// Two names that are not UTF-8 and look alike then, one that looks like nothing else, and NICs beside them:
+/// one has both families and a label, the other IPv6 alone, with addresses in all states.
+const HOSTILE: &str = r#"
+    for n in "$(printf 'bad\377')" "$(printf 'bad\376')" "$(printf '\377nic')" eth0 eth1; do
+        ip link add "$n" type veth peer name "p$(ip -o link | wc -l)"; ip link set "$n" up
+    done
+    ip -o link | sed -n 's/^[0-9]*: \(p[0-9]*\)@.*/\1/p' | while read -r p; do ip link set "$p" up; done
+    ip address add 10.7.0.1/24 dev "$(printf 'bad\377')"
+    ip address add 10.7.1.1/24 dev "$(printf 'bad\376')"
+    ip address add 10.8.0.1/24 dev "$(printf '\377nic')"
+    ip address add 10.0.0.5/24 dev eth0
+    ip address add 10.0.0.77/24 dev eth0 label eth0:1
+    ip address add fd00::5/64 dev eth0 nodad
+    ip address add fd00:1::6/64 dev eth1 nodad
+    ip address add fd00:1::7/64 dev eth1 nodad preferred_lft 0
+    ip -6 route add default via fd00:1::1 dev eth1"#;
+
+#[test]
+fn a_name_that_is_not_utf8_does_not_keep_the_other_interfaces_from_use() {
+    if !inside("a_name_that_is_not_utf8_does_not_keep_the_other_interfaces_from_use", HOSTILE) {
+        return;
+    }
+    assert!(NetworkInterface::show().is_err(), "or this shows nothing");
+    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let shown: Vec<String> = chosen
+        .iter()
+        .map(|interface| {
+            let addresses: Vec<String> = interface.addresses.iter().map(ToString::to_string).collect();
+            format!("{} {}", interface.name, addresses.join(" "))
+        })
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            "eth1 fd00:1::6/64 fd00:1::7/64",
+            "\u{fffd}nic 10.8.0.1/24",
+            "eth0 10.0.0.5/24 fd00::5/64 10.0.0.77/24"
+        ]
+    );
+    assert_eq!(chosen[0].deprecated, ["fd00:1::7".parse::<IpAddr>().unwrap()]);
+    assert!(chosen[0].default_route, "no IPv4 route leads out, so IPv6's counts");
+    assert!(chosen.iter().all(|interface| interface.up && interface.index != 0));
+}
+
+const TMPMANY: &str = "
+    ip link add eth0 type veth peer name peer-eth0; ip link set eth0 up; ip link set peer-eth0 up
+    ip address add 10.0.0.5/24 dev eth0; ip address add fd00::5/64 dev eth0 nodad
+    for n in $(seq 300); do ip link add v$n type veth peer name w$n; ip link set v$n up; ip link set w$n up; done";
+#[test]
+fn tmp_measure() {
+    if !inside("tmp_measure", TMPMANY) {
+        return;
+    }
+    for _ in 0..3 {
+        let n = 50;
+        let t = std::time::Instant::now();
+        let mut c = 0;
+        for _ in 0..n {
+            c = list().unwrap().len();
+        }
+        let all = t.elapsed() / n;
+        let t = std::time::Instant::now();
+        for _ in 0..n {
+            NetworkInterface::show().unwrap();
+        }
+        let show = t.elapsed() / n;
+        let t = std::time::Instant::now();
+        for _ in 0..n {
+            std::hint::black_box(nix::ifaddrs::getifaddrs().unwrap().count());
+        }
+        let nix = t.elapsed() / n;
+        let t = std::time::Instant::now();
+        for _ in 0..n {
+            std::fs::read("/proc/net/if_inet6").unwrap();
+        }
+        let inet6 = t.elapsed() / n;
+        let t = std::time::Instant::now();
+        for _ in 0..n {
+            std::hint::black_box(super::system::tmp_fallback());
+        }
+        let fb = t.elapsed() / n;
+        std::fs::write("/tmp/if-measure", format!("{c} interfaces n={n} list {all:?} show {show:?} getifaddrs {nix:?} if_inet6 {inet6:?} fallback {fb:?}\n{}", std::fs::read_to_string("/tmp/if-measure").unwrap_or_default())).unwrap();
+    }
 }

@@ -3,29 +3,35 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
+use std::net::Ipv6Addr;
 use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use network_interface::{Addr, NetworkInterface, NetworkInterfaceConfig};
-use nix::ifaddrs::getifaddrs;
+use network_interface::{Addr, NetworkInterface, NetworkInterfaceConfig, V4IfAddr, V6IfAddr};
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
+use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 
 use super::interface::{Interface, Kind};
 
 /// All interfaces of this network namespace, by index.
 pub(crate) fn list() -> io::Result<Vec<Interface>> {
-    let found = NetworkInterface::show().map_err(io::Error::other)?;
     // network-interface tells no flags. /sys/class/net would, but of the namespace in which /sys was
     // mounted, and that need not be ours (`unshare -n`, some containers); netlink is always ours.
-    let flags: BTreeMap<String, InterfaceFlags> =
-        getifaddrs()?.map(|entry| (entry.interface_name, entry.flags)).collect();
+    let entries: Vec<InterfaceAddress> = getifaddrs()?.collect();
+    let flags: BTreeMap<&str, InterfaceFlags> =
+        entries.iter().map(|entry| (&*entry.interface_name, entry.flags)).collect();
+    // It fails as a whole where one name of a host's hundreds is not UTF-8.
+    let found = NetworkInterface::show().unwrap_or_else(|error| {
+        tracing::debug!(%error, "network-interface");
+        without_the_crate(&entries)
+    });
 
     let mut interfaces: BTreeMap<u32, (Interface, Option<String>)> = BTreeMap::new();
-    for entry in found {
-        // An address may bear a label, "eth0:1": the C library shows it as an interface of its own, whose
-        // index, the kernel says, is eth0's.
-        let name = entry.name.split_once(':').map_or(&*entry.name, |(name, _)| name);
-        let flags = flags.get(&entry.name).copied().unwrap_or(InterfaceFlags::empty());
+    // An interface that vanishes while it is read has no index any more.
+    for entry in found.into_iter().filter(|entry| entry.index != 0) {
+        let name = unlabelled(&entry.name);
+        let flags = flags.get(&*entry.name).copied().unwrap_or(InterfaceFlags::empty());
         let (interface, mac) = interfaces.entry(entry.index).or_insert_with(|| {
             let kind =
                 if flags.contains(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other };
@@ -37,6 +43,7 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
                 up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
                 multicast: flags.contains(InterfaceFlags::IFF_MULTICAST),
                 addresses: Vec::new(),
+                deprecated: Vec::new(),
             };
             (interface, None)
         });
@@ -47,23 +54,87 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
         *mac = mac.take().or(entry.mac_addr);
     }
 
-    let routes = default_routes(Path::new("/proc/net/route"));
-    let leaves = |name: &String| interfaces.values().any(|(i, _)| i.up && i.name == *name);
-    let default = routes.into_iter().find(leaves);
+    let mut interfaces: Vec<(Interface, Option<String>)> = interfaces.into_values().collect();
+    if interfaces.iter().any(|(i, _)| i.kind != Kind::Loopback && i.addresses.iter().any(is_general_v6)) {
+        // Without the file nothing is known against any address.
+        let states = parse_if_inet6(lines(Path::new("/proc/net/if_inet6")));
+        for (interface, _) in &mut interfaces {
+            apply_states(interface, &states);
+        }
+    }
+    let leaves = |name: &String| interfaces.iter().any(|(i, _)| i.up && i.name == *name);
+    let routes = parse_default_routes(lines(Path::new("/proc/net/route")));
+    let default = routes.into_iter().find(leaves).or_else(|| {
+        let routes = parse_default_routes_v6(lines(Path::new("/proc/net/ipv6_route")));
+        routes.into_iter().find(leaves)
+    });
     let finish = |(mut interface, mac): (Interface, Option<String>)| {
         interface.default_route = default.as_ref() == Some(&interface.name);
         // Hundreds of veths have no address but the one that IPv6 gives to every link, and are not worth a
         // look at their folders.
-        let addressed = interface.addresses.iter().any(|address| match address {
-            IpNet::V4(_) => true,
-            IpNet::V6(net) => !net.addr().is_unicast_link_local(),
-        });
+        let addressed = interface.addresses.iter().any(|a| a.addr().is_ipv4() || is_general_v6(a));
         if interface.kind != Kind::Loopback && interface.up && addressed {
             interface.kind = kind(&interface, &Folder::read(Path::new(SYS), &interface, mac.as_deref()));
         }
         interface
     };
-    Ok(interfaces.into_values().map(finish).collect())
+    Ok(interfaces.into_iter().map(finish).collect())
+}
+
+/// An address may bear a label, "eth0:1": the C library shows it as an interface of its own, whose index, the
+/// kernel says, is eth0's.
+fn unlabelled(name: &str) -> &str {
+    name.split_once(':').map_or(name, |(name, _label)| name)
+}
+
+fn is_general_v6(address: &IpNet) -> bool {
+    matches!(address, IpNet::V6(net) if !net.addr().is_unicast_link_local())
+}
+
+/// What network-interface finds, from the C library's list, with U+FFFD for what is no UTF-8 in a name. Names
+/// that are the same then cannot be told apart, so such interfaces have no index.
+fn without_the_crate(entries: &[InterfaceAddress]) -> Vec<NetworkInterface> {
+    let mut links: BTreeMap<&str, NetworkInterface> = BTreeMap::new();
+    for entry in entries {
+        let Some(link) = entry.address.as_ref().and_then(SockaddrStorage::as_link_addr) else { continue };
+        let index = u32::try_from(link.ifindex()).unwrap_or(0);
+        let found = links.entry(&entry.interface_name).or_insert_with(|| NetworkInterface {
+            name: entry.interface_name.clone(),
+            addr: Vec::new(),
+            mac_addr: Some(link.to_string()),
+            index,
+            internal: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
+        });
+        if found.index != index {
+            found.index = 0;
+        }
+    }
+    let mut found: Vec<NetworkInterface> = links.values().cloned().collect();
+    for entry in entries {
+        let (Some(address), Some(link)) = (&entry.address, links.get(unlabelled(&entry.interface_name)))
+        else {
+            continue;
+        };
+        let mask = entry.netmask.as_ref();
+        let address = if let Some(v4) = address.as_sockaddr_in() {
+            let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
+            Addr::V4(V4IfAddr { ip: v4.ip(), broadcast: None, netmask })
+        } else if let Some(v6) = address.as_sockaddr_in6() {
+            let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
+            Addr::V6(V6IfAddr { ip: v6.ip(), broadcast: None, netmask })
+        } else {
+            continue;
+        };
+        match found.iter_mut().find(|found| found.name == entry.interface_name) {
+            Some(found) => found.addr.push(address),
+            None => found.push(NetworkInterface {
+                name: entry.interface_name.clone(),
+                addr: vec![address],
+                ..link.clone()
+            }),
+        }
+    }
+    found
 }
 
 fn net(address: Addr) -> IpNet {
@@ -79,14 +150,45 @@ fn net(address: Addr) -> IpNet {
     }
 }
 
-/// The interfaces of the default routes, the preferred one first. No default route is normal.
-fn default_routes(table: &Path) -> Vec<String> {
-    let Ok(file) = File::open(table) else { return Vec::new() };
-    // A name need not be UTF-8.
-    let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-    parse_default_routes(lines.map(|line| String::from_utf8_lossy(&line).into_owned()))
+const TEMPORARY: u8 = 0x01;
+const DAD_FAILED: u8 = 0x08;
+const DEPRECATED: u8 = 0x20;
+const TENTATIVE: u8 = 0x40;
+
+/// The kernel's flags of every IPv6 address, by address and interface.
+fn parse_if_inet6(lines: impl Iterator<Item = String>) -> BTreeMap<(Ipv6Addr, u32), u8> {
+    let parse = |line: String| {
+        let mut fields = line.split_ascii_whitespace();
+        let address = u128::from_str_radix(fields.next()?, 16).ok()?;
+        let index = u32::from_str_radix(fields.next()?, 16).ok()?;
+        let flags = u8::from_str_radix(fields.nth(2)?, 16).ok()?;
+        Some(((Ipv6Addr::from(address), index), flags))
+    };
+    lines.filter_map(parse).collect()
 }
 
+/// Leaves out what the kernel does not yet, or never will, let anybody use: another host may hold it.
+fn apply_states(interface: &mut Interface, states: &BTreeMap<(Ipv6Addr, u32), u8>) {
+    let index = interface.index;
+    let flags = |address: &IpNet| match address {
+        IpNet::V4(_) => 0,
+        IpNet::V6(net) => states.get(&(net.addr(), index)).copied().unwrap_or(0),
+    };
+    interface.addresses.retain(|address| flags(address) & (TENTATIVE | DAD_FAILED) == 0);
+    // A temporary one (RFC 8981) is kept from those whom one asks, and is another one tomorrow.
+    interface.addresses.sort_by_key(|address| flags(address) & TEMPORARY);
+    let deprecated = interface.addresses.iter().filter(|address| flags(address) & DEPRECATED != 0);
+    interface.deprecated = deprecated.map(IpNet::addr).collect();
+}
+
+/// The lines of a file of /proc. One that is missing has none; a name in it need not be UTF-8.
+fn lines(table: &Path) -> impl Iterator<Item = String> + use<> {
+    let read = |file| BufReader::new(file).split(b'\n').map_while(Result::ok);
+    let lines = File::open(table).ok().into_iter().flat_map(read);
+    lines.map(|line| String::from_utf8_lossy(&line).into_owned())
+}
+
+/// The interfaces of the default routes, the preferred one first. No default route is normal.
 fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut routes: Vec<(u32, String)> = Vec::new();
     for line in lines.skip(1) {
@@ -105,6 +207,27 @@ fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
             routes.push((metric.parse().unwrap_or(u32::MAX), name.to_owned()));
         }
     }
+    by_metric(routes)
+}
+
+/// The same of IPv6, whose table has no heading and lists the default routes anywhere.
+fn parse_default_routes_v6(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut routes: Vec<(u32, String)> = Vec::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let &[destination, "00", _, "00", _gateway, metric, _refs, _use, flags, name] = fields.as_slice()
+        else {
+            continue;
+        };
+        let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
+        if destination.bytes().all(|digit| digit == b'0') && flags & 0x201 == 1 {
+            routes.push((u32::from_str_radix(metric, 16).unwrap_or(u32::MAX), name.to_owned()));
+        }
+    }
+    by_metric(routes)
+}
+
+fn by_metric(mut routes: Vec<(u32, String)>) -> Vec<String> {
     routes.sort_by_key(|(metric, _)| *metric); // stable: the first of equals stays the first
     routes.into_iter().map(|(_, name)| name).collect()
 }
@@ -206,6 +329,11 @@ fn kind(interface: &Interface, folder: &Folder) -> Kind {
 }
 
 #[cfg(test)]
+pub(crate) fn tmp_fallback() -> usize {
+    let e: Vec<_> = getifaddrs().unwrap().collect();
+    without_the_crate(&e).len()
+}
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -232,7 +360,7 @@ mod tests {
         assert!(routes(&["eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0"]).is_empty());
         assert!(routes(&[]).is_empty());
         assert!(parse_default_routes(std::iter::empty()).is_empty());
-        assert!(default_routes(Path::new("/nonexistent")).is_empty());
+        assert!(parse_default_routes(lines(Path::new("/nonexistent"))).is_empty());
     }
 
     #[test]
@@ -248,6 +376,68 @@ mod tests {
         assert_eq!(found, ["eth0"]);
     }
 
+    #[test]
+    fn of_ipv6_too_the_default_route_of_the_lowest_metric_wins() {
+        let zero = "0".repeat(32);
+        let row = |destination: &str, length: &str, metric: &str, flags: &str, name: &str| {
+            format!("{destination} {length} {zero} 00 {zero} {metric} 00000001 00000000 {flags} {name:>8}")
+        };
+        let rows = [
+            row("fd000000000000000000000000000000", "40", "00000100", "00000001", "eth7"),
+            row(&zero, "00", "00000400", "00000003", "eth1"),
+            row(&zero, "01", "00000001", "00000003", "tun0"), // a VPN's ::/1
+            row(&zero, "00", "00000064", "00450003", "eth0"), // from a router's advertisement
+            row(&zero, "00", "ffffffff", "00200200", "lo"),
+            "garbage".to_owned(),
+        ];
+        assert_eq!(parse_default_routes_v6(rows.into_iter()), ["eth0", "eth1"]);
+    }
+
+    #[test]
+    fn of_ipv6_addresses_the_lasting_come_first_and_the_unusable_not_at_all() {
+        let table = [
+            "fd000000000000000000000000000001 07 40 00 01     eth0",
+            "fd000000000000000000000000000002 07 40 00 20     eth0",
+            "fd000000000000000000000000000003 07 40 00 c0     eth0",
+            "fd000000000000000000000000000004 07 40 00 88     eth0",
+            "fd000000000000000000000000000005 07 40 00 80     eth0",
+            "fd000000000000000000000000000006 08 40 00 40     eth1",
+            "garbage",
+            "",
+        ];
+        let states = parse_if_inet6(table.into_iter().map(str::to_owned));
+        assert_eq!(states.len(), 6);
+        let addresses = [
+            "fd00::1/64",
+            "fd00::2/64",
+            "fd00::3/64",
+            "fd00::4/64",
+            "fd00::5/64",
+            "fd00::6/64",
+            "10.0.0.5/24",
+        ];
+        let addresses = addresses.map(|text| text.parse().unwrap()).to_vec();
+        let mut eth0 = Interface { addresses, ..interface("eth0", false) };
+        apply_states(&mut eth0, &states);
+        let left: Vec<String> = eth0.addresses.iter().map(|address| address.addr().to_string()).collect();
+        assert_eq!(left, ["fd00::2", "fd00::5", "fd00::6", "10.0.0.5", "fd00::1"]);
+        assert_eq!(eth0.deprecated, ["fd00::2".parse::<std::net::IpAddr>().unwrap()]);
+    }
+
+    #[test]
+    fn without_the_crate_the_same_is_found() {
+        let entries: Vec<InterfaceAddress> = getifaddrs().unwrap().collect();
+        let comparable = |mut found: Vec<NetworkInterface>| {
+            found.sort_by(|a, b| a.name.cmp(&b.name));
+            let describe = |i: NetworkInterface| {
+                (i.name, i.index, i.internal, i.addr.into_iter().map(net).collect::<Vec<_>>())
+            };
+            found.into_iter().map(describe).collect::<Vec<_>>()
+        };
+        let crates = NetworkInterface::show().unwrap();
+        assert_eq!(comparable(without_the_crate(&entries)), comparable(crates));
+    }
+
     fn interface(name: &str, default_route: bool) -> Interface {
         Interface {
             name: name.to_owned(),
@@ -257,6 +447,7 @@ mod tests {
             up: true,
             multicast: true,
             addresses: Vec::new(),
+            deprecated: Vec::new(),
         }
     }
 

@@ -33,6 +33,7 @@ fn node() -> Node {
         rank: None,
         host: HostName::new("host-2"),
         endpoints: vec![endpoint(2)],
+        prefers_ipv6: false,
         slots: 1,
         rank_by: RankBy::Address,
         roster: false,

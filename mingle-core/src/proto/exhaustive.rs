@@ -120,6 +120,7 @@ impl State {
             rank: None,
             host: HostName::new(&format!("host-{node}")),
             endpoints: vec![endpoint(node)],
+            prefers_ipv6: false,
             slots: 1,
             rank_by: RankBy::Address,
             roster: false,

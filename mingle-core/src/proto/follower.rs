@@ -110,12 +110,18 @@ impl Follow {
         follow
     }
 
-    /// Sends a join, and sets the timer for the next.
-    pub(crate) fn join(&mut self, shared: &mut Shared) {
+    /// This node's addresses have changed: the leader is told.
+    pub(crate) fn tell_endpoints(&self, shared: &mut Shared) {
         if self.joined {
-            return;
+            let join = Self::join_message(shared);
+            for _ in 0..LAST_WORDS {
+                shared.send(self.leader.seen, self.leader.id, &join);
+            }
         }
-        let join = Message::Join(Join {
+    }
+
+    fn join_message(shared: &Shared) -> Message {
+        Message::Join(Join {
             world: shared.world(),
             rank: shared.config.rank.map(Rank::get),
             host: shared.config.host.clone(),
@@ -125,7 +131,15 @@ impl Follow {
             roster: shared.config.roster,
             fabric: shared.config.fabric,
             settings: shared.config.settings,
-        });
+        })
+    }
+
+    /// Sends a join, and sets the timer for the next.
+    pub(crate) fn join(&mut self, shared: &mut Shared) {
+        if self.joined {
+            return;
+        }
+        let join = Self::join_message(shared);
         shared.send(self.leader.seen, self.leader.id, &join);
         // Where its words come from may be a way that leads only hither.
         if self.joins >= 2 && !self.leader.endpoints.is_empty() {

@@ -51,6 +51,8 @@ pub(crate) struct Lead {
     /// Provers and masters between which the proof has failed.
     pub(crate) unproved: BTreeSet<(NodeId, NodeId)>,
     pub(crate) rounds: u64,
+    /// Rounds of these members that have come to nothing because a proof has failed.
+    pub(crate) failed_rounds: u64,
     /// When the first round of these members started.
     pub(crate) proving_since: Option<Time>,
     pub(crate) phase: Phase,
@@ -137,6 +139,7 @@ impl Lead {
             redirects: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
             unproved: BTreeSet::new(),
             rounds: 0,
+            failed_rounds: 0,
             proving_since: None,
             phase: Phase::Gathering,
             frozen: false,
@@ -256,7 +259,10 @@ impl Lead {
         });
         entry.heard = shared.now;
         entry.seen = seen;
-        if !entry.seated {
+        if entry.seated {
+            // Its addresses may have changed; its place stays what it is.
+            entry.join.endpoints = join.endpoints;
+        } else {
             entry.join = join;
         }
         if arrivals.is_empty() && shared.timers.get(Timer::Resign).is_none() {
@@ -430,6 +436,7 @@ impl Lead {
         let Some(entry) = self.members.remove(&id) else { return };
         self.seated -= 1;
         self.proving_since = None;
+        self.failed_rounds = 0;
         self.ranks.retain(|_, holder| *holder != id);
         self.newest.retain(|host| *host != entry.join.host);
         self.news(shared);

@@ -39,6 +39,11 @@ impl Memory {
         }
     }
 
+    /// Whether nothing of this job was heard.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.nodes.is_empty() && self.versions.is_empty() && self.unauthentic.is_empty()
+    }
+
     pub(crate) fn knows(&self, id: NodeId) -> bool {
         self.nodes.contains_key(&id)
     }

@@ -27,6 +27,7 @@ mod parts;
 mod proof;
 mod ranks;
 mod round;
+mod seeds;
 mod seeking;
 mod shared;
 mod timer;
@@ -71,6 +72,8 @@ pub struct Config {
     pub host: HostName,
     /// Where this node can be reached, TCP and UDP, in order of preference.
     pub endpoints: Vec<SocketAddr>,
+    /// Whether a world that can have either family is one of IPv6.
+    pub prefers_ipv6: bool,
     /// How many workers it will run.
     pub slots: u32,
     /// How it orders the others, where it is the leader.

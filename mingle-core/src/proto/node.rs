@@ -10,6 +10,7 @@ use super::leader::Lead;
 use super::memory::Memory;
 use super::outcome::Event;
 use super::proof::Arrivals;
+use super::round::Phase;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{Config, ConnId, DialId, Output};
@@ -45,7 +46,7 @@ pub struct Node {
     pub(super) resigned: Time,
     /// Nodes that asked for this node's arrivals, while it is a master but not the leader.
     pub(super) askers: Askers,
-    /// Others that announce although this node has a leader, and since when.
+    /// Others that announce although this node has a leader: since when, and when one was told last.
     pub(super) rivals: Rivals,
     /// How often this node's own solicit has been put off.
     pub(super) put_off: u32,
@@ -54,8 +55,30 @@ pub struct Node {
     pub(super) ended: bool,
 }
 
+/// Whom a datagram is meant for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meant {
+    /// All who hear the group.
+    All,
+    /// Whoever is at the address: this node is a seed of the sender's.
+    Whoever,
+    /// This node alone.
+    This,
+}
+
+/// How a candidate has become known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Told {
+    /// By its own word to all.
+    ByItself,
+    /// By its own word to this node.
+    Personally,
+    /// By somebody else.
+    ByAnother,
+}
+
 type Askers = std::collections::BTreeMap<NodeId, SocketAddr>;
-type Rivals = std::collections::BTreeMap<NodeId, (Time, Time)>;
+type Rivals = std::collections::BTreeMap<NodeId, (Time, Option<Time>)>;
 
 /// Most askers and rivals that are remembered.
 pub(super) const REMEMBERED: usize = 4096;
@@ -131,17 +154,22 @@ impl Node {
                 return;
             }
         };
-        let to_all = header.recipient == NodeId::ALL;
-        let own = header.sender == self.shared.me();
-        if own || !(to_all || header.recipient == self.shared.me()) {
+        let meant = match header.recipient {
+            NodeId::ALL => Meant::All,
+            NodeId::WHOEVER => Meant::Whoever,
+            id if id == self.shared.me() => Meant::This,
+            _ => return,
+        };
+        if header.sender == self.shared.me() {
             return;
         }
-        tracing::trace!(%from, sender = %header.sender, to_all, ?message, "heard");
+        tracing::trace!(%from, sender = %header.sender, ?meant, ?message, "heard");
         self.lead.hear(header.sender, from, &self.shared);
-        if let Some(follow) = self.follow.as_mut().filter(|f| !to_all && f.leader.id == header.sender) {
+        let this = meant == Meant::This;
+        if let Some(follow) = self.follow.as_mut().filter(|f| this && f.leader.id == header.sender) {
             follow.hear(from, &mut self.shared);
         }
-        self.on_message(header.sender, from, to_all, message);
+        self.on_message(header.sender, from, meant, message);
         self.check_end();
     }
 
@@ -226,9 +254,33 @@ impl Node {
         }
     }
 
-    fn at(&mut self, now: Time) {
+    pub(super) fn at(&mut self, now: Time) {
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
+    }
+
+    /// The addresses of this host have changed. The preferred one, by which candidates are ordered, must be
+    /// the same: where it has gone, a new node takes this one's place.
+    pub fn handle_endpoints(&mut self, now: Time, endpoints: Vec<SocketAddr>) {
+        self.at(now);
+        if endpoints.first() == self.shared.config.endpoints.first() {
+            self.shared.config.endpoints = endpoints;
+            self.with_follow(|follow, shared| follow.tell_endpoints(shared));
+        }
+    }
+
+    /// Whether a round is going on, or the world has formed: then this node must not leave without need.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.ended
+            || self.follow.as_ref().is_some_and(Follow::in_round)
+            || !matches!(self.lead.phase, Phase::Gathering)
+    }
+
+    /// Whether any other node of the job was heard so far.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        !self.memory.is_empty()
     }
 
     fn on_timer(&mut self, timer: Timer) {
@@ -262,6 +314,7 @@ impl Node {
             Timer::Challenge => self.lead.ping_challenged(&mut self.shared),
             Timer::Resign => self.resign(),
             Timer::Welcome => self.lead.welcome_some(&self.arrivals, &mut self.shared),
+            Timer::Seed => self.ask_seeds(),
         }
         for id in std::mem::take(&mut self.lead.thrown_out) {
             for conn in self.arrivals.evict(id) {
@@ -277,15 +330,15 @@ impl Node {
         }
     }
 
-    fn on_message(&mut self, from: NodeId, seen: SocketAddr, to_all: bool, message: Message) {
+    fn on_message(&mut self, from: NodeId, seen: SocketAddr, meant: Meant, message: Message) {
         let is_leader = self.follow.as_ref().is_some_and(|follow| follow.leader.id == from);
         match message {
             Message::Announce(announce) if announce.candidate.id == from => {
-                self.on_announce(&announce, seen, to_all);
+                self.on_announce(&announce, seen, meant);
             }
-            Message::Solicit(solicit) => self.on_solicit(from, seen, to_all, &solicit),
+            Message::Solicit(solicit) => self.on_solicit(from, seen, meant, &solicit),
             Message::Hint(introduction) => {
-                self.on_candidate(&introduction.candidate, introduction.seen, false);
+                self.on_candidate(&introduction.candidate, introduction.seen, Told::ByAnother);
             }
             Message::Join(join) => {
                 self.memory.node(from, &join.host, seen, join.rank);

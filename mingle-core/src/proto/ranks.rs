@@ -35,6 +35,21 @@ impl Applicant {
     }
 }
 
+/// Leaves the endpoints of one family, where that is one that all have: the job's own traffic between any two
+/// needs one that both have, and one for all is what NCCL can be told. IPv4 comes first unless `ipv6` is; the
+/// other has its turn after a round that has failed.
+pub(crate) fn settle_family(applicants: &mut [Applicant], ipv6: bool, failed_rounds: u64) {
+    let common = |is_ipv6: bool| {
+        applicants.iter().all(|a| a.endpoints.iter().any(|endpoint| endpoint.is_ipv6() == is_ipv6))
+    };
+    let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
+    let turn = usize::try_from(failed_rounds).unwrap_or(0);
+    let Some(&chosen) = families.get(turn % families.len().max(1)) else { return };
+    for applicant in applicants {
+        applicant.endpoints.retain(|endpoint| endpoint.is_ipv6() == chosen);
+    }
+}
+
 /// Ranks and the master, after proofs between these provers and masters have failed. At best the master
 /// is one between which and another no way is known to be broken; then one that nobody has failed to
 /// reach; then one that has thought of itself that nobody reaches it. Nothing is returned where nobody
@@ -122,6 +137,31 @@ mod tests {
     fn ranks_go_by_address_as_a_number_and_not_as_a_text() {
         let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
         assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn a_world_has_one_family_the_one_that_all_can_use() {
+        let v6 = |last: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 29500));
+        let both = |n: u8| {
+            let mut node = applicant("both", n, None);
+            node.endpoints.push(v6(n.into()));
+            node
+        };
+        let only = |n: u8| Applicant { endpoints: vec![v6(n.into())], ..applicant("six", n, None) };
+        let settled = |mut nodes: Vec<Applicant>, ipv6: bool, failed: u64| {
+            settle_family(&mut nodes, ipv6, failed);
+            nodes
+                .iter()
+                .map(|a| a.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())
+                .collect::<Vec<String>>()
+        };
+        assert_eq!(settled(vec![both(1), both(2)], false, 0), ["4", "4"]);
+        assert_eq!(settled(vec![both(1), both(2)], true, 0), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), both(2)], false, 1), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), both(2)], false, 2), ["4", "4"]);
+        assert_eq!(settled(vec![both(1), only(2)], false, 0), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), applicant("four", 2, None)], true, 1), ["4", "4"]);
+        assert_eq!(settled(vec![only(1), applicant("four", 2, None)], false, 0), ["6", "4"]);
     }
 
     #[test]

@@ -129,6 +129,7 @@ impl Lead {
                 settings: entry.join.settings,
             }
         }));
+        ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed_rounds);
         let since = *self.proving_since.get_or_insert(shared.now);
         let order = shared.config.rank_by;
         let chosen = ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
@@ -325,6 +326,7 @@ impl Lead {
             shared.set_after(Timer::ProofFailed, MORE_FAILURES);
             return;
         }
+        self.failed_rounds += 1;
         self.void_round(shared);
         self.seat_waiting(arrivals, shared);
         self.start_round_if_full(arrivals, shared);

@@ -7,7 +7,7 @@ use rand::RngExt;
 
 use super::election::Key;
 use super::follower::{Follow, GaveUp};
-use super::node::{Node, REMEMBERED};
+use super::node::{Meant, Node, REMEMBERED, Told};
 use super::outcome::Event;
 use super::round::Phase;
 use super::shared::Shared;
@@ -24,6 +24,8 @@ const SMALL_WORLD: u32 = 16;
 const RESIGNED: Duration = Duration::from_secs(10);
 /// A candidate that is still announcing after so long has not heard of its better: it is told.
 const UNAWARE: Duration = Duration::from_secs(1);
+/// Between two answers to one that asks this node personally.
+const PERSONAL: Duration = Duration::from_millis(100);
 /// How often a solicit is put off because another node's was heard.
 const PUT_OFF: u32 = 3;
 /// Between two answers to all.
@@ -94,7 +96,7 @@ impl Node {
             self.shared.event(Event::Leading);
         }
         let announce = self.lead.announce(&self.shared);
-        self.shared.multicast(&announce);
+        self.shared.call(&announce);
         self.lead.tell_the_deaf(&mut self.shared);
         let next = self.announces.after(self.shared.now, &mut self.shared.rng);
         self.shared.timers.set(Timer::Announce, next);
@@ -106,34 +108,40 @@ impl Node {
         }
         let rank = self.shared.config.rank.map(Rank::get);
         let solicit = Solicit { rank, host: self.shared.config.host.clone() };
-        self.shared.multicast(&Message::Solicit(solicit));
+        self.shared.call(&Message::Solicit(solicit));
         self.put_off = 0;
         let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
         self.shared.timers.set(Timer::Solicit, next);
     }
 
-    pub(super) fn on_announce(&mut self, announce: &Announce, seen: SocketAddr, to_all: bool) {
+    pub(super) fn on_announce(&mut self, announce: &Announce, seen: SocketAddr, meant: Meant) {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
         self.memory.node(candidate.id, &candidate.host, seen, rank);
         self.memory.candidates = true;
-        if !to_all {
+        if meant == Meant::This {
             // An answer to this node: whatever silence there was is over.
             self.shunned.answered(candidate.id);
         }
         match &mut self.follow {
             Some(follow) if follow.leader.id == candidate.id => {
-                follow.on_announce(announce, seen, to_all, &mut self.shared);
+                follow.on_announce(announce, seen, meant != Meant::This, &mut self.shared);
                 if follow.is_joined() {
                     self.memory.told(&announce.newest);
                 }
             }
-            _ => self.on_candidate(candidate, seen, true),
+            _ => {
+                // Its answer to a seed's question is meant for this node, too.
+                let personal =
+                    meant == Meant::Whoever || meant == Meant::This && !self.shared.seeds.is_empty();
+                let told = if personal { Told::Personally } else { Told::ByItself };
+                self.on_candidate(candidate, seen, told);
+            }
         }
     }
 
-    /// Somebody gathers, or would. `direct` where it says so itself.
-    pub(super) fn on_candidate(&mut self, candidate: &Candidate, seen: SocketAddr, direct: bool) {
+    /// Somebody gathers, or would.
+    pub(super) fn on_candidate(&mut self, candidate: &Candidate, seen: SocketAddr, told: Told) {
         if candidate.id == self.shared.me() {
             return;
         }
@@ -144,7 +152,7 @@ impl Node {
             Some(follow) if follow.in_round() => {}
             Some(follow) if !follow.is_joined() && (theirs <= follow.key || shunned) => {}
             Some(follow) if !follow.is_joined() => self.follow(candidate, seen),
-            Some(_) => self.introduce(candidate, seen, theirs, direct),
+            Some(_) => self.introduce(candidate, seen, theirs, told),
             None if self.may_lead() => {
                 if theirs > self.key() {
                     if !shunned && matches!(self.lead.phase, Phase::Gathering) {
@@ -166,8 +174,9 @@ impl Node {
 
     /// A member that learns of another candidate tells the better one to the worse one, when the
     /// leader itself has evidently not been heard.
-    fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, direct: bool) {
-        if !direct || !self.is_unaware(candidate.id) {
+    fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, told: Told) {
+        // Of what others tell, all but the answers of seeds is known to the leader as well.
+        if told == Told::ByAnother && self.shared.seeds.is_empty() || !self.is_unaware(candidate.id, told) {
             return;
         }
         let Some(follow) = &self.follow else { return };
@@ -181,28 +190,34 @@ impl Node {
     }
 
     /// Whether a node still calls for all to hear, although this one has had a leader for a while; at
-    /// most once a second for each.
-    fn is_unaware(&mut self, id: NodeId) -> bool {
+    /// most once a second for each. What it says to this node personally, its leader has not heard: then it is
+    /// told at once, and ten times a second.
+    fn is_unaware(&mut self, id: NodeId, how: Told) -> bool {
         let now = self.shared.now;
+        let (patience, pause) = match how {
+            Told::Personally => (Duration::ZERO, PERSONAL),
+            Told::ByItself | Told::ByAnother => (UNAWARE, UNAWARE),
+        };
         if self.rivals.len() >= REMEMBERED {
-            self.rivals.retain(|_, (_, told)| *told + 2 * UNAWARE > now);
+            self.rivals.retain(|_, (since, told)| told.unwrap_or(*since) + 2 * UNAWARE > now);
         }
         if self.rivals.len() >= REMEMBERED {
             return false;
         }
-        let (since, told) = self.rivals.entry(id).or_insert((now, now));
-        let unaware = now >= *since + UNAWARE && now >= *told + UNAWARE;
+        let (since, told) = self.rivals.entry(id).or_insert((now, None));
+        let unaware = now >= *since + patience && told.is_none_or(|told| now >= told + pause);
         if unaware {
-            *told = now;
+            *told = Some(now);
         }
         unaware
     }
 
-    pub(super) fn on_solicit(&mut self, from: NodeId, seen: SocketAddr, to_all: bool, solicit: &Solicit) {
+    pub(super) fn on_solicit(&mut self, from: NodeId, seen: SocketAddr, meant: Meant, solicit: &Solicit) {
+        let to_all = meant == Meant::All;
         let again = self.memory.knows(from);
         self.memory.node(from, &solicit.host, seen, solicit.rank);
         if self.gathers() && self.announced {
-            if !to_all {
+            if meant == Meant::This {
                 self.lead.on_ask(from, seen, &mut self.shared);
                 return;
             }
@@ -210,7 +225,7 @@ impl Node {
             let recent = self.answered_all.is_some_and(|at| now < at + ANSWER_ALL);
             let announce = self.lead.announce(&self.shared);
             self.shared.send(seen, from, &announce);
-            if again && !recent {
+            if to_all && again && !recent {
                 // Our unicast may not reach it.
                 self.answered_all = Some(now);
                 self.shared.multicast(&announce);
@@ -221,7 +236,7 @@ impl Node {
         } else if to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             // Its leader has evidently not heard it, or is not heard by it.
             let introduction = follow.introduction();
-            if self.is_unaware(from) {
+            if self.is_unaware(from, Told::ByItself) {
                 self.shared.send(seen, from, &Message::Hint(introduction));
             }
         } else if to_all && self.follow.is_none() && !self.may_lead() {

@@ -8,6 +8,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::outcome::{Event, Peer};
+use super::seeds::Seeds;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
 use crate::id::{HostName, NodeId};
@@ -23,6 +24,7 @@ pub(crate) struct Shared {
     pub(crate) codec: Codec,
     /// Others have tried to reach this node over TCP, and nobody has yet.
     pub(crate) unreached: bool,
+    pub(crate) seeds: Seeds,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -36,6 +38,7 @@ impl Shared {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             timers: Timers::default(),
             unreached: false,
+            seeds: Seeds::default(),
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -64,6 +67,12 @@ impl Shared {
         let header = Header { sender: self.me(), recipient: NodeId::ALL };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
+    }
+
+    pub(crate) fn send_to_seeds(&mut self, message: &Message) {
+        for to in self.seeds.turn() {
+            self.send(to, NodeId::WHOEVER, message);
+        }
     }
 
     /// Opens a connection to `to`, on which the token for `target` goes first.

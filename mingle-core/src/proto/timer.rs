@@ -37,9 +37,11 @@ pub(crate) enum Timer {
     Resign,
     /// The next welcomes of a large world.
     Welcome,
+    /// The next question to the seeds.
+    Seed,
 }
 
-const COUNT: usize = Timer::Welcome as usize + 1;
+const COUNT: usize = Timer::Seed as usize + 1;
 
 const ALL: [Timer; COUNT] = [
     Timer::Deadline,
@@ -56,6 +58,7 @@ const ALL: [Timer; COUNT] = [
     Timer::Challenge,
     Timer::Resign,
     Timer::Welcome,
+    Timer::Seed,
 ];
 
 /// When each timer fires.

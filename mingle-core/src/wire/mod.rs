@@ -8,7 +8,7 @@
 //!      6     2  length of the body, little endian
 //!      8    16  tag of the job
 //!     24    16  ID of the sender
-//!     40    16  ID of the recipient; zeros for everybody
+//!     40    16  ID of the recipient; zeros for everybody, ones for whoever is there
 //!     56        body, then zeros where the kind is padded
 //! ```
 //!
@@ -57,7 +57,7 @@ const SEALED: u8 = 0x80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) sender: NodeId,
-    /// [`NodeId::ALL`] where everybody is meant.
+    /// [`NodeId::ALL`] where everybody is meant, [`NodeId::WHOEVER`] where it is not known who is there.
     pub(crate) recipient: NodeId,
 }
 
@@ -148,7 +148,7 @@ impl Codec {
             return Err(Dropped::Version(head[4]));
         }
         let sender = id(&head[24..40]);
-        if sender == NodeId::ALL || bytes.len() > MAX_DATAGRAM {
+        if sender == NodeId::ALL || sender == NodeId::WHOEVER || bytes.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
         }
         match &mut self.sealed {

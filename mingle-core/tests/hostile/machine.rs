@@ -67,6 +67,7 @@ fn config(world: World) -> Config {
         rank: None,
         host: HostName::new("host"),
         endpoints: vec![endpoint(1)],
+        prefers_ipv6: false,
         slots: 1,
         rank_by: RankBy::Address,
         roster: false,

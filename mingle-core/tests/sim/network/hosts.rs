@@ -73,6 +73,7 @@ impl Network {
             rank: rank.map(|rank| world.rank(rank).unwrap()),
             host: HostName::new(&format!("host-{number}")),
             endpoints: vec![endpoint],
+            prefers_ipv6: false,
             slots: 1,
             rank_by: RankBy::Address,
             roster: false,

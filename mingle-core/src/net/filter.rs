@@ -1,0 +1,327 @@
+//! `--interface`: which interfaces and addresses may be used.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+use super::interface::{Interface, Kind};
+
+/// Which interfaces and addresses may be used, or with `^` before it, may not: an interface by its name, all
+/// whose names fit a pattern, or the addresses in a network.
+///
+/// In a pattern `*` stands for any text, `?` for any one character. Of several filters one must admit an
+/// address, unless all of them exclude, and none may exclude it. Their order is that of preference.
+///
+/// ```
+/// use mingle_core::net::Filter;
+/// for text in ["ib0", "eth*", "en?s0", "10.1.0.0/16", "fd00::/8", "^docker*", "^10.7.0.0/16"] {
+///     assert_eq!(text.parse::<Filter>()?.to_string(), text);
+/// }
+/// assert_eq!("10.1.2.3".parse::<Filter>()?.to_string(), "10.1.2.3/32");
+/// assert!("10.1.0.0/33".parse::<Filter>().is_err());
+/// # Ok::<(), mingle_core::net::InvalidFilter>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    excludes: bool,
+    pattern: Pattern,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Pattern {
+    Name(String),
+    Glob(String),
+    Net(IpNet),
+}
+
+/// Why a text is no [`Filter`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidFilter {
+    /// It can only be meant as an address or a network, and is none.
+    #[error("{0:?} is no IP address or network; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
+    Net(String),
+    /// Such an address means a host only together with an interface, so it cannot be told to others.
+    #[error("{0:?} is link-local, and can be no MASTER_ADDR; write the interface's name, such as eth0")]
+    LinkLocal(String),
+    /// No interface can have this name, or fit this pattern.
+    #[error(
+        "{0:?} cannot be an interface: a name has 1 to 15 characters, none of them '/', ':' or a space; \
+         to name several, or a name and a network, give each on its own"
+    )]
+    Name(String),
+    /// A pattern of a richer language than ours.
+    #[error("{0:?}: a pattern has '*' for any text and '?' for any one character; write eth*, or give each")]
+    Pattern(String),
+    /// It is meant to exclude, but not what.
+    #[error("{0:?} does not say what to exclude; write ^docker0, ^docker* or ^10.7.0.0/16")]
+    Exclusion(String),
+}
+
+impl FromStr for Filter {
+    type Err = InvalidFilter;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFilter> {
+        let (excludes, rest) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
+        // The kernel allows '^' and '!' in names, but nobody uses them.
+        if rest.starts_with(['^', '!']) || (excludes && rest.is_empty()) {
+            return Err(InvalidFilter::Exclusion(text.to_owned()));
+        }
+        Ok(Self { excludes, pattern: rest.parse()? })
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = InvalidFilter;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFilter> {
+        let unscoped = text.split_once('%').map_or(text, |(address, _interface)| address);
+        let address: Option<IpAddr> = unscoped.parse().ok();
+        let net: Option<IpNet> = address.map(IpNet::from).or_else(|| unscoped.parse().ok());
+        if matches!(net, Some(IpNet::V6(net)) if net.network().is_unicast_link_local()) {
+            return Err(InvalidFilter::LinkLocal(text.to_owned()));
+        }
+        // "300.1.1.1" and "10.*" could be names to the kernel, but nobody means one.
+        let numeric = text.contains('.')
+            && !text.starts_with(['*', '?'])
+            && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '*' | '?'));
+        match net {
+            Some(net) if unscoped == text => return Ok(Self::Net(net)),
+            _ if numeric || text.contains(['/', ':']) => return Err(InvalidFilter::Net(text.to_owned())),
+            _ => {}
+        }
+        if text.contains(['[', ']', '{', '}', '(', ')', '|', '\\', '$']) {
+            return Err(InvalidFilter::Pattern(text.to_owned()));
+        }
+        let is_glob = text.contains(['*', '?']);
+        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal
+        // there, but stands for an attempt to name several.
+        let shortest = text.len() - text.matches('*').count();
+        let valid = shortest <= 15
+            && !text.is_empty()
+            && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == ',');
+        match valid {
+            true if is_glob => Ok(Self::Glob(text.to_owned())),
+            true => Ok(Self::Name(text.to_owned())),
+            false => Err(InvalidFilter::Name(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for Filter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.excludes { "^" } else { "" }, self.pattern)
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(text) | Self::Glob(text) => f.write_str(text),
+            Self::Net(net) => net.fmt(f),
+        }
+    }
+}
+
+/// What all filters together say of one address, or of an interface that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Opinion {
+    /// It may be used; the smaller number is preferred.
+    Admitted(usize),
+    NotAsked,
+    Excluded,
+}
+
+/// What was asked for, in the order of preference, and what was excluded.
+pub(crate) struct Filters<'a> {
+    wanted: Vec<&'a Pattern>,
+    excluded: Vec<&'a Pattern>,
+}
+
+impl<'a> Filters<'a> {
+    pub(crate) fn new(filters: &'a [Filter]) -> Self {
+        let (excluded, wanted): (Vec<&Filter>, Vec<&Filter>) = filters.iter().partition(|f| f.excludes);
+        let patterns = |filters: Vec<&'a Filter>| filters.into_iter().map(|f| &f.pattern).collect();
+        Self { wanted: patterns(wanted), excluded: patterns(excluded) }
+    }
+
+    /// Whether nothing was asked for: then all that suits is used, as far as it is not excluded.
+    pub(crate) fn want_all(&self) -> bool {
+        self.wanted.is_empty()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.wanted.is_empty() && self.excluded.is_empty()
+    }
+
+    /// Of one of the interface's addresses; without one, of the interface as such.
+    pub(crate) fn judge(&self, interface: &Interface, address: Option<IpAddr>) -> Opinion {
+        let excludes = |pattern: &&Pattern| match (pattern, address) {
+            (Pattern::Net(net), Some(ip)) => net.contains(&ip),
+            _ => pattern.names(interface),
+        };
+        let wants = |pattern: &&Pattern| match (pattern, address) {
+            // 0.0.0.0/0 means "any network", hardly "also loopback, which no other host can reach".
+            (Pattern::Net(net), Some(ip)) => {
+                net.contains(&ip) && (!ip.is_loopback() || net.addr().is_loopback())
+            }
+            // Nor does "*".
+            (Pattern::Glob(_), _) if interface.kind == Kind::Loopback => false,
+            _ => pattern.names(interface),
+        };
+        match self.wanted.iter().position(|pattern| wants(&pattern)) {
+            None if !self.want_all() => Opinion::NotAsked,
+            _ if self.excluded.iter().any(|pattern| excludes(&pattern)) => Opinion::Excluded,
+            place => Opinion::Admitted(place.unwrap_or(0)),
+        }
+    }
+}
+
+/// Such as "allows only eth*, 10.0.0.0/8, and not docker0".
+impl fmt::Display for Filters<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |patterns: &[&Pattern]| {
+            let texts: Vec<String> = patterns.iter().map(ToString::to_string).collect();
+            texts.join(", ")
+        };
+        match (self.wanted.as_slice(), self.excluded.as_slice()) {
+            (wanted, []) => write!(f, "allows only {}", list(wanted)),
+            ([], excluded) => write!(f, "allows all but {}", list(excluded)),
+            (wanted, excluded) => write!(f, "allows only {}, and not {}", list(wanted), list(excluded)),
+        }
+    }
+}
+
+impl Pattern {
+    fn names(&self, interface: &Interface) -> bool {
+        match self {
+            Self::Name(name) => *name == interface.name,
+            Self::Glob(glob) => fits(glob, &interface.name),
+            Self::Net(_) => false,
+        }
+    }
+}
+
+/// Whether the whole of `name` fits. Both are short: a name has 15 characters at most.
+fn fits(glob: &str, name: &str) -> bool {
+    // reached[i]: whether what has been read of the glob can stand for the first i characters of the name.
+    let name: Vec<char> = name.chars().collect();
+    let mut reached = vec![false; name.len() + 1];
+    reached[0] = true;
+    for sign in glob.chars() {
+        let before = reached.clone();
+        for i in 0..=name.len() {
+            reached[i] = match (sign, i) {
+                ('*', 0) => before[0],
+                ('*', _) => before[i] || reached[i - 1],
+                (_, 0) => false,
+                (sign, _) => before[i - 1] && (sign == '?' || sign == name[i - 1]),
+            };
+        }
+    }
+    reached[name.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Filter, InvalidFilter> {
+        text.parse()
+    }
+
+    #[test]
+    fn a_filter_is_a_name_a_pattern_an_address_or_a_network_or_what_of_these_to_exclude() {
+        for (text, shown) in [
+            ("eth0", "eth0"),
+            ("enp3s0f1np1", "enp3s0f1np1"),
+            ("bond0.100", "bond0.100"),
+            ("fifteen-letters", "fifteen-letters"),
+            ("*", "*"),
+            ("en?s0", "en?s0"),
+            ("*.100", "*.100"),
+            ("**fifteen-letters*", "**fifteen-letters*"),
+            ("10.0.0.5", "10.0.0.5/32"),
+            ("10.0.0.5/24", "10.0.0.5/24"),
+            ("0.0.0.0/0", "0.0.0.0/0"),
+            ("fd00::1", "fd00::1/128"),
+            ("fd00::/8", "fd00::/8"),
+            ("^docker0", "^docker0"),
+            ("^docker*", "^docker*"),
+            ("^10.0.0.0/8", "^10.0.0.0/8"),
+            ("^fd00::1", "^fd00::1/128"),
+        ] {
+            assert_eq!(parse(text).map(|filter| filter.to_string()), Ok(shown.to_owned()));
+        }
+    }
+
+    #[test]
+    fn what_is_no_filter_is_told_apart_by_what_was_meant() {
+        let wrong = [
+            "10.0.0.0/33",
+            "300.1.1.1",
+            "10.0.0",
+            "10.*",
+            "10.0.0.1/255.255.255.0",
+            "eth0/24",
+            "eth0:1",
+            "fd00::/200",
+            "fd00::1%eth0",
+        ];
+        for text in wrong {
+            assert_eq!(parse(text), Err(InvalidFilter::Net(text.to_owned())));
+            assert_eq!(parse(&format!("^{text}")), Err(InvalidFilter::Net(text.to_owned())));
+        }
+        for text in ["", "sixteen-letters-", "sixteen?letters?*", "eth 0", "eth0,eth1", "e\u{1b}th"] {
+            assert_eq!(parse(text), Err(InvalidFilter::Name(text.to_owned())));
+        }
+        for text in ["fe80::1", "fe80::1%eth0", "fe80::/10", "fe80::/64"] {
+            assert_eq!(parse(text), Err(InvalidFilter::LinkLocal(text.to_owned())));
+        }
+        for text in ["eth[01]", "eth{0,1}", "^(eth|ib).*", "eth0$"] {
+            assert!(matches!(parse(text), Err(InvalidFilter::Pattern(_))), "{text}");
+        }
+        for text in ["^", "^^eth0", "!docker0", "^!docker0"] {
+            assert_eq!(parse(text), Err(InvalidFilter::Exclusion(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn every_error_quotes_the_text_and_says_what_to_write() {
+        for (text, cure) in [
+            ("10.0.0.0/33", "write 10.1.2.3, 10.1.0.0/16 or fd00::/8"),
+            ("fe80::1%eth0", "write the interface's name"),
+            ("sixteen-letters-", "1 to 15 characters"),
+            ("eth[01]", "write eth*"),
+            ("!docker0", "write ^docker0"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{text:?}")) && error.contains(cure), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+        for (glob, name, expected) in [
+            ("*", "eth0", true),
+            ("eth*", "eth", true),
+            ("eth*", "eth10", true),
+            ("eth*", "veth1", false),
+            ("*eth*", "veth1", true),
+            ("en?s0", "ens0", false),
+            ("en?s0", "en1s0", true),
+            ("en?s0", "en1s01", false),
+            ("e*s*0", "enp3s0f0", true),
+            ("e*s*1", "enp3s0f0", false),
+            ("*.1??", "bond0.100", true),
+            ("???", "ib0", true),
+            ("ib?", "ibä", true),
+            ("Eth*", "eth0", false),
+            ("***************a*b", "aaaaaaaaaaaaaaa", false),
+        ] {
+            assert_eq!(fits(glob, name), expected, "{glob} {name}");
+        }
+    }
+}

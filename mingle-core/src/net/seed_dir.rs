@@ -1,0 +1,239 @@
+//! A folder that all nodes share, in which each leaves a file with its addresses.
+//!
+//! ```text
+//! mingle-<tag of the job>-<ID of the node>
+//!     mingle 1
+//!     10.0.0.5:29503
+//!     [fd00::5]:29503
+//! ```
+//!
+//! A file is as old as the file server says, compared with this node's own file: hosts' clocks differ. Each
+//! node writes its own again every few seconds; one that has not been written for long is of a node that
+//! was killed, and is removed by whoever sees it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::id::{JobTag, NodeId};
+
+const HEAD: &str = "mingle 1";
+/// How often a node writes its own file again, in looks.
+const HEARTBEAT: u32 = 4;
+/// A file that is so much older than one's own is a dead node's.
+const STALE: Duration = Duration::from_secs(60);
+/// Most bytes of a file that are read.
+const LONGEST: u64 = 4096;
+/// Most files that are looked at.
+const FILES: usize = 100_000;
+/// Between two looks, and for each file more: a thousand nodes look every ten seconds.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_EACH: Duration = Duration::from_millis(10);
+
+/// The folder, and this node's file in it, which is removed on drop.
+#[derive(Debug)]
+pub(super) struct SeedDir {
+    folder: PathBuf,
+    prefix: String,
+    own: String,
+    text: String,
+    looks: u32,
+    /// What each file held, by name and inode: only new files are read.
+    known: BTreeMap<(String, u64), Vec<SocketAddr>>,
+}
+
+impl SeedDir {
+    /// Writes this node's file.
+    pub(super) fn open(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> io::Result<Self> {
+        let prefix = format!("mingle-{:032x}-", u128::from_be_bytes(tag.0));
+        let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
+        let mut text = format!("{HEAD}\n");
+        for endpoint in endpoints {
+            text.push_str(&format!("{endpoint}\n"));
+        }
+        let known = BTreeMap::new();
+        let dir = Self { folder: folder.to_owned(), prefix, own, text, looks: 0, known };
+        dir.create()?;
+        Ok(dir)
+    }
+
+    /// All at once: nobody reads half of it.
+    fn create(&self) -> io::Result<()> {
+        let draft = self.folder.join(format!(".{}", self.own));
+        fs::write(&draft, &self.text)?;
+        fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
+    }
+
+    /// The server's own time is the file's afterwards. The bytes stay the same, so nobody sees a change.
+    fn touch(&self) -> io::Result<()> {
+        let own = File::options().write(true).open(self.folder.join(&self.own));
+        match own {
+            Ok(mut own) => own.write_all(self.text.as_bytes()),
+            // Removed, as that of a dead node: this process was stopped for long.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The addresses of all others, and when to look again. What fails is tried again then.
+    pub(super) fn look(&mut self) -> (Vec<SocketAddr>, Duration) {
+        if self.looks % HEARTBEAT == HEARTBEAT - 1
+            && let Err(error) = self.touch()
+        {
+            tracing::debug!(folder = %self.folder.display(), %error, "writing to the seed folder");
+        }
+        self.looks += 1;
+        let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
+                return (self.known.values().flatten().copied().collect(), LOOK);
+            }
+        };
+        let mut seen = BTreeMap::new();
+        for entry in entries.flatten().take(FILES) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if !name.starts_with(&self.prefix) || name == self.own {
+                continue;
+            }
+            // Not through a link, and no pipe, whose opening would not end.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            if is_stale(&metadata, now.as_ref().ok()) {
+                tracing::debug!(name, "removing the file of a node that is gone");
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
+            let key = (name, metadata.ino());
+            let endpoints = self.known.remove(&key).unwrap_or_else(|| endpoints(&entry.path()));
+            seen.insert(key, endpoints);
+        }
+        self.known = seen;
+        let pause = LOOK + LOOK_EACH * u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        (self.known.values().flatten().copied().collect(), pause)
+    }
+}
+
+impl Drop for SeedDir {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(self.folder.join(&self.own));
+    }
+}
+
+fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
+    let (Some(now), Ok(modified)) = (now, metadata.modified()) else { return false };
+    now.duration_since(modified).is_ok_and(|age| age > STALE)
+}
+
+/// The addresses in a file; none where it is no file of ours, or half of one.
+fn endpoints(path: &Path) -> Vec<SocketAddr> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+    let mut lines = text.lines();
+    if read.is_err() || lines.next() != Some(HEAD) || !text.ends_with('\n') {
+        return Vec::new();
+    }
+    lines.filter_map(|line| line.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("mingle-seeds-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn open(&self, n: u8) -> SeedDir {
+            let endpoint = SocketAddr::from(([10, 0, 0, n], 29500));
+            SeedDir::open(&self.0, JobTag([7; 16]), NodeId([n; 16]), &[endpoint]).unwrap()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn found(dir: &mut SeedDir) -> Vec<String> {
+        dir.look().0.iter().map(SocketAddr::to_string).collect()
+    }
+
+    #[test]
+    fn nodes_find_each_others_files_and_not_their_own_and_leave_none_behind() {
+        let folder = Folder::new("all");
+        let (mut a, mut b) = (folder.open(1), folder.open(2));
+        assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
+        assert_eq!(found(&mut b), ["10.0.0.1:29500"]);
+        drop(b);
+        assert_eq!(found(&mut a), [""; 0]);
+        drop(a);
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_file_of_a_node_that_was_killed_is_removed_and_that_of_another_job_is_not() {
+        let folder = Folder::new("stale");
+        let mut a = folder.open(1);
+        let dead = folder.open(2);
+        let stale = folder.0.join(&dead.own);
+        std::mem::forget(dead);
+        let other = folder.0.join("mingle-00000000000000000000000000000000-01");
+        fs::write(&other, "mingle 1\n10.9.9.9:1\n").unwrap();
+        let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
+        for path in [&stale, &other] {
+            File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+        assert_eq!(found(&mut a), [""; 0]);
+        assert!(!stale.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_node_whose_file_was_removed_writes_it_again() {
+        let folder = Folder::new("again");
+        let mut a = folder.open(1);
+        fs::remove_file(folder.0.join(&a.own)).unwrap();
+        for _ in 0..HEARTBEAT {
+            a.look();
+        }
+        assert!(folder.0.join(&a.own).exists());
+    }
+
+    #[test]
+    fn hostile_files_yield_nothing_and_stop_nothing() {
+        let folder = Folder::new("hostile");
+        let mut a = folder.open(1);
+        let put = |name: &str, bytes: &[u8]| {
+            fs::write(folder.0.join(format!("{}{name}", a.prefix)), bytes).unwrap()
+        };
+        put("half", b"mingle 1\n10.0.0.3:29");
+        put("other", b"something else\n10.0.0.3:29500\n");
+        put("binary", &[0xff; 10_000]);
+        put("partly", b"mingle 1\nnonsense\n10.0.0.4:29500\n$(reboot)\n");
+        symlink("/dev/zero", folder.0.join(format!("{}link", a.prefix))).unwrap();
+        fs::create_dir(folder.0.join(format!("{}folder", a.prefix))).unwrap();
+        assert_eq!(found(&mut a), ["10.0.0.4:29500"]);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
+        let gone = std::env::temp_dir().join("mingle-seeds-that-do-not-exist");
+        assert!(SeedDir::open(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]).is_err());
+    }
+}

@@ -87,11 +87,12 @@ pub(crate) struct LowArgs {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
-    /// Use this interface only, a name or CIDR; repeatable [default: all]
+    /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
     ///
-    /// For example eth0, or 10.1.0.0/16 where names differ between the nodes. Several can be given, or one
-    /// list with commas. By default the interface of the default route comes first, then others, virtual
-    /// bridges last, and loopback only where nothing else exists.
+    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes; ^ before one excludes it,
+    /// and only it: '^docker*,^10.7.0.0/16'. Quote what has * or ?. Several can be given, or one list with
+    /// commas; the first is preferred. By default the interface of the default route comes first, then others,
+    /// virtual bridges last, and loopback only where nothing else exists.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
 
@@ -199,6 +200,8 @@ pub(crate) struct LowArgs {
 pub(crate) enum Command {
     /// Show RDMA ports and GIDs, which of them a job uses, and why not the others
     Rdma(RdmaArgs),
+    /// Say why a world can form here or not; on several hosts at once, who reaches whom
+    Doctor(DoctorArgs),
     /// Print a new secret for --secret-file: 256 random bits
     Secret,
 }
@@ -212,8 +215,8 @@ pub(crate) enum Command {
 pub(crate) struct RdmaArgs {
     /// What is printed: table, env or json [default: table]
     ///
-    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order. 'json' has everything that was
-    /// found, with a reason for each port and GID that is not used.
+    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval.
+    /// 'json' has everything that was found, with a reason for each port and GID that is not used.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
 
@@ -250,6 +253,78 @@ pub(crate) struct RdmaArgs {
     /// Print help
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
+}
+
+/// Looks at this host and its network, and says what would keep a world from forming, and what helps.
+///
+/// With --job-id and --world, run on several hosts at once, it also finds out who hears whom by multicast, by
+/// UDP and by TCP on the master's port. No root is needed; what only root can read is said to be so. Exit codes:
+/// 0 a world can form, 3 not all hosts came, 5 the network is in the way.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true, args_override_self = true)]
+pub(crate) struct DoctorArgs {
+    /// The job's name; its group and ports are looked at
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) job_id: Option<String>,
+
+    /// How many hosts run this at once, 2 to 32
+    #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) world: Option<String>,
+
+    /// Use this interface only, a name or CIDR; repeatable
+    #[arg(short, long, value_name = "IF")]
+    pub(crate) interface: Vec<String>,
+
+    /// Look at this MASTER_PORT [default: the job's first free one]
+    #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true)]
+    pub(crate) master_port: Option<String>,
+
+    /// UDP port of the group [default: 29499]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
+    pub(crate) discovery_port: Option<String>,
+
+    /// IPv4 multicast group [default: from the job ID]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) group: Option<String>,
+
+    /// Multicast TTL, 1 to 255 [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) ttl: Option<String>,
+
+    /// Find the other hosts here too, an address or a name; repeatable
+    ///
+    /// Where multicast does not pass. Without a port the first eight of the job's are tried.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) seed: Vec<String>,
+
+    /// How long to wait for the other hosts [default: 30s]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) timeout: Option<String>,
+
+    /// What is printed: text or json [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The same words, so that they are judged by the same rules.
+impl From<DoctorArgs> for LowArgs {
+    fn from(args: DoctorArgs) -> Self {
+        Self {
+            job_id: args.job_id,
+            world: args.world,
+            interface: args.interface,
+            master_port: args.master_port,
+            discovery_port: args.discovery_port,
+            group: args.group,
+            ttl: args.ttl,
+            timeout: args.timeout,
+            ..Self::default()
+        }
+    }
 }
 
 const AFTER_HELP: &str = "\

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -126,6 +126,41 @@ impl Config {
             builder = builder.timeout(limit);
         }
         builder
+    }
+}
+
+/// A flag of a subcommand, or else its variable.
+pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<bool, Stop> {
+    Reader(|name: &str| std::env::var_os(name)).flag(argument, option)
+}
+
+/// What the doctor looks at: the part of a [`Config`] that says where a node is on the network.
+#[derive(Debug, Clone)]
+pub(crate) struct Network {
+    pub(crate) job: JobId,
+    pub(crate) world: World,
+    pub(crate) interfaces: Vec<Filter>,
+    pub(crate) master_port: Option<u16>,
+    pub(crate) group: SocketAddrV4,
+    pub(crate) ttl: u8,
+}
+
+impl Config {
+    /// How long to wait, where that was said; none means for ever.
+    pub(crate) fn limit(&self, default: Duration) -> Option<Duration> {
+        self.timeout.map_or(Some(default), |Timeout(limit)| limit)
+    }
+
+    pub(crate) fn network(&self) -> Network {
+        let group = self.group.unwrap_or_else(|| self.job.group_v4());
+        Network {
+            job: self.job.clone(),
+            world: self.world,
+            interfaces: self.interfaces.clone(),
+            master_port: self.master_port,
+            group: SocketAddrV4::new(group, self.discovery_port.unwrap_or(DISCOVERY_PORT)),
+            ttl: self.ttl.unwrap_or(1),
+        }
     }
 }
 
@@ -416,7 +451,7 @@ mod tests {
             ("MINGLE_JOB_ID", "my%20job"),
             ("MINGLE_WORLD", "8"),
             ("MINGLE_RANK", "7"),
-            ("MINGLE_INTERFACE", "eth0,10.0.0.0/8"),
+            ("MINGLE_INTERFACE", "eth*,^docker0, fd00::/8"),
             ("MINGLE_MASTER_PORT", "29400"),
             ("MINGLE_RANK_BY", "host"),
             ("MINGLE_DISCOVERY_PORT", "29498"),
@@ -439,7 +474,9 @@ mod tests {
         assert_eq!((all.master_port, all.discovery_port, all.ttl), (Some(29400), Some(29498), Some(4)));
         assert_eq!((all.rank_by, all.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
         assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::Json));
-        assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (2, true, 2));
+        assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
+        let shown: Vec<String> = all.interfaces.iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["eth*", "^docker0", "fd00::/8"]);
 
         assert_eq!(
             (all.seeds.len(), all.seed_dir, all.broadcast, all.ipv6),
@@ -524,6 +561,9 @@ mod tests {
             (["--format", "yaml"], "--format yaml", "'json'"),
             (["--interface", "10.0.0.0/33"], "--interface 10.0.0.0/33", "10.1.0.0/16"),
             (["--interface", "eth0,"], "--interface eth0,", "1 to 15 characters"),
+            (["--interface", "eth[01]"], "--interface eth[01]", "write eth*"),
+            (["--interface", "!docker0"], "--interface !docker0", "write ^docker0"),
+            (["--interface", "fe80::1"], "--interface fe80::1", "the interface's name"),
         ] {
             let message = config(&[&GOOD[..], &wrong].concat(), &[]).expect_err(wrong[1]);
             assert!(message.contains(named) && message.contains(cure), "{wrong:?}: {message}");

@@ -19,6 +19,8 @@ pub(crate) enum Stop {
     Usage(String),
     /// There is no world.
     Rendezvous(Error),
+    /// The doctor found what keeps a world from forming, and its report has been printed.
+    Findings { code: NonZeroU8, summary: String },
     /// A signal asked to stop before the world had formed.
     Signal(Signal),
     /// The result could not be written.
@@ -47,6 +49,7 @@ impl Stop {
         let code = match self {
             Self::Usage(_) => 2,
             Self::Rendezvous(error) => error.code(),
+            Self::Findings { code, .. } => code.get(),
             // What a shell reports for a process that the signal has killed: 128 and its number.
             Self::Signal(Signal::Interrupt) => 130,
             Self::Signal(Signal::Terminate) => 143,
@@ -73,6 +76,7 @@ impl Stop {
                 Failure::Left => "left",
                 _ => "other",
             },
+            Self::Findings { .. } => "findings",
             Self::Signal(_) => "signal",
             Self::Stdout(_) => "stdout",
             Self::System(..) => "system",
@@ -92,7 +96,9 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message) | Self::Panic(message) => f.write_str(message),
+            Self::Usage(message) | Self::Panic(message) | Self::Findings { summary: message, .. } => {
+                f.write_str(message)
+            }
             Self::Rendezvous(error) => error.fmt(f),
             Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
             Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use mingle_core::env::Setting;
 use mingle_core::env::fabric::{self, Extent};
+use mingle_core::env::{Setting, Variables};
 use mingle_core::rdma::{Machine, Summary, Transport, Verdict};
 
 use crate::exit::Stop;
@@ -40,8 +40,9 @@ impl Wanted {
             return Ok(Found { machine: None, summary: Summary::default(), extent });
         }
         let machine = machine(self.root.as_ref())?;
-        let summary = Summary::new(&machine.choose(), machine.peer_memory.is_some()).required(self.required);
-        let off = fabric::is_switched_off(&self.settings, environment);
+        let choice = machine.choose();
+        let summary = Summary::new(&machine).required(self.required);
+        let off = fabric::is_switched_off(choice.kind, &self.settings, environment);
         let summary = if off { summary.disabled() } else { summary };
         Ok(Found { machine: Some(machine), summary, extent })
     }
@@ -66,7 +67,7 @@ impl Found {
 
     /// Says what is wrong with this host alone, before others are waited for.
     pub(crate) fn warn(&self) {
-        for warning in self.machine.iter().flat_map(|machine| fabric::warnings(machine, self.extent)) {
+        if let Some(warning) = self.machine.as_ref().and_then(fabric::unusable) {
             stderr::say(format_args!("warning: {warning}"));
         }
     }
@@ -77,20 +78,47 @@ impl Found {
             stderr::say(format_args!("warning: {warning}"));
         }
         let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };
+        for warning in fabric::warnings(machine, verdict.transport, self.extent) {
+            stderr::say(format_args!("warning: {warning}"));
+        }
         let choice = match verdict.transport {
             Transport::Roce(addressing) => machine.choose_for(addressing),
             _ => machine.choose(),
         };
         let list = |used: bool| {
             let ports = choice.ports.iter().filter(move |port| port.is_used() == used);
-            let names = ports.map(|port| match &port.left {
-                None => format!("{}:{}", port.device.name, port.port.number),
-                Some(reason) => format!("{}:{} ({reason})", port.device.name, port.port.number),
+            let names = ports.map(|port| {
+                let (name, number) = (port.device.name.escape_debug(), port.port.number);
+                port.left.as_ref().map_or_else(
+                    || format!("{name}:{number}"),
+                    |reason| format!("{name}:{number} ({reason})"),
+                )
             });
             names.collect::<Vec<_>>().join(", ")
         };
         let left = list(false);
         let left = if left.is_empty() { left } else { format!("; left out: {left}") };
         stderr::say(format_args!("RDMA: {} on {}{left}", verdict.transport, list(true)));
+    }
+}
+
+/// Says which of the user's own variables contradict what the ranks have agreed on: they are kept.
+pub(crate) fn tell_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
+    let kept = variables.kept().iter().map(|kept| (kept.name, &kept.value, &kept.advice));
+    // What --set says of devices and indices, a guide says. That RDMA is used where the ranks agreed not to
+    // use it, none does.
+    let given = settings.iter().filter(|setting| setting.name() == "NCCL_IB_DISABLE").filter_map(|setting| {
+        let (name, advice) = fabric.iter().find(|(name, _)| *name == setting.name())?;
+        Some((*name, setting.value(), advice))
+    });
+    let given = given.map(|(name, value, advice)| (name, value.to_owned(), advice.clone()));
+    let kept = kept.map(|(name, value, advice)| (name, value.clone(), advice.clone()));
+    for (name, value, advice) in kept.chain(given).filter(|(_, value, advice)| value != advice) {
+        // The interfaces are each host's own matter; what RDMA is used is not.
+        if fabric.iter().any(|(agreed, _)| *agreed == name) {
+            stderr::say(format_args!(
+                "warning: {name}={value} is kept as you set it, where {advice} would fit what the ranks agreed on"
+            ));
+        }
     }
 }

@@ -40,9 +40,9 @@ pub(crate) struct Intent {
 impl Intent {
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
-        let mut format = variable.filter(|text| !text.is_empty());
-        // Subcommands come first: options conflict with them.
-        let command = args.first().is_some_and(|arg| arg == "rdma");
+        // Subcommands come first: options conflict with them. The variable is the rendezvous's alone.
+        let command = args.first().is_some_and(|arg| arg == "rdma" || arg == "doctor");
+        let mut format = variable.filter(|text| !text.is_empty() && !command);
         let mut plain = command || args.first().is_some_and(|arg| arg == "secret");
         let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
         while let Some(arg) = rest.next() {

@@ -8,10 +8,12 @@
 //! stdout, or exit     the result, or why there is none
 //!
 //! rdma                the subcommand that shows RDMA by itself
+//! doctor              the subcommand that says what would keep a world from forming
 //! ```
 
 mod args;
 mod config;
+mod doctor;
 mod exit;
 mod fabric;
 mod intent;
@@ -63,6 +65,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     };
     match low.command {
         Some(Command::Rdma(args)) => return rdma::run(&args),
+        Some(Command::Doctor(args)) => return doctor::run(args),
         Some(Command::Secret) => {
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
             return Stdout::plain(secret.reveal() + "\n");
@@ -80,7 +83,11 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     if !config.quiet {
         found.warn();
     }
-    let assignment = join::join(&config, found.summary)?;
+    let assignment = join::join(&config, found.summary).inspect_err(|stop| {
+        if !config.quiet {
+            doctor::after(stop, config.network());
+        }
+    })?;
     let Assignment { job, rank, world, master, local, interface, digest, roster, verdict, .. } = assignment;
     let fabric = found.variables(verdict.transport);
     let formed = Formed { rank, world, master, local, digest, roster, verdict };
@@ -94,8 +101,8 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     let variables = Variables::new(facts, environment);
     stdout.formed(facts, &variables)?;
 
-    for name in variables.kept() {
-        tracing::debug!("{name} is set already, and left as it is");
+    for kept in variables.kept() {
+        tracing::debug!("{} is set already, and left as it is", kept.name);
     }
     if !config.quiet {
         if let (true, Some(interface)) = (variables.interface_is_unnameable(), &interface) {
@@ -105,6 +112,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
             ));
         }
         found.report(&formed.verdict);
+        fabric::tell_kept(&variables, &config.fabric.settings, &fabric);
         let time = progress::duration(started.elapsed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }

@@ -61,7 +61,9 @@ impl Stdout {
 
     /// Prints what makes `eval` fail, or a JSON object that says why.
     pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
-        if self.is_command && self.format == Format::Sh {
+        // A report that has been printed says all, and a second document would follow the first.
+        let is_told = matches!(stop, Stop::Findings { .. });
+        if is_told || self.is_command && self.format == Format::Sh {
             return Ok(());
         }
         write(&failed(self.format, stop)?)

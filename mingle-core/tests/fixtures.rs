@@ -119,8 +119,11 @@ fn the_index_is_left_to_nccl_where_that_is_asked_for() {
 #[test]
 fn a_host_by_itself_is_warned_of_what_no_variable_can_mend() {
     let warnings = |name: &str| {
-        fabric::warnings(&Machine::from_snapshot(&machines().join(name)).unwrap(), Extent::default())
-            .join("\n")
+        let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
+        let transport = Transport::alone(&machine.choose());
+        let mut warnings = fabric::warnings(&machine, transport, Extent::default());
+        warnings.extend(fabric::unusable(&machine));
+        warnings.join("\n")
     };
     assert!(warnings("rail8-diff").contains("NCCL 2.21"));
     assert!(warnings("iwarp").contains("siw0:1 (iWARP, which NCCL cannot use)"));

@@ -269,6 +269,12 @@ impl Lab {
         self.start(node, command).finish()
     }
 
+    /// Runs a shell script where the bridge `br0` and its ports `p0`, `p1`... are.
+    pub fn switch(&self, script: &str) {
+        let output = self.enter(self.holder.id()).args(["sh", "-ec", script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
     /// Changes what the bridge does to packets, at once.
     pub fn set(&self, policy: &Policy) {
         self.nft(self.holder.id(), &script::policy(policy));

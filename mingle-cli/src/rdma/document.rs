@@ -89,7 +89,7 @@ impl<'a> Document<'a> {
             },
             transport: Transport::alone(choice).to_string(),
             env: advice(variables).map(|(name, value)| (name.to_owned(), value.into())).collect(),
-            kept: variables.kept().iter().map(AsRef::as_ref).collect(),
+            kept: variables.kept().iter().map(|kept| kept.name).collect(),
             warnings,
             ports: choice.ports.iter().map(|port| Port::new(machine, port)).collect(),
             gpus: machine

@@ -15,10 +15,10 @@ use mingle_core::env::fabric::{self, Extent};
 use mingle_core::rdma::{Machine, Transport};
 
 use crate::args::RdmaArgs;
-use crate::environment;
 use crate::exit::Stop;
 use crate::stderr;
 use crate::stdout::Stdout;
+use crate::{config, environment};
 use document::Document;
 
 /// The longest interval of `--watch`, in seconds.
@@ -37,7 +37,8 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
     let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
     if let Some(seconds) = &args.watch {
         let every = interval(seconds)?;
-        let live = io::stdout().is_terminal();
+        // A dumb terminal cannot move its cursor up.
+        let live = io::stdout().is_terminal() && environment("TERM").is_none_or(|term| term != "dumb");
         return watch::run(Path::new("/sys"), every, &mut Stdout::stream()?, live, None)
             .map_err(Stop::Stdout);
     }
@@ -52,23 +53,25 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
         Some(folder) => Machine::from_snapshot(folder)
             .map_err(|error| Stop::Usage(format!("--from {}: {error}", folder.display())))?,
     };
-    show(&machine, form, args.no_gid_pin)
+    show(&machine, form, config::flag_or_variable(args.no_gid_pin, "no-gid-pin")?)
 }
 
 fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
     let mut extent = Extent::default();
     extent.gid_index = !no_gid_pin;
     let choice = machine.choose();
-    let advice = fabric::variables(machine, Transport::alone(&choice), extent);
+    let transport = Transport::alone(&choice);
+    let advice = fabric::variables(machine, transport, extent);
     let variables = Variables::of_fabric(&advice, &[], environment);
-    let warnings = fabric::warnings(machine, extent);
+    let mut warnings = fabric::warnings(machine, transport, extent);
+    warnings.extend(fabric::unusable(machine));
     match form {
         Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
         Form::Env => Stdout::plain(env(&variables))?,
         Form::Json => Stdout::json(&Document::new(machine, &choice, &variables, &warnings))?,
     }
-    for name in variables.kept() {
-        stderr::say(format_args!("{name} is set already, and left as it is"));
+    for kept in variables.kept() {
+        stderr::say(format_args!("{} is set already, and left as it is", kept.name));
     }
     for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));

@@ -75,7 +75,7 @@ fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
     let gpus =
         near.first().map_or_else(String::new, |(_, distance)| format!("{} {distance}", gpus.join(",")));
     let head = [
-        device.name.clone(),
+        device.name.escape_debug().to_string(),
         port.number.to_string(),
         port.state.map_or_else(unknown, |state| state.to_string()),
         port.link_layer.to_string(),
@@ -102,7 +102,7 @@ fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
             entry.index.to_string(),
             version.to_owned(),
             address.unwrap_or_else(|| entry.gid.to_string()),
-            entry.interface.clone().unwrap_or_default(),
+            entry.interface.as_ref().map_or_else(String::new, |name| name.escape_debug().to_string()),
             used,
         ]
     };

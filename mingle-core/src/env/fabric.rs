@@ -51,6 +51,11 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
         Transport::InfiniBand => hcas(&machine.choose(), &mut variables),
         Transport::Roce(addressing) => {
             let choice = machine.choose_for(addressing);
+            if choice.kind != Kind::Roce {
+                // The host has changed since the others were told of it.
+                variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
+                return variables;
+            }
             hcas(&choice, &mut variables);
             let index = choice.gid_index().filter(|_| extent.gid_index);
             if let Some(index) = index {
@@ -101,47 +106,98 @@ fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
     }
 }
 
-/// What somebody should know about this host's fabric, whatever the others have.
-pub fn warnings(machine: &Machine, extent: Extent) -> Vec<String> {
+/// What somebody should know of a host that has RDMA devices and none that a job can use.
+pub fn unusable(machine: &Machine) -> Option<String> {
     let choice = machine.choose();
+    let reasons = choice.ports.iter().filter_map(|port| {
+        let reason = port.left.as_ref()?;
+        // A snapshot's names may hold anything, and this goes to a terminal.
+        Some(format!("{}:{} ({reason})", port.device.name.escape_debug(), port.port.number))
+    });
+    let reasons: Vec<_> = reasons.collect();
+    let list = if reasons.is_empty() { "they have no ports".to_owned() } else { reasons.join(", ") };
+    (choice.kind == Kind::Unusable)
+        .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
+}
+
+/// What no variable can mend about this host's ports in a world that uses `transport`.
+pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<String> {
+    let Transport::Roce(addressing) = transport else { return Vec::new() };
+    let choice = machine.choose_for(addressing);
     let mut warnings = Vec::new();
-    if choice.kind == Kind::Unusable {
-        let reasons = choice.ports.iter().filter_map(|port| {
-            let reason = port.left.as_ref()?;
-            Some(format!("{}:{} ({reason})", port.device.name, port.port.number))
-        });
-        let reasons: Vec<_> = reasons.collect();
-        let list = if reasons.is_empty() { "they have no ports".to_owned() } else { reasons.join(", ") };
-        warnings.push(format!("this host has RDMA devices, but none that NCCL can use: {list}"));
+    if addressing.version == RoceVersion::V1 {
+        warnings
+            .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if let Some(addressing) = choice.addressing {
-        if addressing.version == RoceVersion::V1 {
-            warnings.push(
-                "this host's RoCE ports have GIDs of RoCE v1 alone, which no router passes on".to_owned(),
-            );
-        }
-        if extent.gid_index && choice.gid_index().is_none() {
-            warnings.push(
-                "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL \
-                 2.21 or later, in a pod 2.26 or later"
-                    .to_owned(),
-            );
-        }
+    if extent.gid_index && choice.gid_index().is_none() && choice.kind == Kind::Roce {
+        warnings.push(
+            "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
+             or later, in a pod 2.26 or later"
+                .to_owned(),
+        );
     }
     warnings
 }
 
-/// Whether NCCL has been told not to use RDMA on this host, by the user or by one of `settings`. What an
-/// earlier `mingle` has set does not count.
-pub fn is_switched_off(settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> bool {
+/// Whether NCCL has been told not to use RDMA of this kind on this host, by the user or by one of `settings`.
+/// What an earlier `mingle` has set does not count.
+pub fn is_switched_off(
+    kind: Kind,
+    settings: &[Setting],
+    environment: impl Fn(&str) -> Option<String>,
+) -> bool {
     let listed = environment(MINGLE_SET).unwrap_or_default();
     let value = |name: &str| {
         let setting = settings.iter().find(|setting| setting.name() == name);
         let own = listed.split(',').any(|listed| listed == name);
         setting.map(|setting| setting.value().to_owned()).or_else(|| environment(name).filter(|_| !own))
     };
-    // NCCL takes any number but 0 for yes, and its transports by name, whatever the case.
-    let disabled = value("NCCL_IB_DISABLE").and_then(|text| text.trim().parse::<i64>().ok());
-    disabled.is_some_and(|number| number != 0)
+    // EFA is a plugin's, which does not read it. Transports go by name, whatever the case.
+    value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != Kind::Efa)
         || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
+}
+
+/// As NCCL reads a number (`src/misc/param.cc`): by strtoll with base 0, so that 0x1 and "1 yes" are 1, and
+/// what begins with no digit is 0.
+fn is_true(text: &str) -> bool {
+    let text = text.trim_start();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
+    let (digits, base) = hexadecimal.map_or((digits, 10), |digits| (digits, 16));
+    digits.chars().take_while(|c| c.is_digit(base)).any(|c| c != '0')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_switch_is_read_as_nccl_reads_it() {
+        for text in ["1", "2", "-1", "0x1", "0X10", " 1", "1yes", "01"] {
+            assert!(is_true(text), "{text}");
+        }
+        for text in ["", "0", "00", "0x0", "yes", "x1", "0yes", "-0"] {
+            assert!(!is_true(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_mingle_has_set_itself_switches_nothing_off() {
+        let off = |kind, settings: &[&str], environment: &[(&str, &str)]| {
+            let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+            let lookup =
+                |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            is_switched_off(kind, &settings, lookup)
+        };
+        assert!(off(Kind::Roce, &[], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(!off(
+            Kind::Roce,
+            &[],
+            &[("NCCL_IB_DISABLE", "1"), (MINGLE_SET, "NCCL_IB_HCA,NCCL_IB_DISABLE")]
+        ));
+        assert!(!off(Kind::Efa, &[], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(off(Kind::Efa, &[], &[("NCCL_NET", "socket")]));
+        assert!(off(Kind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));
+        assert!(!off(Kind::InfiniBand, &["NCCL_IB_DISABLE=0"], &[("NCCL_IB_DISABLE", "1")]));
+    }
 }

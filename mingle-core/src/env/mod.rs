@@ -86,9 +86,29 @@ pub struct Facts<'a> {
 pub struct Variables {
     set: Vec<Variable>,
     unset: Vec<String>,
-    kept: Vec<Cow<'static, str>>,
+    kept: Vec<Kept>,
     unnameable: bool,
 }
+
+/// A variable that the user has set, and that is therefore left as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// Its name.
+    pub name: &'static str,
+    /// What the user has set it to.
+    pub value: String,
+    /// What it would have been set to.
+    pub advice: String,
+}
+
+/// A library's list of devices, and its index into their tables of GIDs: right for the devices that were
+/// chosen, and for no others.
+const GID_INDICES: [(&str, &str); 3] = [
+    ("NCCL_IB_HCA", "NCCL_IB_GID_INDEX"),
+    ("UCX_NET_DEVICES", "UCX_IB_GID_INDEX"),
+    ("NVSHMEM_HCA_LIST", "NVSHMEM_IB_GID_INDEX"),
+];
 
 impl Variables {
     /// The variables for `facts`, where `environment` says what the user has set. An empty variable
@@ -130,11 +150,20 @@ impl Variables {
             .filter_map(|(name, prefix)| interface.map(|interface| (name, format!("{prefix}{interface}"))));
         // On an interface with both families NCCL takes IPv4 by itself, and a host with IPv6 alone cannot.
         let family = ipv6.then(|| (NCCL_SOCKET_FAMILY, "AF_INET6".to_owned()));
-        for (name, value) in
-            sockets.chain(family).chain(fabric.iter().cloned()).filter(|(name, _)| !given(name))
-        {
-            if is_set(name) && !listed.contains(&name) {
-                variables.kept.push(name.into());
+        let users = |name: &str| {
+            let setting = settings.iter().find(|setting| setting.name() == name);
+            let variable = || environment(name).filter(|value| !value.is_empty() && !listed.contains(&name));
+            setting.map(|setting| setting.value().to_owned()).or_else(variable)
+        };
+        let is_for_others = |name: &str| {
+            let pair = GID_INDICES.iter().find(|(_, index)| *index == name);
+            let devices = pair.and_then(|(devices, _)| fabric.iter().find(|(name, _)| name == devices));
+            devices.is_some_and(|(name, ours)| users(name).is_some_and(|theirs| !is_among(&theirs, ours)))
+        };
+        let advice = sockets.chain(family).chain(fabric.iter().cloned()).filter(|(name, _)| !given(name));
+        for (name, value) in advice.filter(|(name, _)| !is_for_others(name)) {
+            if let Some(own) = users(name) {
+                variables.kept.push(Kept { name, value: own, advice: value });
             } else {
                 variables.set.push((name.into(), value));
             }
@@ -164,7 +193,7 @@ impl Variables {
     }
 
     /// What the user has set, and that is therefore left as it is.
-    pub fn kept(&self) -> &[Cow<'static, str>] {
+    pub fn kept(&self) -> &[Kept] {
         &self.kept
     }
 
@@ -173,6 +202,14 @@ impl Variables {
     pub fn interface_is_unnameable(&self) -> bool {
         self.unnameable
     }
+}
+
+/// Whether a user's list of devices and ports holds none that `ours` lacks. Only where it names each exactly:
+/// NCCL compares beginnings otherwise.
+fn is_among(theirs: &str, ours: &str) -> bool {
+    let ours: Vec<&str> = ours.trim_start_matches('=').split(',').collect();
+    let exact = |theirs: &str| theirs.split(',').all(|port| ours.contains(&port));
+    theirs == ours.join(",") || theirs.strip_prefix('=').map_or_else(|| exact(theirs), exact)
 }
 
 /// What `mingle` was asked for, in the order in which it is printed.
@@ -285,7 +322,37 @@ mod tests {
         assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), Some("eth0"));
         assert_eq!(value(&variables, "MINGLE_SET"), Some("GLOO_SOCKET_IFNAME"));
         assert_eq!(value(&variables, "RANK"), Some("2"), "the result replaces a stale value");
-        assert_eq!(variables.kept(), ["NCCL_SOCKET_IFNAME"]);
+        let kept: Vec<_> =
+            variables.kept().iter().map(|kept| (kept.name, &*kept.value, &*kept.advice)).collect();
+        assert_eq!(kept, [("NCCL_SOCKET_IFNAME", "ib", "=eth0")]);
+    }
+
+    #[test]
+    fn an_index_is_not_told_for_devices_that_the_user_has_chosen() {
+        let fabric: Vec<(&str, String)> = [
+            ("NCCL_IB_HCA", "=a:1,b:1"),
+            ("UCX_NET_DEVICES", "a:1,b:1"),
+            ("NCCL_IB_GID_INDEX", "3"),
+            ("UCX_IB_GID_INDEX", "3"),
+        ]
+        .map(|(name, value)| (name, value.to_owned()))
+        .to_vec();
+        let told = |environment: &[(&str, &str)], settings: &[&str]| {
+            let lookup =
+                |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+            let variables = Variables::of_fabric(&fabric, &settings, lookup);
+            (
+                value(&variables, "NCCL_IB_GID_INDEX").is_some(),
+                value(&variables, "UCX_IB_GID_INDEX").is_some(),
+            )
+        };
+        assert_eq!(told(&[], &[]), (true, true));
+        assert_eq!(told(&[("NCCL_IB_HCA", "c")], &[]), (false, true));
+        assert_eq!(told(&[("NCCL_IB_HCA", "=b:1")], &[]), (true, true), "some of those that were chosen");
+        assert_eq!(told(&[("NCCL_IB_HCA", "^a")], &[]), (false, true));
+        assert_eq!(told(&[], &["UCX_NET_DEVICES=c:1"]), (true, false));
+        assert_eq!(told(&[("NCCL_IB_HCA", "c"), ("MINGLE_SET", "NCCL_IB_HCA")], &[]), (true, true));
     }
 
     #[test]
@@ -302,7 +369,7 @@ mod tests {
         shell.extend(first.set().iter().map(|(name, value)| (&**name, value.as_str())));
         let second = variables("foo", Some("eth1"), &shell);
         assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
-        assert_eq!(second.kept(), ["GLOO_SOCKET_IFNAME"], "what is the user's stays so");
+        assert_eq!(second.kept()[0].name, "GLOO_SOCKET_IFNAME", "what is the user's stays so");
         assert_eq!(value(&second, "MINGLE_SET"), Some("NCCL_SOCKET_IFNAME"));
     }
 

@@ -92,7 +92,7 @@ fn tell(builder: &Builder, event: Event) {
     }
 }
 
-fn host_name() -> HostName {
+pub(super) fn host_name() -> HostName {
     let name = nix::unistd::gethostname().unwrap_or_default();
     HostName::new(&name.to_string_lossy())
 }

@@ -171,9 +171,9 @@ impl<'a> Filters<'a> {
             (Pattern::Glob(_), _) if interface.kind == Kind::Loopback => false,
             _ => pattern.names(interface),
         };
-        match self.wanted.iter().position(|pattern| wants(&pattern)) {
+        match self.wanted.iter().position(wants) {
             None if !self.want_all() => Opinion::NotAsked,
-            _ if self.excluded.iter().any(|pattern| excludes(&pattern)) => Opinion::Excluded,
+            _ if self.excluded.iter().any(excludes) => Opinion::Excluded,
             place => Opinion::Admitted(place.unwrap_or(0)),
         }
     }

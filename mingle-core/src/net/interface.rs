@@ -107,6 +107,14 @@ const PREFERRED: usize = 4;
 /// And so many of the other.
 const OTHER: usize = 2;
 
+/// Why [`select`] leaves this interface out, where it does.
+pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
+    match eligible(interface, &Filters::new(filters)) {
+        Ok(_) => "loopback is used only where there is nothing else".to_owned(),
+        Err(why) => why.to_string(),
+    }
+}
+
 /// Up to `limit` endpoints of this node on `port`, in order of preference, none twice.
 ///
 /// The first address of every interface comes before the second of any: a NIC that carries many service

@@ -3,6 +3,7 @@
 //! This is the only module with sockets. [`Rendezvous`] is the way in.
 
 mod connection;
+pub mod diagnose;
 mod driver;
 mod endpoint;
 mod filter;
@@ -73,6 +74,7 @@ impl Rendezvous {
 /// What a node brings to its rendezvous. Every setting has a default; [`Builder::join`] starts it.
 #[derive(Debug)]
 #[must_use = "nothing happens before `join` is awaited"]
+#[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Builder {
     job: JobId,
     world: World,

@@ -12,6 +12,7 @@
 //! was killed, and is removed by whoever sees it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
@@ -53,7 +54,8 @@ impl SeedDir {
         let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
         let mut text = format!("{HEAD}\n");
         for endpoint in endpoints {
-            text.push_str(&format!("{endpoint}\n"));
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{endpoint}");
         }
         let known = BTreeMap::new();
         let dir = Self { folder: folder.to_owned(), prefix, own, text, looks: 0, known };
@@ -220,7 +222,7 @@ mod tests {
         let folder = Folder::new("hostile");
         let mut a = folder.open(1);
         let put = |name: &str, bytes: &[u8]| {
-            fs::write(folder.0.join(format!("{}{name}", a.prefix)), bytes).unwrap()
+            fs::write(folder.0.join(format!("{}{name}", a.prefix)), bytes).unwrap();
         };
         put("half", b"mingle 1\n10.0.0.3:29");
         put("other", b"something else\n10.0.0.3:29500\n");

@@ -231,7 +231,10 @@ impl fmt::Display for Failure {
             }
             Self::NoRdma { verdict } => {
                 f.write_str("RDMA is required (--require-rdma), and not all ranks can use it together")?;
-                verdict.warnings().iter().try_for_each(|line| write!(f, "; {line}"))
+                if verdict.names_nobody() {
+                    f.write_str("; no rank has a port for it ('mingle rdma' says why)")?;
+                }
+                verdict.facts().iter().try_for_each(|line| write!(f, "; {line}"))
             }
             Self::OutcomeUnknown { leader } => write!(
                 f,

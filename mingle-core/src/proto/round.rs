@@ -143,7 +143,7 @@ impl Lead {
         };
         let ranks: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
         let verdict = Verdict::of(&ranks);
-        if !verdict.transport.is_rdma() && ranks.iter().any(|rank| rank.fabric.required) {
+        if !verdict.is_enough() && ranks.iter().any(|rank| rank.fabric.required) {
             self.end_without_rdma(verdict, shared);
             return;
         }
@@ -288,7 +288,11 @@ impl Lead {
                 }
                 Message::Pong
             }
-            Phase::Committed(round) if round.number == ready.round => {
+            // To members alone: the verdict is longer than what asks for it.
+            Phase::Committed(round)
+                if round.number == ready.round
+                    && self.members.get(&from).is_some_and(|entry| entry.seated) =>
+            {
                 if from != round.master && round.awaits_master(&self.members, shared.now) {
                     Message::Pong
                 } else {

@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use super::choose::{Choice, Kind, Rate};
-use super::gid::{Addressing, Offers};
+use super::gid::Addressing;
+use super::machine::Machine;
 use crate::wire::List;
 
 /// Most ranks that a verdict names, and most lines of warning that it is worth.
@@ -21,12 +22,11 @@ pub(crate) const NAMED: usize = 6;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
     pub(crate) link: Link,
-    /// Ports that a job would use.
-    pub(crate) ports: u16,
+    /// Ports that a job would use; of RoCE, by the addressing that the world agrees on, in the order of
+    /// [`Addressing::ALL`]. Of others the first counts.
+    pub(crate) ports: [u16; 4],
     /// The rate of each, in Mb/s.
     pub(crate) rate: u32,
-    /// What its RoCE ports have GIDs for.
-    pub(crate) offers: Offers,
     /// A module for GPUDirect RDMA is loaded.
     pub(crate) peer_memory: bool,
     /// This node is of no use to its job without RDMA.
@@ -49,32 +49,27 @@ pub(crate) enum Link {
 }
 
 impl Summary {
-    /// The summary of what was chosen on a host. `peer_memory` is whether a module for GPUDirect RDMA is
-    /// loaded ([`Machine::peer_memory`](super::Machine::peer_memory)).
-    pub fn new(choice: &Choice<'_>, peer_memory: bool) -> Self {
-        Self {
-            link: match choice.kind {
-                Kind::Nothing => Link::Nothing,
-                Kind::Unusable => Link::Unusable,
-                Kind::InfiniBand => Link::InfiniBand,
-                Kind::Roce => Link::Roce,
-                Kind::Efa => Link::Efa,
-            },
-            ports: u16::try_from(choice.used().count()).unwrap_or(u16::MAX),
-            rate: choice.rate().unwrap_or(0),
-            offers: choice.offers(),
-            peer_memory,
-            required: false,
-        }
+    /// What a machine has for a job.
+    pub fn new(machine: &Machine) -> Self {
+        let choice = machine.choose();
+        let count = |choice: &Choice<'_>| u16::try_from(choice.used().count()).unwrap_or(u16::MAX);
+        let (link, ports) = match choice.kind {
+            Kind::Nothing => (Link::Nothing, [0; 4]),
+            Kind::Unusable => (Link::Unusable, [0; 4]),
+            Kind::InfiniBand => (Link::InfiniBand, [count(&choice), 0, 0, 0]),
+            Kind::Roce => {
+                (Link::Roce, Addressing::ALL.map(|addressing| count(&machine.choose_for(addressing))))
+            }
+            Kind::Efa => (Link::Efa, [count(&choice), 0, 0, 0]),
+        };
+        let rate = choice.rate().unwrap_or(0);
+        Self { link, ports, rate, peer_memory: machine.peer_memory.is_some(), required: false }
     }
 
     /// A host that would have RDMA, and whose user has told NCCL not to use it (NCCL_IB_DISABLE=1).
     #[must_use]
     pub fn disabled(self) -> Self {
-        match self.link {
-            Link::InfiniBand | Link::Roce => Self { link: Link::Disabled, ports: 0, ..self },
-            _ => self,
-        }
+        if self.link.is_usable() { Self { link: Link::Disabled, ports: [0; 4], ..self } } else { self }
     }
 
     /// A node whose job must have RDMA: no world forms without it.
@@ -201,7 +196,8 @@ impl Verdict {
         let transport = transport(ranks, &mut facts);
         if transport.is_rdma() {
             let asked = || ranks.iter().enumerate().filter(|(_, rank)| asked(rank));
-            compare(asked().map(|(i, rank)| (i, rank.fabric.ports)), Fact::Ports, &mut facts);
+            let lane = if let Transport::Roce(addressing) = transport { addressing.place() } else { 0 };
+            compare(asked().map(|(i, rank)| (i, rank.fabric.ports[lane])), Fact::Ports, &mut facts);
             compare(asked().map(|(i, rank)| (i, rank.fabric.rate)), Fact::Rate, &mut facts);
             // EFA has a module of its own.
             let loaded = |rank: &Rank| rank.fabric.peer_memory || transport == Transport::Efa;
@@ -228,17 +224,37 @@ impl Verdict {
     /// What somebody should know, a line for each rank that differs: `rank 3 (10.0.0.7): no active RDMA
     /// port; all ranks use sockets`.
     pub fn warnings(&self) -> Vec<String> {
-        let mut lines: Vec<String> = self.findings.iter().map(|finding| self.line(finding)).collect();
+        self.lines(if self.transport == Transport::Sockets { "; all ranks use sockets" } else { "" })
+    }
+
+    /// The facts alone, where no world forms.
+    pub(crate) fn facts(&self) -> Vec<String> {
+        self.lines("")
+    }
+
+    fn lines(&self, then: &str) -> Vec<String> {
+        let mut lines: Vec<String> = self.findings.iter().map(|finding| Self::line(finding, then)).collect();
         if self.unnamed > 0 {
             lines.push(format!("{} more ranks differ from the others", self.unnamed));
         }
         lines
     }
 
-    fn line(&self, finding: &Finding) -> String {
+    /// Whether all ranks can use RDMA together, as far as is known of all.
+    pub(crate) fn is_enough(&self) -> bool {
+        let unasked = |finding: &Finding| matches!(finding.fact, Fact::Link(Link::Unasked, _));
+        // Of more that are not named, some may not have looked.
+        self.transport.is_rdma() && self.unnamed == 0 && !self.findings.iter().any(unasked)
+    }
+
+    /// Whether no rank differs from the others.
+    pub(crate) fn names_nobody(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn line(finding: &Finding, then: &str) -> String {
         let Finding { rank, address, fact } = finding;
         let who = format!("rank {rank} ({address})");
-        let then = if self.transport == Transport::Sockets { "; all ranks use sockets" } else { "" };
         match fact {
             Fact::Link(Link::Nothing, _) => format!("{who}: no active RDMA port{then}"),
             Fact::Link(Link::Unusable, _) => {
@@ -296,15 +312,22 @@ fn transport(ranks: &[Rank], facts: &mut BTreeMap<usize, Fact>) -> Transport {
     }
 }
 
-/// The best addressing that all ranks know, or who does not know the one that most do.
+/// The addressing with which the rank that has the fewest ports for it has the most, v2 before v1; or who has
+/// none for the one that most know.
 fn addressing(ranks: &[Rank], facts: &mut BTreeMap<usize, Fact>) -> Option<Addressing> {
-    let offers =
-        || ranks.iter().enumerate().filter(|(_, rank)| asked(rank)).map(|(i, r)| (i, r.fabric.offers));
-    let common = offers().map(|(_, offers)| offers).fold(Offers::ALL, Offers::and).best();
+    let ports = |addressing: Addressing| {
+        let asked = ranks.iter().enumerate().filter(|(_, rank)| asked(rank));
+        asked.map(move |(i, rank)| (i, rank.fabric.ports[addressing.place()]))
+    };
+    let fewest = |addressing| ports(addressing).map(|(_, ports)| ports).min().unwrap_or(0);
+    // The first of the largest, so the order backwards: `max_by_key` takes the last.
+    let candidates = || Addressing::ALL.into_iter().rev();
+    let common = candidates().filter(|&addressing| fewest(addressing) > 0);
+    let common = common.max_by_key(|&addressing| (addressing.version, fewest(addressing)));
     if common.is_none() {
-        let known = |a: Addressing| offers().filter(|(_, offers)| offers.has(a)).count();
-        let favourite = Addressing::ALL.into_iter().rev().max_by_key(|&addressing| known(addressing))?;
-        let without = offers().filter(|(_, offers)| !offers.has(favourite));
+        let known = |addressing| ports(addressing).filter(|(_, ports)| *ports > 0).count();
+        let favourite = candidates().max_by_key(|&addressing| known(addressing))?;
+        let without = ports(favourite).filter(|(_, ports)| *ports == 0);
         facts.extend(without.map(|(i, _)| (i, Fact::Addressing)));
     }
     common
@@ -345,14 +368,7 @@ mod tests {
     impl Summary {
         /// As long as one can be on the wire.
         pub(crate) fn largest() -> Self {
-            Self {
-                link: Link::Efa,
-                ports: u16::MAX,
-                rate: u32::MAX,
-                offers: Offers::ALL,
-                peer_memory: true,
-                required: true,
-            }
+            Self { link: Link::Efa, ports: [u16::MAX; 4], rate: u32::MAX, peer_memory: true, required: true }
         }
     }
 
@@ -378,7 +394,7 @@ mod tests {
         let usable = link.is_usable();
         let fabric = Summary {
             link,
-            ports: if usable { 8 } else { 0 },
+            ports: if usable { [8, 0, 0, 0] } else { [0; 4] },
             rate: if usable { 400_000 } else { 0 },
             ..Summary::default()
         };
@@ -386,9 +402,7 @@ mod tests {
     }
 
     fn roce(last: u8) -> Rank {
-        let mut rank = rank(last, Link::Roce);
-        rank.fabric.offers.add(V4);
-        rank
+        rank(last, Link::Roce)
     }
 
     fn told(ranks: &[Rank]) -> (Transport, Vec<String>) {
@@ -431,11 +445,17 @@ mod tests {
 
     #[test]
     fn ranks_settle_on_the_addressing_that_all_know() {
-        let (mut both, mut other) = (roce(2), rank(3, Link::Roce));
-        both.fabric.offers.add(V6);
-        other.fabric.offers.add(V6);
+        let (mut both, mut other) = (roce(2), roce(3));
+        both.fabric.ports = [8, 8, 8, 8];
+        other.fabric.ports = [0, 8, 0, 8];
         assert_eq!(told(&[both, both]), (Transport::Roce(V4), vec![]));
         assert_eq!(told(&[both, other]), (Transport::Roce(V6), vec![]));
+        // One that loses a rail by it does not take all others off RDMA.
+        let mut most = both;
+        most.fabric.ports = [7, 8, 0, 0];
+        let (transport, lines) = told(&[most, roce(3), roce(4)]);
+        assert_eq!(transport, Transport::Roce(V4));
+        assert_eq!(lines, ["rank 0 (10.0.0.2): 7 RDMA ports, most others 8"]);
         let (transport, lines) = told(&[roce(1), roce(2), other]);
         assert_eq!(transport, Transport::Sockets);
         let fact = "its RoCE ports have no GID of the others' kind";
@@ -445,7 +465,7 @@ mod tests {
     #[test]
     fn what_does_not_keep_ranks_apart_is_a_warning_only() {
         let mut few = roce(2);
-        few.fabric.ports = 1;
+        few.fabric.ports = [1, 0, 0, 0];
         let mut slow = roce(3);
         slow.fabric.rate = 2_500;
         let mut other = roce(4);

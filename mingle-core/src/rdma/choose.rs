@@ -10,6 +10,10 @@ use crate::env::is_nameable;
 /// Amazon's PCI vendor.
 const AMAZON: u16 = 0x1d0f;
 
+/// The longest name that the kernel gives a device (`IB_DEVICE_NAME_MAX`), and that NCCL has room for
+/// (`prefix` of `struct netIf`); only a snapshot can hold a longer one.
+const LONGEST_NAME: usize = 63;
+
 /// What a host offers to a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -28,6 +32,7 @@ pub enum Kind {
 
 /// What was chosen on a machine, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Choice<'a> {
     /// What the job can use.
     pub kind: Kind,
@@ -39,6 +44,7 @@ pub struct Choice<'a> {
 
 /// A port, and whether it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct PortChoice<'a> {
     /// Its device.
     pub device: &'a Device,
@@ -52,6 +58,7 @@ pub struct PortChoice<'a> {
 
 /// A GID, and whether it is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GidChoice<'a> {
     /// The GID.
     pub entry: &'a GidEntry,
@@ -123,15 +130,15 @@ pub enum GidReason {
 impl Machine {
     /// What a job should use here.
     pub fn choose(&self) -> Choice<'_> {
-        self.choose_among(Offers::ALL)
+        self.choose_by(None)
     }
 
     /// What a job should use here where the world agreed on this addressing.
     pub fn choose_for(&self, addressing: Addressing) -> Choice<'_> {
-        self.choose_among([addressing].into_iter().collect())
+        self.choose_by(Some(addressing))
     }
 
-    fn choose_among(&self, allowed: Offers) -> Choice<'_> {
+    fn choose_by(&self, wanted: Option<Addressing>) -> Choice<'_> {
         let mut ports: Vec<PortChoice<'_>> = Vec::new();
         for device in &self.devices {
             ports.extend(device.ports.iter().map(|port| self.judge(device, port)));
@@ -157,7 +164,7 @@ impl Machine {
                 (rate != Some(best)).then_some(PortReason::Slower { rate, best })
             });
         }
-        let addressing = (!infiniband && ethernet).then(|| common(&ports, allowed)).flatten();
+        let addressing = if !infiniband && ethernet { wanted.or_else(|| common(&ports)) } else { None };
         if let Some(addressing) = addressing {
             leave(&mut ports, |port| {
                 (!offers(port).has(addressing)).then_some(PortReason::Addressing(addressing))
@@ -190,7 +197,7 @@ impl Machine {
             Some(PortReason::LinkLayer)
         } else if !matches!(device.verbs, Verbs::Open | Verbs::Untried) {
             Some(PortReason::Verbs(device.verbs.clone()))
-        } else if !is_nameable(&device.name) {
+        } else if !is_nameable(&device.name) || device.name.len() > LONGEST_NAME {
             Some(PortReason::Name)
         } else if port.link_layer == LinkLayer::Ethernet && !own {
             Some(PortReason::NoOwnGid)
@@ -236,14 +243,6 @@ impl<'a> Choice<'a> {
         first.filter(|_| indices.all(|index| index == first))
     }
 
-    /// The addressings for which every port that is used has a GID.
-    pub fn offers(&self) -> Offers {
-        if self.addressing.is_none() {
-            return Offers::default();
-        }
-        self.used().map(offers).fold(Offers::ALL, Offers::and)
-    }
-
     /// The rate of each port that is used, in Mb/s.
     pub fn rate(&self) -> Option<u32> {
         self.used().next().and_then(|port| port.port.rate)
@@ -280,17 +279,16 @@ fn leave(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Optio
     }
 }
 
-/// What the port's own GIDs can be used for.
+/// What the port's own GIDs can be used for, before one of them is chosen.
 fn offers(port: &PortChoice<'_>) -> Offers {
     port.gids.iter().filter(|gid| gid.left.is_none()).filter_map(|gid| gid.entry.addressing()).collect()
 }
 
 /// How the ports should be addressed: by v2 where any port can; then the way that most of them know, and of
 /// these the best. NCCL has one family and one version for all devices of a process.
-fn common(ports: &[PortChoice<'_>], allowed: Offers) -> Option<Addressing> {
+fn common(ports: &[PortChoice<'_>]) -> Option<Addressing> {
     let known = |addressing| used(ports).filter(|port| offers(port).has(addressing)).count();
-    let candidates = Addressing::ALL.into_iter().filter(|&addressing| allowed.has(addressing));
-    let candidates = candidates.filter(|&addressing| known(addressing) > 0);
+    let candidates = Addressing::ALL.into_iter().filter(|&addressing| known(addressing) > 0);
     // The first of the largest, so the order backwards: `max_by_key` takes the last.
     candidates.rev().max_by_key(|&addressing| (addressing.version, known(addressing)))
 }

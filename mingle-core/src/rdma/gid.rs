@@ -117,6 +117,17 @@ impl Addressing {
     ];
 }
 
+impl Addressing {
+    /// Its place in [`Addressing::ALL`].
+    pub(super) fn place(self) -> usize {
+        let version = match self.version {
+            RoceVersion::V2 => 0,
+            RoceVersion::V1 => 2,
+        };
+        version + usize::from(self.family == Family::Ipv6)
+    }
+}
+
 impl fmt::Display for Addressing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.version {
@@ -130,41 +141,13 @@ impl fmt::Display for Addressing {
     }
 }
 
-/// A set of [`Addressing`]s: what a port, a node or a world has GIDs for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
-pub struct Offers(u8);
+/// A set of [`Addressing`]s: what a port has GIDs for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Offers([bool; 4]);
 
 impl Offers {
-    /// The set of all.
-    pub const ALL: Self = Self(0b1111);
-
-    /// Adds one.
-    pub fn add(&mut self, addressing: Addressing) {
-        self.0 |= Self::bit(addressing);
-    }
-
-    /// Whether it is in the set.
-    pub fn has(self, addressing: Addressing) -> bool {
-        self.0 & Self::bit(addressing) != 0
-    }
-
-    /// What both sets have.
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
-    }
-
-    /// The best of the set.
-    pub fn best(self) -> Option<Addressing> {
-        Addressing::ALL.into_iter().find(|addressing| self.has(*addressing))
-    }
-
-    fn bit(addressing: Addressing) -> u8 {
-        let version = match addressing.version {
-            RoceVersion::V2 => 0,
-            RoceVersion::V1 => 2,
-        };
-        1 << (version + u8::from(addressing.family == Family::Ipv6))
+    pub(super) fn has(self, addressing: Addressing) -> bool {
+        self.0[addressing.place()]
     }
 }
 
@@ -172,7 +155,7 @@ impl FromIterator<Addressing> for Offers {
     fn from_iter<I: IntoIterator<Item = Addressing>>(addressings: I) -> Self {
         let mut offers = Self::default();
         for addressing in addressings {
-            offers.add(addressing);
+            offers.0[addressing.place()] = true;
         }
         offers
     }
@@ -205,12 +188,11 @@ mod tests {
     }
 
     #[test]
-    fn the_best_addressing_of_a_set_is_its_first() {
-        assert_eq!(Offers::default().best(), None);
-        assert_eq!(Offers::ALL.best(), Some(Addressing::ALL[0]));
-        for (i, worst) in Addressing::ALL.into_iter().enumerate() {
-            assert_eq!(Addressing::ALL[i..].iter().copied().collect::<Offers>().best(), Some(worst));
-            assert_eq!(Offers::ALL.and([worst].into_iter().collect()).best(), Some(worst));
+    fn every_addressing_knows_its_place() {
+        for (place, addressing) in Addressing::ALL.into_iter().enumerate() {
+            assert_eq!(addressing.place(), place);
+            let offers: Offers = [addressing].into_iter().collect();
+            assert!(Addressing::ALL.into_iter().all(|other| offers.has(other) == (other == addressing)));
         }
     }
 }

@@ -10,6 +10,7 @@ use super::pci::Gpu;
 
 /// Everything that the probe found on one host.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Machine {
     /// The RDMA devices, in natural order of their names (`mlx5_2` before `mlx5_10`).
     pub devices: Vec<Device>,
@@ -35,6 +36,7 @@ pub struct Address {
 
 /// An RDMA device: a folder in `/sys/class/infiniband`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Device {
     /// Its name, such as `mlx5_0`.
     pub name: String,
@@ -105,6 +107,7 @@ pub enum Verbs {
 
 /// A port of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
 pub struct Port {
     /// Its number, from 1.
     pub number: u32,
@@ -167,6 +170,7 @@ impl fmt::Display for LinkLayer {
 
 /// A slot of a port's GID table that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct GidEntry {
     /// The slot.
     pub index: u32,

@@ -38,7 +38,7 @@ mod tests;
 
 pub use agree::{Summary, Transport, Verdict};
 pub use choose::{Choice, GidChoice, GidReason, Kind, PortChoice, PortReason, Rate};
-pub use gid::{Addressing, Family, Gid, NotAGid, Offers, RoceVersion};
+pub use gid::{Addressing, Family, Gid, NotAGid, RoceVersion};
 pub use machine::{
     Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };

@@ -5,13 +5,18 @@ use std::fmt;
 use super::files::Files;
 use super::machine::Device;
 
-/// The folder of everything that is built in, below the root of sysfs.
+/// The folder of links to all PCI devices, below the root of sysfs.
+const DEVICES: &str = "bus/pci/devices";
+/// The folder of everything that is built in.
 const BUSES: &str = "devices";
 /// Bridges on the way from a root port to a GPU; real machines have up to seven.
 const DEEPEST: u32 = 16;
+/// Most PCI devices that are looked at, whatever a snapshot holds.
+const MOST: usize = 4096;
 
 /// A GPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gpu {
     /// The path of its PCI device below `/sys/devices`; the last part is its address.
     pub pci: String,
@@ -28,7 +33,12 @@ impl Gpu {
     /// How far it is from a device; none where the device is no PCI device.
     pub fn distance(&self, device: &Device) -> Option<Distance> {
         let path = device.pci.as_deref()?;
-        let (gpu, nic): (Vec<_>, Vec<_>) = (self.pci.split('/').collect(), path.split('/').collect());
+        let gpu: Vec<_> = self.pci.split('/').collect();
+        let mut nic: Vec<_> = path.split('/').collect();
+        // A sub-function of a NIC is one part deeper than the NIC.
+        while nic.len() > 1 && nic.last().is_some_and(|part| !is_address(part)) {
+            nic.pop();
+        }
         let common = gpu.iter().zip(&nic).take_while(|(a, b)| a == b).count();
         Some(match common {
             0 if self.numa_node.is_some() && self.numa_node == device.numa_node => Distance::Node,
@@ -71,32 +81,47 @@ impl fmt::Display for Distance {
 
 /// All GPUs, by PCI address.
 pub(crate) fn gpus(files: &impl Files) -> Vec<Gpu> {
-    let mut gpus = Vec::new();
-    for bus in files.list(BUSES).unwrap_or_default().iter().filter(|name| name.starts_with("pci")) {
-        search(files, bus, DEEPEST, &mut gpus);
+    let mut paths = Vec::new();
+    match files.list(DEVICES) {
+        // Wherever they are: Hyper-V has the buses of devices that are passed through below its own.
+        Ok(names) => paths.extend(
+            names
+                .iter()
+                .filter(|name| is_address(name))
+                .filter_map(|name| files.resolve(&format!("{DEVICES}/{name}")).ok()),
+        ),
+        Err(_) => {
+            for bus in files.list(BUSES).unwrap_or_default().iter().filter(|name| name.starts_with("pci")) {
+                search(files, &format!("{BUSES}/{bus}"), DEEPEST, &mut paths);
+            }
+        }
     }
+    let gpus = paths.into_iter().take(MOST).filter_map(|path| gpu(files, &path));
+    let mut gpus: Vec<Gpu> = gpus.collect();
     gpus.sort_by(|a, b| a.address().cmp(b.address()));
     gpus
 }
 
-fn search(files: &impl Files, pci: &str, depth: u32, gpus: &mut Vec<Gpu>) {
-    for name in files.list(&format!("{BUSES}/{pci}")).unwrap_or_default() {
-        if depth == 0 || !is_address(&name) {
-            continue;
-        }
-        let pci = format!("{pci}/{name}");
-        let value = |file: &str| files.read(&format!("{BUSES}/{pci}/{file}")).unwrap_or_default();
-        // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the former NVIDIA's
-        // and AMD's count: the others belong to the board.
-        let class = value("class");
-        let display = class.starts_with("0x03") && matches!(&*value("vendor"), "0x10de" | "0x1002");
-        if display || class.starts_with("0x12") {
-            let numa_node = value("numa_node").parse().ok();
-            gpus.push(Gpu { pci, numa_node });
-        } else {
-            search(files, &pci, depth - 1, gpus);
+/// The folders of all PCI devices below one, in a snapshot that holds no list of them.
+fn search(files: &impl Files, folder: &str, depth: u32, paths: &mut Vec<String>) {
+    for name in files.list(folder).unwrap_or_default() {
+        if depth > 0 && paths.len() < MOST && is_address(&name) {
+            let path = format!("{folder}/{name}");
+            search(files, &path, depth - 1, paths);
+            paths.push(path);
         }
     }
+}
+
+/// The device at this path, where it is a GPU.
+fn gpu(files: &impl Files, path: &str) -> Option<Gpu> {
+    let value = |file: &str| files.read(&format!("{path}/{file}")).unwrap_or_default();
+    // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the former NVIDIA's and
+    // AMD's count: the others belong to the board.
+    let class = value("class");
+    let display = class.starts_with("0x03") && matches!(&*value("vendor"), "0x10de" | "0x1002");
+    let pci = path.strip_prefix("devices/")?.to_owned();
+    (display || class.starts_with("0x12")).then(|| Gpu { pci, numa_node: value("numa_node").parse().ok() })
 }
 
 /// Whether this is a PCI address, such as `0000:1b:00.0`.

@@ -72,6 +72,8 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     let folder = format!("{DEVICES}/{name}");
     let value = |file: &str| files.read(&format!("{folder}/{file}")).ok().filter(|text| !text.is_empty());
     let target = files.resolve(&format!("{folder}/device")).ok();
+    // Before Linux 5.12 rxe and siw borrowed the NIC's own PCI device.
+    let is_soft = target.is_none() || value("parent").is_some();
     let interfaces = Interfaces::of(files, &folder);
     let mut numbers: Vec<u32> = files
         .list(&format!("{folder}/ports"))
@@ -83,7 +85,7 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     let ports = numbers.into_iter().map(|number| port(files, &folder, number, &interfaces));
     Device {
         node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType::from),
-        is_soft: target.is_none(),
+        is_soft,
         vendor: value("device/vendor")
             .and_then(|text| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()),
         model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
@@ -111,8 +113,8 @@ fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) 
         link_layer,
         rate: value("rate").and_then(|text| rate(&text)),
         traffic_class: files.read(&format!("{device}/tc/{number}/traffic_class")).ok().and_then(|text| {
-            // Written by mlnx_qos or by hand as a rule; the form is that of MLNX_OFED.
-            text.strip_prefix("Global tclass=")?.parse().ok()
+            // As MLNX_OFED shows it: a line for all, and then one for each rule.
+            text.lines().find_map(|line| line.trim().strip_prefix("Global tclass=")?.parse().ok())
         }),
         gids: gids(files, &folder, link_layer, interfaces),
     }
@@ -140,7 +142,7 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Inte
             Some("RoCE v2") => Some(RoceVersion::V2),
             _ => None,
         };
-        let interface = attribute("ndevs").filter(|name| !name.is_empty());
+        let interface = attribute("ndevs").filter(|name| !name.is_empty() && !name.contains('/'));
         let relation = interface.as_deref().map(|name| interfaces.relation(files, name));
         entries.push(GidEntry { index, gid, version, interface, relation: relation.unwrap_or_default() });
     }

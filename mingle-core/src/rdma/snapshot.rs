@@ -31,9 +31,12 @@ impl Machine {
     /// Where `folder` is no snapshot: it has no addresses and no RDMA devices, or addresses that are none.
     pub fn from_snapshot(folder: &Path) -> io::Result<Self> {
         let files = Disk::snapshot(folder);
-        let addresses = match fs::read_to_string(folder.join(ADDRESSES)) {
+        let addresses = match files.text(ADDRESSES) {
             Ok(text) => {
                 addresses(&text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io::Error::new(error.kind(), format!("{ADDRESSES}: {error}")));
             }
             Err(_) if files.exists(read::DEVICES) => Vec::new(),
             Err(error) => return Err(io::Error::new(error.kind(), NoSnapshot)),

@@ -258,7 +258,8 @@ fn ports_that_have_only_ipv6_or_only_v1_are_told_so() {
     let machine = read::machine(&tree, held);
     let found = variables(&machine);
     assert_eq!((&*found["NCCL_IB_GID_INDEX"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("2", "1"));
-    assert!(fabric::warnings(&machine, Extent::default())[0].contains("RoCE v1 alone"));
+    let transport = Transport::alone(&machine.choose());
+    assert!(fabric::warnings(&machine, transport, Extent::default())[0].contains("RoCE v1 is used"));
 }
 
 #[test]

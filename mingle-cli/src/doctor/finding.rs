@@ -1,0 +1,116 @@
+//! A finding: what was looked at, what was seen, and what to do.
+
+use std::fmt::Write as _;
+
+use serde::Serialize;
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    /// As it should be.
+    Ok,
+    /// Good to know.
+    Note,
+    /// It may keep a world from forming, or hurts the job later.
+    Warning,
+    /// It does keep a world from forming, or one node out of it.
+    Problem,
+}
+
+impl Status {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// One finding. Only one that is ok goes without a cure.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Finding {
+    /// A name for programs, which stays when the words change.
+    pub(super) check: &'static str,
+    pub(super) status: Status,
+    /// What was looked at.
+    pub(super) looked: String,
+    /// What was seen there.
+    pub(super) seen: String,
+    /// What to do, in one line.
+    pub(super) cure: Option<String>,
+}
+
+impl Finding {
+    pub(super) fn ok(check: &'static str, looked: impl Into<String>, seen: impl Into<String>) -> Self {
+        Self { check, status: Status::Ok, looked: looked.into(), seen: seen.into(), cure: None }
+    }
+
+    pub(super) fn new(
+        status: Status,
+        check: &'static str,
+        looked: impl Into<String>,
+        seen: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Self {
+        Self { check, status, looked: looked.into(), seen: seen.into(), cure: Some(cure.into()) }
+    }
+
+    /// Whether it can be why a rendezvous timed out, and not only trouble for the job after it.
+    pub(super) fn is_of_network(&self) -> bool {
+        !matches!(self.check, "host name" | "proxy" | "shared memory" | "memlock" | "rdma" | "rdma devices")
+    }
+
+    /// What cannot be read is no error: it is only not known.
+    pub(super) fn unread(check: &'static str, looked: impl Into<String>, cure: impl Into<String>) -> Self {
+        Self::new(Status::Note, check, looked, "not readable without root", cure)
+    }
+}
+
+/// The findings for people: a line each, and one for the cure.
+pub(super) fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        let (status, looked, seen) = (finding.status.name(), line(&finding.looked), line(&finding.seen));
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{status:<8} {looked}: {seen}");
+        if let Some(cure) = &finding.cure {
+            let _ = writeln!(text, "         -> {}", line(cure));
+        }
+    }
+    text
+}
+
+/// One line of it, whatever is in it: names come from the kernel and from files.
+fn line(text: &str) -> String {
+    text.replace('\n', "\\n")
+}
+
+/// `2 problems, 1 warning`; empty where there is neither.
+pub(super) fn count(findings: &[Finding]) -> String {
+    let of = |status: Status| findings.iter().filter(|finding| finding.status == status).count();
+    let parts = [(of(Status::Problem), "problem"), (of(Status::Warning), "warning")];
+    let parts = parts.iter().filter(|(count, _)| *count > 0);
+    let words: Vec<String> =
+        parts.map(|(count, name)| format!("{count} {name}{}", if *count == 1 { "" } else { "s" })).collect();
+    words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finding_is_a_line_and_its_cure_another() {
+        let found = [
+            Finding::ok("a", "port 1", "free"),
+            Finding::new(Status::Problem, "b", "eth0\nfake", "down", "plug it in"),
+        ];
+        let expected = "ok       port 1: free\nproblem  eth0\\nfake: down\n         -> plug it in\n";
+        assert_eq!(text(&found), expected);
+        assert_eq!(count(&found), "1 problem");
+        assert_eq!(count(&found[..1]), "");
+    }
+}

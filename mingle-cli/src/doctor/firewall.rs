@@ -1,0 +1,303 @@
+//! Whether the host's own rules would drop what a rendezvous needs.
+//!
+//! The rules come from nftables or iptables; here they are one model. What a rule asks that is not known here
+//! makes the verdict a "may".
+
+use std::net::Ipv4Addr;
+
+use super::finding::{Finding, Status};
+
+/// A table with its chains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Table {
+    /// For people: `nftables inet filter`.
+    pub(super) name: String,
+    pub(super) chains: Vec<Chain>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Chain {
+    pub(super) name: String,
+    /// Where packets enter it by themselves.
+    pub(super) hook: Option<Hook>,
+    /// Whether what no rule decided is dropped.
+    pub(super) drops: bool,
+    pub(super) rules: Vec<Rule>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hook {
+    Input,
+    Output,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Rule {
+    /// For people.
+    pub(super) text: String,
+    pub(super) conditions: Vec<Condition>,
+    pub(super) verdict: Verdict,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Accept,
+    Drop,
+    Return,
+    Jump(String),
+    Goto(String),
+    /// It only counts, logs or marks.
+    Nothing,
+}
+
+/// What a rule asks of a packet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) is: Test,
+    pub(super) negated: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Test {
+    /// The interface is one of these; `eth*` and `eth+` are prefixes.
+    From(Vec<String>),
+    To(Vec<String>),
+    /// The protocol is one of these, in small letters.
+    Protocol(Vec<String>),
+    /// The destination port lies in one of these.
+    Port(Vec<(u16, u16)>),
+    /// The same, of TCP where it is true, and else of UDP.
+    PortOf(bool, Vec<(u16, u16)>),
+    /// The destination lies in one of these networks.
+    Destination(Vec<(Ipv4Addr, u8)>),
+    /// The connection is in one of these states, in small letters.
+    State(Vec<String>),
+    /// `unicast`, `multicast` or `broadcast`.
+    PacketType(Vec<String>),
+    /// Never true of what is looked at: IPv6, say.
+    Never,
+    Unknown,
+}
+
+/// What a rendezvous needs to pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Packet {
+    pub(super) hook: Hook,
+    pub(super) interface: String,
+    pub(super) tcp: bool,
+    pub(super) to: Ipv4Addr,
+    pub(super) port: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Passes,
+    /// By this rule.
+    Dropped(String),
+    /// Perhaps, by this rule.
+    Doubtful(String),
+    /// Left to the chain that called.
+    Open,
+    /// Perhaps dropped by this rule, and else left to the chain that called.
+    OpenDoubtful(String),
+}
+
+const CHECK: &str = "firewall";
+/// Chains that call each other in a circle are refused by the kernel; this is for text that is none of it.
+const DEPTH: usize = 16;
+
+/// What the rules do with each of the packets. `what` names where the rules are from.
+pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for packet in packets {
+        for table in tables {
+            for chain in table.chains.iter().filter(|chain| chain.hook == Some(packet.hook)) {
+                let (status, rule) = match walk(table, chain, packet, 0) {
+                    Fate::Dropped(rule) => (Status::Problem, rule),
+                    Fate::Doubtful(rule) | Fate::OpenDoubtful(rule) => (Status::Note, rule),
+                    Fate::Passes | Fate::Open => continue,
+                };
+                let finding = finding(status, table, chain, packet, &rule);
+                // Each packet is tried on each interface, and says the same then.
+                if !findings.iter().any(|other| other.seen == finding.seen && other.looked == finding.looked)
+                {
+                    findings.push(finding);
+                }
+            }
+        }
+    }
+    if findings.is_empty() {
+        let rules: usize = tables.iter().flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum();
+        findings.push(Finding::ok(CHECK, what, format!("{rules} rules, none of which drops what is needed")));
+    }
+    findings
+}
+
+fn finding(status: Status, table: &Table, chain: &Chain, packet: &Packet, rule: &str) -> Finding {
+    let way = if packet.hook == Hook::Input { "in" } else { "out" };
+    let (protocol, port) = (if packet.tcp { "TCP" } else { "UDP" }, packet.port);
+    let group = if packet.to.is_multicast() { format!(" of group {}", packet.to) } else { String::new() };
+    let drops = if status == Status::Problem { "drops" } else { "may drop" };
+    let looked = format!("{}, chain {}", table.name, chain.name);
+    let seen = format!("{rule} {drops} {protocol} port {port}{group} on the way {way}");
+    let cure = if packet.to.is_multicast() {
+        format!(
+            "let {protocol} port {port} pass between the nodes (--discovery-port chooses another), or give --seed"
+        )
+    } else {
+        format!(
+            "let TCP and UDP ports 29500-29999 pass between the nodes, or one that --master-port names (here {port})"
+        )
+    };
+    Finding::new(status, CHECK, looked, seen, cure)
+}
+
+fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
+    // The first rule that may have dropped it, and whether one may have let it pass.
+    let (mut doubt, mut spared): (Option<String>, bool) = (None, false);
+    let dropped = |rule: String, doubt: Option<String>, spared: bool| match doubt {
+        _ if spared => Fate::Doubtful(doubt.unwrap_or(rule)),
+        _ => Fate::Dropped(rule),
+    };
+    for rule in &chain.rules {
+        let certain = match judge(rule, packet) {
+            Some(false) => continue,
+            Some(true) => true,
+            None => false,
+        };
+        let fate = match &rule.verdict {
+            Verdict::Nothing => continue,
+            Verdict::Accept => Fate::Passes,
+            Verdict::Drop => Fate::Dropped(format!("'{}'", rule.text)),
+            Verdict::Return => Fate::Open,
+            Verdict::Jump(name) | Verdict::Goto(name) => {
+                let next = table.chains.iter().find(|chain| chain.name == *name);
+                match next.filter(|_| depth < DEPTH).map(|next| walk(table, next, packet, depth + 1)) {
+                    None => continue,
+                    // Back from a jump, the next rule is looked at; a goto does not come back.
+                    Some(Fate::Open) if matches!(rule.verdict, Verdict::Jump(_)) => continue,
+                    Some(Fate::OpenDoubtful(by)) if matches!(rule.verdict, Verdict::Jump(_)) => {
+                        doubt.get_or_insert(by);
+                        continue;
+                    }
+                    Some(fate) => fate,
+                }
+            }
+        };
+        match fate {
+            Fate::Dropped(by) if certain => return dropped(by, doubt, spared),
+            Fate::Doubtful(by) if certain => return Fate::Doubtful(doubt.unwrap_or(by)),
+            Fate::Passes if certain => return doubt.map_or(Fate::Passes, Fate::Doubtful),
+            Fate::Dropped(by) | Fate::Doubtful(by) | Fate::OpenDoubtful(by) => {
+                doubt.get_or_insert(by);
+            }
+            Fate::Passes | Fate::Open => spared |= !certain,
+        }
+        // Left for good: by a return, or by a goto that came to its end.
+        if certain {
+            break;
+        }
+    }
+    if chain.hook.is_none() {
+        return doubt.map_or(Fate::Open, Fate::OpenDoubtful);
+    }
+    if chain.drops {
+        return dropped("the policy".to_owned(), doubt, spared);
+    }
+    doubt.map_or(Fate::Passes, Fate::Doubtful)
+}
+
+/// Whether the rule is about this packet, if that is known.
+fn judge(rule: &Rule, packet: &Packet) -> Option<bool> {
+    let answers: Vec<Option<bool>> = rule.conditions.iter().map(|one| one.of(packet)).collect();
+    if answers.contains(&Some(false)) {
+        return Some(false);
+    }
+    (!answers.contains(&None)).then_some(true)
+}
+
+impl Condition {
+    fn of(&self, packet: &Packet) -> Option<bool> {
+        let one_of = |names: &[String], name: &str| names.iter().any(|other| other == name);
+        let interface = |names: &[String]| {
+            names.iter().any(|name| match name.strip_suffix(['*', '+']) {
+                Some(prefix) => packet.interface.starts_with(prefix),
+                None => *name == packet.interface,
+            })
+        };
+        let protocol = if packet.tcp { "tcp" } else { "udp" };
+        let kind = if packet.to.is_multicast() { "multicast" } else { "unicast" };
+        let answer = match &self.is {
+            Test::From(names) => packet.hook == Hook::Input && interface(names),
+            Test::To(names) => packet.hook == Hook::Output && interface(names),
+            Test::Protocol(names) => one_of(names, protocol) || one_of(names, "all"),
+            Test::PortOf(tcp, _) if *tcp != packet.tcp => return Some(false),
+            Test::Port(ranges) | Test::PortOf(_, ranges) => {
+                ranges.iter().any(|(low, high)| (low..=high).contains(&&packet.port))
+            }
+            Test::Destination(nets) => nets.iter().any(|(net, bits)| {
+                let shift = 32 - u32::from((*bits).min(32));
+                (u32::from(*net) ^ u32::from(packet.to)).checked_shr(shift).unwrap_or(0) == 0
+            }),
+            // A node speaks to another for the first time.
+            Test::State(states) => one_of(states, "new"),
+            Test::PacketType(kinds) => one_of(kinds, kind),
+            Test::Never => false,
+            Test::Unknown => return None,
+        };
+        Some(answer != self.negated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(super) fn packet(tcp: bool, to: [u8; 4], port: u16) -> Packet {
+        Packet { hook: Hook::Input, interface: "eth0".to_owned(), tcp, to: to.into(), port }
+    }
+
+    fn rule(tests: &[Test], verdict: Verdict) -> Rule {
+        let conditions = tests.iter().map(|is| Condition { is: is.clone(), negated: false }).collect();
+        Rule { text: "a rule".to_owned(), conditions, verdict }
+    }
+
+    fn fate(drops: bool, rules: Vec<Rule>) -> Fate {
+        let chain = Chain { name: "input".to_owned(), hook: Some(Hook::Input), drops, rules };
+        let drop = rule(&[Test::Port(vec![(29000, 30000)])], Verdict::Drop);
+        let called = Chain { name: "called".to_owned(), hook: None, drops: false, rules: vec![drop] };
+        let table = Table { name: String::new(), chains: vec![chain.clone(), called] };
+        walk(&table, &chain, &packet(true, [10, 0, 0, 1], 29500), 0)
+    }
+
+    #[test]
+    fn the_first_rule_that_is_about_the_packet_decides() {
+        let port = |port| Test::Port(vec![(port, port)]);
+        let dropped = Fate::Dropped("'a rule'".to_owned());
+        assert_eq!(fate(false, vec![]), Fate::Passes);
+        assert_eq!(fate(true, vec![]), Fate::Dropped("the policy".to_owned()));
+        assert_eq!(fate(true, vec![rule(&[port(29500)], Verdict::Accept)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[port(29501)], Verdict::Drop)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[], Verdict::Drop), rule(&[], Verdict::Accept)]), dropped);
+        assert_eq!(fate(false, vec![rule(&[], Verdict::Accept), rule(&[], Verdict::Drop)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[], Verdict::Jump("called".to_owned()))]), dropped);
+        assert_eq!(fate(false, vec![rule(&[], Verdict::Jump("nonesuch".to_owned()))]), Fate::Passes);
+        let established = Test::State(vec!["established".to_owned()]);
+        assert_eq!(fate(true, vec![rule(&[established], Verdict::Accept)]), fate(true, vec![]));
+    }
+
+    #[test]
+    fn what_is_not_known_makes_it_a_may() {
+        let doubtful = Fate::Doubtful("'a rule'".to_owned());
+        assert_eq!(fate(false, vec![rule(&[Test::Unknown], Verdict::Drop)]), doubtful);
+        assert_eq!(
+            fate(true, vec![rule(&[Test::Unknown], Verdict::Accept)]),
+            Fate::Doubtful("the policy".to_owned())
+        );
+        // A condition that is certainly not met spares the question.
+        assert_eq!(fate(false, vec![rule(&[Test::Unknown, Test::Never], Verdict::Drop)]), Fate::Passes);
+        // Dropped in any case, whatever an earlier rule would have dropped too.
+        let both = vec![rule(&[Test::Unknown], Verdict::Drop), rule(&[], Verdict::Drop)];
+        assert_eq!(fate(false, both), Fate::Dropped("'a rule'".to_owned()));
+    }
+}

@@ -1,0 +1,172 @@
+//! The rules of `iptables-save`.
+
+use std::net::Ipv4Addr;
+
+use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Verdict};
+
+/// The tables of a save, without nat, which drops nothing.
+pub(super) fn tables(save: &str) -> Vec<Table> {
+    let mut tables: Vec<Table> = Vec::new();
+    for line in save.lines() {
+        if let Some(name) = line.strip_prefix('*') {
+            tables.push(Table { name: format!("iptables {name}"), chains: Vec::new() });
+        } else if let (Some(chain), Some(table)) = (line.strip_prefix(':'), tables.last_mut()) {
+            let mut words = chain.split_ascii_whitespace();
+            let name = words.next().unwrap_or_default().to_owned();
+            let hook = match &*name {
+                "INPUT" | "PREROUTING" => Some(Hook::Input),
+                "OUTPUT" | "POSTROUTING" => Some(Hook::Output),
+                _ => None,
+            };
+            table.chains.push(Chain { name, hook, drops: words.next() == Some("DROP"), rules: Vec::new() });
+        } else if let (Some(rule), Some(table)) = (line.strip_prefix("-A "), tables.last_mut()) {
+            let (chain, rest) = rule.split_once(' ').unwrap_or((rule, ""));
+            if let Some(chain) = table.chains.iter_mut().find(|other| other.name == chain) {
+                chain.rules.push(parse(rest));
+            }
+        }
+    }
+    tables.retain(|table| table.name != "iptables nat");
+    tables
+}
+
+fn parse(text: &str) -> Rule {
+    let mut rule = Rule { text: text.to_owned(), conditions: Vec::new(), verdict: Verdict::Nothing };
+    let words = split(text);
+    let mut words = words.iter().map(String::as_str);
+    let mut negated = false;
+    while let Some(word) = words.next() {
+        let mut list = |separator: char| {
+            let value = words.next().unwrap_or_default();
+            value.split(separator).map(str::to_ascii_lowercase).collect::<Vec<_>>()
+        };
+        let test = match word {
+            "!" => {
+                negated = true;
+                continue;
+            }
+            "-m" | "--comment" => {
+                list(' ');
+                continue;
+            }
+            "-j" | "-g" => {
+                rule.verdict = verdict(words.next().unwrap_or_default(), word == "-g");
+                // What follows says how to reject, or what to write to the log.
+                break;
+            }
+            // Names keep their capitals.
+            "-i" => Test::From(vec![words.next().unwrap_or_default().to_owned()]),
+            "-o" => Test::To(vec![words.next().unwrap_or_default().to_owned()]),
+            "-p" => Test::Protocol(list(',')),
+            "--dport" | "--dports" => ports(&list(',')).map_or(Test::Unknown, Test::Port),
+            "-d" => net(&list(',')).map_or(Test::Unknown, |net| Test::Destination(vec![net])),
+            "--state" | "--ctstate" => Test::State(list(',')),
+            "--pkt-type" => Test::PacketType(list(',')),
+            _ if word.starts_with('-') => Test::Unknown,
+            // The value of an option that is not known.
+            _ => continue,
+        };
+        rule.conditions.push(Condition { is: test, negated });
+        negated = false;
+    }
+    rule
+}
+
+fn verdict(target: &str, goes: bool) -> Verdict {
+    match target {
+        "ACCEPT" => Verdict::Accept,
+        "DROP" | "REJECT" => Verdict::Drop,
+        "RETURN" => Verdict::Return,
+        chain if goes => Verdict::Goto(chain.to_owned()),
+        // A target such as LOG is no chain, and goes on like one that is not there.
+        chain => Verdict::Jump(chain.to_owned()),
+    }
+}
+
+/// The words, of which those in double quotes may hold spaces.
+fn split(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut quoted = false;
+    let mut escaped = false;
+    for c in text.chars() {
+        match c {
+            _ if escaped => {
+                words.last_mut().into_iter().for_each(|word| word.push(c));
+                escaped = false;
+            }
+            '\\' if quoted => escaped = true,
+            '"' => quoted = !quoted,
+            ' ' if !quoted => words.push(String::new()),
+            _ => words.last_mut().into_iter().for_each(|word| word.push(c)),
+        }
+    }
+    words
+}
+
+fn ports(list: &[String]) -> Option<Vec<(u16, u16)>> {
+    let range = |text: &String| {
+        let (low, high) = text.split_once(':').unwrap_or((text, text));
+        Some((low.parse().ok()?, high.parse().ok()?))
+    };
+    list.iter().map(range).collect()
+}
+
+fn net(list: &[String]) -> Option<(Ipv4Addr, u8)> {
+    let [text] = list else { return None };
+    let (ip, bits) = text.split_once('/').unwrap_or((text, "32"));
+    Some((ip.parse().ok()?, bits.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Status;
+    use super::super::firewall::{Packet, examine};
+    use super::*;
+
+    fn judge(policy: &str, rules: &[&str]) -> Vec<(Status, String)> {
+        let packet = |tcp, to: [u8; 4], port| Packet {
+            hook: Hook::Input,
+            interface: "eth0".to_owned(),
+            tcp,
+            to: to.into(),
+            port,
+        };
+        let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
+        let save = format!(
+            "# Generated by iptables-save\n*filter\n:INPUT {policy} [0:0]\n:OUTPUT ACCEPT [0:0]\n:ours - [0:0]\n\
+             {}\n-A ours -p tcp -j REJECT --reject-with tcp-reset\nCOMMIT\n",
+            rules.join("\n")
+        );
+        examine("iptables", &tables(&save), &packets).into_iter().map(|f| (f.status, f.seen)).collect()
+    }
+
+    #[test]
+    fn rules_are_read_as_iptables_saves_them() {
+        let one = judge("ACCEPT", &["-A INPUT ! -i lo -p udp -m udp --dport 29499 -j DROP"]);
+        assert_eq!(one.len(), 1);
+        assert!(one[0].1.contains("--dport 29499 -j DROP' drops UDP port 29499"), "{one:?}");
+        let several = judge("ACCEPT", &["-A INPUT -p tcp -m multiport --dports 22,29000:30000 -j DROP"]);
+        assert!(several[0].1.contains("drops TCP port 29500"), "{several:?}");
+        assert!(judge("ACCEPT", &["-A INPUT -j ours"])[0].1.contains("tcp-reset"));
+        let fine = [
+            "-A INPUT -i lo -j DROP",
+            "-A INPUT -p tcp -m tcp --dport 22 -j DROP",
+            "-A INPUT -d 10.0.0.9/32 -j DROP",
+            "-A INPUT -m conntrack --ctstate INVALID -j DROP",
+            "-A INPUT -m comment --comment \"a -j DROP of words\" -j ACCEPT",
+            "-A OUTPUT -j DROP",
+            "-A INPUT -j LOG --log-prefix \"-j DROP\"",
+        ];
+        assert_eq!(judge("ACCEPT", &fine)[0].0, Status::Ok);
+    }
+
+    #[test]
+    fn a_policy_counts_and_what_is_not_known_makes_it_a_may() {
+        let found = judge("DROP", &["-A INPUT -p tcp -j ACCEPT"]);
+        assert!(found.len() == 1 && found[0].1.starts_with("the policy drops UDP"), "{found:?}");
+        let unknown = judge("ACCEPT", &["-A INPUT -m recent --name bad --rcheck -j DROP"]);
+        assert!(unknown.iter().all(|(status, _)| *status == Status::Note), "{unknown:?}");
+        let negated = judge("ACCEPT", &["-A INPUT ! -p udp -j DROP"]);
+        assert!(negated.len() == 1 && negated[0].1.contains("drops TCP"), "{negated:?}");
+    }
+}

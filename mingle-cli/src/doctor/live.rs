@@ -1,0 +1,346 @@
+//! The sockets: the only place in the doctor that sends.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mingle_core::JobTag;
+use mingle_core::net::diagnose::{Station, reset};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
+
+use super::matrix::{Board, ECHO, LONGEST, MULTICAST, Message, TCP, UNICAST, decode, encode};
+use super::multicast::Tried;
+
+/// What this host sends comes back within microseconds, or never.
+const BACK: Duration = Duration::from_millis(500);
+const PERIOD: Duration = Duration::from_millis(150);
+/// Three retries of a lost SYN would take 7 s; a new connection is quicker.
+const DIAL: Duration = Duration::from_millis(900);
+/// All are here, and what does not work by then does not work.
+const GRACE: Duration = Duration::from_secs(3);
+/// Everything works here, and others may still need this host.
+const LINGER: Duration = Duration::from_secs(2);
+/// Most connections that are served at once.
+const VISITORS: usize = 128;
+/// What is waiting to be looked at; a flood loses the rest.
+const QUEUE: usize = 1024;
+
+enum Arrived {
+    Datagram {
+        multicast: bool,
+        from: SocketAddr,
+        bytes: Vec<u8>,
+    },
+    /// A connection to `id` has carried both words, after this time.
+    Dialled {
+        id: u32,
+        bytes: Vec<u8>,
+        took: Duration,
+    },
+    Failed {
+        id: u32,
+    },
+    Visited {
+        bytes: Vec<u8>,
+    },
+    Resolved {
+        seeds: Vec<SocketAddr>,
+    },
+}
+
+/// Reads all sockets of a station.
+pub(super) struct Wires {
+    arrived: mpsc::Receiver<Arrived>,
+    sender: mpsc::Sender<Arrived>,
+    own: Arc<UdpSocket>,
+}
+
+impl Wires {
+    pub(super) fn open(station: &Station) -> io::Result<Self> {
+        let (sender, arrived) = mpsc::channel(QUEUE);
+        let own = Arc::new(UdpSocket::from_std(station.socket().try_clone()?)?);
+        listen(Arc::clone(&own), false, sender.clone());
+        for ear in station.ears() {
+            listen(Arc::new(UdpSocket::from_std(ear.try_clone()?)?), true, sender.clone());
+        }
+        Ok(Self { arrived, sender, own })
+    }
+}
+
+fn listen(socket: Arc<UdpSocket>, multicast: bool, sender: mpsc::Sender<Arrived>) {
+    tokio::spawn(async move {
+        let mut buffer = [0; LONGEST];
+        while !sender.is_closed() {
+            // An error of an earlier datagram's (ECONNREFUSED) is told here, and is no reason to stop.
+            if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+                let bytes = buffer[..length].to_vec();
+                let _ = sender.try_send(Arrived::Datagram { multicast, from, bytes });
+            }
+        }
+    });
+}
+
+/// Sends to the group by each interface, and waits for what comes back. `names` are those of the indices.
+pub(super) async fn own_multicast(
+    station: &Station,
+    wires: &mut Wires,
+    tag: JobTag,
+    id: u32,
+    names: &[(u32, String)],
+) -> Vec<Tried> {
+    let failed = station.multicast(|interface| encode(tag, &Message::Own(id, interface.index)));
+    let error =
+        |index: &u32| failed.iter().find(|(other, _)| other == index).map(|(_, error)| error.to_string());
+    let mut missing: BTreeSet<u32> = names.iter().map(|(index, _)| *index).collect();
+    missing.retain(|index| error(index).is_none());
+    let deadline = Instant::now() + BACK;
+    while !missing.is_empty() {
+        let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
+        if let Arrived::Datagram { bytes, .. } = arrived
+            && let Some(Message::Own(from, index)) = decode(tag, &bytes)
+            && from == id
+        {
+            missing.remove(&index);
+        }
+    }
+    let tried = |(index, name): &(u32, String)| Tried {
+        interface: name.clone(),
+        sent: error(index).map_or(Ok(()), Err),
+        came_back: error(index).is_none() && !missing.contains(index),
+    };
+    names.iter().map(tried).collect()
+}
+
+/// One of several hosts that run the doctor at once.
+pub(super) struct Meeting<'a> {
+    pub(super) station: &'a Station,
+    pub(super) wires: Wires,
+    pub(super) tag: JobTag,
+    /// `HOST:PORT`s, or `HOST`s with all ports to try.
+    pub(super) seeds: Vec<(String, u16)>,
+    /// None is for ever.
+    pub(super) limit: Option<Duration>,
+}
+
+/// What the meeting knows while it lasts.
+struct Talk {
+    board: Board,
+    /// When each ping was sent.
+    pings: BTreeMap<u32, Instant>,
+    ping: u32,
+    dialling: BTreeSet<u32>,
+    seeds: Vec<SocketAddr>,
+    last_newcomer: Instant,
+}
+
+impl Meeting<'_> {
+    /// Goes on until everything is known, or the time is up.
+    pub(super) async fn hold(mut self, board: Board) -> io::Result<Board> {
+        let started = Instant::now();
+        let mut talk = Talk {
+            board,
+            pings: BTreeMap::new(),
+            ping: 0,
+            dialling: BTreeSet::new(),
+            seeds: Vec::new(),
+            last_newcomer: started,
+        };
+        let (words, latest) = watch::channel(Vec::new());
+        let listener = TcpListener::from_std(self.station.listener().try_clone()?)?;
+        receive(listener, latest, self.wires.sender.clone());
+        let mut ticks = interval(PERIOD);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut complete: Option<Instant> = None;
+        let mut turn = 0;
+        loop {
+            tokio::select! {
+                Some(arrived) = self.wires.arrived.recv() => self.take(&mut talk, arrived).await,
+                _ = ticks.tick() => {
+                    self.speak(&mut talk, &words, turn).await;
+                    turn += 1;
+                    let now = Instant::now();
+                    if talk.board.is_complete() {
+                        complete.get_or_insert(now);
+                    }
+                    let settled = complete.is_some_and(|at| talk.board.all_done() || now - at > LINGER);
+                    let graced = talk.board.is_full() && now - talk.last_newcomer > GRACE;
+                    let late = self.limit.is_some_and(|limit| now - started > limit);
+                    if settled || graced || late {
+                        // Others may lack the last word.
+                        self.speak(&mut talk, &words, turn).await;
+                        return Ok(talk.board);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take(&self, talk: &mut Talk, arrived: Arrived) {
+        match arrived {
+            Arrived::Datagram { multicast, from, bytes } => match decode(self.tag, &bytes) {
+                Some(Message::Word(card, seq, row)) => {
+                    let id = card.id;
+                    learn(talk, Message::Word(card, seq, row));
+                    talk.board.mark(id, if multicast { MULTICAST } else { UNICAST });
+                }
+                Some(Message::Ping(id, number)) if id != talk.board.me() => {
+                    talk.board.mark(id, UNICAST);
+                    // No longer than the question: a forged sender gains nothing.
+                    self.send(&Message::Echo(talk.board.me(), number), from).await;
+                }
+                Some(Message::Echo(id, number)) => {
+                    if let Some(at) = talk.pings.get(&number) {
+                        talk.board.measured(id, ECHO | UNICAST, micros(at.elapsed()));
+                    }
+                }
+                Some(relay @ Message::Relay(..)) => learn(talk, relay),
+                _ => {}
+            },
+            Arrived::Dialled { id, bytes, took } => {
+                talk.dialling.remove(&id);
+                // The address may be another host's, or our own.
+                if let Some(Message::Word(card, seq, row)) = decode(self.tag, &bytes)
+                    && card.id == id
+                {
+                    learn(talk, Message::Word(card, seq, row));
+                    talk.board.measured(id, TCP, micros(took));
+                }
+            }
+            Arrived::Failed { id } => {
+                talk.dialling.remove(&id);
+            }
+            Arrived::Visited { bytes } => {
+                if let Some(word @ Message::Word(..)) = decode(self.tag, &bytes) {
+                    learn(talk, word);
+                }
+            }
+            Arrived::Resolved { seeds } => talk.seeds = seeds,
+        }
+    }
+
+    async fn speak(&self, talk: &mut Talk, words: &watch::Sender<Vec<u8>>, turn: usize) {
+        let word = encode(self.tag, &talk.board.word());
+        words.send_replace(word.clone());
+        // Where an interface cannot send, the own multicast has said so.
+        let _ = self.station.multicast(|_| word.clone());
+        let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
+        if let Some(relay) = &relay {
+            let _ = self.station.multicast(|_| relay.clone());
+        }
+        talk.ping += 1;
+        talk.pings.insert(talk.ping, Instant::now());
+        talk.pings.retain(|number, _| number + 40 > talk.ping);
+        let ping = encode(self.tag, &Message::Ping(talk.board.me(), talk.ping));
+        let peers = talk.board.peers();
+        for at in peers.iter().flat_map(|card| &card.at) {
+            for bytes in [Some(&word), Some(&ping), relay.as_ref()].into_iter().flatten() {
+                let _ = self.wires.own.send_to(bytes, at).await;
+            }
+        }
+        for seed in &talk.seeds {
+            let _ = self.wires.own.send_to(&word, seed).await;
+        }
+        for card in peers {
+            // Who is deaf to datagrams is told by connections what has become known since.
+            let again = turn.is_multiple_of(4) && talk.board.is_deaf(card.id);
+            if (again || talk.board.lacks_tcp(card.id)) && talk.dialling.insert(card.id) {
+                tokio::spawn(dial(card.id, card.at, word.clone(), self.wires.sender.clone()));
+            }
+        }
+        // Again and again: a name may have no address yet.
+        if !self.seeds.is_empty() && turn.is_multiple_of(8) {
+            tokio::spawn(resolve(self.seeds.clone(), self.wires.sender.clone()));
+        }
+    }
+
+    async fn send(&self, message: &Message, to: SocketAddr) {
+        let _ = self.wires.own.send_to(&encode(self.tag, message), to).await;
+    }
+}
+
+fn micros(time: Duration) -> u32 {
+    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
+}
+
+fn learn(talk: &mut Talk, message: Message) {
+    if let Message::Word(card, seq, row) | Message::Relay(card, seq, row) = message
+        && talk.board.learn(card, seq, row)
+    {
+        talk.last_newcomer = Instant::now();
+    }
+}
+
+/// All addresses of the seeds.
+async fn resolve(seeds: Vec<(String, u16)>, sender: mpsc::Sender<Arrived>) {
+    let mut found = Vec::new();
+    for (host, port) in seeds {
+        if let Ok(addresses) = tokio::net::lookup_host((host, port)).await {
+            found.extend(addresses.filter(SocketAddr::is_ipv4));
+        }
+    }
+    let _ = sender.send(Arrived::Resolved { seeds: found }).await;
+}
+
+/// Tries the endpoints of a host one after the other: says this host's word there, and hears the other's.
+async fn dial(id: u32, at: Vec<SocketAddr>, word: Vec<u8>, sender: mpsc::Sender<Arrived>) {
+    for to in at {
+        let started = Instant::now();
+        let Ok(Ok(mut stream)) = timeout(DIAL, TcpStream::connect(to)).await else { continue };
+        let took = started.elapsed();
+        let exchange = async {
+            write(&mut stream, &word).await?;
+            read(&mut stream).await
+        };
+        if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
+            let _ = sender.send(Arrived::Dialled { id, bytes, took }).await;
+            return;
+        }
+    }
+    let _ = sender.send(Arrived::Failed { id }).await;
+}
+
+fn receive(listener: TcpListener, latest: watch::Receiver<Vec<u8>>, sender: mpsc::Sender<Arrived>) {
+    let places = Arc::new(Semaphore::new(VISITORS));
+    tokio::spawn(async move {
+        while !sender.is_closed() {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let (latest, sender) = (latest.clone(), sender.clone());
+            tokio::spawn(async move {
+                let exchange = async {
+                    let bytes = read(&mut stream).await?;
+                    let word = latest.borrow().clone();
+                    write(&mut stream, &word).await?;
+                    // The one who dialled closes, so that the master's port keeps nothing.
+                    let _ = stream.read(&mut [0; 1]).await;
+                    io::Result::Ok(bytes)
+                };
+                if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
+                    let _ = sender.send(Arrived::Visited { bytes }).await;
+                }
+                reset(&stream);
+                drop(place);
+            });
+        }
+    });
+}
+
+async fn write(stream: &mut TcpStream, word: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(word.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), word].concat()).await
+}
+
+async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let length = usize::from(stream.read_u16().await?);
+    if length > LONGEST {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    let mut bytes = vec![0; length];
+    stream.read_exact(&mut bytes).await?;
+    Ok(bytes)
+}

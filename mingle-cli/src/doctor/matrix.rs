@@ -1,0 +1,321 @@
+//! Who reaches whom: what hosts that run the doctor at once tell each other, and what follows from it.
+//!
+//! Each keeps a row: of whom it has heard what. Rows go by multicast, by UDP and over TCP, and are relayed, so
+//! that one way suffices to learn of all the others. Nothing here is authentic; a report is all that it can
+//! change.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+
+use mingle_core::{HostName, JobTag};
+use serde::{Deserialize, Serialize};
+
+/// The largest world whose rows fit a datagram.
+pub(super) const LARGEST: u32 = 32;
+/// Most endpoints of a host that are tried.
+pub(super) const ENDPOINTS: usize = 4;
+/// Most hosts that are remembered, whoever sends.
+const NODES: usize = 64;
+/// No longer message is read.
+pub(super) const LONGEST: usize = 1400;
+/// Magic and version of the doctor's own datagrams, which a rendezvous drops as foreign.
+const HEAD: [u8; 8] = *b"MNGD\x01\0\0\0";
+
+/// Its multicast was heard.
+pub(super) const MULTICAST: u8 = 1;
+/// Its unicast was heard.
+pub(super) const UNICAST: u8 = 2;
+/// It has answered a ping.
+pub(super) const ECHO: u8 = 4;
+/// A connection to it has carried words both ways.
+pub(super) const TCP: u8 = 8;
+
+/// A host that runs the doctor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Card {
+    /// Random, for this run.
+    pub(super) id: u32,
+    pub(super) host: String,
+    /// Its own endpoints, the preferred one first.
+    pub(super) at: Vec<SocketAddr>,
+    /// Whether it has found everything that it waits for.
+    pub(super) done: bool,
+}
+
+/// What one host knows of another: ID, flags, and round-trip times of UDP and TCP in microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry(pub(super) u32, pub(super) u8, pub(super) u32, pub(super) u32);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Message {
+    /// A host about itself: its card, the number of this row, and the row.
+    Word(Card, u32, Vec<Entry>),
+    /// The same about another one.
+    Relay(Card, u32, Vec<Entry>),
+    /// Sender and number.
+    Ping(u32, u32),
+    /// Sender and the number that it answers.
+    Echo(u32, u32),
+    /// To be heard by the sender alone: who, and by which interface.
+    Own(u32, u32),
+}
+
+pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
+    let body = serde_json::to_vec(message).unwrap_or_default();
+    [&HEAD[..], &tag.0, &body].concat()
+}
+
+pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
+    let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
+    let mut message: Message = serde_json::from_slice(body).ok()?;
+    if let Message::Word(card, ..) | Message::Relay(card, ..) = &mut message {
+        // Whatever came from the network is shown on a terminal; and nobody is to be made to send elsewhere
+        // than to a host.
+        HostName::new(&card.host).as_str().clone_into(&mut card.host);
+        card.at.retain(|at| is_host(*at));
+        card.at.truncate(ENDPOINTS);
+    }
+    Some(message)
+}
+
+fn is_host(at: SocketAddr) -> bool {
+    let is_broadcast = matches!(at, SocketAddr::V4(v4) if v4.ip().is_broadcast());
+    at.port() != 0 && !at.ip().is_multicast() && !at.ip().is_unspecified() && !is_broadcast
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Node {
+    card: Card,
+    seq: u32,
+    row: BTreeMap<u32, Entry>,
+}
+
+/// What is known of all hosts.
+#[derive(Debug, Clone)]
+pub(super) struct Board {
+    me: u32,
+    world: usize,
+    nodes: BTreeMap<u32, Node>,
+}
+
+/// A way from one host to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Way {
+    Multicast,
+    Udp,
+    Tcp,
+}
+
+/// Whether it works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cell {
+    /// With the round-trip time in microseconds, where it was measured.
+    Works(Option<u32>),
+    Broken,
+    /// Not tried, or nobody told.
+    Unknown,
+}
+
+impl Cell {
+    pub(super) fn works(self) -> bool {
+        matches!(self, Self::Works(_))
+    }
+}
+
+impl Board {
+    pub(super) fn new(me: Card, world: usize) -> Self {
+        let id = me.id;
+        let node = Node { card: me, seq: 0, row: BTreeMap::new() };
+        Self { me: id, world, nodes: BTreeMap::from([(id, node)]) }
+    }
+
+    pub(super) fn me(&self) -> u32 {
+        self.me
+    }
+
+    /// Takes what was said of a host. Says whether it is a new one.
+    pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Entry>) -> bool {
+        let id = card.id;
+        let is_new = !self.nodes.contains_key(&id);
+        if id == self.me || is_new && self.nodes.len() >= NODES {
+            return false;
+        }
+        if self.nodes.get(&id).is_none_or(|node| node.seq < seq) {
+            let row = row.into_iter().take(NODES).map(|entry| (entry.0, entry)).collect();
+            self.nodes.insert(id, Node { card, seq, row });
+        }
+        self.mark(id, 0);
+        is_new
+    }
+
+    /// Notes what this host has found out about another one that is known.
+    pub(super) fn mark(&mut self, id: u32, flag: u8) {
+        if self.nodes.contains_key(&id)
+            && id != self.me
+            && let Some(own) = self.nodes.get_mut(&self.me)
+        {
+            own.row.entry(id).or_insert(Entry(id, 0, 0, 0)).1 |= flag;
+        }
+    }
+
+    /// As [`Board::mark`], with the time that it took: the shortest counts.
+    pub(super) fn measured(&mut self, id: u32, flag: u8, micros: u32) {
+        self.mark(id, flag);
+        let own = self.nodes.get_mut(&self.me).and_then(|own| own.row.get_mut(&id));
+        if let Some(entry) = own {
+            let time = if flag == TCP { &mut entry.3 } else { &mut entry.2 };
+            *time = if *time == 0 { micros } else { micros.min(*time) }.clamp(1, 999_999);
+        }
+    }
+
+    /// This host's own word, newer than the last.
+    pub(super) fn word(&mut self) -> Message {
+        let done = self.is_complete();
+        let Some(own) = self.nodes.get_mut(&self.me) else { return Message::Ping(self.me, 0) };
+        own.seq += 1;
+        own.card.done = done;
+        Message::Word(own.card.clone(), own.seq, own.row.values().copied().collect())
+    }
+
+    /// What is known of another host; `turn` chooses which.
+    pub(super) fn relay(&self, turn: usize) -> Option<Message> {
+        let others: Vec<&Node> = self.others().collect();
+        let node = others.get(turn.checked_rem(others.len())?)?;
+        Some(Message::Relay(node.card.clone(), node.seq, node.row.values().copied().collect()))
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.values().filter(|node| node.card.id != self.me)
+    }
+
+    /// The other hosts and their endpoints.
+    pub(super) fn peers(&self) -> Vec<Card> {
+        self.others().map(|node| node.card.clone()).collect()
+    }
+
+    /// Whether a connection to this host is still to be made.
+    pub(super) fn lacks_tcp(&self, id: u32) -> bool {
+        self.entry(self.me, id).is_none_or(|entry| entry.1 & TCP == 0)
+    }
+
+    /// Whether this host's word reaches the other one by TCP alone, as far as is known.
+    pub(super) fn is_deaf(&self, id: u32) -> bool {
+        self.entry(id, self.me).is_none_or(|entry| entry.1 & (UNICAST | MULTICAST) == 0)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.nodes.len() >= self.world
+    }
+
+    /// Whether all are here and every way works.
+    pub(super) fn is_complete(&self) -> bool {
+        let ways = [Way::Multicast, Way::Udp, Way::Tcp];
+        self.is_full()
+            && self.pairs().all(|(from, to)| ways.iter().all(|way| self.cell(*way, from, to).works()))
+    }
+
+    /// Whether all others say that they have found everything.
+    pub(super) fn all_done(&self) -> bool {
+        self.others().all(|node| node.card.done)
+    }
+
+    pub(super) fn world(&self) -> usize {
+        self.world
+    }
+
+    pub(super) fn ids(&self) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.nodes.keys().copied().collect();
+        // The same order on every host.
+        ids.sort_by_key(|id| self.nodes.get(id).map(|node| (node.card.at.first().copied(), *id)));
+        ids
+    }
+
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u32, u32)> {
+        let ids = self.ids();
+        let all =
+            ids.clone().into_iter().flat_map(move |from| ids.clone().into_iter().map(move |to| (from, to)));
+        all.filter(|(from, to)| from != to)
+    }
+
+    /// What a host is called: by its name and its preferred address.
+    pub(super) fn name(&self, id: u32) -> String {
+        self.nodes.get(&id).map_or_else(String::new, |node| match node.card.at.first() {
+            Some(at) => format!("{} ({})", node.card.host, at.ip()),
+            None => node.card.host.clone(),
+        })
+    }
+
+    pub(super) fn port(&self, id: u32) -> u16 {
+        self.nodes.get(&id).and_then(|node| node.card.at.first()).map_or(0, SocketAddr::port)
+    }
+
+    fn entry(&self, of: u32, about: u32) -> Option<&Entry> {
+        self.nodes.get(&of)?.row.get(&about)
+    }
+
+    /// Whether what `from` sends this way arrives at `to`.
+    pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
+        let (sent, heard) = (self.entry(from, to), self.entry(to, from));
+        let has = |entry: Option<&Entry>, flag| entry.is_some_and(|entry| entry.1 & flag != 0);
+        let time = |micros: u32| Cell::Works((micros > 0).then_some(micros));
+        match way {
+            Way::Multicast if has(heard, MULTICAST) => Cell::Works(None),
+            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => time(sent.map_or(0, |entry| entry.2)),
+            Way::Tcp if has(sent, TCP) => time(sent.map_or(0, |entry| entry.3)),
+            // Who does not know of a host has not tried.
+            Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
+            _ => Cell::Broken,
+        }
+    }
+
+    /// Whether a world can form: all are here, and one of them is reached by all others, with answers.
+    pub(super) fn can_form(&self) -> bool {
+        let ids = self.ids();
+        let reached = |master: &u32| {
+            let others = ids.iter().filter(|id| *id != master);
+            others.into_iter().all(|id| {
+                self.cell(Way::Tcp, *id, *master).works()
+                    && self.cell(Way::Udp, *id, *master).works()
+                    && self.cell(Way::Udp, *master, *id).works()
+            })
+        };
+        self.is_full() && ids.iter().any(reached)
+    }
+
+    /// The matrix for people.
+    pub(super) fn text(&self) -> String {
+        let ids = self.ids();
+        let mut rows = vec![vec!["from \\ to".to_owned()]];
+        rows[0].extend(ids.iter().map(|id| self.name(*id)));
+        for from in &ids {
+            let mut row = vec![self.name(*from)];
+            row.extend(ids.iter().map(|to| self.cell_text(*from, *to)));
+            rows.push(row);
+        }
+        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..=ids.len()).map(width).collect();
+        let mut text = "multicast, UDP and TCP (round trips in ms; - lost, ? not known):\n".to_owned();
+        for row in &rows {
+            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            let line = cells.collect::<Vec<_>>().join("  ");
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "  {}", line.trim_end());
+        }
+        text
+    }
+
+    fn cell_text(&self, from: u32, to: u32) -> String {
+        if from == to {
+            return ".".to_owned();
+        }
+        let one = |way: Way, works: &str| match self.cell(way, from, to) {
+            Cell::Works(Some(micros)) => format!("{:.1}", f64::from(micros) / 1000.0),
+            Cell::Works(None) => works.to_owned(),
+            Cell::Broken => "-".to_owned(),
+            Cell::Unknown => "?".to_owned(),
+        };
+        format!("m {}  u {}  t {}", one(Way::Multicast, "ok"), one(Way::Udp, "ok"), one(Way::Tcp, "ok"))
+    }
+}

@@ -1,0 +1,383 @@
+//! `mingle doctor`: what would keep a world from forming here, why, and what helps.
+//!
+//! ```text
+//! system, live            what is read and sent; everything else is a function of it
+//! interfaces ... host     a topic each, from text to findings
+//! nft, iptables           rules, for `firewall` to judge
+//! matrix, diagnosis       several hosts at once: who reaches whom, and what breaks the rest
+//! ```
+
+mod diagnosis;
+mod finding;
+mod firewall;
+mod host;
+mod interfaces;
+mod iptables;
+mod kernel;
+mod live;
+mod matrix;
+mod multicast;
+mod nft;
+mod ports;
+mod surroundings;
+mod system;
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::num::NonZeroU8;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use mingle_core::net::Interface;
+use mingle_core::net::diagnose::{self, Judged, Station};
+use mingle_core::rdma::{Machine, Transport};
+use mingle_core::{Error, Failure, Secret};
+use serde_json::json;
+use tokio::runtime::{self, Runtime};
+
+use crate::args::{DoctorArgs, LowArgs};
+use crate::config::{Config, Network};
+use crate::environment;
+use crate::exit::Stop;
+use crate::stderr::{self, printable};
+use crate::stdout::Stdout;
+use finding::{Finding, Status};
+use firewall::{Hook, Packet};
+use interfaces::Nic;
+use live::{Meeting, Wires};
+use matrix::{Board, Card, Cell, ENDPOINTS, LARGEST, Way};
+use system::Files;
+
+/// What stands for a job where none is given: only its group and ports count.
+const NO_JOB: &str = "mingle doctor";
+/// How long the others are waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A seed without a port is tried at so many of the job's.
+const SEED_PORTS: usize = 8;
+/// Most lines that follow a rendezvous that timed out.
+const SHORT: usize = 6;
+
+/// Looks at this host, and with a world at the others, and prints the report.
+pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
+    let is_json = match args.format.as_deref() {
+        None | Some("text") => false,
+        Some("json") => true,
+        Some(other) => {
+            return Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'")));
+        }
+    };
+    let seeds = args.seed.clone();
+    let (config, meets) = configure(args)?;
+    let network = config.network();
+    if meets && !(2..=LARGEST).contains(&network.world.get()) {
+        return Err(Stop::Usage(format!(
+            "--world {}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world",
+            network.world
+        )));
+    }
+    let seeds = self::seeds(&seeds, &network)?;
+    let runtime = runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
+    let mut visit = Visit::begin(&network, &runtime)?;
+    let mut board = None;
+    if meets && let Some((station, wires)) = visit.opened.take() {
+        let meeting = Meeting {
+            station: &station,
+            wires,
+            tag: network.job.tag(),
+            seeds,
+            limit: config.limit(PATIENCE),
+        };
+        let host = diagnose::host_name().as_str().to_owned();
+        let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
+        let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
+        let held = runtime.block_on(meeting.hold(Board::new(card, world)));
+        let held = held.map_err(|error| Stop::System("use the sockets", error))?;
+        visit.findings.extend(diagnosis::examine(&held));
+        board = Some(held);
+    }
+    report(&visit.findings, board.as_ref(), meets, is_json)
+}
+
+/// After a rendezvous that timed out: what the doctor finds wrong on this host, in a few lines.
+pub(crate) fn after(stop: &Stop, network: Network) {
+    if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
+        return;
+    }
+    let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let Ok(visit) = Visit::begin(&network, &runtime) else { return };
+    let mut bad: Vec<&Finding> = visit
+        .findings
+        .iter()
+        .filter(|finding| finding.status > Status::Note && finding.is_of_network())
+        .collect();
+    bad.sort_by_key(|finding| std::cmp::Reverse(finding.status));
+    for finding in bad.iter().take(SHORT) {
+        let cure = finding.cure.as_deref().unwrap_or_default();
+        stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
+    }
+    stderr::say(format_args!(
+        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows who reaches whom",
+        network.world
+    ));
+}
+
+/// What a rendezvous with these arguments would do, and whether other hosts are expected.
+fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
+    let given = |value: &Option<String>, name: &str| {
+        value.is_some() || std::env::var_os(name).is_some_and(|value| !value.is_empty())
+    };
+    let has_job = given(&args.job_id, "MINGLE_JOB_ID");
+    let has_world = given(&args.world, "MINGLE_WORLD");
+    if has_world && !has_job {
+        return Err(Stop::Usage(
+            "--job-id is missing: --world compares several hosts, which meet under the same job ID"
+                .to_owned(),
+        ));
+    }
+    let mut low = LowArgs::from(args);
+    if !has_job {
+        low.job_id = Some(NO_JOB.to_owned());
+    }
+    if !has_world {
+        low.world = Some("1".to_owned());
+    }
+    // The form of a rendezvous's result is not that of a report, and its rank is of no matter here.
+    let variable = |name: &str| {
+        let of_others = matches!(name, "MINGLE_FORMAT" | "MINGLE_RANK");
+        if of_others { None } else { std::env::var_os(name) }
+    };
+    let config = Config::new(low, variable as fn(&str) -> Option<OsString>)?;
+    Ok((config, has_world))
+}
+
+/// The seeds with their ports: those of the job, where none is given.
+fn seeds(texts: &[String], network: &Network) -> Result<Vec<(String, u16)>, Stop> {
+    let mut seeds = Vec::new();
+    for text in texts {
+        match text.rsplit_once(':') {
+            _ if text.is_empty() => {
+                return Err(Stop::Usage("--seed '': give an address or a name".to_owned()));
+            }
+            Some((host, port)) => {
+                let port = port.parse().ok().filter(|port| *port > 0);
+                let port =
+                    port.ok_or_else(|| Stop::Usage(format!("--seed {text}: give HOST or HOST:PORT")))?;
+                seeds.push((host.to_owned(), port));
+            }
+            None => {
+                let ports = network.master_port.into_iter().chain(network.job.ports());
+                seeds.extend(ports.take(SEED_PORTS).map(|port| (text.clone(), port)));
+            }
+        }
+    }
+    Ok(seeds)
+}
+
+/// A look at one host.
+struct Visit {
+    findings: Vec<Finding>,
+    /// This run, among others.
+    id: u32,
+    /// The sockets, where they could be opened.
+    opened: Option<(Station, Wires)>,
+}
+
+impl Visit {
+    fn begin(network: &Network, runtime: &Runtime) -> Result<Self, Stop> {
+        let files = Files { root: PathBuf::from("/") };
+        let judged = diagnose::interfaces(&network.interfaces)
+            .map_err(|error| Stop::System("list the network interfaces", error))?;
+        let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
+        let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
+        let port = visit.sockets(network, runtime, &files, &judged)?;
+        visit.kernel(&files, &nics);
+        visit.findings.extend(system::firewall(&files, &packets(network, &nics, port)));
+        visit.surroundings(&files, &nics);
+        Ok(visit)
+    }
+
+    /// Opens the sockets of a rendezvous and tries them. Gives the port to look at.
+    fn sockets(
+        &mut self,
+        network: &Network,
+        runtime: &Runtime,
+        files: &Files,
+        judged: &[Judged],
+    ) -> Result<u16, Stop> {
+        let used: Vec<Interface> =
+            judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
+        let speaks_v4 = |one: &&Interface| one.addresses.iter().any(|net| net.addr().is_ipv4());
+        let names: Vec<(u32, String)> =
+            used.iter().filter(speaks_v4).map(|one| (one.index, one.name.clone())).collect();
+        let first = network.master_port.or_else(|| network.job.ports().next()).unwrap_or_default();
+        let given = network.master_port;
+        let station = match Station::open(used, network.group, given, network.job.ports(), network.ttl) {
+            Ok(station) => station,
+            Err(error) => {
+                self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
+                return Ok(first);
+            }
+        };
+        let range = files.read("proc/sys/net/ipv4/ip_local_port_range");
+        self.findings.extend(ports::free(station.port(), given.is_some(), range.as_deref()));
+        if names.is_empty() {
+            if judged.iter().any(|judged| judged.refused.is_none()) {
+                self.findings.push(Finding::new(
+                    Status::Warning,
+                    "group",
+                    "own multicast",
+                    "not tried: no interface that is used has an IPv4 address, and the doctor sends by IPv4 alone",
+                    "give an interface an IPv4 address to have it tried; a world may form by IPv6 all the same",
+                ));
+            }
+            return Ok(station.port());
+        }
+        let (wires, tried) = runtime
+            .block_on(async {
+                let mut wires = Wires::open(&station)?;
+                let tried =
+                    live::own_multicast(&station, &mut wires, network.job.tag(), self.id, &names).await;
+                std::io::Result::Ok((wires, tried))
+            })
+            .map_err(|error| Stop::System("use the sockets", error))?;
+        let read = |path: &str| files.read(path);
+        let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
+        self.findings.extend(multicast::examine(multicast::Seen {
+            group: *network.group.ip(),
+            port: network.group.port(),
+            igmp: igmp.as_deref(),
+            snmp6: snmp6.as_deref(),
+            igmp6: igmp6.as_deref(),
+            tried: &tried,
+            warnings: station.warnings(),
+        }));
+        let port = station.port();
+        self.opened = Some((station, wires));
+        Ok(port)
+    }
+
+    fn kernel(&mut self, files: &Files, nics: &[Nic]) {
+        let setting = |name: &str| files.read(&format!("proc/sys/{name}"));
+        let routes = kernel::routes(&files.read("proc/net/route").unwrap_or_default());
+        let drops = files.read("proc/net/netstat").and_then(|text| kernel::reverse_path_drops(&text));
+        self.findings.extend(kernel::examine(nics, &setting, &routes, drops));
+    }
+
+    fn surroundings(&mut self, files: &Files, nics: &[Nic]) {
+        let arp = files.read("proc/net/arp").unwrap_or_default();
+        let gateways = kernel::gateways(&files.read("proc/net/route").unwrap_or_default());
+        let kernel = files.read("proc/sys/kernel/osrelease").unwrap_or_default();
+        let vendor = files.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
+        let place = surroundings::Place {
+            kubernetes: environment("KUBERNETES_SERVICE_HOST").is_some()
+                || files.exists("var/run/secrets/kubernetes.io"),
+            container: files.exists(".dockerenv") || files.exists("run/.containerenv"),
+            arp: &arp,
+            gateways: &gateways,
+            kernel: &kernel,
+            vendor: &vendor,
+        };
+        self.findings.extend(surroundings::examine(place, nics));
+
+        let hosts = files.read("etc/hosts");
+        self.findings.push(host::name(diagnose::host_name().as_str(), hosts.as_deref()));
+        let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
+        let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();
+        let exempt = environment("no_proxy").or_else(|| environment("NO_PROXY"));
+        self.findings.push(host::proxies(&proxies, exempt.as_deref()));
+        let (mounts, memory) = (files.read("proc/self/mounts"), files.read("proc/meminfo"));
+        self.findings.push(host::shared_memory(mounts.as_deref(), memory.as_deref()));
+        let summary = Machine::probe().map_err(|error| error.to_string()).map(|machine| {
+            let choice = machine.choose();
+            let used = choice.used().count();
+            format!("{}, {used} of {} ports", Transport::alone(&choice), choice.ports.len())
+        });
+        let devices = files.names("dev/infiniband");
+        let limits = files.read("proc/self/limits");
+        self.findings.extend(host::rdma(limits.as_deref(), devices.as_deref(), summary));
+    }
+}
+
+/// The ID of this run: no two hosts that meet may have the same.
+fn random() -> Result<u32, Stop> {
+    let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+    // A new secret is hexadecimal.
+    let id = secret.reveal().get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    Ok(id.unwrap_or_default())
+}
+
+/// What a rendezvous needs to pass, on each interface that it uses.
+fn packets(network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
+    let mut packets = Vec::new();
+    for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
+        let own = nic.addresses.iter().find_map(|(ip, _)| match ip {
+            IpAddr::V4(ip) => Some(*ip),
+            IpAddr::V6(_) => None,
+        });
+        let Some(own) = own else { continue };
+        let group = (false, *network.group.ip(), network.group.port());
+        for hook in [Hook::Input, Hook::Output] {
+            for (tcp, to, port) in [group, (false, own, port), (true, own, port)] {
+                packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
+            }
+        }
+    }
+    packets
+}
+
+fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
+    let worst = findings.iter().any(|finding| finding.status == Status::Problem);
+    let code = match board {
+        // The hosts have tried: what is only odd on one of them does not matter then.
+        Some(board) if board.can_form() => 0,
+        Some(board) if !board.is_full() => 3,
+        Some(_) => 5,
+        None if worst || meets => 5,
+        None => 0,
+    };
+    let count = finding::count(findings);
+    let verdict = match (code, meets) {
+        (0, true) => "a world can form",
+        (0, false) => "nothing on this host keeps a world from forming",
+        (3, _) => "not all hosts came",
+        _ => "a world cannot form",
+    };
+    let summary = if count.is_empty() { verdict.to_owned() } else { format!("{verdict}; {count}") };
+    if is_json {
+        Stdout::json(&json!({
+            "code": code,
+            "can_form": code == 0,
+            "findings": findings,
+            "matrix": board.map(ways),
+        }))?;
+    } else {
+        let matrix = board.map(|board| format!("\n{}", board.text())).unwrap_or_default();
+        let text = format!("{}{matrix}\n{summary}\n", finding::text(findings));
+        Stdout::plain(printable(&text).into_owned())?;
+    }
+    match NonZeroU8::new(code) {
+        None => Ok(()),
+        Some(code) => Err(Stop::Findings { code, summary }),
+    }
+}
+
+/// Every way from one host to another, for programs.
+fn ways(board: &Board) -> serde_json::Value {
+    let of = |cell: Cell| match cell {
+        Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),
+        Cell::Works(None) => json!({ "works": true }),
+        Cell::Broken => json!({ "works": false }),
+        Cell::Unknown => json!({ "works": null }),
+    };
+    let pair = |(from, to)| {
+        json!({
+            "from": board.name(from),
+            "to": board.name(to),
+            "multicast": of(board.cell(Way::Multicast, from, to)),
+            "udp": of(board.cell(Way::Udp, from, to)),
+            "tcp": of(board.cell(Way::Tcp, from, to)),
+        })
+    };
+    board.pairs().map(pair).collect()
+}

@@ -1,0 +1,234 @@
+//! Multicast on this host: the group in the kernel's own tables, who asks for members, and what comes back.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use super::finding::{Finding, Status};
+
+/// An interface in `/proc/net/igmp`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Igmp {
+    /// The version that the kernel speaks there: 3, or less for a while after an older query was heard
+    /// (`igmp_mc_seq_show`, net/ipv4/igmp.c).
+    pub(super) version: u8,
+    pub(super) groups: Vec<Ipv4Addr>,
+}
+
+/// `/proc/net/igmp`: an interface in a line, its groups in the lines after it.
+pub(super) fn igmp(text: &str) -> BTreeMap<String, Igmp> {
+    let mut all: BTreeMap<String, Igmp> = BTreeMap::new();
+    let mut name = String::new();
+    for line in text.lines().skip(1) {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        if line.starts_with(|c: char| c.is_ascii_digit()) {
+            // "4\teth0      :     1      V3"; a long name leaves no space before the colon.
+            let [_, device, ..] = words.as_slice() else { continue };
+            device.trim_end_matches(':').clone_into(&mut name);
+            let version = words.last().and_then(|word| word.strip_prefix('V'));
+            let version = version.and_then(|version| version.parse().ok()).unwrap_or(0);
+            all.insert(name.clone(), Igmp { version, groups: Vec::new() });
+        } else if let Some(number) = words.first().and_then(|word| u32::from_str_radix(word, 16).ok())
+            && let Some(igmp) = all.get_mut(&name)
+        {
+            // The kernel prints a number in network order as if it were in the host's.
+            igmp.groups.push(Ipv4Addr::from(number.to_ne_bytes()));
+        }
+    }
+    all
+}
+
+/// How many queries for IPv6 groups (MLD) the host has heard: `Icmp6InGroupMembQueries` in `/proc/net/snmp6`.
+pub(super) fn mld_queries(text: &str) -> Option<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix("Icmp6InGroupMembQueries"))?;
+    value.trim().parse().ok()
+}
+
+/// What was tried with real sockets on one interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Tried {
+    pub(super) interface: String,
+    /// What the kernel said to the attempt to send.
+    pub(super) sent: Result<(), String>,
+    pub(super) came_back: bool,
+}
+
+/// Everything about the group that can be seen on one host.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seen<'a> {
+    pub(super) group: Ipv4Addr,
+    pub(super) port: u16,
+    pub(super) igmp: Option<&'a str>,
+    pub(super) snmp6: Option<&'a str>,
+    /// The interfaces of `/proc/net/igmp6`, where IPv6 is on.
+    pub(super) igmp6: Option<&'a str>,
+    pub(super) tried: &'a [Tried],
+    /// Which interfaces could not join.
+    pub(super) warnings: &'a [String],
+}
+
+const JOINED: &str = "group";
+const BACK: &str = "own multicast";
+
+pub(super) fn examine(seen: Seen<'_>) -> Vec<Finding> {
+    let Seen { group, port, .. } = seen;
+    let mut findings: Vec<Finding> = seen.warnings.iter().map(|warning| unjoined(warning)).collect();
+    let table = seen.igmp.map(igmp);
+    for tried in seen.tried {
+        if let Some(table) = &table {
+            findings.push(joined(group, &tried.interface, table.get(&tried.interface)));
+        }
+        findings.push(back(group, port, tried));
+    }
+    let Some(table) = table else {
+        findings.push(Finding::unread(JOINED, "/proc/net/igmp", "mount /proc; the rest does not need it"));
+        return findings;
+    };
+    let mlds = seen.snmp6.and_then(mld_queries).unwrap_or(0);
+    for tried in seen.tried.iter().filter(|tried| tried.interface != "lo") {
+        if let Some(igmp) = table.get(&tried.interface) {
+            findings.push(querier(&tried.interface, igmp, mlds));
+        }
+    }
+    findings.extend(seen.igmp6.map(|text| ipv6(text, seen.tried)));
+    findings
+}
+
+fn unjoined(warning: &str) -> Finding {
+    let cure =
+        "look whether it has MULTICAST (ip link), or leave it out with --interface; --seed works without";
+    Finding::new(Status::Warning, JOINED, "joining the group", warning, cure)
+}
+
+fn joined(group: Ipv4Addr, interface: &str, igmp: Option<&Igmp>) -> Finding {
+    let looked = format!("{group} on {interface} in /proc/net/igmp");
+    if igmp.is_some_and(|igmp| igmp.groups.contains(&group)) {
+        return Finding::ok(JOINED, looked, "joined");
+    }
+    let cure = "look whether the interface has MULTICAST (ip link set dev IF multicast on), or give --seed";
+    Finding::new(Status::Warning, JOINED, looked, "the kernel has no such membership", cure)
+}
+
+fn back(group: Ipv4Addr, port: u16, tried: &Tried) -> Finding {
+    let looked = format!("own multicast to {group}:{port} by {}", tried.interface);
+    match (&tried.sent, tried.came_back) {
+        (_, true) => Finding::ok(BACK, looked, "came back"),
+        (Err(error), _) => Finding::new(
+            Status::Problem,
+            BACK,
+            looked,
+            format!("cannot be sent: {error}"),
+            "look for a firewall rule on output, or leave the interface out with --interface",
+        ),
+        // What the kernel loops back bears the interface's name, and passes the host's rules as if it had
+        // come from outside.
+        (Ok(()), false) => Finding::new(
+            Status::Problem,
+            BACK,
+            looked,
+            "did not come back: this host itself drops what is sent to the group",
+            format!("let UDP to {group} port {port} pass on this host, or give --seed on each node"),
+        ),
+    }
+}
+
+fn querier(interface: &str, igmp: &Igmp, mlds: u64) -> Finding {
+    let looked = format!("who asks for group members on {interface}");
+    let cure = "nothing, unless others do not hear this host: then an IGMP querier on the switch, --broadcast or --seed";
+    match igmp.version {
+        version @ 1..=2 => {
+            let seen = format!("an IGMPv{version} querier was heard, or force_igmp_version is set");
+            Finding::ok("querier", looked, seen)
+        }
+        _ if mlds > 0 => {
+            let seen =
+                format!("IGMPv3; {mlds} queries for IPv6 groups were heard, so the network has a querier");
+            Finding::ok("querier", looked, seen)
+        }
+        _ => {
+            // A query of version 3, every 125 s, leaves no trace in /proc.
+            let seen = "IGMPv3, and no query of an older version; whether there is a querier is not known";
+            Finding::new(Status::Note, "querier", looked, seen, cure)
+        }
+    }
+}
+
+fn ipv6(text: &str, tried: &[Tried]) -> Finding {
+    let has = |name: &str| text.lines().any(|line| line.split_ascii_whitespace().nth(1) == Some(name));
+    let names: Vec<&str> = tried.iter().map(|tried| &*tried.interface).filter(|name| has(name)).collect();
+    let looked = "IPv6 multicast in /proc/net/igmp6";
+    if names.is_empty() {
+        let seen = "IPv6 is off on the interfaces that are used";
+        return Finding::new(Status::Note, "ipv6", looked, seen, "nothing, unless --ipv6 is wanted");
+    }
+    Finding::ok("ipv6", looked, format!("alive on {}", names.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // As Linux 6.18 prints it.
+    const IGMP: &str = "Idx\tDevice    : Count Querier\tGroup    Users Timer\tReporter\n\
+        1\tlo        :     1      V3\n\
+        \t\t\t\t010000E0     1 0:00000000\t\t0\n\
+        4\teth0      :     2      V2\n\
+        \t\t\t\t0201C0EF     1 0:00000000\t\t0\n\
+        \t\t\t\t010000E0     1 0:00000000\t\t0\n\
+        5\taverylongname12:     1      V3\n\
+        \t\t\t\t010000E0     1 0:00000000\t\t0\n";
+    const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 2);
+
+    fn tried(interface: &str) -> Tried {
+        Tried { interface: interface.to_owned(), sent: Ok(()), came_back: true }
+    }
+
+    fn seen(tried: &[Tried]) -> Seen<'_> {
+        Seen { group: GROUP, port: 29499, igmp: Some(IGMP), snmp6: None, igmp6: None, tried, warnings: &[] }
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn the_kernels_table_is_read() {
+        let table = igmp(IGMP);
+        assert_eq!(table["eth0"], Igmp { version: 2, groups: vec![GROUP, Ipv4Addr::new(224, 0, 0, 1)] });
+        assert_eq!(table["averylongname12"].version, 3);
+        assert!(igmp("").is_empty() && igmp("x\n\t\t\tzz\n7").is_empty());
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_membership_that_the_kernel_lacks_is_told() {
+        let on = |name| examine(seen(&[tried(name)]))[0].clone();
+        assert_eq!(on("eth0").status, Status::Ok);
+        assert_eq!(on("lo").status, Status::Warning);
+        assert_eq!(on("nonesuch").status, Status::Warning);
+    }
+
+    #[test]
+    fn what_does_not_come_back_is_a_problem() {
+        let deaf = Tried { came_back: false, ..tried("eth0") };
+        let mute = Tried { sent: Err("EPERM".to_owned()), ..deaf.clone() };
+        for (tried, text) in [(deaf, "did not come back"), (mute, "cannot be sent: EPERM")] {
+            let finding = back(GROUP, 29499, &tried);
+            assert_eq!(finding.status, Status::Problem);
+            assert!(finding.seen.contains(text), "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn a_querier_is_known_by_the_version_or_by_its_queries_for_ipv6() {
+        let v3 = Igmp { version: 3, groups: vec![] };
+        assert_eq!(querier("eth0", &v3, 0).status, Status::Note);
+        assert_eq!(querier("eth0", &v3, 2).status, Status::Ok);
+        assert!(querier("eth0", &Igmp { version: 2, ..v3 }, 0).seen.contains("IGMPv2"));
+        assert_eq!(mld_queries("Ip6InReceives 3\nIcmp6InGroupMembQueries         \t7\n"), Some(7));
+        assert_eq!(mld_queries(""), None);
+    }
+
+    #[test]
+    fn without_proc_the_rest_is_still_said() {
+        let found = examine(Seen { igmp: None, ..seen(&[tried("eth0")]) });
+        assert!(found.iter().any(|finding| finding.seen == "not readable without root"));
+        assert!(found.iter().any(|finding| finding.check == BACK && finding.status == Status::Ok));
+    }
+}

@@ -1,0 +1,341 @@
+//! The doctor: it names what was planted, in words and by its exit code, and finds nothing on a healthy network.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::{Lab, Options, Policy};
+use serde_json::Value;
+
+/// One host is looked at in so long, with some patience for a busy machine.
+const QUICK: Duration = Duration::from_secs(6);
+/// What depends on the machine under the lab, and not on the lab's network.
+const MACHINE: [&str; 9] =
+    ["proxy", "shared memory", "memlock", "rdma", "rdma devices", "cloud", "container", "kubernetes", "wsl"];
+
+/// A report, as a program reads it.
+struct Report {
+    code: i32,
+    document: Value,
+    rendered: String,
+}
+
+impl Report {
+    fn of(outcome: &Outcome) -> Self {
+        let rendered = outcome.render();
+        let document: Value =
+            serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}\n{rendered}"));
+        let code = outcome.status.code().unwrap();
+        assert_eq!(document["code"], code, "{rendered}");
+        assert_eq!(document["can_form"], code == 0, "{rendered}");
+        for finding in document["findings"].as_array().unwrap() {
+            let is_ok = finding["status"] == "ok";
+            assert_eq!(finding["cure"].is_null(), is_ok, "a cure for each, in {finding}");
+            let lines = ["looked", "seen", "cure"].map(|key| finding[key].as_str().unwrap_or("x").to_owned());
+            assert!(lines.iter().all(|text| !text.is_empty() && !text.contains('\n')), "{finding}");
+        }
+        Self { code, document, rendered }
+    }
+
+    /// The findings of this network that are worse than a note, as `status check`.
+    fn bad(&self) -> Vec<String> {
+        let findings = self.document["findings"].as_array().unwrap().iter();
+        let text = |finding: &Value, key: &str| finding[key].as_str().unwrap().to_owned();
+        let bad = findings.filter(|f| f["status"] == "problem" || f["status"] == "warning");
+        let ours = bad.filter(|f| !MACHINE.contains(&f["check"].as_str().unwrap()));
+        ours.map(|f| format!("{} {}", text(f, "status"), text(f, "check"))).collect()
+    }
+
+    /// Checks that one finding of this status and check has all these words, its cure included.
+    fn names(&self, what: &str, words: &[&str]) -> &Self {
+        let (status, check) = what.split_once(' ').unwrap();
+        let findings = self.document["findings"].as_array().unwrap();
+        let mut those = findings.iter().filter(|f| f["status"] == status && f["check"] == check);
+        let has = |finding: &Value| {
+            let text = format!("{}: {} {}", finding["looked"], finding["seen"], finding["cure"]);
+            words.iter().all(|word| text.contains(word))
+        };
+        assert!(those.any(has), "no {what} with {words:?} in\n{}", self.rendered);
+        self
+    }
+
+    fn ends_with(&self, code: i32) -> &Self {
+        assert_eq!(self.code, code, "{}", self.rendered);
+        self
+    }
+}
+
+fn spawn(lab: &Lab, node: usize, more: &str) -> Proc {
+    let mut args = vec!["doctor", "--format", "json"];
+    args.extend(more.split_whitespace());
+    lab.spawn(node, &args)
+}
+
+/// One host alone.
+fn alone(lab: &Lab, node: usize, more: &str) -> Report {
+    let started = Instant::now();
+    let report = Report::of(&spawn(lab, node, more).finish());
+    assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
+    report
+}
+
+/// All at once, `more` on each.
+fn together(lab: &Lab, more: &str) -> Vec<Report> {
+    let args = format!("--job-id checkup --world {} --timeout 12s {more}", lab.len());
+    let all: Vec<Proc> = (0..lab.len()).map(|node| spawn(lab, node, &args)).collect();
+    all.into_iter().map(|proc| Report::of(&proc.finish())).collect()
+}
+
+fn shell(lab: &Lab, node: usize, script: &str) {
+    let outcome = lab.shell(node, "sh", &format!("set -e\n{script}"));
+    assert!(outcome.status.success(), "{}", outcome.render());
+}
+
+#[test]
+fn on_a_healthy_network_nothing_is_found_by_one_host_or_by_four() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let report = alone(&lab, 0, "");
+    assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    report.names("ok interface", &["eth0", "10.77.0.10/24, the default route; used, number 1 of 1"]);
+    report.names("ok group", &["on eth0", "joined"]).names("ok own multicast", &["eth0", "came back"]);
+    report.names("ok master port", &["free"]);
+
+    let started = Instant::now();
+    for report in together(&lab, "") {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+        let ways = report.document["matrix"].as_array().unwrap();
+        assert_eq!(ways.len(), 12);
+        for way in ways {
+            assert!(way["multicast"]["works"] == true, "{way}");
+            for unicast in ["udp", "tcp"] {
+                assert!(way[unicast]["rtt_us"].as_u64().is_some_and(|rtt| rtt > 0), "{unicast} of {way}");
+            }
+        }
+    }
+    assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_report_for_people_has_a_line_for_each_finding_and_a_matrix() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let args = ["doctor", "-j", "x", "-w", "2"];
+    let both = [lab.spawn(0, &args), lab.spawn(1, &args)];
+    for outcome in both.map(Proc::finish) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+        for text in
+            ["ok       interface eth0: 10.77", "from \\ to", "node0 (10.77.0.10)  ", "a world can form"]
+        {
+            assert!(outcome.stdout.contains(text), "{text} in\n{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn a_wrong_argument_is_a_usage_error() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (line, message) in [
+        ("--world 2", "--job-id"),
+        ("--job-id x --world 33", "2 to 32"),
+        ("--job-id x --world 1", "2 to 32"),
+        ("--seed node:x", "--seed node:x"),
+        ("--format yaml", "yaml"),
+        ("--master-port 0", "65535"),
+    ] {
+        let args: Vec<&str> = std::iter::once("doctor").chain(line.split_whitespace()).collect();
+        let outcome = lab.spawn(0, &args).finish();
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert!(outcome.stderr.contains(message) && outcome.stdout.is_empty(), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn only_loopback_is_a_problem() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    shell(&lab, 0, "ip link set eth0 down");
+    let report = alone(&lab, 0, "");
+    report.ends_with(5).names("problem interface", &["only loopback"]);
+    report.names("note interface", &["eth0", "down, or without a link", "ip link set eth0 up"]);
+}
+
+#[test]
+fn a_dead_nic_and_docker0_are_no_problem_and_have_their_place() {
+    let Some(lab) = Options::nodes(1).with_dead_nic().with_docker0().start() else { return };
+    shell(&lab, 0, "ip link add dead0 type veth peer name dead1 && ip addr add 10.99.0.1/24 dev dead0");
+    let report = alone(&lab, 0, "");
+    assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    report.names("note interface", &["docker0", "number 3 of 3, after all real ones", "'^docker0'"]);
+    report.names("note interface", &["dead0", "not used: down"]);
+}
+
+#[test]
+fn a_firewall_on_the_host_itself_is_named_with_its_rule() {
+    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    lab.firewall(0, &["udp dport 29499", "tcp dport 29500-29999"]);
+    let report = alone(&lab, 0, "");
+    report.ends_with(5);
+    report.names("problem own multicast", &["eth0", "did not come back", "--seed"]);
+    report.names("problem firewall", &["inet lab", "udp dport 29499", "group 239.", "--discovery-port"]);
+    report.names("problem firewall", &["tcp dport 29500-29999 drop' drops TCP port", "--master-port"]);
+    // A rule about something else is not blamed.
+    lab.firewall(0, &["tcp dport 22", "ip daddr 10.77.0.99"]);
+    assert_eq!(alone(&lab, 0, "").ends_with(0).bad(), Vec::<String>::new());
+}
+
+#[test]
+fn a_taken_port_is_named_with_the_program_that_has_it() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "29555"]);
+    holder.expect_stderr("gathering");
+    let report = alone(&lab, 0, "-p 29555");
+    report
+        .ends_with(5)
+        .names("problem master port", &["29555", "taken by mingle (process ", "--master-port"]);
+    assert_eq!(alone(&lab, 0, "").code, 0);
+}
+
+#[test]
+fn a_strict_reverse_path_filter_with_another_way_back_is_named() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    shell(
+        &lab,
+        1,
+        "ip link add d0 type veth peer name d1 && ip link set d0 up && ip link set d1 up && ip route add 10.77.0.10/32 dev d0",
+    );
+    assert_eq!(alone(&lab, 1, "").ends_with(0).bad(), Vec::<String>::new());
+    shell(&lab, 1, "echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter");
+    let report = alone(&lab, 1, "");
+    report.ends_with(5);
+    report.names("problem reverse path", &["eth0", "10.77.0.10/32", "by d0", "rp_filter=2"]);
+}
+
+#[test]
+fn a_host_name_at_127_0_1_1_is_named() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = r#"
+        echo "127.0.1.1 node0.example.org node0" >/run/hosts.planted
+        exec unshare --mount sh -c 'mount --bind /run/hosts.planted /etc/hosts; exec "$mingle" doctor --format json'"#;
+    let report = Report::of(&lab.shell(0, "sh", script));
+    report.ends_with(0).names("warning host name", &["node0", "127.0.1.1", "GLOO_SOCKET_IFNAME"]);
+}
+
+#[test]
+fn without_the_right_to_read_the_rules_that_is_said_and_no_error() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script =
+        r#"exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs "$mingle" doctor --format json"#;
+    let report = Report::of(&lab.shell(0, "sh", script));
+    report.ends_with(0).names("note firewall", &["not readable without root"]);
+}
+
+#[test]
+fn where_multicast_is_dropped_a_seed_shows_that_the_rest_works() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.set(&Policy { no_multicast: true, ..Policy::default() });
+    for report in together(&lab, "--seed 10.77.0.10") {
+        report.ends_with(0);
+        assert_eq!(report.bad(), ["warning multicast"], "{}", report.rendered);
+        report.names("warning multicast", &["passes between no two hosts", "--seed", "--broadcast"]);
+    }
+    // And without one nobody is found, within the time.
+    let args = "-j alone -w 2 --timeout 1s";
+    let started = Instant::now();
+    for proc in [spawn(&lab, 0, args), spawn(&lab, 1, args)] {
+        Report::of(&proc.finish()).ends_with(3).names("problem hosts", &["nobody else was heard", "--seed"]);
+    }
+    assert!(started.elapsed() < QUICK, "{:?}", started.elapsed());
+}
+
+#[test]
+fn a_switch_that_drops_groups_that_nobody_asked_for_is_named() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // It snoops, there is no querier, and what it does not know it does not flood.
+    lab.switch(
+        "ip link set br0 type bridge mcast_snooping 1
+         for p in p0 p1; do bridge link set dev $p mcast_flood off; done",
+    );
+    for report in together(&lab, "--seed 10.77.0.10") {
+        report.ends_with(0).names("warning multicast", &["no two hosts", "snoops on IGMP", "querier"]);
+    }
+}
+
+#[test]
+fn a_one_way_cut_is_named_with_its_direction() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
+    let reports = together(&lab, "--timeout 5s");
+    let words =
+        ["from node0 (10.77.0.10) to node1 (10.77.0.11)", "nothing passes", "the other direction works"];
+    reports[0].ends_with(5).names("problem direction", &words);
+    assert_eq!(reports[0].bad(), ["problem direction"]);
+    reports[1].ends_with(3).names("problem hosts", &["nobody else was heard"]);
+}
+
+#[test]
+fn of_three_all_hear_of_a_cut_between_two() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
+    for report in together(&lab, "") {
+        // Node 2 is reached by both, and can lead.
+        report.ends_with(0).names("problem direction", &["from node0 (10.77.0.10) to node1 (10.77.0.11)"]);
+        assert_eq!(report.bad(), ["problem direction"], "{}", report.rendered);
+    }
+}
+
+#[test]
+fn multicast_that_one_host_does_not_hear_is_named_with_its_direction() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.firewall(1, &["ip daddr 224.0.0.0/4"]);
+    let reports = together(&lab, "");
+    for report in &reports {
+        let words = ["from node0 (10.77.0.10) to node1 (10.77.0.11)", "multicast is lost", "--seed"];
+        report.ends_with(0).names("warning multicast", &words);
+    }
+    assert_eq!(reports[0].bad(), ["warning multicast"]);
+}
+
+#[test]
+fn a_firewall_on_udp_and_one_on_the_master_port_are_told_apart() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    for (rules, check) in [
+        (["udp dport 29499", "udp dport 29500-29999"].as_slice(), "udp"),
+        (&["tcp dport 29500-29999"], "tcp"),
+    ] {
+        lab.firewall(1, rules);
+        for report in together(&lab, "") {
+            let words = ["from node0 (10.77.0.10) to node1 (10.77.0.11)", "firewall on node1", "29500-29999"];
+            let what = format!("problem {check}");
+            report.names(&what, &words);
+            let blamed = report.bad().into_iter().filter(|bad| *bad == what).count();
+            assert_eq!(blamed, 1, "one direction alone, in\n{}", report.rendered);
+            // Over TCP to node 0 a world can still form.
+            report.ends_with(if check == "tcp" { 0 } else { 5 });
+        }
+    }
+}
+
+#[test]
+fn a_rendezvous_that_times_out_says_what_the_doctor_finds() {
+    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    lab.firewall(0, &["udp dport 29499"]);
+    let line = ["-j", "late", "-w", "2", "--timeout", "500ms"];
+    let outcome = lab.spawn(0, &line).finish();
+    outcome.failed(3, &["doctor: ", "udp dport 29499 drop' drops UDP port 29499", "mingle doctor --job-id"]);
+    let quiet = lab.spawn(0, &[&line[..], &["--quiet"]].concat()).finish();
+    assert!(!quiet.stderr.contains("doctor"), "{}", quiet.render());
+}
+
+#[test]
+fn what_is_hostile_in_an_interface_name_never_reaches_the_terminal() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    shell(&lab, 0, "name=$(printf 'x\\033[2Jy'); ip link set eth0 down; ip link set eth0 name \"$name\"");
+    let outcome = lab.spawn(0, &["doctor"]).finish();
+    assert!(outcome.stdout.contains("interface x\\u{1b}[2Jy"), "{}", outcome.render());
+    assert!(!outcome.stdout.contains('\u{1b}') && !outcome.stderr.contains('\u{1b}'));
+}

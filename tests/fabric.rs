@@ -1,0 +1,285 @@
+//! Worlds of hosts with and without RDMA: what each rank prints, and what all of them are told.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+#[path = "fabric/asked.rs"]
+mod asked;
+#[path = "lab/fabric.rs"]
+#[allow(unreachable_pub, reason = "as if it were a library, like the lab")]
+mod fabric;
+mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
+
+use fabric::{Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, told, vars};
+use lab::proc::GUARD;
+use lab::world::{World, finish_all};
+use lab::{Options, Policy};
+use machine::Machine;
+
+const RAIL8: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_7:1";
+const RAIL4: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1";
+const ROCE: &str = "mlx5_0:1";
+const V6: [(&str, &str); 2] = [("NCCL_IB_ADDR_FAMILY", "AF_INET6"), ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET6")];
+/// What NCCL chooses by where no index is told.
+const CHOOSE: [(&str, &str); 4] = [
+    ("NCCL_IB_ADDR_FAMILY", "AF_INET"),
+    ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET"),
+    ("NCCL_IB_ROCE_VERSION_NUM", "2"),
+    ("NVSHMEM_IB_ROCE_VERSION_NUM", "2"),
+];
+
+/// Four times the same.
+fn all(variables: &Vars) -> Vec<Vars> {
+    vec![variables.clone(); 4]
+}
+
+/// All but one the same.
+fn but(node: usize, variables: &Vars, others: &Vars) -> Vec<Vars> {
+    let mut each = all(others);
+    each[node] = variables.clone();
+    each
+}
+
+/// What all ranks say where this one has nothing.
+fn nothing(rank: usize) -> String {
+    format!("rank {rank} (10.77.0.1{rank}): no active RDMA port; all ranks use sockets")
+}
+
+#[test]
+fn equal_rails_are_used_on_all_ranks_without_a_word() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let used = format!("RoCE v2 over IPv4 on {}", RAIL8.replace(',', ", "));
+    for outcome in expect(&lab, "rails", &four("rail8-same"), &all(&pinned(RAIL8, "3")), &[]) {
+        assert_eq!(lines(&outcome, "RDMA: "), [used.as_str()], "{}", outcome.render());
+    }
+}
+
+#[test]
+fn infiniband_is_used_on_all_ranks_without_an_index() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let used = format!("InfiniBand on {}", RAIL4.replace(',', ", "));
+    for outcome in expect(&lab, "infiniband", &four("ib4"), &all(&hcas(RAIL4)), &[]) {
+        assert_eq!(lines(&outcome, "RDMA: "), [used.as_str()], "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_rank_without_rdma_is_named_on_all_and_all_use_sockets() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    for rank in [0, 3] {
+        let mut nodes = four("one-roce");
+        nodes[rank] = Node::of("none");
+        let outcomes = expect(&lab, &format!("none {rank}"), &nodes, &all(&sockets()), &[&nothing(rank)]);
+        for outcome in outcomes {
+            assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn json_tells_the_verdict_as_well() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with("--format json")).collect();
+    for (job, transport, warnings) in
+        [("json", "RoCE v2 over IPv4", vec![]), ("json without", "sockets", vec![nothing(2)])]
+    {
+        for outcome in finish_all(start(&lab, job, &nodes)) {
+            assert!(outcome.status.success(), "{}", outcome.render());
+            let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+            let expected = serde_json::json!({ "transport": transport, "warnings": warnings });
+            assert_eq!(document["fabric"], expected, "{}", outcome.render());
+            let is_off = document["env"].get("NCCL_IB_DISABLE").is_some();
+            assert_eq!(is_off, transport == "sockets", "{}", outcome.render());
+        }
+        nodes[2] = Node::of("none").with("--format json");
+    }
+}
+
+#[test]
+fn infiniband_and_roce_are_never_mixed() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    for (rank, one, others, has, most) in
+        [(1, "ib4", "rail8-same", "InfiniBand", "RoCE"), (2, "one-roce", "ib4", "RoCE", "InfiniBand")]
+    {
+        let mut nodes = four(others);
+        nodes[rank] = Node::of(one);
+        let warning =
+            format!("rank {rank} (10.77.0.1{rank}): {has}, most others {most}; all ranks use sockets");
+        expect(&lab, &format!("{has} beside {most}"), &nodes, &all(&sockets()), &[&warning]);
+    }
+}
+
+#[test]
+fn each_host_prints_the_index_that_is_right_there() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let node = |index: u32| {
+        let machine = Machine::like("one-roce", &format!("index {index}"));
+        machine.move_gid("mlx5_0", 3, index);
+        Node::on(machine.0)
+    };
+    let nodes = [node(9), Node::of("one-roce"), node(5), Node::of("pod-shared-foreign")];
+    let indices = ["9", "3", "5", "7"].map(|index| pinned(ROCE, index));
+    expect(&lab, "indices", &nodes, &indices, &[]);
+}
+
+#[test]
+fn a_host_with_several_indices_leaves_the_choice_to_nccl_and_the_others_do_not() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("rail8-same");
+    nodes[1] = Node::of("rail8-diff");
+    let outcomes = finish_all(start(&lab, "several", &nodes));
+    let world = World::of(&outcomes);
+    world.expect(&lab, &[0, 1, 2, 3]);
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        let own = if rank == 1 { and(hcas(RAIL8), &CHOOSE) } else { pinned(RAIL8, "3") };
+        assert_eq!(fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
+        // It is the host's own affair.
+        let warned = told(outcome);
+        assert_eq!(warned.len(), usize::from(rank == 1), "{}", outcome.render());
+        assert!(warned.iter().all(|line| line.contains("NCCL 2.21 or later")), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn another_number_of_ports_is_told_and_rdma_stays() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let machine = Machine::like("rail8-same", "four rails");
+    for device in 4..8 {
+        machine.remove_device(&format!("mlx5_{device}"));
+    }
+    let mut nodes = four("rail8-same");
+    nodes[2] = Node::on(machine.0);
+    let expected = but(2, &pinned(RAIL4, "3"), &pinned(RAIL8, "3"));
+    expect(&lab, "ports", &nodes, &expected, &["rank 2 (10.77.0.12): 4 RDMA ports, most others 8"]);
+}
+
+#[test]
+fn another_rate_is_told_and_rdma_stays() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let machine = Machine::like("one-roce", "slow");
+    machine.set_rate("mlx5_0", "25 Gb/sec (1X EDR)");
+    let mut nodes = four("one-roce");
+    nodes[0] = Node::on(machine.0);
+    let outcomes = finish_all(start(&lab, "rate", &nodes));
+    let world = World::of(&outcomes);
+    for (outcome, printed) in outcomes.iter().zip(&world.nodes) {
+        assert_eq!(fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
+        let told = told(outcome);
+        assert_eq!(told.len(), 1, "{}", outcome.render());
+        assert!(told[0].starts_with("rank 0 (10.77.0.10): RDMA ports of 25 Gb/s, most others "), "{told:?}");
+    }
+}
+
+#[test]
+fn where_one_rank_knows_ipv6_alone_and_the_others_both_all_use_ipv6() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let nodes = [
+        ipv6("both, 4", 0x10, 4, true),
+        ipv6("both, 5", 0x11, 5, true),
+        ipv6("ipv6, 2", 0x12, 2, false),
+        ipv6("both, 11", 0x13, 11, true),
+    ];
+    let expected = ["4", "5", "2", "11"].map(|index| and(pinned(ROCE, index), &V6));
+    for outcome in expect(&lab, "ipv6", &nodes, &expected, &[]) {
+        let used = lines(&outcome, "RDMA: ");
+        assert_eq!(used, ["RoCE v2 over IPv6 on mlx5_0:1"], "{}", outcome.render());
+    }
+}
+
+#[test]
+fn where_one_rank_knows_ipv6_alone_and_the_others_ipv4_all_use_sockets() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("one-roce");
+    nodes[1] = ipv6("ipv6 alone", 0x11, 5, false);
+    let warning =
+        "rank 1 (10.77.0.11): its RoCE ports have no GID of the others' kind; all ranks use sockets";
+    expect(&lab, "families", &nodes, &all(&sockets()), &[warning]);
+}
+
+#[test]
+fn where_nobody_has_rdma_nothing_is_said_of_it() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let nodes = [Node::of("none"), Node::of("empty"), Node::of("none"), Node::of("none")];
+    expect(&lab, "nobody", &nodes, &all(&Vars::new()), &[]);
+    // The user's wish is not lost on them.
+    let tuned = vars(&[("NCCL_SOCKET_NTHREADS", "4"), ("NCCL_NSOCKS_PERTHREAD", "8")]);
+    let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--tune-sockets")).collect();
+    expect(&lab, "tuned", &nodes, &all(&tuned), &[]);
+}
+
+#[test]
+fn where_one_rank_knows_v1_alone_and_the_others_both_all_use_v1() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let machine = Machine::like("one-roce", "v1");
+    machine.clear_gid("mlx5_0", 3);
+    let mut nodes = four("one-roce");
+    nodes[3] = Node::on(machine.0);
+    let v1 = [("NCCL_IB_ROCE_VERSION_NUM", "1"), ("NVSHMEM_IB_ROCE_VERSION_NUM", "1")];
+    let outcomes = finish_all(start(&lab, "v1", &nodes));
+    let world = World::of(&outcomes);
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        let printed = fabric::advice(&world.nodes[rank]);
+        assert_eq!(printed, and(pinned(ROCE, "2"), &v1), "{}", outcome.render());
+        let told = told(outcome);
+        assert!(matches!(&told[..], [line] if line.contains("RoCE v1 is used")), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_rank_whose_devices_are_of_no_use_is_named_and_says_why_itself() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let why = "this host has RDMA devices, but none that NCCL can use: siw0:1 (iWARP, which NCCL cannot use)";
+    let mut nodes = four("one-roce");
+    nodes[1] = Node::of("iwarp");
+    let named =
+        "rank 1 (10.77.0.11): no usable RDMA port ('mingle rdma' there says why); all ranks use sockets";
+    let outcomes = finish_all(start(&lab, "iwarp", &nodes));
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
+        let own: &[&str] = if rank == 1 { &[why, named] } else { &[named] };
+        assert_eq!(told(outcome), own, "{}", outcome.render());
+    }
+    // Where it is so everywhere, nobody differs; but NCCL must be kept from the devices all the same.
+    expect(&lab, "iwarp everywhere", &four("iwarp"), &all(&sockets()), &[why]);
+}
+
+#[test]
+fn efa_is_told_to_libfabric_alone() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("efa");
+    expect(&lab, "efa", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
+    nodes[3] = Node::of("none");
+    let off = and(sockets(), &[("NCCL_NET", "Socket")]);
+    expect(&lab, "efa and none", &nodes, &but(3, &sockets(), &off), &[&nothing(3)]);
+}
+
+#[test]
+fn a_root_that_is_no_snapshot_is_a_usage_error() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let outcome = start(&lab, "no root", &[Node::on("/nonexistent".into())]).remove(0).finish();
+    outcome.failed(2, &["MINGLE_SYSFS_ROOT=/nonexistent: ", "addrs.txt"]);
+    assert!(outcome.stdout.starts_with(GUARD));
+}
+
+#[test]
+fn all_ranks_hear_the_same_verdict_where_packets_are_lost() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.set(&Policy { loss: 30, ..Policy::default() });
+    for round in 0..6 {
+        lab.forget();
+        let mut nodes = four("one-roce");
+        let (mut told, mut warning) = (pinned(ROCE, "3"), None);
+        if round % 2 == 0 {
+            nodes[round / 2] = Node::of("none");
+            (told, warning) = (sockets(), Some(nothing(round / 2)));
+        }
+        let warnings: Vec<&str> = warning.as_deref().into_iter().collect();
+        expect(&lab, &format!("30% loss {round}"), &nodes, &all(&told), &warnings);
+    }
+}

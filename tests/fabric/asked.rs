@@ -1,0 +1,213 @@
+//! What people ask for: that RDMA must be there, or be left alone, or variables of their own.
+
+use std::time::Duration;
+
+use crate::fabric::{
+    Node, Vars, advice, and, expect, four, hcas, lines, pinned, sockets, start, vars, without,
+};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::world::{World, finish_all, line_with};
+use crate::lab::{Lab, MINGLE, Options};
+use crate::machine::fixture;
+use crate::{CHOOSE, RAIL8, ROCE, all, but};
+
+#[test]
+fn efa_is_switched_off_by_what_its_plugin_obeys_alone() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("efa");
+    nodes[2] = nodes[2].clone().set("NCCL_IB_DISABLE", "1");
+    expect(&lab, "efa not off", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
+    nodes[2] = Node::of("efa").set("NCCL_NET", "Socket");
+    let warning = "rank 2 (10.77.0.12): NCCL is told not to use RDMA there; all ranks use sockets";
+    let off = and(sockets(), &[("NCCL_NET", "Socket")]);
+    expect(&lab, "efa off", &nodes, &but(2, &sockets(), &off), &[warning]);
+}
+
+/// What evaluates the result as people do; `starts` is printed where that goes on.
+fn evaluates(lab: &Lab, i: usize, job: &str, size: usize, node: &Node) -> Proc {
+    let mut command = lab.command(i, "bash");
+    command.args(["-c", r#"eval "$("$mingle" "$@")" && echo starts; echo "$?""#, "bash"]);
+    command.args(line_with(job, size, &node.more)).env("mingle", MINGLE);
+    command.env("MINGLE_SYSFS_ROOT", &node.root);
+    lab.start(i, command)
+}
+
+#[test]
+fn where_one_rank_requires_rdma_and_one_has_none_nobody_starts_anything() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("one-roce");
+    nodes[1] = nodes[1].clone().with("--require-rdma");
+    nodes[3] = Node::of("none");
+    let ended = |outcome: &Outcome| {
+        assert_eq!(outcome.stdout, "4\n", "{}", outcome.render());
+        let message = lines(outcome, "error: ").join("\n");
+        for part in ["--require-rdma", "rank 3 (10.77.0.13): no active RDMA port"] {
+            assert!(message.contains(part), "no {part:?} in {}", outcome.render());
+        }
+    };
+    let procs = nodes.iter().enumerate().map(|(i, node)| evaluates(&lab, i, "required", 4, node));
+    finish_all(procs.collect()).iter().for_each(ended);
+
+    // The same for programs.
+    for (i, node) in nodes.iter_mut().enumerate() {
+        *node = node.clone().with(if i == 1 { "--format json --require-rdma" } else { "--format json" });
+    }
+    for outcome in finish_all(start(&lab, "required, json", &nodes)) {
+        assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
+        let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!((&document["error"]["code"], &document["error"]["kind"]), (&4.into(), &"no_rdma".into()));
+        let message = document["error"]["message"].as_str().unwrap();
+        assert!(message.contains("rank 3 (10.77.0.13)"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn where_all_have_what_is_required_the_world_forms() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let nodes: Vec<_> = four("rail8-same").into_iter().map(|node| node.with("--require-rdma")).collect();
+    expect(&lab, "all have it", &nodes, &all(&pinned(RAIL8, "3")), &[]);
+}
+
+#[test]
+fn a_world_of_one_that_requires_rdma_and_has_none_ends_at_once() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let alone = |name: &str| start(&lab, name, &[Node::of(name).with("--require-rdma")]).remove(0);
+    for name in ["none", "iwarp"] {
+        let outcome = alone(name).finish_within(Duration::from_secs(5));
+        outcome.failed(4, &["--require-rdma", "no rank has a port for it"]);
+    }
+    assert_eq!(alone("one-roce").finish().formed()["NCCL_IB_GID_INDEX"], "3");
+}
+
+#[test]
+fn a_fabric_that_is_to_be_left_alone_is_left_alone() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("rail8-same");
+    nodes[2] = nodes[2].clone().with("--no-rdma");
+    let warning = "rank 2 (10.77.0.12): the fabric was left out there (--no-rdma), and is not compared";
+    let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
+    expect(&lab, "left alone by one", &nodes, &expected, &[warning]);
+    let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--no-rdma")).collect();
+    for outcome in expect(&lab, "left alone by all", &nodes, &all(&Vars::new()), &[]) {
+        assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
+    }
+}
+
+#[test]
+fn without_a_pin_family_and_version_stand_for_the_index() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("rail8-same");
+    for node in &mut nodes[..3] {
+        *node = node.clone().with("--no-gid-pin");
+    }
+    let expected = but(3, &pinned(RAIL8, "3"), &and(hcas(RAIL8), &CHOOSE));
+    expect(&lab, "no pin", &nodes, &expected, &[]);
+}
+
+#[test]
+fn what_the_user_has_set_is_kept() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let told = pinned(ROCE, "3");
+    let nodes = |value| {
+        let mut nodes = four("one-roce");
+        nodes[1] = nodes[1].clone().set("NCCL_IB_HCA", value);
+        nodes
+    };
+    let kept = without(told.clone(), "NCCL_IB_HCA");
+    expect(&lab, "the same", &nodes("=mlx5_0:1"), &but(1, &kept, &told), &[]);
+
+    // The index of the chosen device is not told for another, and the user is told of the difference.
+    let outcomes = finish_all(start(&lab, "another", &nodes("=mine:1")));
+    let world = World::of(&outcomes);
+    for (rank, (printed, outcome)) in world.nodes.iter().zip(&outcomes).enumerate() {
+        let own = if rank == 1 { without(kept.clone(), "NCCL_IB_GID_INDEX") } else { told.clone() };
+        assert_eq!(advice(printed), own, "{}", outcome.render());
+        let differs = "NCCL_IB_HCA==mine:1 is kept as you set it, where =mlx5_0:1 would fit";
+        assert_eq!(outcome.stderr.contains(differs), rank == 1, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn whoever_forces_rdma_where_all_use_sockets_is_told() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let nodes = [Node::of("one-roce").set("NCCL_IB_DISABLE", "0"), Node::of("none")];
+    let outcomes = finish_all(start(&lab, "forced", &nodes));
+    World::of(&outcomes);
+    let told = "warning: NCCL_IB_DISABLE=0 is kept as you set it, where 1 would fit";
+    assert!(outcomes[0].stderr.contains(told), "{}", outcomes[0].render());
+    assert!(!outcomes[1].stderr.contains("is kept"), "{}", outcomes[1].render());
+}
+
+#[test]
+fn a_rank_that_nobody_looked_at_is_not_enough_where_rdma_is_required() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let nodes = [Node::of("one-roce").with("--require-rdma"), Node::of("one-roce").with("--no-rdma")];
+    for process in start(&lab, "unasked", &nodes) {
+        process.finish().failed(4, &["--require-rdma", "left out there (--no-rdma)"]);
+    }
+}
+
+#[test]
+fn where_the_user_has_switched_rdma_off_on_one_rank_all_use_sockets() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let warning = "rank 1 (10.77.0.11): NCCL is told not to use RDMA there; all ranks use sockets";
+    for (name, value, there) in [("NCCL_IB_DISABLE", "1", Vars::new()), ("NCCL_NET", "socket", sockets())] {
+        let mut nodes = four("one-roce");
+        nodes[1] = nodes[1].clone().set(name, value);
+        expect(&lab, name, &nodes, &but(1, &there, &sockets()), &[warning]);
+    }
+    // A zero is no.
+    let nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.set("NCCL_IB_DISABLE", "0")).collect();
+    expect(&lab, "not off", &nodes, &all(&pinned(ROCE, "3")), &[]);
+}
+
+#[test]
+fn what_is_to_be_set_is_set_whatever_anybody_thinks_of_it() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let more = "--set NCCL_IB_SL=1 --set NCCL_IB_GID_INDEX=7 --set NCCL_IB_TIMEOUT=22";
+    let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with(more)).collect();
+    nodes[3] = nodes[3].clone().set("NCCL_IB_SL", "5");
+    let wanted = [("NCCL_IB_SL", "1"), ("NCCL_IB_GID_INDEX", "7"), ("NCCL_IB_TIMEOUT", "22")];
+    let told = and(pinned(ROCE, "3"), &wanted);
+    expect(&lab, "set", &nodes, &all(&told), &[]);
+
+    nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
+    let warning = "rank 2 (10.77.0.12): its --set differs from that of most others";
+    let there = and(told.clone(), &[("NCCL_IB_SL", "2")]);
+    expect(&lab, "set apart", &nodes, &but(2, &there, &told), &[warning]);
+}
+
+#[test]
+fn a_setting_that_switches_rdma_off_does_so_for_all() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut nodes = four("one-roce");
+    nodes[0] = nodes[0].clone().with("--set NCCL_IB_DISABLE=1");
+    let warning = "rank 0 (10.77.0.10): NCCL is told not to use RDMA there; all ranks use sockets";
+    expect(&lab, "set off", &nodes, &all(&sockets()), &[warning]);
+}
+
+#[test]
+fn a_second_eval_takes_back_what_the_first_has_set() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // Three worlds in one shell: with RDMA, without, and with it again. In the user's own shell, too, a
+    // variable that is not exported would not reach the job, so that is what is looked at.
+    let script = r#"
+        names='NCCL_IB_HCA NCCL_IB_GID_INDEX NCCL_IB_DISABLE'
+        for root in "$with" "$without" "$with"; do
+            export MINGLE_SYSFS_ROOT="$root"
+            eval "$("$mingle" --job-id "again $((++i))" --world 2 --timeout 30s)" || exit
+            for name in $names; do printf '%s=%s ' "$name" "$(printenv "$name" || echo unset)"; done; echo
+        done"#;
+    let procs = (0..2).map(|i| {
+        let mut command = lab.command(i, "bash");
+        command.args(["-c", script]).env("mingle", MINGLE);
+        command.env("with", fixture("one-roce"));
+        command.env("without", fixture(if i == 0 { "one-roce" } else { "none" }));
+        lab.start(i, command)
+    });
+    let with = "NCCL_IB_HCA==mlx5_0:1 NCCL_IB_GID_INDEX=3 NCCL_IB_DISABLE=unset \n";
+    let without = "NCCL_IB_HCA=unset NCCL_IB_GID_INDEX=unset NCCL_IB_DISABLE=1 \n";
+    for outcome in finish_all(procs.collect()) {
+        assert_eq!(outcome.stdout, format!("{with}{without}{with}"), "{}", outcome.render());
+    }
+}

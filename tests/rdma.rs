@@ -1,0 +1,294 @@
+//! `mingle rdma`: machines that were saved, this machine, logs, and everything that can be wrong.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+
+use lab::proc::{Outcome, Proc};
+use lab::{MINGLE, plain};
+use machine::{Machine, expected, fixture, fixtures, scratch};
+use serde_json::Value;
+
+/// Runs `mingle rdma` to its end.
+fn rdma<S: AsRef<OsStr>>(args: &[S]) -> Outcome {
+    let mut command = plain(MINGLE);
+    command.arg("rdma").args(args);
+    let label = format!("{:?}", args.iter().map(AsRef::as_ref).collect::<Vec<_>>());
+    Proc::start(command, label).finish()
+}
+
+/// What is printed for a saved machine in one of the forms.
+fn shown(machine: &Path, format: &str) -> String {
+    let outcome = rdma(&[OsStr::new("--from"), machine.as_os_str(), "--format".as_ref(), format.as_ref()]);
+    assert!(outcome.status.success(), "{}", outcome.render());
+    outcome.stdout
+}
+
+fn document(machine: &Path) -> Value {
+    serde_json::from_str(&shown(machine, "json")).unwrap()
+}
+
+#[test]
+fn every_saved_machine_shows_the_variables_that_are_right_there() {
+    for name in fixtures() {
+        let machine = fixture(&name);
+        let lines = expected(&name);
+        let env = shown(&machine, "env");
+        assert_eq!(env.lines().collect::<Vec<_>>(), lines, "{name}");
+        let json = document(&machine);
+        let mut pairs: Vec<String> = json["env"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, value)| format!("{name}={}", value.as_str().unwrap()))
+            .collect();
+        pairs.sort();
+        assert_eq!(pairs, lines, "{name}");
+        // What is for people has them at its end, in an order of its own.
+        let table = shown(&machine, "table");
+        let mut last: Vec<_> = table.lines().rev().take(lines.len()).collect();
+        last.sort_unstable();
+        assert_eq!(last, lines, "{name}:\n{table}");
+    }
+}
+
+#[test]
+fn everything_that_is_not_used_has_a_reason() {
+    for name in fixtures() {
+        let json = document(&fixture(&name));
+        for port in json["ports"].as_array().unwrap() {
+            assert_eq!(port["used"] == true, port["reason"].is_null(), "{name}: {port}");
+            for gid in port["gids"].as_array().unwrap() {
+                assert_eq!(gid["used"] == true, gid["reason"].is_null(), "{name}: {gid}");
+            }
+        }
+    }
+}
+
+#[test]
+fn this_machine_when_saved_shows_what_it_shows_itself() {
+    let folder = scratch("this machine");
+    let saved = rdma(&["--save".as_ref(), folder.as_os_str()]);
+    assert!(saved.status.success(), "{}", saved.render());
+    assert_eq!(saved.stdout, "", "{}", saved.render());
+    assert!(saved.stderr.contains("--from"), "{}", saved.render());
+    let live: Value = serde_json::from_str(&rdma(&["--format", "json"]).stdout).unwrap();
+    let from = document(&folder);
+    // Addresses come and go on a machine that does other things as well.
+    for part in ["env", "kind", "transport", "warnings", "ports", "gpus", "peer_memory"] {
+        assert_eq!(live[part], from[part], "{part}");
+    }
+}
+
+#[test]
+fn what_the_user_has_set_is_no_advice_here_either() {
+    let mut command = plain(MINGLE);
+    command.args(["rdma", "--format", "env", "--from"]).arg(fixture("one-roce")).env("NCCL_IB_HCA", "mine");
+    let outcome = Proc::start(command, "NCCL_IB_HCA".to_owned()).finish();
+    // Nor is the index of a device for another that the user has chosen.
+    let left: Vec<_> = expected("one-roce").into_iter().filter(|line| !line.starts_with("NCCL_")).collect();
+    assert_eq!(outcome.stdout.lines().collect::<Vec<_>>(), left, "{}", outcome.render());
+    assert!(outcome.stderr.contains("NCCL_IB_HCA is set already"), "{}", outcome.render());
+}
+
+#[test]
+fn without_a_pin_no_index_is_shown() {
+    let machine = fixture("one-roce");
+    let outcome =
+        rdma(&["--no-gid-pin".as_ref(), "--format=env".as_ref(), "--from".as_ref(), machine.as_os_str()]);
+    assert!(outcome.stdout.contains("NCCL_IB_ADDR_FAMILY=AF_INET\n"), "{}", outcome.render());
+    assert!(!outcome.stdout.contains("GID_INDEX"), "{}", outcome.render());
+}
+
+#[test]
+fn a_wrong_argument_prints_nothing_and_says_what_to_do() {
+    let full = scratch("full");
+    fs::create_dir(&full).unwrap();
+    fs::write(full.join("something"), "of the user's").unwrap();
+    let no_snapshot = scratch("no snapshot");
+    fs::create_dir(&no_snapshot).unwrap();
+    let wrong_addresses = Machine::like("one-roce", "wrong addresses");
+    wrong_addresses.add_address("ens1np0 10.0.0.1");
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+    let (full_text, empty, wrong) = (text(&full), text(&no_snapshot), text(&wrong_addresses.0));
+    for (args, said) in [
+        (vec!["--from", "/nonexistent"], "--from /nonexistent: no snapshot: it has neither addrs.txt nor"),
+        (vec!["--from", &empty], "no snapshot: it has neither addrs.txt nor class/infiniband"),
+        (vec!["--from", &wrong], "is no line such as \"eth0 inet 10.1.2.3/24\""),
+        (vec!["--save", &full_text], "the folder is not empty; give a new folder"),
+        (vec!["--save", "/proc/nothing"], "give a new folder"),
+        (vec!["--format", "xml"], "the format is 'table', 'env' or 'json'"),
+        (vec!["--watch", "0"], "--watch 0: give seconds, 0.1 to 3600"),
+        (vec!["--watch", "soon"], "--watch soon: give seconds"),
+        (vec!["--watch", "NaN"], "give seconds"),
+        (vec!["--watch=-1"], "give seconds"),
+        (vec!["--watch", "1", "--from", &empty], "cannot be used with"),
+        (vec!["--save", &empty, "--from", &empty], "cannot be used with"),
+        (vec!["--check-log", "/nonexistent"], "--check-log /nonexistent: "),
+        (vec!["--check-log", "/dev/null"], "NCCL_DEBUG=INFO"),
+        (vec!["--check-log", "/dev/null", "--format", "xml"], "the format is 'table', 'env' or 'json'"),
+        (vec!["--frmo", "x"], "--from"),
+        (vec!["extra"], "extra"),
+    ] {
+        let outcome = rdma(&args);
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert_eq!(outcome.stdout, "", "{}", outcome.render());
+        assert!(outcome.stderr.contains(said), "no {said:?} on stderr of {}", outcome.render());
+    }
+    assert_eq!(fs::read_dir(&full).unwrap().count(), 1, "nothing was written there");
+}
+
+#[test]
+fn a_failure_is_json_where_json_was_asked_for() {
+    let outcome = rdma(&["--format", "json", "--from", "/nonexistent"]);
+    assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+    let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+    assert_eq!(json["error"]["kind"], "usage", "{}", outcome.render());
+    // The variable is the rendezvous's: what succeeds would be a table here, so what fails is no JSON.
+    for (machine, beginning) in [(fixture("none"), "This host"), ("/nonexistent".into(), "")] {
+        let mut command = plain(MINGLE);
+        command.args(["rdma", "--from"]).arg(&machine).env("MINGLE_FORMAT", "json");
+        let outcome = Proc::start(command, "MINGLE_FORMAT=json".to_owned()).finish();
+        assert!(outcome.stdout.starts_with(beginning), "{}", outcome.render());
+        assert_eq!(outcome.stdout.is_empty(), beginning.is_empty(), "{}", outcome.render());
+    }
+}
+
+/// NVIDIA/nccl#1189, shortened: one channel goes by RDMA, and the other does not.
+const LOG: &str = "\
+gpu05:1789225:1789736 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB bond0:10.10.10.5<0>
+gpu05:1789225:1789736 [1] NCCL INFO Using network IB
+gpu05:1789225:1789736 [1] NCCL INFO Channel 00/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA
+gpu05:1789225:1789736 [1] NCCL INFO Channel 02/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA
+";
+
+#[test]
+fn a_log_is_judged_in_its_first_line() {
+    let (direct, sockets) = (scratch("direct.log"), scratch("sockets.log"));
+    fs::write(&direct, LOG).unwrap();
+    fs::write(&sockets, LOG.replace("NET/IB/0/GDRDMA", "NET/Socket/0")).unwrap();
+    for (file, line, verdict) in [
+        (&direct, "RDMA with GPUDirect: 2 of 2 ", "rdma_with_gpudirect"),
+        (&sockets, "sockets: 2 of 2 ", "sockets"),
+    ] {
+        let outcome = rdma(&["--check-log".as_ref(), file.as_os_str()]);
+        assert!(outcome.status.success() && outcome.stdout.starts_with(line), "{}", outcome.render());
+        let outcome = rdma(&["--check-log".as_ref(), file.as_os_str(), "--format=json".as_ref()]);
+        let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!(json["verdict"], verdict, "{}", outcome.render());
+        // From a pipe it is the same.
+        let mut command = plain("sh");
+        command.args(["-c", r#""$mingle" rdma --check-log - <"$file""#]).env("file", file);
+        let piped = Proc::start(command, "a pipe".to_owned()).finish();
+        assert!(piped.status.success() && piped.stdout.starts_with(line), "{}", piped.render());
+    }
+}
+
+#[test]
+fn a_stdout_that_takes_nothing_is_an_error_and_no_panic() {
+    let log = scratch("unread.log");
+    fs::write(&log, LOG).unwrap();
+    let machine = fixture("rail8-same");
+    let from = |format: &'static str| vec!["--from".as_ref(), machine.as_os_str(), format.as_ref()];
+    for args in [
+        from("--format=table"),
+        from("--format=env"),
+        from("--format=json"),
+        vec!["--check-log".as_ref(), log.as_os_str()],
+        vec!["--help".as_ref()],
+    ] {
+        let full = fs::File::options().write(true).open("/dev/full").unwrap();
+        // Nobody reads from it any more.
+        let (_, unread) = io::pipe().unwrap();
+        for stdout in [Stdio::from(full), Stdio::from(unread)] {
+            let output = plain(MINGLE).arg("rdma").args(&args).stdout(stdout).output().unwrap();
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
+            assert!(stderr.contains("cannot write the result to stdout"), "{args:?}: {stderr}");
+            assert!(!stderr.contains("bug"), "{args:?}: {stderr}");
+        }
+        // Where there is none at all, what matters is only that it ends, and not by a panic.
+        let script = r#"exec "$mingle" rdma "$@" >&-"#;
+        let output = plain("sh").args(["-c", script, "sh"]).args(&args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!stderr.contains("bug") && output.status.code().is_some(), "{args:?}: {stderr}");
+    }
+}
+
+#[test]
+fn what_is_watched_ends_when_nobody_reads_any_more() {
+    let (_, unread) = io::pipe().unwrap();
+    let output = plain(MINGLE).args(["rdma", "--watch", "0.1"]).stdout(unread).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stderr.is_empty(), "{stderr}");
+}
+
+#[test]
+fn a_device_with_a_name_that_no_shell_should_see_is_not_used_nor_printed_raw() {
+    let escape = "mlx\u{1b}]0;owned\u{7}5";
+    let long = "m".repeat(64);
+    let names = [
+        "$(touch owned)",
+        "`id`",
+        "a;b",
+        "a'b",
+        "a,b",
+        "=mlx5_0",
+        "^mlx5_0",
+        "a:1",
+        escape,
+        "\u{202e}5xlm",
+        "é",
+        &long,
+    ];
+    for (i, name) in names.into_iter().enumerate() {
+        let machine = Machine::like("one-roce", &format!("hostile {i}"));
+        machine.rename_device("mlx5_0", name);
+        // A device that NCCL cannot be told of must not be found by NCCL itself.
+        assert_eq!(shown(&machine.0, "env"), "NCCL_IB_DISABLE=1\n", "{name:?}");
+        let outcome = rdma(&["--from".as_ref(), machine.0.as_os_str()]);
+        assert!(outcome.stderr.contains("NCCL cannot be told its name"), "{}", outcome.render());
+        let json = shown(&machine.0, "json");
+        for text in [&outcome.stdout, &outcome.stderr, &json] {
+            let is_raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+            assert!(!text.contains(is_raw), "{name:?}: {text:?}");
+        }
+        assert!(json.is_ascii(), "{json}");
+        // For programs it is the name, whatever it is.
+        assert_eq!(document(&machine.0)["ports"][0]["device"], name);
+    }
+    // As long as the kernel allows, and of plain characters: a name like any other.
+    let machine = Machine::like("one-roce", "long");
+    let longest = "m".repeat(63);
+    machine.rename_device("mlx5_0", &longest);
+    assert!(shown(&machine.0, "env").contains(&format!("NCCL_IB_HCA=={longest}:1\n")));
+}
+
+#[test]
+fn values_of_a_snapshot_that_a_terminal_would_obey_are_shown_as_text() {
+    let machine = Machine::like("one-roce", "hostile values");
+    machine.set_gid("mlx5_0", 3, ["0000:0000:0000:0000:0000:ffff:0a0a:000b", "RoCE v2", "x\u{1b}[2J$(id)"]);
+    machine.add_address("x\u{1b}[2J$(id) inet 10.10.0.11/24");
+    let device = machine.0.join("class/infiniband/mlx5_0");
+    fs::write(device.join("hca_type"), "\u{1b}c\u{9b}2J").unwrap();
+    fs::write(device.join("fw_ver"), "\u{202e}1.2").unwrap();
+    for format in ["table", "json", "env"] {
+        let text = shown(&machine.0, format);
+        let is_raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
+        assert!(!text.contains(is_raw), "{format}: {text:?}");
+    }
+    assert!(!shown(&machine.0, "env").contains("id"));
+}

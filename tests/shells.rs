@@ -151,7 +151,7 @@ fn a_failure_starts_nothing_in_any_shell() {
         for (args, code) in [
             ("--job-id x --world 0", 2),
             ("--job-id x --world 2 --interface lo --timeout 50ms -q", 3),
-            ("--job-id x --world 2 --interface none7", 5),
+            ("--job-id x --world 2 --interface none7 --timeout 50ms", 5),
         ] {
             for form in forms(shell) {
                 let script = form.replace("MINGLE", &format!("$mingle {args}")) + "echo started";

@@ -102,6 +102,8 @@ impl Words {
             Event::Warning(text) => format!("warning: {text}"),
             Event::Preparing { .. } if self.world.get() == 1 => return None,
             Event::Preparing { round: 1 } => "all are here; proving that all reach the master".to_owned(),
+            // A leader gone wrong may begin thousands.
+            Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving the master again, attempt {round}"),
             // The end is told by whoever waits for it. Events of later versions are not known.
             _ => return None,

@@ -17,6 +17,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Links {
     interfaces: Vec<Interface>,
+    /// A world of one has nobody to hear.
+    alone: bool,
     /// The node's own port, IPv4 first. Sending needs no readiness: what does not fit is lost, as on any
     /// network.
     senders: Vec<StdUdpSocket>,
@@ -32,8 +34,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Opens what hears the group on `interfaces`, none of which a world of one has. `senders` are the node's
-    /// own sockets.
+    /// Opens what hears the group on `interfaces`. `senders` are the node's own sockets.
     pub(super) fn open(
         builder: &Builder,
         interfaces: Vec<Interface>,
@@ -41,7 +42,8 @@ impl Links {
     ) -> Result<Self, Error> {
         let alone = builder.world.get() == 1;
         let mut links = Self {
-            interfaces: if alone { Vec::new() } else { interfaces },
+            interfaces,
+            alone,
             senders,
             groups: Vec::new(),
             received: Vec::new(),
@@ -66,7 +68,8 @@ impl Links {
     }
 
     fn join(&mut self, group: SocketAddr) -> Result<(), Error> {
-        let usable = self.interfaces.iter().filter(|interface| speaks(interface, group.is_ipv6()));
+        let usable =
+            self.interfaces.iter().filter(|interface| !self.alone && speaks(interface, group.is_ipv6()));
         match Groups::join(group, usable) {
             Ok(groups) => {
                 for socket in groups.sockets() {
@@ -94,7 +97,7 @@ impl Links {
         let mut warnings: Vec<String> =
             self.groups.iter().flat_map(|(_, groups)| groups.warnings()).cloned().collect();
         let joined: usize = self.groups.iter().map(|(_, groups)| groups.joined()).sum();
-        if joined == 0 && !self.interfaces.is_empty() {
+        if joined == 0 && !self.alone {
             warnings.push(
                 "no interface has joined the multicast group: this node hears only who answers it".to_owned(),
             );

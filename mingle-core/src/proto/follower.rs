@@ -24,6 +24,9 @@ const SILENCE: Duration = Duration::from_secs(1);
 const UNREACHED: Duration = Duration::from_secs(3);
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
+/// How long a ready node stays in a round, whatever its leader says: a round ends after 15 s, and is told of for
+/// 10 s more.
+const LONGEST_ROUND: Duration = Duration::from_secs(30);
 /// What each redial of a broken lease waits longer than the one before.
 const REDIAL: Duration = Duration::from_millis(60);
 /// How often a node says that it knows of the commit. It ends then, and repeats nothing: where all
@@ -64,6 +67,8 @@ struct Participation {
     parts: Option<Parts>,
     ready: bool,
     unproved: bool,
+    /// When this node was told of it.
+    started: Time,
     /// When the leader was last heard.
     answered: Time,
     /// When the lease closed although this node is ready.
@@ -355,6 +360,7 @@ impl Follow {
             parts: shared.config.roster.then(|| Parts::new(shared.config.world, prepare.digest)),
             ready: false,
             unproved: false,
+            started: shared.now,
             answered: shared.now,
             lease_lost: None,
             backoff: Backoff::new(Duration::from_millis(20), longest_repeat(shared.world())),
@@ -435,7 +441,18 @@ impl Follow {
         let round = self.round.as_ref().filter(|round| round.ready)?;
         // Without a lease, its answers alone tell that it lives; and while it does, the round has an end.
         let until = round.lease_lost.map_or(round.answered + IN_DOUBT, |at| at.max(round.answered) + SILENCE);
+        // Whatever it answers: a leader ends its round after 15 s, or is none.
+        let until = until.min(round.started + LONGEST_ROUND);
         (shared.now >= until).then(|| Failure::OutcomeUnknown { leader: self.leader.peer() })
+    }
+
+    /// The leader has begun a round of this number: an earlier one is over, and this node takes part in none.
+    pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
+        match &self.round {
+            Some(round) if round.round < number => self.drop_round(shared),
+            Some(round) if round.round == number => self.tell(shared),
+            _ => {}
+        }
     }
 
     pub(crate) fn on_void(&mut self, number: u64, shared: &mut Shared) {

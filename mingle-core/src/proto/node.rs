@@ -369,6 +369,11 @@ impl Node {
                 self.joining(|follow, shared| follow.on_welcome(&welcome, shared));
             }
             Message::Prepare(prepare) if is_leader => {
+                if self.lead.overdue {
+                    // Another round: the last has come to nothing, and no other begins for this node.
+                    self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
+                    return;
+                }
                 self.joining(|follow, shared| follow.on_prepare(&prepare, shared));
             }
             Message::Part(part) if is_leader => {

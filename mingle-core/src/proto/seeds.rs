@@ -115,7 +115,7 @@ mod tests {
         written.dedup();
         assert_eq!(written.len(), 599);
         assert!(!written.contains(&address(7)), "this node itself");
-        assert!(!seeds.replace((1..599).map(address).collect(), &[]), "nothing new");
+        assert!(!seeds.replace((1..599).map(address).collect(), &[address(7)]), "nothing new");
         assert!(seeds.replace(vec![address(0), address(600)], &[]));
     }
 

@@ -7,8 +7,8 @@
 //! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
 //! ```
 //!
-//! ```
-//! use mingle_core::rdma::{Machine, Summary};
+//! ```no_run
+//! use mingle_core::rdma::Machine;
 //! # let folder = std::path::Path::new("/nonexistent");
 //! let machine = Machine::from_snapshot(folder)?;
 //! let choice = machine.choose();

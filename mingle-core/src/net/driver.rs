@@ -1,6 +1,5 @@
 //! The loop between the sockets and the state machine.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::task::Poll;
@@ -8,20 +7,20 @@ use std::time::{Duration, Instant};
 
 use rand::TryRng;
 use rand::rngs::SysRng;
-use tokio::net::{TcpListener, UdpSocket};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::net::UdpSocket;
+use tokio::task::AbortHandle;
 
-use super::connection::{self, Happened};
+use super::connection::Happened;
+use super::connections::{Accepted, Connections, What};
 use super::endpoint::{Endpoint, OpenFiles, bind_endpoint};
 use super::interface::{self, Family, Interface, endpoints, holder_of};
 use super::links::Links;
-use super::seed_dir::SeedDir;
+use super::seed_dir::{OwnFile, SeedDir};
 use super::seeds::Sources;
 use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::id::{HostName, NodeId};
-use crate::proto::{Config, ConnId, DialId, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
+use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
 
 /// Most own addresses that are looked at; others are told fewer.
 const ADDRESSES: usize = 64;
@@ -41,10 +40,6 @@ const GRACE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(2);
 /// After so long without a word of anybody's, people are told what may be the matter.
 const QUIET: Duration = Duration::from_secs(15);
-/// Most accepted connections without a token; then the oldest goes.
-const STRANGERS: usize = 1024;
-/// Between two tries to accept where the first has failed.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) async fn join(builder: Builder) -> Result<Assignment, Error> {
     let interfaces = usable(&builder).await?;
@@ -116,24 +111,9 @@ struct Driver {
     endpoints: Vec<SocketAddr>,
     /// Where others may be, as it was told last.
     seeds: Vec<SocketAddr>,
-    /// What tells it.
-    sources: Option<AbortHandle>,
-    listeners: Vec<TcpListener>,
-    accepting: bool,
-    /// After an error, when to try again.
-    accept_from: Instant,
-    told_of_accepting: bool,
-    /// A task for every connection.
-    tasks: JoinSet<()>,
-    dials: BTreeMap<DialId, AbortHandle>,
-    conns: BTreeMap<ConnId, AbortHandle>,
-    /// Those of `conns` that have sent no token yet.
-    strangers: BTreeSet<ConnId>,
-    next_conn: u64,
-    sender_of_happenings: UnboundedSender<Happened>,
-    happenings: UnboundedReceiver<Happened>,
-    /// Happenings that have been looked at, and wait for their turn.
-    waiting: VecDeque<Happened>,
+    /// What tells it, and this node's file in the shared folder.
+    sources: Option<(AbortHandle, Option<OwnFile>)>,
+    connections: Connections,
     _open_files: OpenFiles,
 }
 
@@ -144,10 +124,8 @@ impl Driver {
         endpoint: Endpoint,
         origin: Instant,
     ) -> Result<Self, Error> {
-        let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
         let links = Links::open(&builder, interfaces, endpoint.sockets)?;
-        let listeners = endpoint.listeners.into_iter().map(TcpListener::from_std);
-        let (sender_of_happenings, happenings) = unbounded_channel();
+        let connections = Connections::open(endpoint.listeners, builder.keep_listener)?;
         let driver = Self {
             builder,
             links,
@@ -156,18 +134,7 @@ impl Driver {
             endpoints: Vec::new(),
             seeds: Vec::new(),
             sources: None,
-            listeners: listeners.collect::<io::Result<_>>().map_err(failed)?,
-            accepting: true,
-            accept_from: clock(),
-            told_of_accepting: false,
-            tasks: JoinSet::new(),
-            dials: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            strangers: BTreeSet::new(),
-            next_conn: 0,
-            sender_of_happenings,
-            happenings,
-            waiting: VecDeque::new(),
+            connections,
             _open_files: OpenFiles::raise(),
         };
         for warning in driver.links.warnings() {
@@ -214,7 +181,7 @@ impl Driver {
     /// Starts to follow the seeds, where there are any. This node's own file is in the shared folder first, so
     /// that a folder which cannot be written to is an error at once.
     fn look_for_seeds(&mut self, id: NodeId) -> Result<(), Error> {
-        if let Some(old) = self.sources.take() {
+        if let Some((old, _)) = self.sources.take() {
             old.abort();
         }
         if self.builder.world.get() == 1 {
@@ -228,14 +195,15 @@ impl Driver {
                 }
             })
         });
+        let (folder, own) = folder.transpose()?.unzip();
         let sources = Sources {
             seeds: self.builder.seeds.clone(),
-            folder: folder.transpose()?,
+            folder,
             ports: Sources::ports(self.builder.master_port, self.builder.job.ports()),
         };
         if !sources.is_empty() {
-            let following = sources.follow(self.sender_of_happenings.clone());
-            self.sources = Some(self.tasks.spawn(following));
+            let following = self.connections.run_beside(|tell| sources.follow(tell));
+            self.sources = Some((following, own));
         }
         Ok(())
     }
@@ -264,12 +232,7 @@ impl Driver {
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
             let due = [Some(rejoin), Some(look), quiet, due].into_iter().flatten().min().unwrap_or(look);
-            let now = clock();
-            let (due, listeners) = match &self.listeners[..] {
-                listeners if self.accepting && now >= self.accept_from => (due, listeners),
-                _ if self.accepting => (due.min(self.accept_from), &[][..]),
-                _ => (due, &[][..]),
-            };
+            let due = self.connections.again().map_or(due, |again| due.min(again));
             tokio::select! {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
@@ -279,9 +242,10 @@ impl Driver {
                         self.settle(&mut node).await;
                     }
                 }
-                Some(happened) = next(&mut self.waiting, &mut self.happenings) => self.happened(&mut node, happened),
-                accepted = accept(listeners) => self.accepted(accepted),
-                Some(_) = self.tasks.join_next() => {}
+                what = self.connections.next() => match what {
+                    What::Happened(happened) => self.happened(&mut node, happened),
+                    What::Accepted(accepted) => self.accepted(accepted),
+                },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
             if clock() >= rejoin {
@@ -334,23 +298,10 @@ impl Driver {
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
             self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));
-            self.hang_up_all();
+            self.connections.hang_up_all();
             *node = self.node()?;
         }
         Ok(())
-    }
-
-    fn hang_up_all(&mut self) {
-        for (_, task) in std::mem::take(&mut self.dials) {
-            task.abort();
-        }
-        for (_, task) in std::mem::take(&mut self.conns) {
-            task.abort();
-        }
-        self.strangers.clear();
-        self.waiting.clear();
-        // What is under way already is of connections that the next node does not know.
-        (self.sender_of_happenings, self.happenings) = unbounded_channel();
     }
 
     /// Fires the timers that are due.
@@ -373,12 +324,11 @@ impl Driver {
     async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
         for _ in 0..BATCH {
-            let listeners = if self.accepting { &self.listeners[..] } else { &[] };
-            let Some(accepted) = accept_now(listeners).await else { break };
+            let Some(accepted) = self.connections.accept_now().await else { break };
             self.accepted(accepted);
         }
         self.look_at_happenings(node);
-        for happened in std::mem::take(&mut self.waiting) {
+        for happened in self.connections.take_waiting() {
             self.happened(node, happened);
         }
     }
@@ -387,12 +337,8 @@ impl Driver {
     /// connection has been told of but not been heard of yet; then the node would not know by which of
     /// its addresses it went.
     fn look_at_happenings(&mut self, node: &mut Node) {
-        while let Ok(happened) = self.happenings.try_recv() {
-            match happened {
-                Happened::Dialed(dial, local) => node.handle_dialed(self.now(), dial, local),
-                later => self.waiting.push_back(later),
-            }
-        }
+        let now = self.now();
+        self.connections.look(|dial, local| node.handle_dialed(now, dial, local));
     }
 
     /// Reads at most so many datagrams from each socket. Returns whether there may be more.
@@ -428,8 +374,7 @@ impl Driver {
         match happened {
             Happened::Dialed(dial, local) => node.handle_dialed(now, dial, local),
             Happened::HungUp(dial) => {
-                // Not one that the node itself has hung up meanwhile.
-                if self.dials.remove(&dial).is_some() {
+                if self.connections.forget_dial(dial) {
                     node.handle_hung_up(now, dial);
                 }
             }
@@ -439,54 +384,21 @@ impl Driver {
             }
             Happened::Warning(warning) => self.tell(Event::Warning(warning)),
             Happened::Token(conn, local, token) => {
-                if self.strangers.remove(&conn) {
+                if self.connections.introduce(conn) {
                     node.handle_token(now, conn, local, &token);
                 }
             }
             Happened::Closed(conn) => {
-                self.strangers.remove(&conn);
-                if self.conns.remove(&conn).is_some() {
+                if self.connections.forget(conn) {
                     node.handle_closed(now, conn);
                 }
             }
         }
     }
 
-    fn accepted(&mut self, accepted: io::Result<(tokio::net::TcpStream, SocketAddr)>) {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Out of descriptors, say: the oldest stranger makes room. The error comes back at
-                // once while its cause lasts, so the next try waits.
-                tracing::debug!(%error, "accepting");
-                if !std::mem::replace(&mut self.told_of_accepting, true) {
-                    self.tell(Event::Warning(format!("cannot accept a connection: {error}")));
-                }
-                self.evict_stranger();
-                self.accept_from = clock() + ACCEPT_PAUSE;
-                return;
-            }
-        };
-        self.next_conn += 1;
-        let conn = ConnId(self.next_conn);
-        let task = connection::hold(conn, stream, self.sender_of_happenings.clone());
-        self.conns.insert(conn, self.tasks.spawn(task));
-        self.strangers.insert(conn);
-        if self.strangers.len() > STRANGERS {
-            self.evict_stranger();
-        }
-    }
-
-    fn evict_stranger(&mut self) {
-        if let Some(conn) = self.strangers.pop_first() {
-            self.close_conn(conn);
-        }
-    }
-
-    fn close_conn(&mut self, conn: ConnId) {
-        self.strangers.remove(&conn);
-        if let Some(task) = self.conns.remove(&conn) {
-            task.abort();
+    fn accepted(&mut self, accepted: Accepted) {
+        if let Some(warning) = self.connections.accepted(accepted) {
+            self.tell(Event::Warning(warning));
         }
     }
 
@@ -498,39 +410,23 @@ impl Driver {
                     self.tell(Event::Warning(warning));
                 }
             }
-            Output::Dial { dial, to, token } => {
-                let task = connection::dial(dial, to, token, self.sender_of_happenings.clone());
-                self.dials.insert(dial, self.tasks.spawn(task));
-            }
-            Output::HangUp(dial) => {
-                if let Some(task) = self.dials.remove(&dial) {
-                    task.abort();
-                }
-            }
-            Output::Close(conn) => self.close_conn(conn),
-            Output::StopAccepting => {
-                self.accepting = false;
-                if !self.builder.keep_listener {
-                    self.listeners.clear();
-                }
-            }
+            Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
+            Output::HangUp(dial) => self.connections.hang_up(dial),
+            Output::Close(conn) => self.connections.close(conn),
+            Output::StopAccepting => self.connections.stop_accepting(),
             Output::Event(event) => self.tell(event),
         }
     }
 
     /// Closes all connections, and hears of nothing any more.
     async fn close(&mut self) {
-        // On the master's port, strays and leftovers are reset: nothing may hold it when the job binds it.
-        self.tasks.shutdown().await;
-        if !self.builder.keep_listener {
-            self.listeners.clear();
-        }
+        self.connections.close_all().await;
+        self.sources = None;
     }
 
     fn assignment(self, formed: Formed) -> Assignment {
-        // IPv4 comes first.
-        let of_family = self.listeners.into_iter().nth(usize::from(formed.master.is_ipv6()));
-        let listener = of_family.filter(|_| formed.rank.get() == 0).and_then(|l| l.into_std().ok());
+        let listener = self.connections.into_listener(formed.master.is_ipv6());
+        let listener = listener.filter(|_| formed.rank.get() == 0);
         Assignment {
             job: self.builder.job,
             rank: formed.rank,
@@ -547,17 +443,6 @@ impl Driver {
     }
 }
 
-/// What happened to a connection next.
-async fn next(
-    waiting: &mut VecDeque<Happened>,
-    happenings: &mut UnboundedReceiver<Happened>,
-) -> Option<Happened> {
-    match waiting.pop_front() {
-        Some(happened) => Some(happened),
-        None => happenings.recv().await,
-    }
-}
-
 /// Until one of the sockets has something.
 async fn readable(sockets: &[UdpSocket]) {
     std::future::poll_fn(|context| {
@@ -569,33 +454,7 @@ async fn readable(sockets: &[UdpSocket]) {
     .await;
 }
 
-/// A connection that waits to be accepted, if there is one.
-async fn accept_now(listeners: &[TcpListener]) -> Option<io::Result<(tokio::net::TcpStream, SocketAddr)>> {
-    std::future::poll_fn(|context| {
-        // An error comes again when a connection is waited for.
-        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-            Poll::Ready(Ok(accepted)) => Some(Ok(accepted)),
-            Poll::Ready(Err(_)) | Poll::Pending => None,
-        });
-        Poll::Ready(ready)
-    })
-    .await
-}
-
-/// The next connection; none without a listener.
-async fn accept(listeners: &[TcpListener]) -> io::Result<(tokio::net::TcpStream, SocketAddr)> {
-    std::future::poll_fn(|context| {
-        // Each is asked until one has something, and wakes this task where none has.
-        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-            Poll::Ready(accepted) => Some(accepted),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
-    })
-    .await
-}
-
 #[allow(clippy::disallowed_methods, reason = "the driver is where the protocol gets its time from")]
-fn clock() -> Instant {
+pub(super) fn clock() -> Instant {
     Instant::now()
 }

@@ -3,6 +3,7 @@
 //! This is the only module with sockets. [`Rendezvous`] is the way in.
 
 mod connection;
+mod connections;
 pub mod diagnose;
 mod driver;
 mod endpoint;

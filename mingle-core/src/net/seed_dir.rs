@@ -35,7 +35,17 @@ const FILES: usize = 100_000;
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_EACH: Duration = Duration::from_millis(10);
 
-/// The folder, and this node's file in it, which is removed on drop.
+/// This node's file, which is removed on drop.
+#[derive(Debug)]
+pub(super) struct OwnFile(PathBuf);
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// The folder as this node sees it.
 #[derive(Debug)]
 pub(super) struct SeedDir {
     folder: PathBuf,
@@ -49,7 +59,12 @@ pub(super) struct SeedDir {
 
 impl SeedDir {
     /// Writes this node's file.
-    pub(super) fn open(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> io::Result<Self> {
+    pub(super) fn open(
+        folder: &Path,
+        tag: JobTag,
+        id: NodeId,
+        endpoints: &[SocketAddr],
+    ) -> io::Result<(Self, OwnFile)> {
         let prefix = format!("mingle-{:032x}-", u128::from_be_bytes(tag.0));
         let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
         let mut text = format!("{HEAD}\n");
@@ -60,7 +75,8 @@ impl SeedDir {
         let known = BTreeMap::new();
         let dir = Self { folder: folder.to_owned(), prefix, own, text, looks: 0, known };
         dir.create()?;
-        Ok(dir)
+        let own = OwnFile(dir.folder.join(&dir.own));
+        Ok((dir, own))
     }
 
     /// All at once: nobody reads half of it.
@@ -123,12 +139,6 @@ impl SeedDir {
     }
 }
 
-impl Drop for SeedDir {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(self.folder.join(&self.own));
-    }
-}
-
 fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
     let (Some(now), Ok(modified)) = (now, metadata.modified()) else { return false };
     now.duration_since(modified).is_ok_and(|age| age > STALE)
@@ -161,7 +171,7 @@ mod tests {
             Self(folder)
         }
 
-        fn open(&self, n: u8) -> SeedDir {
+        fn open(&self, n: u8) -> (SeedDir, OwnFile) {
             let endpoint = SocketAddr::from(([10, 0, 0, n], 29500));
             SeedDir::open(&self.0, JobTag([7; 16]), NodeId([n; 16]), &[endpoint]).unwrap()
         }
@@ -180,22 +190,22 @@ mod tests {
     #[test]
     fn nodes_find_each_others_files_and_not_their_own_and_leave_none_behind() {
         let folder = Folder::new("all");
-        let (mut a, mut b) = (folder.open(1), folder.open(2));
+        let ((mut a, own_a), (mut b, own_b)) = (folder.open(1), folder.open(2));
         assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
         assert_eq!(found(&mut b), ["10.0.0.1:29500"]);
-        drop(b);
+        drop(own_b);
         assert_eq!(found(&mut a), [""; 0]);
-        drop(a);
+        drop(own_a);
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
     }
 
     #[test]
     fn the_file_of_a_node_that_was_killed_is_removed_and_that_of_another_job_is_not() {
         let folder = Folder::new("stale");
-        let mut a = folder.open(1);
-        let dead = folder.open(2);
+        let (mut a, _own) = folder.open(1);
+        let (dead, own) = folder.open(2);
         let stale = folder.0.join(&dead.own);
-        std::mem::forget(dead);
+        std::mem::forget(own);
         let other = folder.0.join("mingle-00000000000000000000000000000000-01");
         fs::write(&other, "mingle 1\n10.9.9.9:1\n").unwrap();
         let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
@@ -209,7 +219,7 @@ mod tests {
     #[test]
     fn a_node_whose_file_was_removed_writes_it_again() {
         let folder = Folder::new("again");
-        let mut a = folder.open(1);
+        let (mut a, _own) = folder.open(1);
         fs::remove_file(folder.0.join(&a.own)).unwrap();
         for _ in 0..HEARTBEAT {
             a.look();
@@ -220,7 +230,7 @@ mod tests {
     #[test]
     fn hostile_files_yield_nothing_and_stop_nothing() {
         let folder = Folder::new("hostile");
-        let mut a = folder.open(1);
+        let (mut a, _own) = folder.open(1);
         let put = |name: &str, bytes: &[u8]| {
             fs::write(folder.0.join(format!("{}{name}", a.prefix)), bytes).unwrap();
         };

@@ -1,8 +1,9 @@
 //! What the nodes of a world tell each other about their fabrics, and what follows for all of them.
 //!
-//! NCCL does not find out by itself: one rank with InfiniBand and one without, or with RoCE, wait for each
-//! other without a word (NVIDIA/nccl#234, #2428). So each node sends a [`Summary`] when it joins, whoever
-//! leads compares them, and the commit brings every rank the same [`Verdict`].
+//! NCCL does not settle it by itself: one rank with InfiniBand and one without wait for each other for ever
+//! (NVIDIA/nccl#234), and a rank that can open fewer devices than another may hang once the job runs (#2428). So
+//! each node sends a [`Summary`] when it joins, whoever leads compares them, and the commit brings every rank the
+//! same [`Verdict`].
 
 use std::collections::BTreeMap;
 use std::fmt;

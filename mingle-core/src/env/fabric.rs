@@ -3,7 +3,7 @@
 //! | what the world uses, and the host has | variables |
 //! | --- | --- |
 //! | no RDMA device anywhere | none |
-//! | sockets, although some have RDMA | `NCCL_IB_DISABLE=1` |
+//! | sockets, although some have RDMA | `NCCL_IB_DISABLE=1`; on a host with EFA `NCCL_NET=Socket` as well |
 //! | InfiniBand | the HCA trio: the GID trio would be obeyed by UCX and NVSHMEM, and is not needed |
 //! | RoCE, one index on all ports | the HCA trio and the GID trio |
 //! | RoCE, several indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins |
@@ -163,7 +163,9 @@ fn is_true(text: &str) -> bool {
     let text = text.trim_start();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     let hexadecimal = digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X"));
-    let (digits, base) = hexadecimal.map_or((digits, 10), |digits| (digits, 16));
+    let octal = digits.strip_prefix('0');
+    let (digits, base) =
+        hexadecimal.map(|digits| (digits, 16)).or(octal.map(|digits| (digits, 8))).unwrap_or((digits, 10));
     digits.chars().take_while(|c| c.is_digit(base)).any(|c| c != '0')
 }
 
@@ -176,7 +178,7 @@ mod tests {
         for text in ["1", "2", "-1", "0x1", "0X10", " 1", "1yes", "01"] {
             assert!(is_true(text), "{text}");
         }
-        for text in ["", "0", "00", "0x0", "yes", "x1", "0yes", "-0"] {
+        for text in ["", "0", "00", "0x0", "yes", "x1", "0yes", "-0", "08", "09"] {
             assert!(!is_true(text), "{text}");
         }
     }

@@ -158,7 +158,8 @@ impl Variables {
         let is_for_others = |name: &str| {
             let pair = GID_INDICES.iter().find(|(_, index)| *index == name);
             let devices = pair.and_then(|(devices, _)| fabric.iter().find(|(name, _)| name == devices));
-            devices.is_some_and(|(name, ours)| users(name).is_some_and(|theirs| !is_among(&theirs, ours)))
+            devices
+                .is_some_and(|(name, ours)| users(name).is_some_and(|theirs| !is_among(name, &theirs, ours)))
         };
         let advice = sockets.chain(family).chain(fabric.iter().cloned()).filter(|(name, _)| !given(name));
         for (name, value) in advice.filter(|(name, _)| !is_for_others(name)) {
@@ -204,12 +205,12 @@ impl Variables {
     }
 }
 
-/// Whether a user's list of devices and ports holds none that `ours` lacks. Only where it names each exactly:
-/// NCCL compares beginnings otherwise.
-fn is_among(theirs: &str, ours: &str) -> bool {
+/// Whether a user's list of devices and ports holds none that `ours` lacks, in the variable `name`. NCCL compares
+/// beginnings, unless the list begins with `=`; the others compare names.
+fn is_among(name: &str, theirs: &str, ours: &str) -> bool {
     let ours: Vec<&str> = ours.trim_start_matches('=').split(',').collect();
-    let exact = |theirs: &str| theirs.split(',').all(|port| ours.contains(&port));
-    theirs == ours.join(",") || theirs.strip_prefix('=').map_or_else(|| exact(theirs), exact)
+    let exact = if name == "NCCL_IB_HCA" { theirs.strip_prefix('=') } else { Some(theirs) };
+    exact.is_some_and(|theirs| theirs.split(',').all(|port| ours.contains(&port)))
 }
 
 /// What `mingle` was asked for, in the order in which it is printed.
@@ -350,6 +351,8 @@ mod tests {
         assert_eq!(told(&[], &[]), (true, true));
         assert_eq!(told(&[("NCCL_IB_HCA", "c")], &[]), (false, true));
         assert_eq!(told(&[("NCCL_IB_HCA", "=b:1")], &[]), (true, true), "some of those that were chosen");
+        assert_eq!(told(&[("NCCL_IB_HCA", "b:1")], &[]), (false, true), "and all whose names begin with b");
+        assert_eq!(told(&[("UCX_NET_DEVICES", "b:1")], &[]), (true, true));
         assert_eq!(told(&[("NCCL_IB_HCA", "^a")], &[]), (false, true));
         assert_eq!(told(&[], &["UCX_NET_DEVICES=c:1"]), (true, false));
         assert_eq!(told(&[("NCCL_IB_HCA", "c"), ("MINGLE_SET", "NCCL_IB_HCA")], &[]), (true, true));

@@ -107,6 +107,8 @@ struct Driver {
     links: Links,
     origin: Instant,
     port: u16,
+    /// The node that is running.
+    id: NodeId,
     /// This node's addresses, as it has told them.
     endpoints: Vec<SocketAddr>,
     /// Where others may be, as it was told last.
@@ -131,6 +133,7 @@ impl Driver {
             links,
             origin,
             port: endpoint.port,
+            id: NodeId(random()?),
             endpoints: Vec::new(),
             seeds: Vec::new(),
             sources: None,
@@ -146,6 +149,7 @@ impl Driver {
     /// A new node for what is left of the time.
     fn node(&mut self) -> Result<Node, Error> {
         let id = NodeId(random()?);
+        self.id = id;
         self.endpoints = self.own_endpoints();
         let builder = &self.builder;
         let config = Config {
@@ -181,6 +185,7 @@ impl Driver {
     /// Starts to follow the seeds, where there are any. This node's own file is in the shared folder first, so
     /// that a folder which cannot be written to is an error at once.
     fn look_for_seeds(&mut self, id: NodeId) -> Result<(), Error> {
+        // With its file, which the new one replaces.
         if let Some((old, _)) = self.sources.take() {
             old.abort();
         }
@@ -266,8 +271,10 @@ impl Driver {
     }
 
     fn about_silence(&self) -> String {
-        let ways = if self.seeds.is_empty() {
+        let ways = if self.sources.is_none() {
             "multicast does not pass here: give each node --seed HOST of another, or a shared --seed-dir"
+        } else if self.seeds.is_empty() {
+            "multicast does not pass here, and no address of a seed is known so far"
         } else {
             "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
         };
@@ -295,6 +302,8 @@ impl Driver {
         if own.first() == was.first() && loopback(&own) == loopback(was) {
             node.handle_endpoints(self.now(), own.clone());
             self.endpoints = own;
+            // Its file in the shared folder tells them, too.
+            self.look_for_seeds(self.id)?;
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
             self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));

@@ -173,6 +173,9 @@ impl Links {
     /// Nothing where the interface does not speak that family.
     fn send_by(&self, interface: &Interface, to: SocketAddr, datagram: &[u8]) -> Option<io::Result<()>> {
         let source = addresses(interface, to.is_ipv6()).next()?;
+        if source.is_ipv6() && source.is_loopback() {
+            return None;
+        }
         let sender = self.senders.get(usize::from(to.is_ipv6()))?;
         Some(send_by(sender, to, interface.index, source, datagram))
     }

@@ -108,8 +108,8 @@ impl Builder {
         self
     }
 
-    /// Which interfaces may be used: those that match any of these. None (the default) means every
-    /// interface that suits.
+    /// Which interfaces may be used: those that any of these admits and none of them excludes, in their order of
+    /// preference. None (the default) means every interface that suits.
     pub fn interfaces(mut self, filters: Vec<Filter>) -> Self {
         self.interfaces = filters;
         self

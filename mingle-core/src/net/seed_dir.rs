@@ -16,15 +16,17 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use nix::libc;
 
 use crate::id::{JobTag, NodeId};
 
 const HEAD: &str = "mingle 1";
-/// How often a node writes its own file again, in looks.
-const HEARTBEAT: u32 = 4;
+/// How often a node writes its own file again, at least.
+const HEARTBEAT: Duration = Duration::from_secs(4);
 /// A file that is so much older than one's own is a dead node's.
 const STALE: Duration = Duration::from_secs(60);
 /// Most bytes of a file that are read.
@@ -34,6 +36,7 @@ const FILES: usize = 100_000;
 /// Between two looks, and for each file more: a thousand nodes look every ten seconds.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_EACH: Duration = Duration::from_millis(10);
+const LOOK_MOST: Duration = Duration::from_secs(15);
 
 /// This node's file, which is removed on drop.
 #[derive(Debug)]
@@ -52,7 +55,8 @@ pub(super) struct SeedDir {
     prefix: String,
     own: String,
     text: String,
-    looks: u32,
+    /// How long ago this node's file was written.
+    untouched: Duration,
     /// What each file held, by name and inode: only new files are read.
     known: BTreeMap<(String, u64), Vec<SocketAddr>>,
 }
@@ -73,7 +77,7 @@ impl SeedDir {
             let _ = writeln!(text, "{endpoint}");
         }
         let known = BTreeMap::new();
-        let dir = Self { folder: folder.to_owned(), prefix, own, text, looks: 0, known };
+        let dir = Self { folder: folder.to_owned(), prefix, own, text, untouched: Duration::ZERO, known };
         dir.create()?;
         let own = OwnFile(dir.folder.join(&dir.own));
         Ok((dir, own))
@@ -88,35 +92,43 @@ impl SeedDir {
 
     /// The server's own time is the file's afterwards. The bytes stay the same, so nobody sees a change.
     fn touch(&self) -> io::Result<()> {
-        let own = File::options().write(true).open(self.folder.join(&self.own));
+        // Not through a link that somebody has put in its place.
+        let own =
+            File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(self.folder.join(&self.own));
         match own {
             Ok(mut own) => own.write_all(self.text.as_bytes()),
-            // Removed, as that of a dead node: this process was stopped for long.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.create(),
+            // Removed, as that of a dead node: this process was stopped for long. A link is replaced.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP) =>
+            {
+                self.create()
+            }
             Err(error) => Err(error),
         }
     }
 
     /// The addresses of all others, and when to look again. What fails is tried again then.
     pub(super) fn look(&mut self) -> (Vec<SocketAddr>, Duration) {
-        if self.looks % HEARTBEAT == HEARTBEAT - 1
-            && let Err(error) = self.touch()
-        {
-            tracing::debug!(folder = %self.folder.display(), %error, "writing to the seed folder");
+        if self.untouched >= HEARTBEAT {
+            self.untouched = Duration::ZERO;
+            if let Err(error) = self.touch() {
+                tracing::debug!(folder = %self.folder.display(), %error, "writing to the seed folder");
+            }
         }
-        self.looks += 1;
         let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) => {
                 tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
+                self.untouched += LOOK;
                 return (self.known.values().flatten().copied().collect(), LOOK);
             }
         };
         let mut seen = BTreeMap::new();
         for entry in entries.flatten().take(FILES) {
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if !name.starts_with(&self.prefix) || name == self.own {
+            let is_draft = name.strip_prefix('.').is_some_and(|name| name.starts_with(&self.prefix));
+            if !(is_draft || name.starts_with(&self.prefix)) || name == self.own {
                 continue;
             }
             // Not through a link, and no pipe, whose opening would not end.
@@ -129,12 +141,17 @@ impl SeedDir {
                 let _ = fs::remove_file(entry.path());
                 continue;
             }
+            if is_draft {
+                continue;
+            }
             let key = (name, metadata.ino());
             let endpoints = self.known.remove(&key).unwrap_or_else(|| endpoints(&entry.path()));
             seen.insert(key, endpoints);
         }
         self.known = seen;
-        let pause = LOOK + LOOK_EACH * u32::try_from(self.known.len()).unwrap_or(u32::MAX);
+        let pause = LOOK_EACH.saturating_mul(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        let pause = pause.saturating_add(LOOK).min(LOOK_MOST);
+        self.untouched += pause;
         (self.known.values().flatten().copied().collect(), pause)
     }
 }
@@ -147,7 +164,9 @@ fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
 /// The addresses in a file; none where it is no file of ours, or half of one.
 fn endpoints(path: &Path) -> Vec<SocketAddr> {
     let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let read = file.and_then(|file| file.take(LONGEST).read_to_string(&mut text));
     let mut lines = text.lines();
     if read.is_err() || lines.next() != Some(HEAD) || !text.ends_with('\n') {
         return Vec::new();
@@ -221,10 +240,36 @@ mod tests {
         let folder = Folder::new("again");
         let (mut a, _own) = folder.open(1);
         fs::remove_file(folder.0.join(&a.own)).unwrap();
-        for _ in 0..HEARTBEAT {
+        for _ in 0..5 {
             a.look();
         }
         assert!(folder.0.join(&a.own).exists());
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_a_nodes_file_is_replaced_and_not_written_through() {
+        let folder = Folder::new("link");
+        let (a, _own) = folder.open(1);
+        let precious = folder.0.join("precious");
+        fs::write(&precious, "precious").unwrap();
+        fs::remove_file(folder.0.join(&a.own)).unwrap();
+        symlink(&precious, folder.0.join(&a.own)).unwrap();
+        a.touch().unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(fs::symlink_metadata(folder.0.join(&a.own)).unwrap().is_file());
+    }
+
+    #[test]
+    fn the_draft_of_a_node_that_was_killed_while_it_wrote_is_removed() {
+        let folder = Folder::new("draft");
+        let (mut a, _own) = folder.open(1);
+        let draft = folder.0.join(format!(".{}dead", a.prefix));
+        fs::write(&draft, "mingle 1\n10.0.0.9:1\n").unwrap();
+        assert_eq!(found(&mut a), [""; 0]);
+        let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
+        File::options().write(true).open(&draft).unwrap().set_modified(long_ago).unwrap();
+        a.look();
+        assert!(!draft.exists());
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Lead {
         };
         let ranks: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
         let verdict = Verdict::of(&ranks);
-        if !verdict.is_enough() && ranks.iter().any(|rank| rank.fabric.required) {
+        if !verdict.is_enough(&ranks) {
             self.end_without_rdma(verdict, shared);
             return;
         }

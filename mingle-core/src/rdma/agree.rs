@@ -241,11 +241,9 @@ impl Verdict {
         lines
     }
 
-    /// Whether all ranks can use RDMA together, as far as is known of all.
-    pub(crate) fn is_enough(&self) -> bool {
-        let unasked = |finding: &Finding| matches!(finding.fact, Fact::Link(Link::Unasked, _));
-        // Of more that are not named, some may not have looked.
-        self.transport.is_rdma() && self.unnamed == 0 && !self.findings.iter().any(unasked)
+    /// Whether that is enough where some rank needs RDMA: all have looked, and can use it together.
+    pub(crate) fn is_enough(&self, ranks: &[Rank]) -> bool {
+        self.transport.is_rdma() && ranks.iter().all(asked) || !ranks.iter().any(|rank| rank.fabric.required)
     }
 
     /// Whether no rank differs from the others.
@@ -495,6 +493,22 @@ mod tests {
             lines,
             ["rank 1 (10.0.0.2): the fabric was left out there (--no-rdma), and is not compared"]
         );
+    }
+
+    #[test]
+    fn where_one_needs_rdma_all_must_have_it_and_nothing_else_matters() {
+        let needs = |rank: Rank| Rank { fabric: rank.fabric.required(true), ..rank };
+        let is_enough = |ranks: &[Rank]| Verdict::of(ranks).is_enough(ranks);
+        assert!(is_enough(&[roce(1), rank(2, Link::Nothing)]), "nobody needs it");
+        assert!(is_enough(&[needs(roce(1)), roce(2)]));
+        assert!(!is_enough(&[needs(roce(1)), rank(2, Link::Nothing)]));
+        assert!(!is_enough(&[needs(roce(1)), rank(2, Link::Unasked)]));
+        // More that differ in something else than a verdict names.
+        let mut ranks = vec![needs(roce(1)); 20];
+        for (i, rank) in ranks.iter_mut().enumerate() {
+            rank.settings = u64::try_from(i).unwrap();
+        }
+        assert!(is_enough(&ranks));
     }
 
     #[test]

@@ -9,7 +9,7 @@ pub(super) fn find(log: &Log, verdict: Verdict) -> Vec<Cause> {
         || (verdict == Verdict::NoChannel && log.networks.names().any(|name| name == "Socket"));
     if log.networks.counts.len() > 1 {
         let names: Vec<_> = log.networks.names().map(String::as_str).collect();
-        // NVIDIA/nccl#234, #2428.
+        // NVIDIA/nccl#234.
         causes.push(cause(
             format!("the ranks have chosen different networks: {}", names.join(", ")),
             "ranks with different networks wait for each other for ever; make all nodes alike, or set \

@@ -6,6 +6,8 @@
     reason = "tests panic, and run against the real clock"
 )]
 
+#[path = "doctor/families.rs"]
+mod families;
 mod lab;
 
 use std::time::{Duration, Instant};
@@ -106,6 +108,17 @@ fn on_a_healthy_network_nothing_is_found_by_one_host_or_by_four() {
     report.names("ok interface", &["eth0", "10.77.0.10/24, the default route; used, number 1 of 1"]);
     report.names("ok group", &["on eth0", "joined"]).names("ok own multicast", &["eth0", "came back"]);
     report.names("ok master port", &["free"]);
+    // They depend on the machine; that they are looked at does not.
+    let checks: Vec<&str> = report.document["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|finding| finding["check"].as_str().unwrap())
+        .collect();
+    for check in ["shared memory", "memlock", "rdma", "rdma devices", "proxy", "host name", "receive buffer"]
+    {
+        assert!(checks.contains(&check), "{check} in\n{}", report.rendered);
+    }
 
     let started = Instant::now();
     for report in together(&lab, "") {
@@ -213,6 +226,30 @@ fn a_strict_reverse_path_filter_with_another_way_back_is_named() {
     let report = alone(&lab, 1, "");
     report.ends_with(5);
     report.names("problem reverse path", &["eth0", "10.77.0.10/32", "by d0", "rp_filter=2"]);
+}
+
+#[test]
+fn packets_that_a_strict_reverse_path_filter_drops_on_asymmetric_routes_are_named_by_both_sides() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // A second network, by which node 1 answers what has come by the first.
+    lab.switch("ip link add br1 type bridge mcast_snooping 0 && ip link set br1 up");
+    for node in 0..2 {
+        lab.switch(&format!(
+            "ip link add r{node} type veth peer name eth2 netns n{node} && ip link set r{node} master br1 up"
+        ));
+        shell(&lab, node, &format!("ip link set eth2 up && ip addr add 10.79.0.1{node}/24 dev eth2"));
+    }
+    shell(&lab, 1, "ip route add 10.77.0.10/32 via 10.79.0.10 dev eth2");
+    shell(&lab, 1, "echo 1 >/proc/sys/net/ipv4/conf/eth0/rp_filter");
+    let args = "--interface eth0";
+    let reports = together(&lab, args);
+    reports[1].names("problem reverse path", &["eth0", "10.77.0.10/32", "by eth2", "rp_filter=2"]);
+    reports[0].ends_with(5).names("problem direction", &["from node0 (10.77.0.10) to node1", "rp_filter"]);
+    // Loose, and all is well.
+    shell(&lab, 1, "echo 2 >/proc/sys/net/ipv4/conf/eth0/rp_filter");
+    for report in together(&lab, args) {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    }
 }
 
 #[test]
@@ -325,7 +362,10 @@ fn a_rendezvous_that_times_out_says_what_the_doctor_finds() {
     let Some(lab) = Options::nodes(1).with_filters().start() else { return };
     lab.firewall(0, &["udp dport 29499"]);
     let line = ["-j", "late", "-w", "2", "--timeout", "500ms"];
+    let started = Instant::now();
     let outcome = lab.spawn(0, &line).finish();
+    // The half second of the rendezvous, a second of the doctor at most, and patience for a busy machine.
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     outcome.failed(3, &["doctor: ", "udp dport 29499 drop' drops UDP port 29499", "mingle doctor --job-id"]);
     let quiet = lab.spawn(0, &[&line[..], &["--quiet"]].concat()).finish();
     assert!(!quiet.stderr.contains("doctor"), "{}", quiet.render());

@@ -10,6 +10,7 @@
 #![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
 
 pub mod forge;
+pub mod network;
 pub mod preload;
 pub mod proc;
 pub mod random;
@@ -269,10 +270,12 @@ impl Lab {
         self.start(node, command).finish()
     }
 
-    /// Runs a shell script where the bridge `br0` and its ports `p0`, `p1`... are.
-    pub fn switch(&self, script: &str) {
+    /// Runs a shell script where the bridge `br0` and its ports `p0`, `p1`... are, and returns what it printed.
+    /// The nodes' network namespaces are called `n0`, `n1`... there.
+    pub fn switch(&self, script: &str) -> String {
         let output = self.enter(self.holder.id()).args(["sh", "-ec", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
     /// Changes what the bridge does to packets, at once.

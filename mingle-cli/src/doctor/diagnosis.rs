@@ -8,8 +8,11 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
     let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::Broken);
     let passes = board.pairs().any(|(from, to)| board.cell(Way::Udp, from, to).works());
+    if board.is_ipv6().is_none() {
+        findings.push(no_family());
+    }
     if silent && passes {
-        findings.push(no_multicast());
+        findings.push(no_multicast(board));
     }
     for (from, to) in board.pairs() {
         findings.extend(pair(board, from, to, silent));
@@ -46,11 +49,31 @@ fn present(board: &Board) -> Finding {
     }
 }
 
-fn no_multicast() -> Finding {
-    let seen = "passes between no two hosts, while unicast does: the network drops it, or a switch snoops on IGMP \
-                without a querier";
-    let cure =
-        "give --seed on each node (or --seed-dir, or --broadcast on one link), or switch an IGMP querier on";
+fn no_family() -> Finding {
+    let seen = "some have IPv4 alone and some IPv6 alone, and a world has one family";
+    let cure = "give all of them addresses of one family";
+    Finding::new(Status::Problem, "family", "addresses of all hosts", seen, cure)
+}
+
+fn no_multicast(board: &Board) -> Finding {
+    let (snooping, querier) =
+        if board.is_ipv6() == Some(true) { ("MLD", "an MLD querier") } else { ("IGMP", "an IGMP querier") };
+    let seen = format!(
+        "passes between no two hosts, while unicast does: the network drops it, or a switch snoops on {snooping} \
+         without a querier"
+    );
+    let cure = match board.broadcast() {
+        _ if board.is_ipv6() == Some(true) => {
+            format!("give --seed on each node (or --seed-dir), or switch {querier} on")
+        }
+        Some(true) => "--broadcast on each node (it passes here), or --seed, or --seed-dir".to_owned(),
+        Some(false) => {
+            format!("give --seed on each node (or --seed-dir; broadcast is lost too), or switch {querier} on")
+        }
+        None => format!(
+            "give --seed on each node (or --seed-dir, or --broadcast on one link), or switch {querier} on"
+        ),
+    };
     Finding::new(Status::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
@@ -131,7 +154,7 @@ mod tests {
             let about = (1..=3).filter(|about| *about != of);
             about.filter_map(|about| Some(Entry(about, flags(of, about)?, 300, 400))).collect()
         };
-        let mut board = Board::new(card(1), 3);
+        let mut board = Board::new(card(1), 3, false);
         for id in [2, 3] {
             board.learn(card(id), 1, row(id));
         }
@@ -213,8 +236,45 @@ mod tests {
     }
 
     #[test]
+    fn hosts_without_a_common_family_are_told() {
+        let v6 = |id| Card { at: vec!["[fd00::1]:29500".parse().unwrap()], ..card(id) };
+        let both = |id| Card { at: [card(id).at, v6(id).at].concat(), ..card(id) };
+        let family = |me, other, prefers| {
+            let mut board = Board::new(me, 2, prefers);
+            board.learn(other, 1, vec![]);
+            board.is_ipv6()
+        };
+        assert_eq!(family(both(1), both(2), false), Some(false));
+        assert_eq!(family(both(1), both(2), true), Some(true));
+        assert_eq!(family(both(1), v6(2), false), Some(true));
+        assert_eq!(family(both(1), card(2), true), Some(false));
+        assert_eq!(family(card(1), v6(2), false), None);
+        let mut board = Board::new(card(1), 2, false);
+        board.learn(v6(2), 1, vec![]);
+        assert!(problems(&board).iter().any(|(check, _)| *check == "family"));
+    }
+
+    #[test]
+    fn a_newcomer_of_one_family_makes_what_came_by_the_other_count_no_more() {
+        let both = |id| {
+            let more = "[fd00::1]:29500".parse().unwrap();
+            Card { at: [card(id).at, vec![more]].concat(), ..card(id) }
+        };
+        let v4 = card(9).at[0];
+        let mut board = Board::new(both(1), 3, false);
+        board.learn(both(2), 1, vec![]);
+        board.heard(2, MULTICAST, v4);
+        assert!(board.cell(Way::Multicast, 2, 1).works());
+        board.learn(Card { at: vec!["[fd00::3]:1".parse().unwrap()], ..card(3) }, 1, vec![]);
+        board.heard(2, MULTICAST, v4);
+        assert!(!board.cell(Way::Multicast, 2, 1).works());
+        board.heard(2, MULTICAST, "[fd00::2]:1".parse().unwrap());
+        assert!(board.cell(Way::Multicast, 2, 1).works());
+    }
+
+    #[test]
     fn a_host_that_is_missing_keeps_the_world_from_forming() {
-        let mut alone = Board::new(card(1), 2);
+        let mut alone = Board::new(card(1), 2, false);
         assert!(!alone.can_form());
         assert!(problems(&alone)[0].1.contains("nobody else was heard"));
         alone.learn(card(2), 1, vec![Entry(1, ALL, 0, 0)]);
@@ -224,7 +284,7 @@ mod tests {
 
     #[test]
     fn only_a_newer_row_replaces_one_and_the_number_of_hosts_has_a_limit() {
-        let mut board = Board::new(card(1), 2);
+        let mut board = Board::new(card(1), 2, false);
         board.learn(card(2), 5, vec![Entry(1, ALL, 0, 0)]);
         board.learn(card(2), 4, vec![]);
         assert!(board.cell(Way::Multicast, 1, 2).works());
@@ -255,8 +315,8 @@ mod tests {
     #[test]
     fn the_largest_row_fits_a_datagram() {
         let host = "x".repeat(63);
-        let at = vec!["255.255.255.254:65535".parse().unwrap(); 4];
-        let row = (0..31).map(|id| Entry(u32::MAX - id, 15, 999_999, 999_999)).collect();
+        let at = vec!["[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap(); 4];
+        let row = (0..31).map(|id| Entry(u32::MAX - id, 31, 999_999, 999_999)).collect();
         let word = Message::Word(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
         let tag = "foo".parse::<JobId>().unwrap().tag();
         assert!(encode(tag, &word).len() <= super::super::matrix::LONGEST);

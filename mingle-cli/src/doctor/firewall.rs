@@ -3,7 +3,7 @@
 //! The rules come from nftables or iptables; here they are one model. What a rule asks that is not known here
 //! makes the verdict a "may".
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::finding::{Finding, Status};
 
@@ -69,14 +69,18 @@ pub(super) enum Test {
     /// The same, of TCP where it is true, and else of UDP.
     PortOf(bool, Vec<(u16, u16)>),
     /// The destination lies in one of these networks.
-    Destination(Vec<(Ipv4Addr, u8)>),
+    Destination(Vec<(IpAddr, u8)>),
+    /// The packet is IPv6 where one of these is true, or IPv4 where one is false.
+    Family(Vec<bool>),
     /// The connection is in one of these states, in small letters.
     State(Vec<String>),
     /// `unicast`, `multicast` or `broadcast`.
     PacketType(Vec<String>),
-    /// Never true of what is looked at: IPv6, say.
+    /// Never true of what is looked at: ICMP, say.
     Never,
     Unknown,
+    /// Not known, and asked of IPv6 alone where it is true, or else of IPv4.
+    UnknownOf(bool),
 }
 
 /// What a rendezvous needs to pass.
@@ -85,7 +89,7 @@ pub(super) struct Packet {
     pub(super) hook: Hook,
     pub(super) interface: String,
     pub(super) tcp: bool,
-    pub(super) to: Ipv4Addr,
+    pub(super) to: IpAddr,
     pub(super) port: u16,
 }
 
@@ -110,7 +114,7 @@ const DEPTH: usize = 16;
 pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for packet in packets {
-        for table in tables {
+        for table in tables.iter().filter(|table| table.sees(packet)) {
             for chain in table.chains.iter().filter(|chain| chain.hook == Some(packet.hook)) {
                 let (status, rule) = match walk(table, chain, packet, 0) {
                     Fate::Dropped(rule) => (Status::Problem, rule),
@@ -235,17 +239,45 @@ impl Condition {
             Test::Port(ranges) | Test::PortOf(_, ranges) => {
                 ranges.iter().any(|(low, high)| (low..=high).contains(&&packet.port))
             }
-            Test::Destination(nets) => nets.iter().any(|(net, bits)| {
-                let shift = 32 - u32::from((*bits).min(32));
-                (u32::from(*net) ^ u32::from(packet.to)).checked_shr(shift).unwrap_or(0) == 0
-            }),
+            // What is asked of one family is not met by the other, the other way round either.
+            Test::Destination(nets) if nets.iter().all(|(net, _)| net.is_ipv6() != packet.to.is_ipv6()) => {
+                return Some(false);
+            }
+            Test::Destination(nets) => nets.iter().any(|(net, bits)| holds(*net, *bits, packet.to)),
+            Test::Family(families) => families.contains(&packet.to.is_ipv6()),
+            Test::UnknownOf(is_ipv6) if *is_ipv6 != packet.to.is_ipv6() => return Some(false),
             // A node speaks to another for the first time.
             Test::State(states) => one_of(states, "new"),
             Test::PacketType(kinds) => one_of(kinds, kind),
             Test::Never => false,
-            Test::Unknown => return None,
+            Test::Unknown | Test::UnknownOf(_) => return None,
         };
         Some(answer != self.negated)
+    }
+}
+
+impl Table {
+    /// Whether packets of this family pass it: by its name, since those of one family bear that in it.
+    fn sees(&self, packet: &Packet) -> bool {
+        let is_of = |families: [&str; 2]| families.iter().any(|family| self.name.starts_with(family));
+        match packet.to {
+            IpAddr::V4(_) => !is_of(["nftables ip6 ", "ip6tables "]),
+            IpAddr::V6(_) => !is_of(["nftables ip ", "iptables "]),
+        }
+    }
+}
+
+fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
+    match (net, ip) {
+        (IpAddr::V4(net), IpAddr::V4(ip)) => {
+            let shift = 32 - u32::from(bits.min(32));
+            (u32::from(net) ^ u32::from(ip)).checked_shr(shift).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(net), IpAddr::V6(ip)) => {
+            let shift = 128 - u32::from(bits.min(128));
+            (u128::from(net) ^ u128::from(ip)).checked_shr(shift).unwrap_or(0) == 0
+        }
+        _ => false,
     }
 }
 
@@ -253,7 +285,7 @@ impl Condition {
 mod tests {
     use super::*;
 
-    pub(super) fn packet(tcp: bool, to: [u8; 4], port: u16) -> Packet {
+    fn packet(tcp: bool, to: [u8; 4], port: u16) -> Packet {
         Packet { hook: Hook::Input, interface: "eth0".to_owned(), tcp, to: to.into(), port }
     }
 
@@ -284,6 +316,30 @@ mod tests {
         assert_eq!(fate(false, vec![rule(&[], Verdict::Jump("nonesuch".to_owned()))]), Fate::Passes);
         let established = Test::State(vec!["established".to_owned()]);
         assert_eq!(fate(true, vec![rule(&[established], Verdict::Accept)]), fate(true, vec![]));
+    }
+
+    #[test]
+    fn a_rule_about_one_family_is_not_about_the_other() {
+        let v4 = packet(false, [239, 192, 1, 2], 29499);
+        let v6 = Packet { to: "ff15::1:2".parse().unwrap(), ..v4.clone() };
+        let net = |text: &str, bits| Test::Destination(vec![(text.parse().unwrap(), bits)]);
+        for (is, of_v4, of_v6) in [
+            (net("224.0.0.0", 4), Some(true), Some(false)),
+            (net("ff15::", 16), Some(false), Some(true)),
+            (net("ff02::", 16), Some(false), Some(false)),
+            (Test::Family(vec![true]), Some(false), Some(true)),
+            (Test::UnknownOf(true), Some(false), None),
+            (Test::Unknown, None, None),
+        ] {
+            let condition = Condition { is, negated: false };
+            assert_eq!((condition.of(&v4), condition.of(&v6)), (of_v4, of_v6), "{condition:?}");
+        }
+        let table = |name: &str| Table { name: name.to_owned(), chains: vec![] };
+        let sees = |name| (table(name).sees(&v4), table(name).sees(&v6));
+        assert_eq!(
+            ["nftables ip t", "ip6tables t", "nftables inet t"].map(sees),
+            [(true, false), (false, true), (true, true)]
+        );
     }
 
     #[test]

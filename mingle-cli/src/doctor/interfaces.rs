@@ -96,7 +96,9 @@ fn not_in_use(interface: &Nic, why: &str) -> Finding {
     }
     let name = &interface.name;
     let cure = if interface.up {
-        format!("give it an IPv4 address, or choose it with --interface {name}, where it is meant")
+        format!(
+            "give it an address (IPv4, or IPv6 that is not link-local), or choose it with --interface {name}, where it is meant"
+        )
     } else {
         format!("where it is meant, bring it up (ip link set {name} up) and look at its cable or peer")
     };

@@ -1,15 +1,15 @@
 //! The rules of `iptables-save`.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Verdict};
 
-/// The tables of a save, without nat, which drops nothing.
-pub(super) fn tables(save: &str) -> Vec<Table> {
+/// The tables of a save of `iptables` or `ip6tables`, without nat, which drops nothing.
+pub(super) fn tables(program: &str, save: &str) -> Vec<Table> {
     let mut tables: Vec<Table> = Vec::new();
     for line in save.lines() {
         if let Some(name) = line.strip_prefix('*') {
-            tables.push(Table { name: format!("iptables {name}"), chains: Vec::new() });
+            tables.push(Table { name: format!("{program} {name}"), chains: Vec::new() });
         } else if let (Some(chain), Some(table)) = (line.strip_prefix(':'), tables.last_mut()) {
             let mut words = chain.split_ascii_whitespace();
             let name = words.next().unwrap_or_default().to_owned();
@@ -26,7 +26,7 @@ pub(super) fn tables(save: &str) -> Vec<Table> {
             }
         }
     }
-    tables.retain(|table| table.name != "iptables nat");
+    tables.retain(|table| !table.name.ends_with(" nat"));
     tables
 }
 
@@ -111,9 +111,9 @@ fn ports(list: &[String]) -> Option<Vec<(u16, u16)>> {
     list.iter().map(range).collect()
 }
 
-fn net(list: &[String]) -> Option<(Ipv4Addr, u8)> {
+fn net(list: &[String]) -> Option<(IpAddr, u8)> {
     let [text] = list else { return None };
-    let (ip, bits) = text.split_once('/').unwrap_or((text, "32"));
+    let (ip, bits) = text.split_once('/').unwrap_or((text, "128"));
     Some((ip.parse().ok()?, bits.parse().ok()?))
 }
 
@@ -128,7 +128,7 @@ mod tests {
             hook: Hook::Input,
             interface: "eth0".to_owned(),
             tcp,
-            to: to.into(),
+            to: IpAddr::from(to),
             port,
         };
         let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
@@ -137,7 +137,10 @@ mod tests {
              {}\n-A ours -p tcp -j REJECT --reject-with tcp-reset\nCOMMIT\n",
             rules.join("\n")
         );
-        examine("iptables", &tables(&save), &packets).into_iter().map(|f| (f.status, f.seen)).collect()
+        examine("iptables", &tables("iptables", &save), &packets)
+            .into_iter()
+            .map(|f| (f.status, f.seen))
+            .collect()
     }
 
     #[test]

@@ -6,14 +6,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::JobTag;
 use mingle_core::net::diagnose::{Station, reset};
+use mingle_core::{Error, JobTag};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
-use super::matrix::{Board, ECHO, LONGEST, MULTICAST, Message, TCP, UNICAST, decode, encode};
+use super::matrix::{BROADCAST, Board, ECHO, LONGEST, MULTICAST, Message, TCP, UNICAST, decode, encode};
 use super::multicast::Tried;
 
 /// What this host sends comes back within microseconds, or never.
@@ -32,7 +33,7 @@ const QUEUE: usize = 1024;
 
 enum Arrived {
     Datagram {
-        multicast: bool,
+        way: Heard,
         from: SocketAddr,
         bytes: Vec<u8>,
     },
@@ -48,72 +49,104 @@ enum Arrived {
     Visited {
         bytes: Vec<u8>,
     },
-    Resolved {
-        seeds: Vec<SocketAddr>,
-    },
+}
+
+/// At which socket a datagram arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Heard {
+    Own,
+    Group,
+    Broadcast,
 }
 
 /// Reads all sockets of a station.
 pub(super) struct Wires {
     arrived: mpsc::Receiver<Arrived>,
     sender: mpsc::Sender<Arrived>,
-    own: Arc<UdpSocket>,
+    /// IPv4 first, and IPv6 where the kernel has it.
+    own: Vec<Arc<UdpSocket>>,
 }
 
 impl Wires {
     pub(super) fn open(station: &Station) -> io::Result<Self> {
         let (sender, arrived) = mpsc::channel(QUEUE);
-        let own = Arc::new(UdpSocket::from_std(station.socket().try_clone()?)?);
-        listen(Arc::clone(&own), false, sender.clone());
+        let shared = |socket: &std::net::UdpSocket| -> io::Result<Arc<UdpSocket>> {
+            Ok(Arc::new(UdpSocket::from_std(socket.try_clone()?)?))
+        };
+        let own = station.sockets().iter().map(shared).collect::<io::Result<Vec<_>>>()?;
+        for socket in &own {
+            listen(Arc::clone(socket), Heard::Own, sender.clone());
+        }
         for ear in station.ears() {
-            listen(Arc::new(UdpSocket::from_std(ear.try_clone()?)?), true, sender.clone());
+            listen(shared(ear)?, Heard::Group, sender.clone());
+        }
+        if let Some(ear) = station.broadcasts() {
+            listen(shared(ear)?, Heard::Broadcast, sender.clone());
         }
         Ok(Self { arrived, sender, own })
     }
+
+    async fn send(&self, bytes: &[u8], to: SocketAddr) {
+        if let Some(socket) = self.own.get(usize::from(to.is_ipv6())) {
+            // What is lost here is lost, as on any network.
+            let _ = socket.send_to(bytes, to).await;
+        }
+    }
 }
 
-fn listen(socket: Arc<UdpSocket>, multicast: bool, sender: mpsc::Sender<Arrived>) {
+fn listen(socket: Arc<UdpSocket>, way: Heard, sender: mpsc::Sender<Arrived>) {
     tokio::spawn(async move {
         let mut buffer = [0; LONGEST];
         while !sender.is_closed() {
             // An error of an earlier datagram's (ECONNREFUSED) is told here, and is no reason to stop.
             if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let bytes = buffer[..length].to_vec();
-                let _ = sender.try_send(Arrived::Datagram { multicast, from, bytes });
+                let _ = sender.try_send(Arrived::Datagram { way, from, bytes });
             }
         }
     });
 }
 
-/// Sends to the group by each interface, and waits for what comes back. `names` are those of the indices.
-pub(super) async fn own_multicast(
-    station: &Station,
-    wires: &mut Wires,
-    tag: JobTag,
-    id: u32,
-    names: &[(u32, String)],
-) -> Vec<Tried> {
-    let failed = station.multicast(|interface| encode(tag, &Message::Own(id, interface.index)));
-    let error =
-        |index: &u32| failed.iter().find(|(other, _)| other == index).map(|(_, error)| error.to_string());
-    let mut missing: BTreeSet<u32> = names.iter().map(|(index, _)| *index).collect();
-    missing.retain(|index| error(index).is_none());
-    let deadline = Instant::now() + BACK;
-    while !missing.is_empty() {
-        let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
-        if let Arrived::Datagram { bytes, .. } = arrived
-            && let Some(Message::Own(from, index)) = decode(tag, &bytes)
-            && from == id
-        {
-            missing.remove(&index);
+impl Heard {
+    fn flag(self) -> u8 {
+        match self {
+            Self::Own => UNICAST,
+            Self::Group => MULTICAST,
+            Self::Broadcast => BROADCAST,
         }
     }
-    let tried = |(index, name): &(u32, String)| Tried {
-        interface: name.clone(),
-        sent: error(index).map_or(Ok(()), Err),
-        came_back: error(index).is_none() && !missing.contains(index),
-    };
-    names.iter().map(tried).collect()
+}
+
+/// Sends by each interface to its group, and to all by broadcast where that is wanted, and waits for what comes
+/// back.
+pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Tried> {
+    let mut tried: Vec<(u32, Heard, Tried)> = Vec::new();
+    for interface in station.interfaces() {
+        let (index, name) = (interface.index, &interface.name);
+        let bytes = encode(tag, &Message::Own(id, index));
+        let mut add = |way, to: Option<SocketAddr>, sent: io::Result<()>| {
+            let sent = sent.map_err(|error| error.to_string());
+            tried.push((index, way, Tried { interface: name.clone(), to, sent, came_back: false }));
+        };
+        if let Some(group) = station.group_of(interface) {
+            add(Heard::Group, Some(group), station.send_by(interface, group, &bytes));
+        }
+        if let Some(sent) = station.broadcast_by(interface, &bytes) {
+            add(Heard::Broadcast, None, sent);
+        }
+    }
+    let deadline = Instant::now() + BACK;
+    while tried.iter().any(|(.., tried)| tried.sent.is_ok() && !tried.came_back) {
+        let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
+        if let Arrived::Datagram { way, bytes, .. } = arrived
+            && let Some(Message::Own(from, index)) = decode(tag, &bytes)
+            && from == id
+            && let Some((.., tried)) = tried.iter_mut().find(|(other, by, _)| (*other, *by) == (index, way))
+        {
+            tried.came_back = true;
+        }
+    }
+    tried.into_iter().map(|(.., tried)| tried).collect()
 }
 
 /// One of several hosts that run the doctor at once.
@@ -121,8 +154,6 @@ pub(super) struct Meeting<'a> {
     pub(super) station: &'a Station,
     pub(super) wires: Wires,
     pub(super) tag: JobTag,
-    /// `HOST:PORT`s, or `HOST`s with all ports to try.
-    pub(super) seeds: Vec<(String, u16)>,
     /// None is for ever.
     pub(super) limit: Option<Duration>,
 }
@@ -140,7 +171,7 @@ struct Talk {
 
 impl Meeting<'_> {
     /// Goes on until everything is known, or the time is up.
-    pub(super) async fn hold(mut self, board: Board) -> io::Result<Board> {
+    pub(super) async fn hold(mut self, board: Board) -> Result<Board, Error> {
         let started = Instant::now();
         let mut talk = Talk {
             board,
@@ -151,8 +182,18 @@ impl Meeting<'_> {
             last_newcomer: started,
         };
         let (words, latest) = watch::channel(Vec::new());
-        let listener = TcpListener::from_std(self.station.listener().try_clone()?)?;
-        receive(listener, latest, self.wires.sender.clone());
+        for listener in self.station.listeners() {
+            let listener = listener.try_clone().and_then(TcpListener::from_std);
+            let listener =
+                listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
+            receive(listener, latest.clone(), self.wires.sender.clone());
+        }
+        let (told, mut seeds) = unbounded_channel();
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
+        if let Some(follow) = self.station.follow(id, told)? {
+            tokio::spawn(follow);
+        }
         let mut ticks = interval(PERIOD);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut complete: Option<Instant> = None;
@@ -160,6 +201,7 @@ impl Meeting<'_> {
         loop {
             tokio::select! {
                 Some(arrived) = self.wires.arrived.recv() => self.take(&mut talk, arrived).await,
+                Some(found) = seeds.recv() => talk.seeds = found,
                 _ = ticks.tick() => {
                     self.speak(&mut talk, &words, turn).await;
                     turn += 1;
@@ -182,19 +224,21 @@ impl Meeting<'_> {
 
     async fn take(&self, talk: &mut Talk, arrived: Arrived) {
         match arrived {
-            Arrived::Datagram { multicast, from, bytes } => match decode(self.tag, &bytes) {
+            Arrived::Datagram { way, from, bytes } => match decode(self.tag, &bytes) {
                 Some(Message::Word(card, seq, row)) => {
                     let id = card.id;
                     learn(talk, Message::Word(card, seq, row));
-                    talk.board.mark(id, if multicast { MULTICAST } else { UNICAST });
+                    talk.board.heard(id, way.flag(), from);
                 }
                 Some(Message::Ping(id, number)) if id != talk.board.me() => {
-                    talk.board.mark(id, UNICAST);
+                    talk.board.heard(id, UNICAST, from);
                     // No longer than the question: a forged sender gains nothing.
                     self.send(&Message::Echo(talk.board.me(), number), from).await;
                 }
                 Some(Message::Echo(id, number)) => {
-                    if let Some(at) = talk.pings.get(&number) {
+                    if let Some(at) = talk.pings.get(&number)
+                        && talk.board.counts(from)
+                    {
                         talk.board.measured(id, ECHO | UNICAST, micros(at.elapsed()));
                     }
                 }
@@ -219,7 +263,6 @@ impl Meeting<'_> {
                     learn(talk, word);
                 }
             }
-            Arrived::Resolved { seeds } => talk.seeds = seeds,
         }
     }
 
@@ -227,10 +270,10 @@ impl Meeting<'_> {
         let word = encode(self.tag, &talk.board.word());
         words.send_replace(word.clone());
         // Where an interface cannot send, the own multicast has said so.
-        let _ = self.station.multicast(|_| word.clone());
+        self.station.speak(&word);
         let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
         if let Some(relay) = &relay {
-            let _ = self.station.multicast(|_| relay.clone());
+            self.station.speak(relay);
         }
         talk.ping += 1;
         talk.pings.insert(talk.ping, Instant::now());
@@ -239,27 +282,24 @@ impl Meeting<'_> {
         let peers = talk.board.peers();
         for at in peers.iter().flat_map(|card| &card.at) {
             for bytes in [Some(&word), Some(&ping), relay.as_ref()].into_iter().flatten() {
-                let _ = self.wires.own.send_to(bytes, at).await;
+                self.wires.send(bytes, *at).await;
             }
         }
         for seed in &talk.seeds {
-            let _ = self.wires.own.send_to(&word, seed).await;
+            self.wires.send(&word, *seed).await;
         }
         for card in peers {
             // Who is deaf to datagrams is told by connections what has become known since.
             let again = turn.is_multiple_of(4) && talk.board.is_deaf(card.id);
             if (again || talk.board.lacks_tcp(card.id)) && talk.dialling.insert(card.id) {
-                tokio::spawn(dial(card.id, card.at, word.clone(), self.wires.sender.clone()));
+                let at = talk.board.ways_to(&card);
+                tokio::spawn(dial(card.id, at, word.clone(), self.wires.sender.clone()));
             }
-        }
-        // Again and again: a name may have no address yet.
-        if !self.seeds.is_empty() && turn.is_multiple_of(8) {
-            tokio::spawn(resolve(self.seeds.clone(), self.wires.sender.clone()));
         }
     }
 
     async fn send(&self, message: &Message, to: SocketAddr) {
-        let _ = self.wires.own.send_to(&encode(self.tag, message), to).await;
+        self.wires.send(&encode(self.tag, message), to).await;
     }
 }
 
@@ -273,17 +313,6 @@ fn learn(talk: &mut Talk, message: Message) {
     {
         talk.last_newcomer = Instant::now();
     }
-}
-
-/// All addresses of the seeds.
-async fn resolve(seeds: Vec<(String, u16)>, sender: mpsc::Sender<Arrived>) {
-    let mut found = Vec::new();
-    for (host, port) in seeds {
-        if let Ok(addresses) = tokio::net::lookup_host((host, port)).await {
-            found.extend(addresses.filter(SocketAddr::is_ipv4));
-        }
-    }
-    let _ = sender.send(Arrived::Resolved { seeds: found }).await;
 }
 
 /// Tries the endpoints of a host one after the other: says this host's word there, and hears the other's.

@@ -22,6 +22,8 @@ pub(super) const LONGEST: usize = 1400;
 /// Magic and version of the doctor's own datagrams, which a rendezvous drops as foreign.
 const HEAD: [u8; 8] = *b"MNGD\x01\0\0\0";
 
+/// Its broadcast was heard.
+pub(super) const BROADCAST: u8 = 16;
 /// Its multicast was heard.
 pub(super) const MULTICAST: u8 = 1;
 /// Its unicast was heard.
@@ -96,6 +98,8 @@ struct Node {
 pub(super) struct Board {
     me: u32,
     world: usize,
+    prefers_ipv6: bool,
+    pub(super) tries_broadcast: bool,
     nodes: BTreeMap<u32, Node>,
 }
 
@@ -125,10 +129,38 @@ impl Cell {
 }
 
 impl Board {
-    pub(super) fn new(me: Card, world: usize) -> Self {
+    pub(super) fn new(me: Card, world: usize, prefers_ipv6: bool) -> Self {
         let id = me.id;
         let node = Node { card: me, seq: 0, row: BTreeMap::new() };
-        Self { me: id, world, nodes: BTreeMap::from([(id, node)]) }
+        Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes: BTreeMap::from([(id, node)]) }
+    }
+
+    /// Whether the world would use IPv6: one family that all who are known have, and of two such IPv4, unless
+    /// IPv6 is preferred. None where they have none in common.
+    pub(super) fn is_ipv6(&self) -> Option<bool> {
+        let order = [self.prefers_ipv6, !self.prefers_ipv6];
+        let all_have = |is_ipv6: &bool| {
+            let mut nodes = self.nodes.values();
+            nodes.all(|node| node.card.at.iter().any(|at| at.is_ipv6() == *is_ipv6))
+        };
+        order.into_iter().find(all_have)
+    }
+
+    /// Whether what comes from this address, or goes there, is of the family that counts.
+    pub(super) fn counts(&self, at: SocketAddr) -> bool {
+        self.is_ipv6().is_none_or(|is_ipv6| at.is_ipv6() == is_ipv6)
+    }
+
+    /// The endpoints of a host that count.
+    pub(super) fn ways_to(&self, card: &Card) -> Vec<SocketAddr> {
+        card.at.iter().copied().filter(|at| self.counts(*at)).collect()
+    }
+
+    /// Notes that something of another host's has arrived from this address.
+    pub(super) fn heard(&mut self, id: u32, flag: u8, from: SocketAddr) {
+        if self.counts(from) {
+            self.mark(id, flag);
+        }
     }
 
     pub(super) fn me(&self) -> u32 {
@@ -139,12 +171,19 @@ impl Board {
     pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Entry>) -> bool {
         let id = card.id;
         let is_new = !self.nodes.contains_key(&id);
+        let family = self.is_ipv6();
         if id == self.me || is_new && self.nodes.len() >= NODES {
             return false;
         }
         if self.nodes.get(&id).is_none_or(|node| node.seq < seq) {
             let row = row.into_iter().take(NODES).map(|entry| (entry.0, entry)).collect();
             self.nodes.insert(id, Node { card, seq, row });
+        }
+        // With a newcomer of one family the other does not count any more.
+        if self.is_ipv6() != family
+            && let Some(own) = self.nodes.get_mut(&self.me)
+        {
+            own.row.values_mut().for_each(|entry| *entry = Entry(entry.0, 0, 0, 0));
         }
         self.mark(id, 0);
         is_new
@@ -282,6 +321,12 @@ impl Board {
             })
         };
         self.is_full() && ids.iter().any(reached)
+    }
+
+    /// Whether broadcast passes between all hosts; none where it was not tried.
+    pub(super) fn broadcast(&self) -> Option<bool> {
+        let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.1 & BROADCAST != 0);
+        self.tries_broadcast.then(|| self.pairs().all(heard))
     }
 
     /// The matrix for people.

@@ -29,7 +29,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::net::Interface;
-use mingle_core::net::diagnose::{self, Judged, Station};
+use mingle_core::net::diagnose::{self, Judged, Place, Station};
 use mingle_core::rdma::{Machine, Transport};
 use mingle_core::{Error, Failure, Secret};
 use serde_json::json;
@@ -52,8 +52,10 @@ use system::Files;
 const NO_JOB: &str = "mingle doctor";
 /// How long the others are waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A seed without a port is tried at so many of the job's.
-const SEED_PORTS: usize = 8;
+/// What one program that shows firewall rules may take. After a rendezvous nobody asked for the report, and it is
+/// not to be waited for.
+const RULES: Duration = Duration::from_secs(2);
+const RULES_AFTER: Duration = Duration::from_millis(250);
 /// Most lines that follow a rendezvous that timed out.
 const SHORT: usize = 6;
 
@@ -66,7 +68,6 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
             return Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'")));
         }
     };
-    let seeds = args.seed.clone();
     let (config, meets) = configure(args)?;
     let network = config.network();
     if meets && !(2..=LARGEST).contains(&network.world.get()) {
@@ -75,24 +76,22 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
             network.world
         )));
     }
-    let seeds = self::seeds(&seeds, &network)?;
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
-    let mut visit = Visit::begin(&network, &runtime)?;
+    let mut visit = Visit::begin(&network, &runtime, RULES)?;
     let mut board = None;
     if meets && let Some((station, wires)) = visit.opened.take() {
-        let meeting = Meeting {
-            station: &station,
-            wires,
-            tag: network.job.tag(),
-            seeds,
-            limit: config.limit(PATIENCE),
-        };
+        let meeting =
+            Meeting { station: &station, wires, tag: network.job.tag(), limit: config.limit(PATIENCE) };
         let host = diagnose::host_name().as_str().to_owned();
         let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
         let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
-        let held = runtime.block_on(meeting.hold(Board::new(card, world)));
-        let held = held.map_err(|error| Stop::System("use the sockets", error))?;
+        let mut start = Board::new(card, world, network.ipv6);
+        start.tries_broadcast = network.broadcast;
+        let held = runtime.block_on(meeting.hold(start));
+        // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+        runtime.shutdown_background();
+        let held = held.map_err(Stop::Rendezvous)?;
         visit.findings.extend(diagnosis::examine(&held));
         board = Some(held);
     }
@@ -105,7 +104,7 @@ pub(crate) fn after(stop: &Stop, network: Network) {
         return;
     }
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
-    let Ok(visit) = Visit::begin(&network, &runtime) else { return };
+    let Ok(visit) = Visit::begin(&network, &runtime, RULES_AFTER) else { return };
     let mut bad: Vec<&Finding> = visit
         .findings
         .iter()
@@ -151,29 +150,6 @@ fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
     Ok((config, has_world))
 }
 
-/// The seeds with their ports: those of the job, where none is given.
-fn seeds(texts: &[String], network: &Network) -> Result<Vec<(String, u16)>, Stop> {
-    let mut seeds = Vec::new();
-    for text in texts {
-        match text.rsplit_once(':') {
-            _ if text.is_empty() => {
-                return Err(Stop::Usage("--seed '': give an address or a name".to_owned()));
-            }
-            Some((host, port)) => {
-                let port = port.parse().ok().filter(|port| *port > 0);
-                let port =
-                    port.ok_or_else(|| Stop::Usage(format!("--seed {text}: give HOST or HOST:PORT")))?;
-                seeds.push((host.to_owned(), port));
-            }
-            None => {
-                let ports = network.master_port.into_iter().chain(network.job.ports());
-                seeds.extend(ports.take(SEED_PORTS).map(|port| (text.clone(), port)));
-            }
-        }
-    }
-    Ok(seeds)
-}
-
 /// A look at one host.
 struct Visit {
     findings: Vec<Finding>,
@@ -184,7 +160,7 @@ struct Visit {
 }
 
 impl Visit {
-    fn begin(network: &Network, runtime: &Runtime) -> Result<Self, Stop> {
+    fn begin(network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
         let files = Files { root: PathBuf::from("/") };
         let judged = diagnose::interfaces(&network.interfaces)
             .map_err(|error| Stop::System("list the network interfaces", error))?;
@@ -192,7 +168,7 @@ impl Visit {
         let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
         let port = visit.sockets(network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
-        visit.findings.extend(system::firewall(&files, &packets(network, &nics, port)));
+        visit.findings.extend(system::firewall(&files, &packets(network, &nics, port), rules));
         visit.surroundings(&files, &nics);
         Ok(visit)
     }
@@ -207,12 +183,9 @@ impl Visit {
     ) -> Result<u16, Stop> {
         let used: Vec<Interface> =
             judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let speaks_v4 = |one: &&Interface| one.addresses.iter().any(|net| net.addr().is_ipv4());
-        let names: Vec<(u32, String)> =
-            used.iter().filter(speaks_v4).map(|one| (one.index, one.name.clone())).collect();
         let first = network.master_port.or_else(|| network.job.ports().next()).unwrap_or_default();
-        let given = network.master_port;
-        let station = match Station::open(used, network.group, given, network.job.ports(), network.ttl) {
+        let given = network.master_port.is_some();
+        let station = match Station::open(used, &place(network)) {
             Ok(station) => station,
             Err(error) => {
                 self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
@@ -220,37 +193,23 @@ impl Visit {
             }
         };
         let range = files.read("proc/sys/net/ipv4/ip_local_port_range");
-        self.findings.extend(ports::free(station.port(), given.is_some(), range.as_deref()));
-        if names.is_empty() {
-            if judged.iter().any(|judged| judged.refused.is_none()) {
-                self.findings.push(Finding::new(
-                    Status::Warning,
-                    "group",
-                    "own multicast",
-                    "not tried: no interface that is used has an IPv4 address, and the doctor sends by IPv4 alone",
-                    "give an interface an IPv4 address to have it tried; a world may form by IPv6 all the same",
-                ));
-            }
-            return Ok(station.port());
-        }
+        self.findings.extend(ports::free(station.port(), given, range.as_deref()));
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;
-                let tried =
-                    live::own_multicast(&station, &mut wires, network.job.tag(), self.id, &names).await;
+                let tried = live::own_multicast(&station, &mut wires, network.job.tag(), self.id).await;
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
+        let warnings: Vec<String> = station.warnings().cloned().collect();
         let read = |path: &str| files.read(path);
         let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
         self.findings.extend(multicast::examine(multicast::Seen {
-            group: *network.group.ip(),
-            port: network.group.port(),
             igmp: igmp.as_deref(),
             snmp6: snmp6.as_deref(),
             igmp6: igmp6.as_deref(),
             tried: &tried,
-            warnings: station.warnings(),
+            warnings: &warnings,
         }));
         let port = station.port();
         self.opened = Some((station, wires));
@@ -311,19 +270,31 @@ fn random() -> Result<u32, Stop> {
 fn packets(network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
-        let own = nic.addresses.iter().find_map(|(ip, _)| match ip {
-            IpAddr::V4(ip) => Some(*ip),
-            IpAddr::V6(_) => None,
-        });
-        let Some(own) = own else { continue };
-        let group = (false, *network.group.ip(), network.group.port());
+        let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
+        // The family that is used there, as for multicast.
+        let Some(own) = own(network.ipv6).or_else(|| own(!network.ipv6)) else { continue };
+        let group =
+            if own.is_ipv6() { network.job.group_v6().into() } else { IpAddr::from(*network.group.ip()) };
         for hook in [Hook::Input, Hook::Output] {
-            for (tcp, to, port) in [group, (false, own, port), (true, own, port)] {
+            for (tcp, to, port) in
+                [(false, group, network.group.port()), (false, own, port), (true, own, port)]
+            {
                 packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
             }
         }
     }
     packets
+}
+
+fn place(network: &Network) -> Place {
+    let mut place = Place::new(network.job.clone(), network.group);
+    place.master_port = network.master_port;
+    place.ttl = network.ttl;
+    place.broadcast = network.broadcast;
+    place.prefers_ipv6 = network.ipv6;
+    place.seeds.clone_from(&network.seeds);
+    place.seed_dir.clone_from(&network.seed_dir);
+    place
 }
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {

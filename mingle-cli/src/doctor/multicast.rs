@@ -1,7 +1,7 @@
 //! Multicast on this host: the group in the kernel's own tables, who asks for members, and what comes back.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::finding::{Finding, Status};
 
@@ -47,6 +47,8 @@ pub(super) fn mld_queries(text: &str) -> Option<u64> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tried {
     pub(super) interface: String,
+    /// The group; none is broadcast.
+    pub(super) to: Option<SocketAddr>,
     /// What the kernel said to the attempt to send.
     pub(super) sent: Result<(), String>,
     pub(super) came_back: bool,
@@ -55,11 +57,9 @@ pub(super) struct Tried {
 /// Everything about the group that can be seen on one host.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen<'a> {
-    pub(super) group: Ipv4Addr,
-    pub(super) port: u16,
     pub(super) igmp: Option<&'a str>,
     pub(super) snmp6: Option<&'a str>,
-    /// The interfaces of `/proc/net/igmp6`, where IPv6 is on.
+    /// The groups of `/proc/net/igmp6`, where IPv6 is on.
     pub(super) igmp6: Option<&'a str>,
     pub(super) tried: &'a [Tried],
     /// Which interfaces could not join.
@@ -70,27 +70,52 @@ const JOINED: &str = "group";
 const BACK: &str = "own multicast";
 
 pub(super) fn examine(seen: Seen<'_>) -> Vec<Finding> {
-    let Seen { group, port, .. } = seen;
     let mut findings: Vec<Finding> = seen.warnings.iter().map(|warning| unjoined(warning)).collect();
     let table = seen.igmp.map(igmp);
+    let groups = seen.igmp6.map(igmp6).unwrap_or_default();
     for tried in seen.tried {
-        if let Some(table) = &table {
-            findings.push(joined(group, &tried.interface, table.get(&tried.interface)));
+        let name = &tried.interface;
+        match (tried.to.map(|to| to.ip()), &table) {
+            (Some(IpAddr::V4(group)), Some(table)) => {
+                let has = table.get(name).is_some_and(|igmp| igmp.groups.contains(&group));
+                findings.push(joined(group.into(), name, "igmp", has));
+            }
+            (Some(IpAddr::V6(group)), _) if seen.igmp6.is_some() => {
+                let has = groups.get(name).is_some_and(|all| all.contains(&group));
+                findings.push(joined(group.into(), name, "igmp6", has));
+            }
+            _ => {}
         }
-        findings.push(back(group, port, tried));
+        findings.push(back(tried));
     }
-    let Some(table) = table else {
+    if seen.igmp.is_none() {
         findings.push(Finding::unread(JOINED, "/proc/net/igmp", "mount /proc; the rest does not need it"));
         return findings;
-    };
+    }
     let mlds = seen.snmp6.and_then(mld_queries).unwrap_or(0);
     for tried in seen.tried.iter().filter(|tried| tried.interface != "lo") {
-        if let Some(igmp) = table.get(&tried.interface) {
-            findings.push(querier(&tried.interface, igmp, mlds));
+        let igmp = table.as_ref().and_then(|table| table.get(&tried.interface));
+        match (tried.to, igmp) {
+            (Some(SocketAddr::V6(_)), _) => findings.push(querier_of_ipv6(&tried.interface, mlds)),
+            (Some(SocketAddr::V4(_)), Some(igmp)) => findings.push(querier(&tried.interface, igmp, mlds)),
+            _ => {}
         }
     }
-    findings.extend(seen.igmp6.map(|text| ipv6(text, seen.tried)));
+    findings.extend(seen.igmp6.map(|_| ipv6(&groups, seen.tried)));
     findings
+}
+
+/// `/proc/net/igmp6`: "4    eth0            ff0200000000000000000000000000001     1 0000000C 0".
+pub(super) fn igmp6(text: &str) -> BTreeMap<String, Vec<Ipv6Addr>> {
+    let mut all: BTreeMap<String, Vec<Ipv6Addr>> = BTreeMap::new();
+    for line in text.lines() {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (Some(name), Some(group)) = (words.next(), words.next()) else { continue };
+        if let Ok(group) = u128::from_str_radix(group, 16) {
+            all.entry(name.to_owned()).or_default().push(group.into());
+        }
+    }
+    all
 }
 
 fn unjoined(warning: &str) -> Finding {
@@ -99,22 +124,30 @@ fn unjoined(warning: &str) -> Finding {
     Finding::new(Status::Warning, JOINED, "joining the group", warning, cure)
 }
 
-fn joined(group: Ipv4Addr, interface: &str, igmp: Option<&Igmp>) -> Finding {
-    let looked = format!("{group} on {interface} in /proc/net/igmp");
-    if igmp.is_some_and(|igmp| igmp.groups.contains(&group)) {
+fn joined(group: IpAddr, interface: &str, table: &str, has: bool) -> Finding {
+    let looked = format!("{group} on {interface} in /proc/net/{table}");
+    if has {
         return Finding::ok(JOINED, looked, "joined");
     }
     let cure = "look whether the interface has MULTICAST (ip link set dev IF multicast on), or give --seed";
     Finding::new(Status::Warning, JOINED, looked, "the kernel has no such membership", cure)
 }
 
-fn back(group: Ipv4Addr, port: u16, tried: &Tried) -> Finding {
-    let looked = format!("own multicast to {group}:{port} by {}", tried.interface);
+fn back(tried: &Tried) -> Finding {
+    let interface = &tried.interface;
+    let (check, looked, what) = match tried.to {
+        Some(to) => (
+            BACK,
+            format!("own multicast to {to} by {interface}"),
+            format!("UDP to {} port {}", to.ip(), to.port()),
+        ),
+        None => ("broadcast", format!("own broadcast by {interface}"), "broadcasts".to_owned()),
+    };
     match (&tried.sent, tried.came_back) {
-        (_, true) => Finding::ok(BACK, looked, "came back"),
+        (_, true) => Finding::ok(check, looked, "came back"),
         (Err(error), _) => Finding::new(
             Status::Problem,
-            BACK,
+            check,
             looked,
             format!("cannot be sent: {error}"),
             "look for a firewall rule on output, or leave the interface out with --interface",
@@ -123,12 +156,21 @@ fn back(group: Ipv4Addr, port: u16, tried: &Tried) -> Finding {
         // come from outside.
         (Ok(()), false) => Finding::new(
             Status::Problem,
-            BACK,
+            check,
             looked,
-            "did not come back: this host itself drops what is sent to the group",
-            format!("let UDP to {group} port {port} pass on this host, or give --seed on each node"),
+            "did not come back: this host itself drops it",
+            format!("let {what} pass on this host, or give --seed on each node"),
         ),
     }
+}
+
+fn querier_of_ipv6(interface: &str, mlds: u64) -> Finding {
+    let looked = format!("who asks for IPv6 group members on {interface}");
+    if mlds > 0 {
+        return Finding::ok("querier", looked, format!("{mlds} queries (MLD) were heard on this host"));
+    }
+    let cure = "nothing, unless others do not hear this host: then an MLD querier on the switch, or --seed";
+    Finding::new(Status::Note, "querier", looked, "no query (MLD) has been heard on this host", cure)
 }
 
 fn querier(interface: &str, igmp: &Igmp, mlds: u64) -> Finding {
@@ -152,9 +194,10 @@ fn querier(interface: &str, igmp: &Igmp, mlds: u64) -> Finding {
     }
 }
 
-fn ipv6(text: &str, tried: &[Tried]) -> Finding {
-    let has = |name: &str| text.lines().any(|line| line.split_ascii_whitespace().nth(1) == Some(name));
-    let names: Vec<&str> = tried.iter().map(|tried| &*tried.interface).filter(|name| has(name)).collect();
+fn ipv6(groups: &BTreeMap<String, Vec<Ipv6Addr>>, tried: &[Tried]) -> Finding {
+    let mut names: Vec<&str> =
+        tried.iter().map(|tried| &*tried.interface).filter(|name| groups.contains_key(*name)).collect();
+    names.dedup();
     let looked = "IPv6 multicast in /proc/net/igmp6";
     if names.is_empty() {
         let seen = "IPv6 is off on the interfaces that are used";
@@ -179,11 +222,12 @@ mod tests {
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 2);
 
     fn tried(interface: &str) -> Tried {
-        Tried { interface: interface.to_owned(), sent: Ok(()), came_back: true }
+        let to = Some(SocketAddr::from((GROUP, 29499)));
+        Tried { interface: interface.to_owned(), to, sent: Ok(()), came_back: true }
     }
 
     fn seen(tried: &[Tried]) -> Seen<'_> {
-        Seen { group: GROUP, port: 29499, igmp: Some(IGMP), snmp6: None, igmp6: None, tried, warnings: &[] }
+        Seen { igmp: Some(IGMP), snmp6: None, igmp6: None, tried, warnings: &[] }
     }
 
     #[cfg(target_endian = "little")]
@@ -209,10 +253,31 @@ mod tests {
         let deaf = Tried { came_back: false, ..tried("eth0") };
         let mute = Tried { sent: Err("EPERM".to_owned()), ..deaf.clone() };
         for (tried, text) in [(deaf, "did not come back"), (mute, "cannot be sent: EPERM")] {
-            let finding = back(GROUP, 29499, &tried);
+            let finding = back(&tried);
             assert_eq!(finding.status, Status::Problem);
             assert!(finding.seen.contains(text), "{finding:?}");
         }
+    }
+
+    #[test]
+    fn a_group_of_ipv6_is_looked_for_in_its_own_table() {
+        let group: Ipv6Addr = "ff15::1:2".parse().unwrap();
+        let text = "4    eth0            ff150000000000000000000000010002     1 0000000C 0\n\
+                    4    eth0            ff020000000000000000000000000001     1 0000000C 0\n7\n";
+        let of_group = Tried { to: Some(SocketAddr::from((group, 29499))), ..tried("eth0") };
+        for (name, status) in [("eth0", Status::Ok), ("eth1", Status::Warning)] {
+            let one = [Tried { interface: name.to_owned(), ..of_group.clone() }];
+            let found = examine(Seen { igmp6: Some(text), ..seen(&one) });
+            assert_eq!((found[0].check, found[0].status), (JOINED, status), "{found:?}");
+            assert!(found.iter().any(|finding| finding.check == "querier" && finding.seen.contains("MLD")));
+        }
+    }
+
+    #[test]
+    fn what_does_not_come_back_by_broadcast_is_told_as_such() {
+        let finding = back(&Tried { to: None, came_back: false, ..tried("eth0") });
+        assert_eq!((finding.check, finding.status), ("broadcast", Status::Problem));
+        assert!(finding.looked.contains("own broadcast by eth0"), "{finding:?}");
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The rules of `nft -j list ruleset`, whose JSON is described in libnftables-json(5).
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
 use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Verdict};
 
-/// The tables, without those of iptables where iptables-save has shown them (here they are `xt` expressions, which
-/// JSON does not explain).
-pub(super) fn tables(json: &str, skip_iptables: bool) -> Option<Vec<Table>> {
+/// The tables, without those of iptables of these families (`ip`, `ip6`), which iptables-save has shown: here they
+/// are `xt` expressions, which JSON does not explain.
+pub(super) fn tables(json: &str, shown: &[&str]) -> Option<Vec<Table>> {
     let document: Value = serde_json::from_str(json).ok()?;
     let mut tables: Vec<Table> = Vec::new();
     let name = |value: &Value| {
@@ -18,7 +18,7 @@ pub(super) fn tables(json: &str, skip_iptables: bool) -> Option<Vec<Table>> {
     for item in document.get("nftables")?.as_array()? {
         if let Some(chain) = item.get("chain") {
             let (table, family) = name(chain);
-            if !matches!(&*family, "ip" | "inet") {
+            if !matches!(&*family, "ip" | "ip6" | "inet") {
                 continue;
             }
             let at = position(&mut tables, table);
@@ -32,16 +32,14 @@ pub(super) fn tables(json: &str, skip_iptables: bool) -> Option<Vec<Table>> {
             }
         }
     }
-    if skip_iptables {
-        tables.retain(|table| !is_iptables(table));
-    }
+    tables.retain(|table| !shown.iter().any(|family| is_iptables(table, family)));
     Some(tables)
 }
 
 /// The tables of iptables-nft have the names of iptables' own, and chains in capitals.
-fn is_iptables(table: &Table) -> bool {
+fn is_iptables(table: &Table, family: &str) -> bool {
     let known = ["filter", "raw", "mangle", "security", "nat"];
-    let named = known.iter().any(|name| table.name == format!("nftables ip {name}"));
+    let named = known.iter().any(|name| table.name == format!("nftables {family} {name}"));
     named && table.chains.iter().any(|chain| matches!(&*chain.name, "INPUT" | "OUTPUT" | "PREROUTING"))
 }
 
@@ -123,7 +121,7 @@ fn condition(found: &Value) -> Condition {
         (Some(left), Some(right)) if !ordered => test(left, right),
         _ => Test::Unknown,
     };
-    // What is not about IPv4 is not met, the other way round either.
+    // What is about another protocol is not met, the other way round either.
     Condition { negated: negated && is != Test::Never, is }
 }
 
@@ -134,13 +132,15 @@ fn test(left: &Value, right: &Value) -> Test {
         (Some("iifname" | "iif"), ..) => names(right).map(Test::From),
         (Some("oifname" | "oif"), ..) => names(right).map(Test::To),
         (Some("l4proto"), ..) | (.., Some("ip"), Some("protocol")) => names(right).map(Test::Protocol),
-        (Some("nfproto"), ..) => names(right).map(|names| {
-            if names.iter().any(|name| name == "ipv4") { Test::Destination(vec![ANY]) } else { Test::Never }
-        }),
+        (Some("nfproto"), ..) => {
+            names(right).map(|names| Test::Family(names.iter().map(|name| name == "ipv6").collect()))
+        }
         (Some("pkttype"), ..) => names(right).map(Test::PacketType),
         (_, Some("state"), ..) => names(right).map(Test::State),
-        (.., Some("ip"), Some("daddr")) => nets(right).map(Test::Destination),
-        (.., Some("ip6" | "icmp" | "icmpv6" | "igmp" | "arp" | "sctp"), _) => Some(Test::Never),
+        (.., Some("ip" | "ip6"), Some("daddr")) => nets(right).map(Test::Destination),
+        (.., Some("ip6"), Some("nexthdr")) => names(right).map(Test::Protocol),
+        (.., Some(family @ ("ip" | "ip6")), _) => Some(Test::UnknownOf(family == "ip6")),
+        (.., Some("icmp" | "icmpv6" | "igmp" | "arp" | "sctp"), _) => Some(Test::Never),
         // The protocol is asked for by the match itself: `udp dport` is not met by TCP.
         (.., Some(protocol @ ("tcp" | "udp")), Some("dport")) => {
             ports(right).map(|ports| Test::PortOf(protocol == "tcp", ports))
@@ -150,8 +150,6 @@ fn test(left: &Value, right: &Value) -> Test {
     };
     known.unwrap_or(Test::Unknown)
 }
-
-const ANY: (Ipv4Addr, u8) = (Ipv4Addr::UNSPECIFIED, 0);
 
 /// One value, or all of a set or a list. A named set (`@name`) is not looked up.
 fn values(value: &Value) -> Vec<&Value> {
@@ -175,13 +173,13 @@ fn ports(value: &Value) -> Option<Vec<(u16, u16)>> {
     values(value).into_iter().map(range).collect()
 }
 
-fn nets(value: &Value) -> Option<Vec<(Ipv4Addr, u8)>> {
+fn nets(value: &Value) -> Option<Vec<(IpAddr, u8)>> {
     let net = |value: &Value| match value.get("prefix") {
         Some(prefix) => {
             let bits = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
             Some((prefix.get("addr")?.as_str()?.parse().ok()?, bits))
         }
-        None => Some((value.as_str()?.parse().ok()?, 32)),
+        None => Some((value.as_str()?.parse().ok()?, 128)),
     };
     values(value).into_iter().map(net).collect()
 }
@@ -255,11 +253,11 @@ mod tests {
             hook: Hook::Input,
             interface: "eth0".to_owned(),
             tcp,
-            to: to.into(),
+            to: IpAddr::from(to),
             port,
         };
         let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
-        let tables = tables(&ruleset(policy, rules), true).unwrap();
+        let tables = tables(&ruleset(policy, rules), &["ip"]).unwrap();
         examine("nftables", &tables, &packets).into_iter().map(|f| (f.status, f.seen)).collect()
     }
 
@@ -299,8 +297,8 @@ mod tests {
     #[test]
     fn what_is_no_ruleset_is_none() {
         for text in ["", "{}", "[]", "{\"nftables\": 7}"] {
-            assert_eq!(tables(text, true), None, "{text}");
+            assert_eq!(tables(text, &[]), None, "{text}");
         }
-        assert_eq!(tables(r#"{"nftables": [7, {"rule": 3}, {"chain": []}]}"#, true), Some(vec![]));
+        assert_eq!(tables(r#"{"nftables": [7, {"rule": 3}, {"chain": []}]}"#, &["ip"]), Some(vec![]));
     }
 }

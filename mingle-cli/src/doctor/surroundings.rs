@@ -28,44 +28,55 @@ struct Cni {
     name: &'static str,
     /// How its interfaces on a host begin.
     prefixes: &'static [&'static str],
-    /// Whether multicast passes between pods, and if it can, after what.
+    /// What is known of multicast between pods there.
     multicast: &'static str,
+    /// What makes a world form.
+    cure: &'static str,
 }
 
-/// As the projects' documents say it; docs/networks.md has the sources.
+/// As docs/networks.md says it, with the sources.
 const CNIS: &[Cni] = &[
     Cni {
         name: "Calico",
         prefixes: &["cali", "tunl0", "vxlan.calico"],
-        multicast: "Calico routes without a link between pods, and does not carry multicast",
+        multicast: "Calico routes to a /32 for each pod, and carries neither multicast nor broadcast",
+        cure: SEED,
     },
     Cni {
         name: "Cilium",
         prefixes: &["cilium", "lxc"],
-        multicast: "Cilium carries multicast only where it is switched on, for groups that were added (--group)",
+        multicast: "Cilium carries multicast only where it is switched on, and only of groups that are registered \
+                    on every node",
+        cure: "give --seed with a headless service (publishNotReadyAddresses), or the registered group as --group",
     },
     Cni {
         name: "Antrea",
         prefixes: &["antrea"],
-        multicast: "Antrea carries multicast only where its Multicast feature is switched on",
+        multicast: "Antrea carries IPv4 multicast, and that only where its Multicast feature is switched on",
+        cure: "give --seed with a headless service (publishNotReadyAddresses), or with that feature --ttl 4",
     },
     Cni {
         name: "OVN-Kubernetes",
         prefixes: &["ovn-k8s"],
-        multicast: "OVN-Kubernetes carries multicast only in namespaces annotated \
-                    k8s.ovn.org/multicast-enabled=true",
+        multicast: "OVN-Kubernetes carries multicast only in a namespace that is annotated, and from node to node \
+                    only with a TTL above 1",
+        cure: "annotate the namespace k8s.ovn.org/multicast-enabled=true and give --ttl 4, or --seed",
     },
-    Cni { name: "Kube-OVN", prefixes: &["ovn0"], multicast: "Kube-OVN carries multicast within a subnet" },
-    Cni { name: "Weave Net", prefixes: &["weave"], multicast: "Weave Net carries multicast" },
+    Cni {
+        name: "Kube-OVN",
+        prefixes: &["ovn0"],
+        multicast: "Kube-OVN carries multicast inside a subnet, and not from one to another",
+        cure: "nothing inside a subnet; else --seed with a headless service (publishNotReadyAddresses)",
+    },
     Cni {
         name: "flannel",
         prefixes: &["flannel"],
         multicast: "flannel does not carry multicast from host to host",
+        cure: SEED,
     },
 ];
 
-const HELP: &str = "give each node --seed with a headless service (publishNotReadyAddresses), or use --seed-dir or \
-                    hostNetwork: true";
+const SEED: &str = "give each node --seed with a headless service (publishNotReadyAddresses), or use --seed-dir or hostNetwork: true";
 
 pub(super) fn examine(place: Place<'_>, nics: &[Nic]) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -80,7 +91,7 @@ pub(super) fn examine(place: Place<'_>, nics: &[Nic]) -> Vec<Finding> {
             "wsl",
             "the kernel's release",
             "WSL2: by default its network is behind address translation, where other hosts reach nothing",
-            "set networkingMode=mirrored in .wslconfig, and --seed on each node",
+            "set networkingMode=mirrored in .wslconfig, let connections in (docs/networks.md), and give --seed",
         ));
     }
     findings.extend(cloud(place.vendor));
@@ -100,11 +111,22 @@ fn kubernetes(place: Place<'_>, nics: &[Nic]) -> Finding {
         let seen = format!("Kubernetes with hostNetwork{name}: the job uses the hosts' own network");
         return Finding::ok(CHECK, looked, seen);
     }
-    let seen = of_pod(place, nics).map_or_else(
-        || "a Kubernetes pod, on a network that its interfaces do not tell; most drop multicast".to_owned(),
-        |cni| format!("a Kubernetes pod, by its interfaces of {}: {}", cni.name, cni.multicast),
+    let (seen, cure) = of_pod(place, nics).map_or_else(
+        || {
+            (
+                "a Kubernetes pod, on a network that its interfaces do not tell; most drop multicast"
+                    .to_owned(),
+                SEED,
+            )
+        },
+        |cni| {
+            (
+                format!("a Kubernetes pod, by its interfaces perhaps of {}: {}", cni.name, cni.multicast),
+                cni.cure,
+            )
+        },
     );
-    Finding::new(Status::Warning, CHECK, looked, seen, HELP)
+    Finding::new(Status::Warning, CHECK, looked, seen, cure)
 }
 
 /// The network of a pod, by what it gives to `eth0`.
@@ -155,21 +177,22 @@ fn container(nics: &[Nic]) -> Finding {
 }
 
 fn cloud(vendor: &str) -> Option<Finding> {
-    let seen = match vendor.trim() {
-        "Amazon EC2" => "AWS: multicast passes only through a transit gateway with a multicast domain",
-        "Google" | "Google Compute Engine" => {
-            "Google Cloud: its networks carry no multicast and no broadcast"
-        }
-        "Microsoft Corporation" => "Azure (or Hyper-V): Azure's networks carry no multicast and no broadcast",
+    let (seen, cure) = match vendor.trim() {
+        "Amazon EC2" => (
+            "AWS: a VPC carries no broadcast, and multicast only through a transit gateway's multicast domain",
+            "give --seed or --seed-dir on each node; with such a domain force_igmp_version=2 and --ttl 8",
+        ),
+        "Google" | "Google Compute Engine" => (
+            "Google Cloud: its networks carry no broadcast, and multicast only of groups that are registered for it",
+            "give --seed or --seed-dir on each node, or such a group as --group",
+        ),
+        "Microsoft Corporation" => (
+            "Azure (or Hyper-V): Azure's networks carry no multicast and no broadcast",
+            "give --seed or --seed-dir on each node",
+        ),
         _ => return None,
     };
-    Some(Finding::new(
-        Status::Note,
-        "cloud",
-        "the machine's maker",
-        seen,
-        "give --seed or --seed-dir on each node",
-    ))
+    Some(Finding::new(Status::Note, "cloud", "the machine's maker", seen, cure))
 }
 
 #[cfg(test)]
@@ -202,6 +225,22 @@ mod tests {
         assert!(seen(Place { gateways: &gateway, ..pod }, &host)[0].1.contains("Cilium"));
         let plain = [nic("eth0", Kind::Other, "10.244.1.7/24")];
         assert!(seen(Place { gateways: &gateway, ..pod }, &plain)[0].1.contains("do not tell"));
+    }
+
+    #[test]
+    fn what_is_said_of_each_network_has_the_flag_of_the_document() {
+        for (name, flag) in [
+            ("Calico", "--seed"),
+            ("Cilium", "--group"),
+            ("Antrea", "--ttl 4"),
+            ("OVN-Kubernetes", "k8s.ovn.org/multicast-enabled=true and give --ttl 4"),
+            ("Kube-OVN", "nothing inside a subnet"),
+            ("flannel", "--seed"),
+        ] {
+            let cni = CNIS.iter().find(|cni| cni.name == name);
+            assert!(cni.is_some_and(|cni| cni.cure.contains(flag)), "{cni:?}");
+        }
+        assert_eq!(CNIS.len(), 6, "each has its place in docs/networks.md");
     }
 
     #[test]

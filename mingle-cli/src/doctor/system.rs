@@ -1,9 +1,11 @@
 //! What the doctor reads of this host: files, and the output of two programs.
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
 
 use super::finding::Finding;
 use super::firewall::{Packet, Table, examine};
@@ -57,20 +59,33 @@ impl Files {
     }
 }
 
-/// What the host's packet filters do with these.
-pub(super) fn firewall(files: &Files, packets: &[Packet]) -> Vec<Finding> {
+/// What the host's packet filters do with these. Each program that shows rules may take `limit`.
+pub(super) fn firewall(files: &Files, packets: &[Packet], limit: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let rules = output("nft", &["-j", "-t", "list", "ruleset"]);
-    // The older filter, which nft does not show.
-    let legacy = files.read("proc/net/ip_tables_names").is_some_and(|names| !names.trim().is_empty());
-    let older =
-        if legacy { output("iptables-legacy-save", &[]).or_else(|_| save()) } else { save_of(&rules) };
-    if let Ok(text) = &older {
-        findings.extend(examine("iptables", &iptables::tables(text), packets));
+    let rules = output("nft", &["-j", "-t", "list", "ruleset"], limit);
+    let mut shown = Vec::new();
+    for (family, is_ipv6) in [("ip", false), ("ip6", true)] {
+        if !packets.iter().any(|packet| packet.to.is_ipv6() == is_ipv6) {
+            continue;
+        }
+        let program = format!("{family}tables");
+        // The older filter, which nft does not show.
+        let names = files.read(&format!("proc/net/{family}_tables_names"));
+        let legacy = names.is_some_and(|names| !names.trim().is_empty());
+        let save = || output(&format!("{program}-save"), &[], limit);
+        let older = match &rules {
+            _ if legacy => output(&format!("{program}-legacy-save"), &[], limit).or_else(|_| save()),
+            // What iptables has written into nftables it shows best itself.
+            Ok(json) if json.contains("\"xt\"") => save(),
+            _ => continue,
+        };
+        if let Ok(text) = older {
+            findings.extend(examine(&program, &iptables::tables(&program, &text), packets));
+            shown.push(family);
+        }
     }
-    let tables = rules.and_then(|json| {
-        nft::tables(&json, older.is_ok()).ok_or_else(|| "its JSON cannot be read".to_owned())
-    });
+    let tables =
+        rules.and_then(|json| nft::tables(&json, &shown).ok_or_else(|| "its JSON cannot be read".to_owned()));
     findings.extend(nftables(tables, packets));
     findings
 }
@@ -86,29 +101,57 @@ fn nftables(tables: Result<Vec<Table>, String>, packets: &[Packet]) -> Vec<Findi
     }
 }
 
-fn save() -> Result<String, String> {
-    output("iptables-save", &[])
-}
-
-/// What iptables has written into nftables it shows best itself.
-fn save_of(rules: &Result<String, String>) -> Result<String, String> {
-    match rules {
-        Ok(json) if json.contains("\"xt\"") => save(),
-        _ => Err("not needed".to_owned()),
-    }
-}
-
 /// What a program prints, or why not. Users often lack `/usr/sbin` in their PATH.
-fn output(program: &str, args: &[&str]) -> Result<String, String> {
-    let run = |program: &Path| Command::new(program).args(args).stdin(Stdio::null()).output();
-    let output = match run(Path::new(program)) {
+fn output(program: &str, args: &[&str], limit: Duration) -> Result<String, String> {
+    let run = |program: &Path| {
+        let mut command = Command::new(program);
+        command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
+    };
+    let child = match run(Path::new(program)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => run(&Path::new("/usr/sbin").join(program)),
         other => other,
     };
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    if output.status.success() {
-        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    let mut child = child.map_err(|error| format!("{program}: {error}"))?;
+    let text = collect(child.stdout.take());
+    let errors = collect(child.stderr.take());
+    // Both are closed when it ends. One that hangs, on a lock or on a file server, is ended.
+    let Ok(text) = text.recv_timeout(limit) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(format!("{program} took more than {limit:?}"));
+    };
+    let status = child.wait().map_err(|error| format!("{program}: {error}"))?;
+    if status.success() {
+        return Ok(text);
     }
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    Err(format!("{program}: {}", text.lines().next().unwrap_or("failed")))
+    let errors = errors.recv_timeout(limit).unwrap_or_default();
+    Err(format!("{program}: {}", errors.lines().next().unwrap_or("failed")))
+}
+
+/// Reads a pipe to its end, beside.
+fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What was read until an error is told all the same.
+        let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+        let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_hangs_is_ended_and_one_that_ends_is_heard() {
+        let limit = Duration::from_millis(50);
+        let hung = output("tail", &["-f", "/dev/null"], limit);
+        assert_eq!(hung, Err("tail took more than 50ms".to_owned()));
+        let plenty = Duration::from_secs(20);
+        assert_eq!(output("printf", &["x"], plenty), Ok("x".to_owned()));
+        assert!(output("ls", &["/nonesuch"], plenty).is_err_and(|error| error.contains("nonesuch")));
+        assert!(output("mingle-nonesuch", &[], plenty).is_err());
+    }
 }

@@ -272,7 +272,8 @@ impl Driver {
 
     fn about_silence(&self) -> String {
         let ways = if self.sources.is_none() {
-            "multicast does not pass here: give each node --seed HOST of another, or a shared --seed-dir"
+            "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or on one \
+             link --broadcast"
         } else if self.seeds.is_empty() {
             "multicast does not pass here, and no address of a seed is known so far"
         } else {
@@ -307,6 +308,11 @@ impl Driver {
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
             self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));
+            // The connections of its members cannot be closed from an address that is gone.
+            node.handle_departure(self.now());
+            while let Some(output) = node.poll_output() {
+                self.carry_out(output);
+            }
             self.connections.hang_up_all();
             *node = self.node()?;
         }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::follower::LAST_WORDS;
 use super::outcome::{Event, Peer, Progress, RankRange};
 use super::proof::Arrivals;
 use super::round::Phase;
@@ -464,6 +465,15 @@ impl Lead {
         self.waiting.clear();
         self.challenges.clear();
         self.welcomes.clear();
+    }
+
+    /// This node goes: members look for another leader. Said several times, since nobody answers.
+    pub(crate) fn send_away(&self, shared: &mut Shared) {
+        for attempt in 0..LAST_WORDS {
+            for (&id, entry) in &self.members {
+                entry.reach(id, attempt, &Message::Refuse(Refusal::Closing), shared);
+            }
+        }
     }
 
     /// Sends those that are still here to the leader that this node itself has joined.

@@ -52,6 +52,8 @@ pub struct Node {
     pub(super) put_off: u32,
     /// When a solicit was last answered to all.
     pub(super) answered_all: Option<Time>,
+    /// When a member, this one or another, last told all of the leader.
+    pub(super) relayed: Option<Time>,
     pub(super) ended: bool,
 }
 
@@ -101,6 +103,7 @@ impl Node {
             rivals: Rivals::new(),
             put_off: 0,
             answered_all: None,
+            relayed: None,
             ended: false,
             shared,
         };
@@ -269,6 +272,13 @@ impl Node {
         }
     }
 
+    /// This node is about to be replaced by another: its members look for that one at once, and need not wait
+    /// until their connections prove dead.
+    pub fn handle_departure(&mut self, now: Time) {
+        self.at(now);
+        self.lead.send_away(&mut self.shared);
+    }
+
     /// Whether a round is going on, or the world has formed: then this node must not leave without need.
     #[must_use]
     pub fn is_bound(&self) -> bool {
@@ -297,7 +307,7 @@ impl Node {
                 }
             }
             Timer::GiveUp => self.give_up(),
-            Timer::Ask => self.with_follow(Follow::ask),
+            Timer::Ask => self.ask(),
             Timer::Proof => {
                 self.with_follow(Follow::repeat);
                 self.lead.proceed(&mut self.shared);
@@ -338,6 +348,9 @@ impl Node {
             }
             Message::Solicit(solicit) => self.on_solicit(from, seen, meant, &solicit),
             Message::Hint(introduction) => {
+                if meant == Meant::All {
+                    self.hear_relay(&introduction.candidate);
+                }
                 self.on_candidate(&introduction.candidate, introduction.seen, Told::ByAnother);
             }
             Message::Join(join) => {

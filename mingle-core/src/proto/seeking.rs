@@ -24,6 +24,8 @@ const SMALL_WORLD: u32 = 16;
 const RESIGNED: Duration = Duration::from_secs(10);
 /// A candidate that is still announcing after so long has not heard of its better: it is told.
 const UNAWARE: Duration = Duration::from_secs(1);
+/// Between two relays of a leader's call, by whichever members.
+const RELAY: Duration = Duration::from_secs(2);
 /// Between two answers to one that asks this node personally.
 const PERSONAL: Duration = Duration::from_millis(100);
 /// How often a solicit is put off because another node's was heard.
@@ -131,10 +133,8 @@ impl Node {
                 }
             }
             _ => {
-                // Its answer to a seed's question is meant for this node, too.
-                let personal =
-                    meant == Meant::Whoever || meant == Meant::This && !self.shared.seeds.is_empty();
-                let told = if personal { Told::Personally } else { Told::ByItself };
+                // What it says to this node alone, its leader may never hear.
+                let told = if meant == Meant::All { Told::ByItself } else { Told::Personally };
                 self.on_candidate(candidate, seen, told);
             }
         }
@@ -311,6 +311,29 @@ impl Node {
         let shunned = self.shunned.contains(to.candidate.id, self.shared.now);
         if better && !own && !shunned && !follow.is_ready() {
             self.follow(&to.candidate, to.seen);
+        }
+    }
+
+    /// The leader has been quiet: this node asks it. It hears its leader by unicast alone, and so may others who
+    /// have not found it yet: it tells all of it, unless another member has just done so.
+    pub(super) fn ask(&mut self) {
+        self.with_follow(Follow::ask);
+        let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined() && !follow.in_round())
+        else {
+            return;
+        };
+        let now = self.shared.now;
+        if self.relayed.is_none_or(|at| now >= at + RELAY) {
+            self.relayed = Some(now);
+            let introduction = follow.introduction();
+            self.shared.multicast(&Message::Hint(introduction));
+        }
+    }
+
+    /// Another member tells all of the leader.
+    pub(super) fn hear_relay(&mut self, candidate: &Candidate) {
+        if self.follow.as_ref().is_some_and(|follow| follow.leader.id == candidate.id) {
+            self.relayed = Some(self.shared.now);
         }
     }
 

@@ -1,0 +1,111 @@
+//! Hosts with IPv6 alone or with both, and the ways to find others beside multicast.
+
+use super::lab::{Lab, Options, Policy};
+use super::{alone, shell, together};
+
+/// Takes the IPv4 addresses away, and gives IPv6 ones.
+fn ipv6_alone(lab: &Lab) {
+    for node in 0..lab.len() {
+        shell(
+            lab,
+            node,
+            &format!("ip -4 addr flush dev eth0 && ip addr add fd77::1{node}/64 dev eth0 nodad"),
+        );
+    }
+}
+
+#[test]
+fn on_a_healthy_network_of_ipv6_alone_nothing_is_found_by_one_host_or_by_two() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    ipv6_alone(&lab);
+    let report = alone(&lab, 0, "");
+    assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    report.names("ok group", &["ff15:", "on eth0 in /proc/net/igmp6", "joined"]);
+    report.names("ok own multicast", &["[ff15:", "eth0", "came back"]);
+    for report in together(&lab, "") {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+        for way in report.document["matrix"].as_array().unwrap() {
+            assert!(way["from"].as_str().unwrap().contains("(fd77::1"), "{way}");
+            for one in ["multicast", "udp", "tcp"] {
+                assert!(way[one]["works"] == true, "{one} of {way}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_the_host_drops_ipv6_multicast_the_rule_is_named() {
+    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    ipv6_alone(&lab);
+    lab.firewall(0, &["ip6 daddr ff15::/16"]);
+    let report = alone(&lab, 0, "");
+    report.ends_with(5).names("problem own multicast", &["[ff15:", "did not come back", "--seed"]);
+    report.names("problem firewall", &["ip6 daddr ff15::/16 drop' drops UDP port 29499 of group ff15:"]);
+    // What is about IPv4 is not blamed.
+    lab.firewall(0, &["ip daddr 224.0.0.0/4"]);
+    assert_eq!(alone(&lab, 0, "").ends_with(0).bad(), Vec::<String>::new());
+}
+
+#[test]
+fn where_the_network_drops_ipv6_multicast_a_seed_shows_that_the_rest_works() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    ipv6_alone(&lab);
+    lab.switch(
+        "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
+         nft add rule bridge lab f ip6 daddr ff15::/16 drop",
+    );
+    // A list as Slurm writes it, and an address with a port that is not the job's.
+    for report in together(&lab, "--seed nonesuch[1-2].invalid,[fd77::10]:29555,fd77::10") {
+        report.ends_with(0).names("warning multicast", &["passes between no two hosts", "MLD", "--seed"]);
+        assert_eq!(report.bad(), ["warning multicast"], "{}", report.rendered);
+    }
+}
+
+#[test]
+fn with_both_families_ipv4_counts_unless_ipv6_is_wanted_or_one_host_has_it_alone() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    for node in 0..2 {
+        shell(&lab, node, &format!("ip addr add fd77::1{node}/64 dev eth0 nodad"));
+    }
+    // One family is cut off, and the other is not.
+    lab.firewall(1, &["ip saddr 10.77.0.10"]);
+    for report in together(&lab, "--ipv6") {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    }
+    for report in together(&lab, "") {
+        report.ends_with(5).names("problem direction", &["from node0 (10.77.0.10) to node1 (10.77.0.11)"]);
+    }
+    shell(&lab, 0, "ip -4 addr flush dev eth0");
+    for report in together(&lab, "") {
+        assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
+    }
+}
+
+#[test]
+fn broadcast_is_tried_where_it_is_wanted() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.switch(
+        "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
+         nft add rule bridge lab f ip daddr 224.0.0.0/4 drop",
+    );
+    for report in together(&lab, "--broadcast") {
+        report.ends_with(0).names("ok broadcast", &["eth0", "came back"]);
+        report.names("warning multicast", &["no two hosts", "--broadcast on each node (it passes here)"]);
+    }
+    lab.switch("nft add rule bridge lab f ip daddr 255.255.255.255 drop");
+    for report in together(&lab, "--broadcast --seed 10.77.0.10") {
+        report.ends_with(0).names("warning multicast", &["broadcast is lost too"]);
+    }
+}
+
+#[test]
+fn a_shared_folder_is_another_way_to_find_the_others() {
+    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    lab.set(&Policy { no_multicast: true, ..Policy::default() });
+    shell(&lab, 0, "mkdir -p /run/seeds");
+    for report in together(&lab, "--seed-dir /run/seeds") {
+        report.ends_with(0).names("warning multicast", &["no two hosts"]);
+    }
+    // Nothing is left behind.
+    assert_eq!(lab.shell(0, "sh", "ls -A /run/seeds").stdout, "");
+}

@@ -1,0 +1,200 @@
+//! Worlds on networks of every kind: which of them form, at which address, and what is said where none can.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+#[path = "networks/changes.rs"]
+mod changes;
+#[path = "networks/cni.rs"]
+mod cni;
+#[path = "networks/folder.rs"]
+mod folder;
+mod lab;
+#[path = "networks/unicast.rs"]
+mod unicast;
+
+use lab::proc::Outcome;
+use lab::world::{World, finish_all, form, line_with, start_all};
+use lab::{Lab, Options};
+
+/// Checks ranks, the master's address, and that every node goes there by this interface.
+fn expect(world: &World, ranks: &[usize], master: &str, interface: &str) {
+    assert_eq!(world.ranks(), ranks, "{world:?}");
+    assert_eq!(world.common("MASTER_ADDR"), master);
+    for vars in &world.nodes {
+        assert_eq!(vars["GLOO_SOCKET_IFNAME"], interface, "{world:?}");
+        let family = vars.get("NCCL_SOCKET_FAMILY").map(String::as_str);
+        assert_eq!(family, master.contains(':').then_some("AF_INET6"), "{world:?}");
+    }
+}
+
+/// Starts a world, each node with the same further arguments, and waits until it has formed.
+fn form_with(lab: &Lab, job: &str, more: &str) -> World {
+    form(lab, job, &vec![more; lab.len()])
+}
+
+fn warnings(outcome: &Outcome) -> Vec<&str> {
+    outcome.stderr.lines().filter_map(|line| line.strip_prefix("mingle: warning: ")).collect()
+}
+
+#[test]
+fn hosts_with_two_networks_in_common_settle_on_one_and_filters_choose_the_other() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.add_second_network();
+    let (first, second) = (lab.address(0).to_string(), lab.second(0));
+    let all = [0, 1, 2, 3];
+    expect(&form_with(&lab, "by default route", ""), &all, &first, "eth0");
+    for (more, master, interface) in [
+        ("--interface eth1", &second, "eth1"),
+        ("--interface eth? --interface ^eth0", &second, "eth1"),
+        ("--interface ^10.77.0.0/16", &second, "eth1"),
+        ("--interface 10.88.0.0/16", &second, "eth1"),
+        ("--interface e*1,eth0", &second, "eth1"),
+        ("--interface ^eth1", &first, "eth0"),
+    ] {
+        expect(&form_with(&lab, &format!("with {more}"), more), &all, master, interface);
+    }
+    // Each name alone is right on half of the nodes.
+    let mixed = ["--interface eth1", "--interface 10.88.0.0/16", "--interface ^eth0", "--interface *1"];
+    expect(&form(&lab, "each in its own words", &mixed), &all, &second, "eth1");
+
+    for i in 0..lab.len() {
+        lab.at(i, "ip route del default");
+    }
+    expect(&form_with(&lab, "no default route", ""), &all, &first, "eth0");
+}
+
+#[test]
+fn a_host_that_shares_only_the_second_network_prints_the_address_that_it_proved_and_says_so() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.add_second_network();
+    lab.at(3, "ip link set eth0 down");
+    let outcomes = finish_all(start_all(&lab, "only the second", &[]));
+    let vars: Vec<_> = outcomes.iter().map(Outcome::formed).collect();
+    let of_all = |name: &str| vars.iter().map(|vars| vars[name].clone()).collect::<Vec<_>>();
+    let (first, second) = (lab.address(0).to_string(), lab.second(0));
+    // Its store listens on all addresses, so one job may have two for it; but nobody must be surprised.
+    assert_eq!(of_all("MASTER_ADDR"), [&first, &first, &first, &second].map(String::clone));
+    assert_eq!(of_all("GLOO_SOCKET_IFNAME"), ["eth0", "eth0", "eth0", "eth1"]);
+    assert_eq!(of_all("RANK"), ["0", "1", "2", "3"]);
+    assert!(of_all("MASTER_PORT").iter().all(|port| *port == vars[0]["MASTER_PORT"]));
+    for (node, outcome) in outcomes.iter().enumerate() {
+        let told = warnings(outcome).iter().any(|warning| warning.contains(&format!("master at {second}")));
+        assert_eq!(told, node == 3, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_dead_nic_and_a_docker0_that_come_first_in_the_list_are_no_way_to_the_master() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.put_decoys_first();
+    let listed = lab.at(0, "ip -o -4 addr show up");
+    let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
+    assert_eq!(names, ["lo", "eno1", "docker0", "eth0"], "or this shows nothing");
+    let master = lab.address(0).to_string();
+    for round in 0..3 {
+        lab.forget();
+        expect(&form_with(&lab, &format!("decoys {round}"), ""), &[0, 1, 2, 3], &master, "eth0");
+    }
+    let more = "--interface ^docker*,^eno*";
+    expect(&form_with(&lab, "decoys excluded", more), &[0, 1, 2, 3], &master, "eth0");
+}
+
+/// That no scope is printed, nor an address that would need one.
+fn expect_global(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        for (name, value) in outcome.formed() {
+            // The job's name is percent-encoded.
+            let is_global = name == "MINGLE_JOB_ID" || !value.contains('%') && !value.contains("fe80");
+            assert!(is_global, "{name} in {}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn hosts_with_only_ipv6_form_a_world() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.add_ipv6();
+    for i in 0..lab.len() {
+        lab.remove_ipv4(i);
+    }
+    let master = lab.address_v6(0);
+    let outcomes = finish_all(start_all(&lab, "only IPv6", &[]));
+    expect_global(&outcomes);
+    expect(&World::of(&outcomes), &[0, 1, 2, 3], &master, "eth0");
+
+    lab.drop_at_bridge(&["ip6 daddr ff15::/16"]);
+    let seed = format!("--seed {master}");
+    expect(&form_with(&lab, "IPv6 seed", &seed), &[0, 1, 2, 3], &master, "eth0");
+    let seed = format!("--seed [{master}]:23456 --master-port 23456");
+    expect(&form_with(&lab, "IPv6 seed, port", &seed), &[0, 1, 2, 3], &master, "eth0");
+}
+
+#[test]
+fn a_world_has_the_family_that_all_can_use_and_of_two_ipv4_unless_asked() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.add_ipv6();
+    let (v4, v6) = (lab.address(0).to_string(), lab.address_v6(0));
+    let all = [0, 1, 2, 3];
+    expect(&form_with(&lab, "both", ""), &all, &v4, "eth0");
+    let outcomes = finish_all(start_all(&lab, "both, IPv6 asked for", &["--ipv6"; 4]));
+    expect_global(&outcomes);
+    expect(&World::of(&outcomes), &all, &v6, "eth0");
+
+    // Neither the first nor the last: one in the middle decides for all, whoever gathers.
+    lab.at(2, "ip -6 addr flush dev eth0");
+    expect(&form_with(&lab, "one with IPv4 only", ""), &all, &v4, "eth0");
+    expect(&form_with(&lab, "one with IPv4 only, IPv6 asked for", "--ipv6"), &all, &v4, "eth0");
+}
+
+#[test]
+fn one_host_with_ipv6_alone_makes_the_world_one_of_ipv6() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.add_ipv6();
+    for only in [0, 3] {
+        lab.remove_ipv4(only);
+        let outcomes = finish_all(start_all(&lab, &format!("IPv6 alone on {only}"), &[]));
+        expect_global(&outcomes);
+        expect(&World::of(&outcomes), &[0, 1, 2, 3], &lab.address_v6(0), "eth0");
+        lab.restore_ipv4(only);
+    }
+}
+
+#[test]
+fn multicast_that_half_of_the_nodes_cannot_send_or_cannot_hear_is_enough() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    for (job, rule) in [
+        ("the first half is not heard", "iifname { p0, p1 } ip daddr 224.0.0.0/4"),
+        ("the second half is not heard", "iifname { p2, p3 } ip daddr 224.0.0.0/4"),
+        ("the first half hears nothing", "oifname { p0, p1 } ip daddr 224.0.0.0/4"),
+        ("one way between the halves", "iifname { p0, p1 } oifname { p2, p3 } ip daddr 224.0.0.0/4"),
+        ("the other way", "iifname { p2, p3 } oifname { p0, p1 } ip daddr 224.0.0.0/4"),
+    ] {
+        lab.forget();
+        lab.drop_at_bridge(&[rule]);
+        form(&lab, job, &[]).expect(&lab, &[0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn where_unregistered_groups_are_dropped_broadcast_and_seeds_form_a_world_and_silence_names_them() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.snoop_without_querier();
+    // The time is longer than the silence that is told of.
+    let neither: Vec<_> = (0..4).map(|i| lab.spawn(i, &line_with("neither", 4, "--timeout 17s"))).collect();
+    form_with(&lab, "broadcast", "--broadcast").expect(&lab, &[0, 1, 2, 3]);
+    let seed = format!("--seed {}", lab.address(2));
+    form_with(&lab, "seed", &seed).expect(&lab, &[0, 1, 2, 3]);
+    // Whoever shall hear broadcasts must be told so; one node of that half has the seed as well.
+    let both = format!("--broadcast {seed}");
+    form(&lab, "both", &["--broadcast", &both, &seed, &seed]).expect(&lab, &[0, 1, 2, 3]);
+    for outcome in finish_all(neither) {
+        outcome.failed(3, &["nobody else was heard", "multicast does not pass"]);
+        let told = warnings(&outcome);
+        let silence = told.iter().find(|warning| warning.contains("within 15 s"));
+        assert!(silence.is_some_and(|text| text.contains("--seed HOST")), "{}", outcome.render());
+    }
+}

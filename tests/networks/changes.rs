@@ -1,0 +1,105 @@
+//! Addresses and interfaces that come and go while nodes wait.
+
+use std::time::Duration;
+
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::world::{World, finish_all, line, line_with, took};
+use crate::lab::{Options, sleep_until};
+
+const NODES: &str = "nodes here";
+/// Addresses are looked at every two seconds.
+const SOON: Duration = Duration::from_secs(5);
+
+#[test]
+fn an_address_that_appears_three_seconds_after_the_start_is_used() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.at(3, "ip addr flush dev eth0");
+    // One waits for any usable interface; the other has begun on loopback.
+    let jobs = [("waits for eth0", "--interface eth0"), ("begins on loopback", "")];
+    let worlds = jobs.map(|(job, more)| {
+        let start = |i: usize| lab.spawn(i, &line_with(job, 4, if i == 3 { more } else { "" }));
+        (0..4).map(start).collect::<Vec<Proc>>()
+    });
+    worlds[0][3].expect_stderr("no usable network interface yet");
+    worlds[1][3].expect_stderr("gathering");
+    sleep_until(worlds[1][3].started + Duration::from_secs(3));
+    lab.restore_ipv4(3);
+    for procs in worlds {
+        World::of(&finish_all(procs)).expect(&lab, &[0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn an_interface_that_appears_while_a_node_waits_is_used() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    // The only one leads nowhere, and stays the preferred one.
+    lab.switch("ip link set p3 nomaster");
+    lab.at(3, "ip addr flush dev eth0; ip addr add 10.99.0.13/24 dev eth0; ip route add default dev eth0");
+    let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line("new interface", 4))).collect();
+    for proc in &procs[..3] {
+        proc.expect_latest(SOON, NODES, "3 of 4");
+    }
+    procs[3].expect_stderr("gathering");
+    lab.plug(3, "net1");
+    lab.at(3, "ip addr add 10.77.0.13/24 brd + dev net1");
+    let world = World::of(&finish_all(procs));
+    assert_eq!(world.ranks(), [0, 1, 2, 3]);
+    let names: Vec<&str> = world.nodes.iter().map(|vars| &*vars["GLOO_SOCKET_IFNAME"]).collect();
+    assert_eq!(names, ["eth0", "eth0", "eth0", "net1"]);
+}
+
+#[test]
+fn an_address_that_changes_while_a_member_waits_is_followed() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &line("changed", 4))).collect();
+    for proc in &procs {
+        proc.expect_latest(SOON, NODES, "3 of 4");
+    }
+    lab.at(1, "ip addr flush dev eth0; ip addr add 10.77.0.40/24 brd + dev eth0");
+    procs[1].expect_stderr_within(SOON, "the addresses of this host have changed");
+    procs[1].expect_latest(SOON, NODES, "3 of 4");
+    procs.push(lab.spawn(3, &line("changed", 4)));
+    World::of(&finish_all(procs)).expect(&lab, &[0, 3, 1, 2]);
+}
+
+#[test]
+fn a_leader_whose_address_changes_sends_its_members_to_the_node_that_takes_its_place() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &line("leader moved", 4))).collect();
+    procs[0].expect_latest(SOON, NODES, "3 of 4");
+    lab.at(0, "ip addr flush dev eth0; ip addr add 10.77.0.5/24 brd + dev eth0");
+    procs[0].expect_stderr_within(SOON, "the addresses of this host have changed");
+    procs.push(lab.spawn(3, &line("leader moved", 4)));
+    let last = procs[3].started;
+    let outcomes = finish_all(procs);
+    let world = World::of(&outcomes);
+    // Long before its connections would prove dead, after 25 s.
+    let time = took(&outcomes, last);
+    assert!(time < Duration::from_secs(10), "{time:?}");
+    assert_eq!(world.ranks(), [0, 1, 2, 3]);
+    assert!(world.nodes.iter().all(|vars| vars["MASTER_ADDR"] == "10.77.0.5"));
+}
+
+#[test]
+fn an_address_that_vanishes_while_a_member_waits_leaves_it_the_other_one() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.add_second_network();
+    let leader = lab.spawn(0, &line("vanished", 4));
+    leader.expect_stderr("gathering");
+    let mut procs = vec![leader, lab.spawn(1, &line("vanished", 4)), lab.spawn(2, &line("vanished", 4))];
+    for proc in &procs {
+        proc.expect_latest(SOON, NODES, "3 of 4");
+    }
+    lab.at(1, "ip addr flush dev eth0");
+    procs[1].expect_stderr_within(SOON, "the addresses of this host have changed");
+    procs.push(lab.spawn(3, &line("vanished", 4)));
+    let outcomes = finish_all(procs);
+    let vars: Vec<_> = outcomes.iter().map(Outcome::formed).collect();
+    // By its address that is left it is the last, and it reaches only the second addresses of others.
+    let ranks: Vec<&str> = vars.iter().map(|vars| &*vars["RANK"]).collect();
+    assert_eq!(ranks, ["0", "3", "1", "2"]);
+    let masters: Vec<&str> = vars.iter().map(|vars| &*vars["MASTER_ADDR"]).collect();
+    let first = lab.address(0).to_string();
+    assert_eq!(masters, [&*first, &lab.second(0), &first, &first]);
+    assert_eq!(vars[1]["GLOO_SOCKET_IFNAME"], "eth1");
+}

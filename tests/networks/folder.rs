@@ -1,0 +1,107 @@
+//! A shared folder, where nothing else tells the nodes of each other.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::form_with;
+use crate::lab::proc::GUARD;
+use crate::lab::world::line_with;
+use crate::lab::{Lab, Options, Policy};
+
+/// A folder of this test's own, which is gone when this goes out of scope.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("networks-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn argument(&self) -> String {
+        format!("--seed-dir {}", self.0.display())
+    }
+
+    /// The files that nodes have left there, half-written ones too.
+    fn names(&self) -> Vec<String> {
+        let names = fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name());
+        let names = names.map(|name| name.into_string().unwrap());
+        names.filter(|name| name.contains("mingle-")).collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn without_multicast() -> Option<Lab> {
+    let lab = Options::nodes(4).with_filters().start()?;
+    lab.set(&Policy { no_multicast: true, ..Policy::default() });
+    Some(lab)
+}
+
+#[test]
+fn where_multicast_is_dropped_a_shared_folder_forms_a_world_and_is_empty_again() {
+    let Some(lab) = without_multicast() else { return };
+    let folder = Folder::new("all");
+    form_with(&lab, "folder", &folder.argument()).expect(&lab, &[0, 1, 2, 3]);
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+#[test]
+fn a_node_that_fails_or_is_told_to_leave_takes_its_file_along() {
+    let Some(lab) = without_multicast() else { return };
+    let folder = Folder::new("left");
+    // So much else lies there that whoever is told to leave is looking at it just then.
+    for i in 0..20_000 {
+        File::create(folder.0.join(format!("other-{i}"))).unwrap();
+    }
+    let late = lab.spawn(0, &line_with("late", 4, &format!("--timeout 1s {}", folder.argument())));
+    for _ in 0..4 {
+        let left = lab.spawn(1, &line_with("left", 4, &folder.argument()));
+        left.expect_stderr("gathering");
+        assert!(!folder.names().is_empty(), "there is a file meanwhile");
+        left.signal("TERM");
+        left.finish().failed(143, &[]);
+    }
+    late.finish().failed(3, &["nobody else was heard"]);
+    assert_eq!(folder.names(), [""; 0]);
+}
+
+#[test]
+fn the_file_of_a_killed_node_is_removed_when_it_is_older_than_a_minute() {
+    let Some(lab) = without_multicast() else { return };
+    let folder = Folder::new("stale");
+    let mut left = Vec::new();
+    for _ in 0..2 {
+        let victim = lab.spawn(3, &line_with("stale", 4, &folder.argument()));
+        victim.expect_stderr("gathering");
+        victim.signal("KILL");
+        assert_eq!(victim.finish().stdout, GUARD);
+        left.extend(folder.names().into_iter().filter(|name| !left.contains(name)).collect::<Vec<_>>());
+    }
+    let [old, young] = &left[..] else { panic!("{left:?}") };
+    let now = SystemTime::now();
+    for (name, age) in [(old, 90), (young, 20)] {
+        let file = File::options().write(true).open(folder.0.join(name)).unwrap();
+        file.set_modified(now - Duration::from_secs(age)).unwrap();
+    }
+    form_with(&lab, "stale", &folder.argument()).expect(&lab, &[0, 1, 2, 3]);
+    assert_eq!(folder.names(), [young.as_str()]);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
+    let Some(lab) = without_multicast() else { return };
+    // Root may write wherever a mount lets it.
+    lab.at(0, "mkdir /run/read-only; mount -t tmpfs -o ro tmpfs /run/read-only");
+    for path in ["/run/read-only", "/run/not-there", "/dev/null"] {
+        let proc = lab.spawn(0, &line_with("folder", 4, &format!("--seed-dir {path}")));
+        let outcome = proc.finish_within(Duration::from_secs(2));
+        outcome.failed(5, &[&format!("seed folder {path}")]);
+    }
+}

@@ -291,11 +291,24 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ttl: Option<String>,
 
-    /// Find the other hosts here too, an address or a name; repeatable
+    /// Prefer IPv6 where the hosts have both
+    #[arg(long)]
+    pub(crate) ipv6: bool,
+
+    /// Find the other hosts here too, as mingle does; repeatable
     ///
-    /// Where multicast does not pass. Without a port the first eight of the job's are tried.
-    #[arg(long, value_name = "HOST[:PORT]")]
+    /// A name or an address, with a port or without; several with commas, or as Slurm writes them: gpu[01-04].
+    /// Without a port the first eight of the job's are tried.
+    #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) seed: Vec<String>,
+
+    /// Find the other hosts in this shared folder too
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) seed_dir: Option<String>,
+
+    /// Speak by IPv4 broadcast too, and look whether it comes back and who hears it
+    #[arg(long)]
+    pub(crate) broadcast: bool,
 
     /// How long to wait for the other hosts [default: 30s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
@@ -321,6 +334,10 @@ impl From<DoctorArgs> for LowArgs {
             discovery_port: args.discovery_port,
             group: args.group,
             ttl: args.ttl,
+            ipv6: args.ipv6,
+            seed: args.seed,
+            seed_dir: args.seed_dir,
+            broadcast: args.broadcast,
             timeout: args.timeout,
             ..Self::default()
         }

@@ -143,6 +143,10 @@ pub(crate) struct Network {
     pub(crate) master_port: Option<u16>,
     pub(crate) group: SocketAddrV4,
     pub(crate) ttl: u8,
+    pub(crate) seeds: Vec<Seed>,
+    pub(crate) seed_dir: Option<PathBuf>,
+    pub(crate) broadcast: bool,
+    pub(crate) ipv6: bool,
 }
 
 impl Config {
@@ -160,6 +164,10 @@ impl Config {
             master_port: self.master_port,
             group: SocketAddrV4::new(group, self.discovery_port.unwrap_or(DISCOVERY_PORT)),
             ttl: self.ttl.unwrap_or(1),
+            seeds: self.seeds.clone(),
+            seed_dir: self.seed_dir.clone(),
+            broadcast: self.broadcast,
+            ipv6: self.ipv6,
         }
     }
 }

@@ -238,15 +238,15 @@ impl Station {
                 source,
             })
         });
-        let sources = Sources {
-            seeds: seeds.clone(),
-            folder: folder.transpose()?,
-            ports: Sources::ports(*master_port, job.ports()),
-        };
+        // The file goes when whoever follows does.
+        let (folder, own) = folder.transpose()?.unzip();
+        let sources =
+            Sources { seeds: seeds.clone(), folder, ports: Sources::ports(*master_port, job.ports()) };
         if sources.is_empty() {
             return Ok(None);
         }
         Ok(Some(async move {
+            let _own = own;
             let (sender, mut happened) = unbounded_channel();
             let tell = async {
                 while let Some(happened) = happened.recv().await {

@@ -358,6 +358,9 @@ fn check(seed: u64, net: &Network) -> Option<Time> {
         if formed.iter().any(|f| f.master != formed[0].master) {
             fail("two nodes of one world have different masters");
         }
+        if formed.iter().any(|f| f.verdict != formed[0].verdict) {
+            fail("two nodes of one world have different verdicts");
+        }
     }
     if !crashed && worlds.len() != 1 {
         fail("more than one world");

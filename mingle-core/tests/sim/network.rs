@@ -4,9 +4,11 @@
 //! connections are late, refused, filtered or closed. Every message passes through the codec, since
 //! nodes exchange bytes alone.
 //!
-//! `hosts` has the processes, `links` the datagrams, `tcp` the connections, `queue` what will happen;
-//! `promises` looks at what is promised at every step.
+//! `hosts` has the processes, `changes` what changes on a host, `fabric` its RDMA, `links` the datagrams, `tcp` the
+//! connections, `queue` what will happen; `promises` looks at what is promised at every step.
 
+mod changes;
+mod fabric;
 mod hosts;
 mod links;
 mod promises;
@@ -22,6 +24,8 @@ use mingle_core::proto::{DialId, Node, Output, Time};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+pub use fabric::Fabric;
+use fabric::Fabrics;
 pub use hosts::{Host, PORT};
 pub use links::Weather;
 use promises::Promises;
@@ -44,11 +48,12 @@ pub struct Network {
     by_address: BTreeMap<SocketAddr, Vec<usize>>,
     next_connection: u64,
     promises: Promises,
+    fabrics: Fabrics,
     /// What was promised and not kept.
     pub broken: Vec<String>,
     /// Until when a firewall drops the SYNs of the first to the second.
     pub no_syn: BTreeMap<(usize, usize), Time>,
-    /// When the last cut healed, or the last stopped process went on.
+    /// When the last cut healed, the last stopped process went on, or seeds or addresses changed last.
     pub healed: Time,
     /// The failures that nodes have ended with, one a line.
     pub told: String,
@@ -76,6 +81,7 @@ impl Network {
             by_address: BTreeMap::new(),
             next_connection: 0,
             promises: Promises::default(),
+            fabrics: Fabrics::new(seed),
             broken: Vec::new(),
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
@@ -141,6 +147,8 @@ impl Network {
             Happening::Cut(from, to, cut) => self.cut(from, to, cut),
             Happening::Forge(host, kind, body) => self.forge(host, kind, &body),
             Happening::Replay(host, bytes) => self.replay(host, &bytes),
+            Happening::Seeds(host, seeds) => self.change_seeds(host, seeds),
+            Happening::Address(host, ip, appears) => self.change_address(host, ip, appears),
             Happening::Break(host) => self.break_dialled(host),
             Happening::Pause(host) => self.pause(host),
             Happening::Resume(host) => self.resume(host),

@@ -1,14 +1,17 @@
 //! Worlds in trouble: several addresses a host, pauses, cuts, crashes at the worst moments, more nodes than
-//! seats, other jobs, and what users get wrong.
+//! seats, other jobs, what users get wrong, networks without multicast or with two families, and fabrics.
 //!
-//! `worlds` makes them, `promises` looks at how they have ended; `scenarios` are single ones.
+//! `worlds` makes them, `seeds` and `families` those of these kinds, `promises` looks at how they have ended; `scenarios` are single ones.
 
+mod families;
 mod promises;
 mod scenarios;
+mod seeds;
 mod worlds;
 
 use mingle_core::proto::Time;
 
+use crate::network::Network;
 use promises::check;
 use worlds::run;
 
@@ -39,15 +42,35 @@ enum Trouble {
     WrongSize,
     /// Two were given the same rank.
     SameRank,
+    /// No multicast, or on islands alone; nodes know each other by seeds that come late, change, and mislead.
+    Seeds,
+    /// Hosts with IPv4, IPv6 or both, and addresses that appear and vanish.
+    Families,
+    /// Some are of no use to their job without RDMA.
+    Fabric,
 }
 
 impl Trouble {
     fn cuts(self) -> bool {
         matches!(self, Self::Cut | Self::Partition)
     }
+
+    /// Whether a world of it forms within the usual time.
+    fn is_usual(self, net: &Network) -> bool {
+        match self {
+            Self::Seeds | Self::Fabric => true,
+            Self::Families => !families::common_in_the_end(net).is_empty(),
+            _ => false,
+        }
+    }
+
+    /// How many worlds of it are run where nobody says.
+    fn runs(self) -> u64 {
+        if matches!(self, Self::Seeds | Self::Families | Self::Fabric) { 2000 } else { 500 }
+    }
 }
 
-const ALL: [Trouble; 12] = [
+const ALL: [Trouble; 15] = [
     Trouble::Addresses,
     Trouble::Pause,
     Trouble::Cut,
@@ -60,6 +83,9 @@ const ALL: [Trouble; 12] = [
     Trouble::Mistaken,
     Trouble::WrongSize,
     Trouble::SameRank,
+    Trouble::Seeds,
+    Trouble::Families,
+    Trouble::Fabric,
 ];
 
 fn number(name: &str) -> Option<u64> {
@@ -79,11 +105,10 @@ fn worlds_in_trouble_keep_every_promise() {
         }
         return;
     }
-    let runs = number("MINGLE_SIM_RUNS").unwrap_or(500);
     let mut wrong = Vec::new();
     for trouble in kinds {
         let mut took: Vec<(Time, u64)> = Vec::new();
-        for seed in 0..runs {
+        for seed in 0..number("MINGLE_SIM_RUNS").unwrap_or(trouble.runs()) {
             match check(trouble, &run(seed, trouble)) {
                 Ok(time) => took.extend(time.map(|time| (time, seed))),
                 Err(why) => wrong.push(format!("MINGLE_TROUBLE={trouble:?} MINGLE_SEED={seed}: {why}")),

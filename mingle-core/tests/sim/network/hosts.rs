@@ -8,15 +8,16 @@ use mingle_core::proto::{Config, Node, Time};
 use mingle_core::{Failure, Formed, HostName, JobId, NodeId, RankBy, World};
 use rand::{Rng, RngExt};
 
-use super::Network;
 use super::queue::Happening;
+use super::{Fabric, Network};
 
 pub const PORT: u16 = 29500;
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Host {
     pub node: Option<Box<Node>>,
     pub config: Config,
-    /// The multicast group of its job. Those of two jobs may be the same.
+    /// Whose multicast it hears: the group of its job, on its island. Those of two jobs may be the same.
     pub group: u32,
     /// Restarts count up; what was meant for an earlier life is dropped.
     pub life: u32,
@@ -38,12 +39,29 @@ pub struct Host {
     pub dead: BTreeSet<SocketAddr>,
     /// Endpoints that are those of other hosts too.
     pub shared: BTreeSet<SocketAddr>,
+    /// Where its names resolve to now.
+    pub seeds: Vec<SocketAddr>,
+    /// Until then it does not start.
+    pub not_before: Time,
+    /// Endpoints that it has lost or gained since its start.
+    pub lost: Vec<SocketAddr>,
+    pub gained: Vec<SocketAddr>,
+    pub fabric: Fabric,
+    /// Its job is of no use without RDMA.
+    pub needs_rdma: bool,
     /// While the process is stopped: what the kernel holds for it.
     pub(super) paused: Option<Vec<Happening>>,
     /// Connections that are not over, dialled or accepted by this life.
     pub(super) connections: BTreeSet<u64>,
     /// The last wake that is in the queue.
     pub(super) wake: Option<Time>,
+}
+
+impl Host {
+    /// Whether an endpoint is its own, or has been.
+    pub fn has_had(&self, endpoint: SocketAddr) -> bool {
+        self.config.endpoints.iter().chain(&self.lost).any(|own| *own == endpoint)
+    }
 }
 
 impl Network {
@@ -65,6 +83,7 @@ impl Network {
         let world = World::new(world).unwrap();
         let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
         let endpoint = SocketAddr::from((ip, port));
+        let (fabric, summary, settings) = self.fabrics.next();
         let config = Config {
             id: NodeId([0; 16]),
             tag: job.parse::<JobId>().unwrap().tag(),
@@ -77,8 +96,8 @@ impl Network {
             slots: 1,
             rank_by: RankBy::Address,
             roster: false,
-            fabric: mingle_core::rdma::Summary::default(),
-            settings: 0,
+            fabric: summary,
+            settings,
             may_be_master: true,
             timeout: Some(Duration::from_secs(60)),
         };
@@ -100,6 +119,12 @@ impl Network {
             deaf: false,
             dead: BTreeSet::new(),
             shared: BTreeSet::new(),
+            seeds: Vec::new(),
+            not_before: Time::ZERO,
+            lost: Vec::new(),
+            gained: Vec::new(),
+            fabric,
+            needs_rdma: false,
             paused: None,
             connections: BTreeSet::new(),
             wake: None,
@@ -130,6 +155,26 @@ impl Network {
         self.hosts[host].shared.insert(SocketAddr::from((ip, PORT)));
     }
 
+    /// What a host has, whatever was drawn for it.
+    pub fn set_fabric(&mut self, host: usize, fabric: Fabric) {
+        let host = &mut self.hosts[host];
+        host.fabric = fabric;
+        host.config.fabric = fabric.summary(false);
+    }
+
+    /// This host's job is of no use without RDMA.
+    pub fn need_rdma(&mut self, host: usize) {
+        let host = &mut self.hosts[host];
+        host.needs_rdma = true;
+        host.config.fabric = host.config.fabric.required(true);
+    }
+
+    /// A host that was to start earlier starts at `start`.
+    pub fn delay_start(&mut self, host: usize, start: Time) {
+        self.hosts[host].not_before = start;
+        self.at(start, Happening::Start(host));
+    }
+
     pub fn kill_at(&mut self, host: usize, at: Time) {
         self.at(at, Happening::Kill(host));
     }
@@ -147,7 +192,8 @@ impl Network {
     pub(super) fn start(&mut self, host: usize) {
         // A restart follows a crash; where there was none, there is nothing to restart.
         let slot = &self.hosts[host];
-        if slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
+        let early = self.now < slot.not_before;
+        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
             return;
         }
         let mut id = [0; 16];
@@ -163,7 +209,8 @@ impl Network {
         slot.started = Some(self.now);
         slot.node = Some(Box::new(Node::new(slot.config.clone(), seed, self.now)));
         self.note(host, || "start".to_owned());
-        self.with(host, |_, _| ());
+        let seeds = self.hosts[host].seeds.clone();
+        self.with(host, |node, now| node.handle_seeds(now, seeds));
     }
 
     pub(super) fn kill(&mut self, host: usize) {

@@ -11,6 +11,9 @@ use super::Network;
 use super::hosts::PORT;
 use super::queue::{Happening, Packet};
 
+/// How long a datagram takes from a host to itself.
+const LOOPBACK: Duration = Duration::from_micros(10);
+
 /// How bad the network is.
 #[derive(Debug, Clone)]
 pub struct Weather {
@@ -65,8 +68,9 @@ impl Network {
     }
 
     /// Which host has this address, seen `from` another: a host's own addresses are itself. Where several
-    /// have it, each packet reaches any of them.
+    /// have it, each packet reaches any of them; nobody does without an address of that family.
     pub(super) fn find(&mut self, from: usize, address: SocketAddr) -> Option<usize> {
+        self.source(from, address)?;
         let holders = self.by_address.get(&address)?;
         if holders.contains(&from) {
             return Some(from);
@@ -79,15 +83,15 @@ impl Network {
     }
 
     /// The addresses from which others hear a host.
-    fn live(&self, host: usize) -> impl Iterator<Item = SocketAddr> {
+    pub fn live(&self, host: usize) -> impl Iterator<Item = SocketAddr> {
         let host = &self.hosts[host];
         let silent = |endpoint| host.dead.contains(endpoint) || host.shared.contains(endpoint);
         host.config.endpoints.iter().filter(move |endpoint| !silent(endpoint)).copied()
     }
 
-    /// The address from which a host's datagrams leave.
-    pub(super) fn source(&self, host: usize) -> Option<SocketAddr> {
-        self.live(host).next()
+    /// The address from which a host's packets to another leave.
+    pub(super) fn source(&self, host: usize, to: SocketAddr) -> Option<SocketAddr> {
+        self.live(host).find(|own| own.is_ipv6() == to.is_ipv6())
     }
 
     pub(super) fn unicast(&mut self, host: usize, to: SocketAddr, bytes: Vec<u8>) {
@@ -96,8 +100,15 @@ impl Network {
             record.push(bytes.clone());
         }
         self.said(host, &bytes);
-        if let (Some(target), Some(from)) = (self.find(host, to), self.source(host)) {
-            self.deliver(host, target, &Rc::new(Packet { from, bytes }));
+        if let (Some(target), Some(from)) = (self.find(host, to), self.source(host, to)) {
+            let packet = Rc::new(Packet { from, bytes });
+            if target == host {
+                // Nothing is lost on loopback.
+                let (life, at) = (self.hosts[host].life, self.now + LOOPBACK);
+                self.at(at, Happening::Datagram { to: host, life, packet });
+            } else {
+                self.deliver(host, target, &packet);
+            }
         }
     }
 
@@ -110,7 +121,9 @@ impl Network {
         for target in 0..self.hosts.len() {
             if !self.hosts[target].deaf && self.hosts[target].group == group {
                 for packet in &packets {
-                    self.deliver(host, target, packet);
+                    if self.source(target, packet.from).is_some() {
+                        self.deliver(host, target, packet);
+                    }
                 }
             }
         }

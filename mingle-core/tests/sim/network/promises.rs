@@ -44,7 +44,8 @@ impl Network {
     pub(super) fn concerns(&self, host: usize, bytes: &[u8]) -> bool {
         let config = &self.hosts[host].config;
         let recipient = &bytes[40..56];
-        bytes[8..24] == config.tag.0 && (recipient == config.id.0 || recipient == [0; 16])
+        bytes[8..24] == config.tag.0
+            && (recipient == config.id.0 || recipient == [0; 16] || recipient == [0xff; 16])
     }
 
     /// A word that binds its sender, or must not be said by one that is bound.

@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 use mingle_core::proto::Time;
@@ -24,6 +24,10 @@ pub enum Happening {
     Replay(usize, Vec<u8>),
     /// The connections that a host has dialled are reset towards it, and not towards the others.
     Break(usize),
+    /// A host's names resolve to these.
+    Seeds(usize, Vec<SocketAddr>),
+    /// An address appears on a host, or vanishes.
+    Address(usize, IpAddr, bool),
     /// The process is stopped (SIGSTOP), or goes on.
     Pause(usize),
     Resume(usize),

@@ -13,6 +13,8 @@ pub(super) struct Connection {
     life: u32,
     dial: DialId,
     to: SocketAddr,
+    /// Its address at the dialer's end, once it stands.
+    local: Option<IpAddr>,
     /// Whom the SYN has reached.
     target: Option<usize>,
     acceptor: Option<(usize, u32)>,
@@ -38,6 +40,7 @@ impl Network {
             life,
             dial,
             to,
+            local: None,
             target: None,
             acceptor: None,
             token,
@@ -72,6 +75,12 @@ impl Network {
 
     pub(super) fn acceptor(&self, conn: u64) -> Option<usize> {
         self.connections[&conn].acceptor.map(|(host, _)| host)
+    }
+
+    /// A connection's address at one of its ends.
+    pub(super) fn end_at(&self, conn: u64, host: usize) -> Option<IpAddr> {
+        let connection = &self.connections[&conn];
+        if connection.dialer == host { connection.local } else { Some(connection.to.ip()) }
     }
 
     fn dialer(&self, conn: u64) -> (usize, u32, DialId) {
@@ -127,7 +136,9 @@ impl Network {
         let acceptor_life = self.hosts[acceptor].life;
         self.connections.get_mut(&conn).unwrap().acceptor = Some((acceptor, acceptor_life));
         self.hosts[acceptor].connections.insert(conn);
-        let local: IpAddr = self.source(host).unwrap_or(self.hosts[host].config.endpoints[0]).ip();
+        let to = self.connections[&conn].to;
+        let local = self.source(host, to).unwrap_or(self.hosts[host].config.endpoints[0]).ip();
+        self.connections.get_mut(&conn).unwrap().local = Some(local);
         self.with(host, |node, now| node.handle_dialed(now, dial, local));
         let at = self.segment();
         self.at(at, Happening::Token { conn });
@@ -194,7 +205,7 @@ impl Network {
     }
 
     /// Returns whether it was open until now.
-    fn over(&mut self, conn: u64) -> bool {
+    pub(super) fn over(&mut self, conn: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&conn) else { return false };
         for host in [Some(connection.dialer), connection.acceptor.map(|(host, _)| host)].into_iter().flatten()
         {

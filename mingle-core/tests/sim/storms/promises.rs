@@ -6,7 +6,13 @@ use mingle_core::proto::Time;
 use mingle_core::{Digest, Failure, Formed};
 
 use super::Trouble;
-use crate::network::{Host, Network};
+use super::families::{common_in_the_end, ever_common};
+use super::seeds::{connected, is_member};
+use crate::network::{Fabric, Host, Network};
+
+/// No world takes longer where nobody crashes in a round: a chain of seeds is walked hop by hop, and a connection
+/// whose address has vanished ends by keepalive, after 25 s.
+const USUAL: Time = Time::from_secs(30);
 
 /// What is promised whatever happens. Returns how long it took after the last start or the last trouble,
 /// where a world has formed.
@@ -19,12 +25,15 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
         match &host.outcome {
             None => return Err(format!("{at} has not ended")),
             Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push((host, formed)),
-            Some(Err(failure)) if may_fail(trouble, net, failure) => {}
+            Some(Err(failure)) if may_fail(trouble, net, at, failure) => {}
             Some(Err(failure)) => return Err(format!("{at}: {failure}")),
         }
     }
     for members in worlds.values() {
         check_world(trouble, members)?;
+        if trouble == Trouble::Families {
+            check_families(net, members)?;
+        }
     }
     let formed = worlds.values().map(Vec::len).sum::<usize>();
     // Who comes when a world has formed may find nobody who could tell it.
@@ -36,14 +45,24 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
     if trouble == Trouble::SameRank && formed != if net.hosts.len() > world { world } else { 0 } {
         return Err(format!("{formed} have formed a world of {world}"));
     }
+    if trouble == Trouble::Fabric && formed > 0 && somebody_lacks_rdma(net) {
+        return Err("a world without RDMA has formed, and somebody needs it".to_owned());
+    }
+    if trouble == Trouble::Seeds && formed > 0 && !connected(net) {
+        return Err("a world has formed of nodes that nothing connects".to_owned());
+    }
     let last_start = net.hosts.iter().filter_map(|host| host.started).max().unwrap_or_default();
     let through = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_))));
     let last_end = through.filter_map(|host| host.ended).max();
-    Ok(last_end.map(|end| end.saturating_sub(last_start.max(net.healed))))
+    let took = last_end.map(|end| end.saturating_sub(last_start.max(net.healed)));
+    match took.filter(|_| trouble.is_usual(net)) {
+        Some(took) if took > USUAL => Err(format!("it took {took:?}")),
+        _ => Ok(took),
+    }
 }
 
 /// Whether a node may end so, in this trouble.
-fn may_fail(trouble: Trouble, net: &Network, failure: &Failure) -> bool {
+fn may_fail(trouble: Trouble, net: &Network, host: usize, failure: &Failure) -> bool {
     match trouble {
         // Somebody died about the time of the commit: the others may know, or start again and wait.
         Trouble::LateCrash => true,
@@ -56,6 +75,17 @@ fn may_fail(trouble: Trouble, net: &Network, failure: &Failure) -> bool {
             matches!(failure, Failure::RankTaken { .. } | Failure::WorldFull { .. } | Failure::Deadline(_))
         }
         Trouble::Jobs | Trouble::Mistaken => false,
+        // Where nothing connects all, their time is up. A stranger hears of nobody.
+        Trouble::Seeds => match failure {
+            Failure::Left => true,
+            Failure::Deadline(report) if is_member(net, host) => {
+                !connected(net) && report.joined < net.hosts[host].config.world.get()
+            }
+            Failure::Deadline(report) => report.heard.is_empty(),
+            _ => false,
+        },
+        Trouble::Families => common_in_the_end(net).is_empty(),
+        Trouble::Fabric => matches!(failure, Failure::NoRdma { .. }) && somebody_lacks_rdma(net),
         // A cut of 10 s about the time of the commit, or a leader that dies in a round, leaves nodes
         // that cannot know.
         _ => net.told.contains("outcome unknown"),
@@ -68,6 +98,12 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
         return Err("two nodes of one world have the same rank".to_owned());
     }
     let (first, formed) = members[0];
+    if let Some((host, _)) = members.iter().find(|(_, formed)| formed.rank.get() == 0)
+        && let Some((_, formed)) = members.iter().find(|(_, formed)| !host.has_had(formed.master))
+    {
+        return Err(format!("{} is no address of rank 0", formed.master));
+    }
+    let whole = u32::try_from(members.len()) == Ok(formed.world.get());
     if members.iter().any(|(host, _)| host.config.tag != first.config.tag) {
         return Err("a world has nodes of two jobs".to_owned());
     }
@@ -77,11 +113,37 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
     if members.iter().any(|(host, formed)| host.config.rank.is_some_and(|rank| rank != formed.rank)) {
         return Err("a given rank was not kept".to_owned());
     }
-    let whole = u32::try_from(members.len()) == Ok(formed.world.get());
+    if members.iter().any(|(_, other)| other.verdict != formed.verdict) {
+        return Err("two nodes of one world have different verdicts".to_owned());
+    }
+    let fabrics: Vec<Fabric> = members.iter().map(|(host, _)| host.fabric).collect();
+    if whole && !Fabric::suits(formed.verdict.transport, &fabrics) {
+        return Err(format!("{:?} for a world of {fabrics:?}", formed.verdict.transport));
+    }
     if !whole && trouble != Trouble::LateCrash && !trouble.cuts() {
         return Err("a world is not whole".to_owned());
     }
     Ok(())
+}
+
+/// A world is of one family, where all have one in common.
+fn check_families(net: &Network, members: &[(&Host, &Formed)]) -> Result<(), String> {
+    if common_in_the_end(net).is_empty() {
+        return Ok(());
+    }
+    let ever = ever_common(net);
+    let masters: BTreeSet<_> = members.iter().map(|(_, formed)| formed.master).collect();
+    match masters.iter().find(|master| !ever.contains(&master.is_ipv6())) {
+        Some(master) => Err(format!("not all have an address of the family of {master}")),
+        None if masters.len() > 1 => Err(format!("the master is at {masters:?}")),
+        None => Ok(()),
+    }
+}
+
+/// Whether somebody needs RDMA that not all have.
+fn somebody_lacks_rdma(net: &Network) -> bool {
+    let fabrics: Vec<Fabric> = net.hosts.iter().map(|host| host.fabric).collect();
+    net.hosts.iter().any(|host| host.needs_rdma) && !Fabric::are_enough(&fabrics)
 }
 
 /// Whether a node has no given rank, or rank 0.

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use mingle_core::Failure;
 use mingle_core::proto::Time;
+use mingle_core::rdma::Transport;
 
-use crate::network::{Network, Weather};
+use crate::network::{Fabric, Network, Weather};
 use crate::{LIMIT, formed, ms, tail};
 
 #[test]
@@ -101,6 +102,37 @@ fn a_round_ends_although_the_leader_proves_the_master_after_somebody_else_has_gi
         let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
         assert!(last < Duration::from_secs(15), "forged at {at}: {last:?}\n{}", tail(&net.trace));
     }
+}
+
+#[test]
+fn a_chain_in_which_each_knows_only_the_next_forms_without_multicast() {
+    // Rank 1 learns of the leader by being its seed, and rank 2 by being that of rank 1: they must ask back.
+    let mut net = Network::new(39, Weather::fine());
+    for (group, number) in (1..=4).enumerate() {
+        let host = net.add(number, 4, Some(number - 1), Time::ZERO);
+        net.hosts[host].group = u32::try_from(group).unwrap();
+    }
+    for host in 0..3 {
+        net.hosts[host].seeds = net.hosts[host + 1].config.endpoints.clone();
+    }
+    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    assert!((0..4).all(|host| formed(&net, host).world.get() == 4));
+    assert!(last < Duration::from_secs(10), "{last:?}\n{}", tail(&net.trace));
+}
+
+#[test]
+fn rdma_that_all_have_is_enough_however_many_differ_in_something_else() {
+    let mut net = Network::new(40, Weather::fine());
+    for number in 1..=9 {
+        let host = net.add(number, 9, None, Time::ZERO);
+        net.set_fabric(host, Fabric::InfiniBand);
+        net.need_rdma(host);
+        // More than a verdict names.
+        net.hosts[host].config.settings = number.into();
+    }
+    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    assert!((0..9).all(|host| formed(&net, host).verdict.transport == Transport::InfiniBand));
 }
 
 #[test]

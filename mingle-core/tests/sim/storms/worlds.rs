@@ -7,6 +7,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::Trouble;
+use super::families::families;
+use super::seeds::seeds;
 use crate::network::{Network, PORT, Weather};
 use crate::{LIMIT, given, ms};
 
@@ -19,13 +21,15 @@ pub(super) fn run(seed: u64, trouble: Trouble) -> Network {
         Trouble::Mistaken => two_jobs(seed, true),
         Trouble::WrongSize => wrong_size(seed),
         Trouble::SameRank => same_rank(seed),
+        Trouble::Seeds => seeds(seed),
+        Trouble::Families => families(seed),
         _ => usual(seed, trouble, None),
     };
     let _ = net.run(LIMIT);
     net
 }
 
-fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
+pub(super) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
     Weather {
         loss: if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..0.3) },
         duplicate: if rng.random_bool(0.5) { 0.0 } else { 0.1 },
@@ -53,6 +57,9 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
                 let last = u8::try_from(index + 1).unwrap();
                 net.add_address(host, [192, 168, 0, last].into(), rng.random_bool(0.5), rng.random_bool(0.5));
             }
+        }
+        if trouble == Trouble::Fabric && rng.random_bool(0.3) {
+            net.need_rdma(host);
         }
         if trouble == Trouble::Deaf {
             net.hosts[host].config.roster = rng.random_bool(0.8);

@@ -1,0 +1,90 @@
+//! What changes on a host while its node runs: the seeds that it knows, and its addresses.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use mingle_core::proto::Time;
+
+use super::queue::Happening;
+use super::{Network, PORT};
+
+/// When keepalive tells a kernel that the other end of a connection has gone: 5 s idle, 10 probes of 2 s.
+const KEEPALIVE: Duration = Duration::from_secs(25);
+
+impl Network {
+    /// From then on a host's names resolve to these seeds.
+    pub fn seeds_at(&mut self, host: usize, seeds: Vec<SocketAddr>, at: Time) {
+        self.at(at, Happening::Seeds(host, seeds));
+    }
+
+    /// A further address of a host appears or vanishes.
+    pub fn change_address_at(&mut self, host: usize, ip: IpAddr, appears: bool, at: Time) {
+        self.at(at, Happening::Address(host, ip, appears));
+    }
+
+    /// An address that leads to a host, and that it does not know: somebody translates it.
+    pub fn add_translated_address(&mut self, host: usize, ip: IpAddr) {
+        self.by_address.entry(SocketAddr::from((ip, PORT))).or_default().push(host);
+    }
+
+    /// All addresses of a host that has not started, in order of preference.
+    pub fn set_addresses(&mut self, host: usize, ips: &[IpAddr]) {
+        let port = self.hosts[host].config.endpoints[0].port();
+        for endpoint in std::mem::take(&mut self.hosts[host].config.endpoints) {
+            self.forget_address(host, endpoint);
+        }
+        for &ip in ips {
+            let endpoint = SocketAddr::from((ip, port));
+            self.hosts[host].config.endpoints.push(endpoint);
+            self.by_address.entry(endpoint).or_default().push(host);
+        }
+    }
+
+    fn forget_address(&mut self, host: usize, endpoint: SocketAddr) {
+        if let Some(holders) = self.by_address.get_mut(&endpoint) {
+            holders.retain(|&holder| holder != host);
+        }
+    }
+
+    pub(super) fn change_seeds(&mut self, host: usize, seeds: Vec<SocketAddr>) {
+        self.note(host, || format!("seeds: {seeds:?}"));
+        self.healed = self.now;
+        self.hosts[host].seeds.clone_from(&seeds);
+        self.with(host, |node, now| node.handle_seeds(now, seeds));
+    }
+
+    /// The driver tells no node that is bound; there the address stays what it was.
+    pub(super) fn change_address(&mut self, host: usize, ip: IpAddr, appears: bool) {
+        let free = self.hosts[host].node.as_ref().is_some_and(|node| !node.is_bound());
+        let slot = &mut self.hosts[host];
+        let endpoint = SocketAddr::from((ip, slot.config.endpoints[0].port()));
+        if !free || appears == slot.config.endpoints.contains(&endpoint) {
+            return;
+        }
+        if appears {
+            slot.config.endpoints.push(endpoint);
+            slot.gained.push(endpoint);
+            self.by_address.entry(endpoint).or_default().push(host);
+        } else {
+            slot.config.endpoints.retain(|own| *own != endpoint);
+            slot.lost.push(endpoint);
+            self.forget_address(host, endpoint);
+            self.starve(host, ip);
+        }
+        self.note(host, || format!("{ip} {}", if appears { "appears" } else { "vanishes" }));
+        self.healed = self.now;
+        let endpoints = self.hosts[host].config.endpoints.clone();
+        self.with(host, |node, now| node.handle_endpoints(now, endpoints));
+    }
+
+    /// Nothing passes on a host's connections at this address any more; both ends learn of it by keepalive.
+    fn starve(&mut self, host: usize, ip: IpAddr) {
+        for conn in self.hosts[host].connections.iter().copied().collect::<Vec<_>>() {
+            if self.end_at(conn, host) == Some(ip) && self.over(conn) {
+                let at = self.now + KEEPALIVE;
+                self.at(at, Happening::Closed { conn });
+                self.at(at, Happening::HungUp { conn });
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Fabrics: what RDMA a host has, and what a world of such hosts must agree on.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use mingle_core::rdma::{Family, LinkLayer, Machine, NodeType, PortState, Summary, Transport, Verbs};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+/// What a host has, and what its user has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fabric {
+    Unasked,
+    Nothing,
+    Unusable,
+    Disabled,
+    InfiniBand,
+    Efa,
+    /// RoCE, with GIDs of one family or of both.
+    Roce4,
+    Roce6,
+    Roce,
+}
+
+use Fabric::{Disabled, Efa, InfiniBand, Nothing, Roce, Roce4, Roce6, Unasked, Unusable};
+
+const ALL: [Fabric; 9] = [Unasked, Nothing, Unusable, Disabled, InfiniBand, Efa, Roce4, Roce6, Roce];
+
+/// The fabrics of a world: most hosts have the usual one. They are drawn apart from all else, so that a seed
+/// has the same world whatever is drawn here.
+pub(super) struct Fabrics {
+    rng: Xoshiro256PlusPlus,
+    usual: Fabric,
+    odd: f64,
+    settings: u64,
+}
+
+impl Fabrics {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xfab);
+        let usual = ALL[rng.random_range(0..ALL.len())];
+        let odd = [0.0, 0.1, 0.5][rng.random_range(0..3)];
+        // Of one value all are the same; of many they all differ.
+        let settings = [1, 2, u64::MAX][rng.random_range(0..3)];
+        Self { rng, usual, odd, settings }
+    }
+
+    /// The next host's: what it has, what it says of that, and the hash of its settings.
+    pub(super) fn next(&mut self) -> (Fabric, Summary, u64) {
+        let odd = self.rng.random_bool(self.odd);
+        let fabric = if odd { ALL[self.rng.random_range(0..ALL.len())] } else { self.usual };
+        let slow = self.rng.random_bool(self.odd);
+        (fabric, fabric.summary(slow), self.rng.random_range(0..self.settings))
+    }
+}
+
+/// A machine with a RoCE port that has a GID of either family; the parts of all others.
+fn machine() -> Machine {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sim-fabric-{}", std::process::id()));
+    let port = "class/infiniband/mlx5_0/ports/1";
+    for (file, text) in [
+        ("addrs.txt".to_owned(), "eth0 inet 10.0.0.1/24\neth0 inet6 fd00::1/64\n"),
+        ("class/infiniband/mlx5_0/node_type".to_owned(), "1: CA\n"),
+        (format!("{port}/state"), "4: ACTIVE\n"),
+        (format!("{port}/link_layer"), "Ethernet\n"),
+        (format!("{port}/rate"), "400 Gb/sec (4X NDR)\n"),
+        (format!("{port}/gids/0"), "0000:0000:0000:0000:0000:ffff:0a00:0001\n"),
+        (format!("{port}/gids/1"), "fd00:0000:0000:0000:0000:0000:0000:0001\n"),
+        (format!("{port}/gid_attrs/types/0"), "RoCE v2\n"),
+        (format!("{port}/gid_attrs/types/1"), "RoCE v2\n"),
+        (format!("{port}/gid_attrs/ndevs/0"), "eth0\n"),
+        (format!("{port}/gid_attrs/ndevs/1"), "eth0\n"),
+    ] {
+        let path = folder.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+    let mut machine = Machine::from_snapshot(&folder).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    machine.devices[0].verbs = Verbs::Open;
+    machine
+}
+
+impl Fabric {
+    /// What a host says of it; of a `slow` one, whose ports have another rate than most.
+    pub(super) fn summary(self, slow: bool) -> Summary {
+        static SUMMARIES: LazyLock<Vec<[Summary; 2]>> = LazyLock::new(|| {
+            let machine = machine();
+            ALL.iter().map(|fabric| [false, true].map(|slow| fabric.of(&machine, slow))).collect()
+        });
+        let at = ALL.iter().position(|fabric| *fabric == self).unwrap();
+        SUMMARIES[at][usize::from(slow)]
+    }
+
+    fn of(self, machine: &Machine, slow: bool) -> Summary {
+        let mut machine = machine.clone();
+        let device = &mut machine.devices[0];
+        let port = &mut device.ports[0];
+        port.rate = Some(if slow { 25_000 } else { 400_000 });
+        match self {
+            Unasked => return Summary::default(),
+            Disabled => return Summary::new(&machine).disabled(),
+            Nothing => machine.devices.clear(),
+            Unusable => port.state = Some(PortState(1)),
+            InfiniBand => port.link_layer = LinkLayer::InfiniBand,
+            Efa => {
+                device.node_type = Some(NodeType::Unspecified);
+                port.link_layer = LinkLayer::Unknown;
+            }
+            Roce4 => port.gids.retain(|entry| entry.gid.family() == Family::Ipv4),
+            Roce6 => port.gids.retain(|entry| entry.gid.family() == Family::Ipv6),
+            Roce => {}
+        }
+        Summary::new(&machine)
+    }
+
+    fn knows(self, family: Family) -> bool {
+        match self {
+            Roce => true,
+            Roce4 => family == Family::Ipv4,
+            Roce6 => family == Family::Ipv6,
+            _ => false,
+        }
+    }
+
+    /// Whether hosts with these may use `transport`: what all that were asked have, and sockets only where
+    /// there is nothing that they all have.
+    pub fn suits(transport: Transport, fabrics: &[Self]) -> bool {
+        let asked = || fabrics.iter().copied().filter(|&fabric| fabric != Unasked);
+        let all = |wanted: Self| asked().all(|fabric| fabric == wanted);
+        let know = |family| asked().all(|fabric| fabric.knows(family));
+        if asked().next().is_none() {
+            return transport == Transport::Unasked;
+        }
+        match transport {
+            Transport::Nothing => all(Nothing),
+            Transport::InfiniBand => all(InfiniBand),
+            Transport::Efa => all(Efa),
+            Transport::Roce(addressing) => know(addressing.family),
+            Transport::Sockets => {
+                let one = [Nothing, InfiniBand, Efa].into_iter().any(all);
+                !one && !know(Family::Ipv4) && !know(Family::Ipv6)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether hosts with these can do a job that requires RDMA: all have said what they have, and all have
+    /// the same.
+    pub fn are_enough(fabrics: &[Self]) -> bool {
+        let know = |family| fabrics.iter().all(|fabric| fabric.knows(family));
+        let all = |wanted: Self| fabrics.iter().all(|&fabric| fabric == wanted);
+        all(InfiniBand) || all(Efa) || know(Family::Ipv4) || know(Family::Ipv6)
+    }
+}

@@ -119,8 +119,9 @@ impl Follow {
     pub(crate) fn tell_endpoints(&self, shared: &mut Shared) {
         if self.joined {
             let join = Self::join_message(shared);
-            for _ in 0..LAST_WORDS {
-                shared.send(self.leader.seen, self.leader.id, &join);
+            // Where its words come from may be what has gone.
+            for to in std::iter::once(self.leader.seen).chain(self.leader.endpoints.iter().copied()) {
+                shared.send(to, self.leader.id, &join);
             }
         }
     }

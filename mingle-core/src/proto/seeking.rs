@@ -239,6 +239,11 @@ impl Node {
             if self.is_unaware(from, Told::ByItself) {
                 self.shared.send(seen, from, &Message::Hint(introduction));
             }
+        } else if meant == Meant::Whoever && self.follow.is_none() && !self.may_lead() {
+            // This node is a seed of one that it need not know itself, and that may have a leader.
+            let rank = self.shared.config.rank.map(Rank::get);
+            let solicit = Solicit { rank, host: self.shared.config.host.clone() };
+            self.shared.send(seen, from, &Message::Solicit(solicit));
         } else if to_all && self.follow.is_none() && !self.may_lead() {
             // Somebody else has just asked the same (Trickle, RFC 6206). But whoever is always put off is
             // never heard, and then the others cannot say at their deadline that it was here.

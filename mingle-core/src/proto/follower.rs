@@ -84,7 +84,7 @@ pub(crate) enum GaveUp {
 }
 
 /// The longest time between two repeats of a word in a round. While the last proofs of a large world are
-/// repeated, all others say that they are ready; the leader hears no more than 12,500 of them a second.
+/// repeated, all others say that they are ready; up to 12,500 nodes, the leader hears no more of them a second.
 fn longest_repeat(world: u32) -> Duration {
     (Duration::from_micros(80) * world).clamp(Duration::from_millis(80), Duration::from_secs(1))
 }

@@ -17,7 +17,7 @@ mod lab;
 mod unicast;
 
 use lab::proc::Outcome;
-use lab::world::{World, finish_all, form, line_with, start_all};
+use lab::world::{World, finish_all, form, line, line_with, start_all};
 use lab::{Lab, Options};
 
 /// Checks ranks, the master's address, and that every node goes there by this interface.
@@ -160,6 +160,24 @@ fn one_host_with_ipv6_alone_makes_the_world_one_of_ipv6() {
         expect_global(&outcomes);
         expect(&World::of(&outcomes), &[0, 1, 2, 3], &lab.address_v6(0), "eth0");
         lab.restore_ipv4(only);
+    }
+}
+
+#[test]
+fn hosts_without_a_common_family_form_no_world_although_one_has_both() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    lab.add_ipv6();
+    lab.remove_ipv4(2);
+    lab.at(1, "ip -6 addr flush dev eth0");
+    for proc in (0..3).map(|i| lab.spawn(i, &line("no family", 3))).collect::<Vec<_>>() {
+        proc.finish().failed(
+            5,
+            &[
+                "no node that may be rank 0 can be reached by all",
+                "node2 ([",
+                "cannot reach node1 (10.77.0.11",
+            ],
+        );
     }
 }
 

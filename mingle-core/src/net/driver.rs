@@ -170,7 +170,13 @@ impl Driver {
             timeout: builder.timeout.map(|timeout| timeout.saturating_sub(self.now())),
         };
         let seed = random::<8>().map(u64::from_le_bytes)?;
-        self.look_for_seeds(id)?;
+        let first = self.sources.is_none();
+        if let Err(error) = self.look_for_seeds(id) {
+            if first {
+                return Err(error);
+            }
+            self.tell(Event::Warning(error.to_string()));
+        }
         let mut node = Node::new(config, seed, self.now());
         node.handle_seeds(self.now(), self.seeds.clone());
         Ok(node)
@@ -185,10 +191,10 @@ impl Driver {
     /// Starts to follow the seeds, where there are any. This node's own file is in the shared folder first, so
     /// that a folder which cannot be written to is an error at once.
     fn look_for_seeds(&mut self, id: NodeId) -> Result<(), Error> {
-        // With its file, which the new one replaces.
-        if let Some((old, _)) = self.sources.take() {
-            old.abort();
-        }
+        let old = self.sources.take().and_then(|(following, own)| {
+            following.abort();
+            own
+        });
         if self.builder.world.get() == 1 {
             return Ok(());
         }
@@ -201,6 +207,10 @@ impl Driver {
             })
         });
         let (folder, own) = folder.transpose()?.unzip();
+        // The same file, where the node is the same: it has been replaced, and must not be removed.
+        if let Some(old) = old {
+            if own.as_ref() == Some(&old) { old.leave() } else { drop(old) }
+        }
         let sources = Sources {
             seeds: self.builder.seeds.clone(),
             folder,
@@ -292,7 +302,9 @@ impl Driver {
         if self.builder.world.get() == 1 || interfaces == self.links.interfaces() || node.is_bound() {
             return Ok(());
         }
-        self.links.change(interfaces)?;
+        if let Err(error) = self.links.change(interfaces) {
+            self.tell(Event::Warning(error.to_string()));
+        }
         let (own, was) = (self.own_endpoints(), &self.endpoints);
         if own == *was {
             return Ok(());
@@ -304,7 +316,9 @@ impl Driver {
             node.handle_endpoints(self.now(), own.clone());
             self.endpoints = own;
             // Its file in the shared folder tells them, too.
-            self.look_for_seeds(self.id)?;
+            if let Err(error) = self.look_for_seeds(self.id) {
+                self.tell(Event::Warning(error.to_string()));
+            }
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
             self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));

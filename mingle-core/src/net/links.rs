@@ -190,10 +190,11 @@ fn speaks(interface: &Interface, ipv6: bool) -> bool {
     addresses(interface, ipv6).any(|address| !(ipv6 && address.is_loopback()))
 }
 
-/// Whether an error will pass by itself: a full buffer, or an IPv6 address that the kernel still checks for
-/// duplicates (RFC 4862, 5.4).
+/// Whether an error will pass by itself: a full buffer, an IPv6 address that the kernel still checks for
+/// duplicates (RFC 4862, 5.4), or an interface that has just gone.
 fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
+    error.raw_os_error() == Some(nix::libc::ENODEV)
+        || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
 }
 
 /// The same socket for the runtime.

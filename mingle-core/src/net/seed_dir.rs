@@ -31,6 +31,8 @@ const HEARTBEAT: Duration = Duration::from_secs(4);
 const STALE: Duration = Duration::from_secs(60);
 /// Most bytes of a file that are read.
 const LONGEST: u64 = 4096;
+/// Most addresses that a file gives.
+const ADDRESSES: usize = 64;
 /// Most files that are looked at.
 const FILES: usize = 100_000;
 /// Between two looks, and for each file more: a thousand nodes look every ten seconds.
@@ -39,8 +41,15 @@ const LOOK_EACH: Duration = Duration::from_millis(10);
 const LOOK_MOST: Duration = Duration::from_secs(15);
 
 /// This node's file, which is removed on drop.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct OwnFile(PathBuf);
+
+impl OwnFile {
+    /// Leaves the file to another guard of it.
+    pub(super) fn leave(self) {
+        std::mem::forget(self);
+    }
+}
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
@@ -86,7 +95,10 @@ impl SeedDir {
     /// All at once: nobody reads half of it.
     fn create(&self) -> io::Result<()> {
         let draft = self.folder.join(format!(".{}", self.own));
-        fs::write(&draft, &self.text)?;
+        // Whatever is there is no file of a node that lives, and perhaps a link.
+        let _ = fs::remove_file(&draft);
+        let file = File::options().write(true).create_new(true).open(&draft);
+        file?.write_all(self.text.as_bytes())?;
         fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
@@ -145,7 +157,9 @@ impl SeedDir {
                 continue;
             }
             let key = (name, metadata.ino());
-            let endpoints = self.known.remove(&key).unwrap_or_else(|| endpoints(&entry.path()));
+            // One that held nothing may not have been readable.
+            let known = self.known.remove(&key).filter(|endpoints| !endpoints.is_empty());
+            let endpoints = known.unwrap_or_else(|| endpoints(&entry.path()));
             seen.insert(key, endpoints);
         }
         self.known = seen;
@@ -171,7 +185,7 @@ fn endpoints(path: &Path) -> Vec<SocketAddr> {
     if read.is_err() || lines.next() != Some(HEAD) || !text.ends_with('\n') {
         return Vec::new();
     }
-    lines.filter_map(|line| line.parse().ok()).collect()
+    lines.filter_map(|line| line.parse().ok()).take(ADDRESSES).collect()
 }
 
 #[cfg(test)]
@@ -254,6 +268,7 @@ mod tests {
         fs::write(&precious, "precious").unwrap();
         fs::remove_file(folder.0.join(&a.own)).unwrap();
         symlink(&precious, folder.0.join(&a.own)).unwrap();
+        symlink(&precious, folder.0.join(format!(".{}", a.own))).unwrap();
         a.touch().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
         assert!(fs::symlink_metadata(folder.0.join(&a.own)).unwrap().is_file());

@@ -1,12 +1,16 @@
 //! Where others may be, on networks that pass no multicast: names and addresses, and files in a folder.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
+use tokio::net::lookup_host;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::connection::Happened;
 use super::seed_dir::SeedDir;
@@ -16,8 +20,15 @@ const PORTS: usize = 8;
 /// Between two look-ups of names that may change, at first and at last.
 const SOON: Duration = Duration::from_millis(250);
 const LATE: Duration = Duration::from_secs(2);
+/// Names that are looked up at once, how long each is waited for, and for how long each keeps others from being
+/// looked up again.
+const AT_ONCE: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(3);
+const LOOK_UP: Duration = Duration::from_millis(10);
 /// A name that does not resolve for so long is told of.
 const TELL_AFTER: Duration = Duration::from_secs(5);
+/// Most further brackets in a name.
+const BRACKETS: usize = 3;
 /// Most hosts that one text of brackets stands for.
 const HOSTS: usize = 4096;
 
@@ -121,7 +132,9 @@ impl FromStr for Seed {
         });
         // RFC 1123, 2.1, and the underscore that Kubernetes and Docker Compose allow.
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-        if host.is_empty() || host.len() > 253 || !host.chars().all(plain) {
+        // Digits and dots are an address that is none, and no name.
+        let numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.') && host.parse::<IpAddr>().is_err();
+        if host.is_empty() || host.len() > 253 || numeric || !host.chars().all(plain) {
             return Err(invalid());
         }
         Ok(Self { host: host.to_owned(), port: port.transpose()? })
@@ -144,6 +157,9 @@ fn expand(text: &str) -> Result<Vec<String>, InvalidSeed> {
     let Some((before, rest)) = brackets else { return Ok(vec![text.to_owned()]) };
     let invalid = || InvalidSeed::Brackets(text.to_owned());
     let (inside, after) = rest.split_once(']').ok_or_else(invalid)?;
+    if after.matches('[').count() > BRACKETS {
+        return Err(invalid());
+    }
     let tails = expand(&format!("x{after}"))?;
     let mut hosts = Vec::new();
     for run in inside.split(',') {
@@ -191,18 +207,53 @@ impl Sources {
 
     /// Tells where others may be, again and again, until it is dropped.
     pub(super) async fn follow(mut self, tell: UnboundedSender<Happened>) {
+        // Addresses wait for no name.
+        let addresses: Vec<SocketAddr> =
+            self.seeds.iter().filter_map(|seed| Some(self.at(seed, seed.address()?))).flatten().collect();
+        if !addresses.is_empty() && tell.send(Happened::Seeds(addresses.clone())).is_err() {
+            return;
+        }
+        let names: Vec<Seed> = self.seeds.iter().filter(|seed| seed.address().is_none()).cloned().collect();
+        if names.is_empty() && self.folder.is_none() {
+            return;
+        }
+        // A thousand names ask no more often than every ten seconds.
+        let least = LOOK_UP * u32::try_from(names.len()).unwrap_or(u32::MAX);
         let mut pause = SOON;
         let mut waited = Duration::ZERO;
-        let mut told: BTreeMap<String, bool> = BTreeMap::new();
+        // What each name meant last.
+        let mut known: BTreeMap<Seed, Vec<IpAddr>> = BTreeMap::new();
+        let mut told: BTreeSet<Seed> = BTreeSet::new();
         loop {
-            let mut found = self.resolve(&mut told, waited >= TELL_AFTER, &tell).await;
-            if let Some(mut folder) = self.folder.take() {
-                // A file server may take its time, and the rendezvous must go on meanwhile.
-                let read = tokio::task::spawn_blocking(move || {
+            let folder = self.folder.take();
+            // A file server may take its time, and so may a name server.
+            let looked = async {
+                let mut folder = folder?;
+                let look = tokio::task::spawn_blocking(move || {
                     let (found, pause) = folder.look();
                     (folder, found, pause)
                 });
-                let Ok((folder, others, slower)) = read.await else { return };
+                look.await.ok()
+            };
+            let (answers, looked) = tokio::join!(look_up(&names), looked);
+            for (seed, answer) in answers {
+                match answer {
+                    Ok(addresses) => drop(known.insert(seed, addresses)),
+                    Err(error) if waited >= TELL_AFTER && told.insert(seed.clone()) => {
+                        let warning = format!("--seed {seed} does not resolve yet: {error}");
+                        let _ = tell.send(Happened::Warning(warning));
+                    }
+                    Err(_) => {}
+                }
+            }
+            let mut found = addresses.clone();
+            found.extend(
+                known
+                    .iter()
+                    .flat_map(|(seed, known)| known.iter().map(move |ip| (seed, *ip)))
+                    .flat_map(|(seed, ip)| self.at(seed, ip)),
+            );
+            if let Some((folder, others, slower)) = looked {
                 found.extend(others);
                 pause = pause.max(slower);
                 self.folder = Some(folder);
@@ -211,46 +262,41 @@ impl Sources {
             if tell.send(Happened::Seeds(found)).is_err() {
                 return;
             }
-            if self.folder.is_none() && self.seeds.iter().all(|seed| seed.address().is_some()) {
-                return;
-            }
-            tokio::time::sleep(pause).await;
-            waited += pause;
+            let rest = pause.max(least);
+            tokio::time::sleep(rest).await;
+            waited += rest;
             pause = (pause * 2).min(LATE);
         }
     }
 
-    async fn resolve(
-        &self,
-        told: &mut BTreeMap<String, bool>,
-        late: bool,
-        tell: &UnboundedSender<Happened>,
-    ) -> Vec<SocketAddr> {
-        let mut found = Vec::new();
-        for seed in &self.seeds {
-            let addresses: Vec<IpAddr> = match seed.address() {
-                Some(address) => vec![address],
-                None => match tokio::net::lookup_host((seed.host.as_str(), 0)).await {
-                    Ok(addresses) => addresses.map(|address| address.ip()).collect(),
-                    Err(error) => {
-                        tracing::debug!(seed = seed.host, %error, "looking up");
-                        if late && told.insert(seed.host.clone(), true).is_none() {
-                            let warning = format!("--seed {seed} does not resolve yet: {error}");
-                            let _ = tell.send(Happened::Warning(warning));
-                        }
-                        continue;
-                    }
-                },
-            };
-            for address in addresses {
-                match seed.port {
-                    Some(port) => found.push(SocketAddr::new(address, port)),
-                    None => found.extend(self.ports.iter().map(|&port| SocketAddr::new(address, port))),
-                }
-            }
-        }
-        found
+    /// The endpoints of a seed at this address.
+    fn at(&self, seed: &Seed, address: IpAddr) -> Vec<SocketAddr> {
+        let ports = seed.port.map_or_else(|| self.ports.clone(), |port| vec![port]);
+        ports.into_iter().map(|port| SocketAddr::new(address, port)).collect()
     }
+}
+
+/// Looks all names up at once, for a while.
+async fn look_up(names: &[Seed]) -> Vec<(Seed, io::Result<Vec<IpAddr>>)> {
+    let mut answers = Vec::new();
+    for some in names.chunks(AT_ONCE) {
+        let mut tasks = JoinSet::new();
+        for seed in some.iter().cloned() {
+            tasks.spawn(async move {
+                let looked = timeout(PATIENCE, lookup_host((seed.host.clone(), 0))).await;
+                let answer = match looked {
+                    Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
+                    Ok(Err(error)) => Err(error),
+                    Err(_) => Err(io::ErrorKind::TimedOut.into()),
+                };
+                (seed, answer)
+            });
+        }
+        while let Some(Ok(answer)) = tasks.join_next().await {
+            answers.push(answer);
+        }
+    }
+    answers
 }
 
 #[cfg(test)]
@@ -265,7 +311,20 @@ mod tests {
             assert_eq!(text.parse::<Seed>().unwrap().to_string(), text);
         }
         assert_eq!("[fd00::1]".parse::<Seed>().unwrap().to_string(), "fd00::1");
-        for wrong in ["", ":1", "a b", "a/b", "a:b:c", "[fd00::1", "[x]:1", "[fd00::1]x", "$(reboot)", "é"] {
+        for wrong in [
+            "",
+            ":1",
+            "a b",
+            "a/b",
+            "a:b:c",
+            "[fd00::1",
+            "[x]:1",
+            "[fd00::1]x",
+            "$(reboot)",
+            "é",
+            "10.0.0.300",
+            "10.1",
+        ] {
             assert!(wrong.parse::<Seed>().is_err(), "{wrong}");
         }
         for wrong in ["a:0", "a:65536", "a:", "a:-1"] {
@@ -280,7 +339,16 @@ mod tests {
         assert_eq!(names("r[1-2]n[08-09].lan, b"), ["r1n08.lan", "r1n09.lan", "r2n08.lan", "r2n09.lan", "b"]);
         assert_eq!(names("[fd00::1]:7,x[5]:9"), ["[fd00::1]:7", "x5:9"]);
         assert_eq!(names(""), [""; 0]);
-        for wrong in ["a[1-", "a[]", "a[2-1]", "a[x]", "a[1-99999]", "a[0-4000]b[0-4000]", "a[1]]"] {
+        for wrong in [
+            "a[1-",
+            "a[]",
+            "a[2-1]",
+            "a[x]",
+            "a[1-99999]",
+            "a[0-4000]b[0-4000]",
+            "a[1]]",
+            &"a[1]".repeat(40_000),
+        ] {
             assert!(Seed::list(wrong).is_err(), "{wrong}");
         }
     }

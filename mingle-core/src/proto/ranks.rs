@@ -37,17 +37,29 @@ impl Applicant {
 
 /// Leaves the endpoints of one family, where that is one that all have: the job's own traffic between any two
 /// needs one that both have, and one for all is what NCCL can be told. IPv4 comes first unless `ipv6` is; the
-/// other has its turn after a round that has failed.
-pub(crate) fn settle_family(applicants: &mut [Applicant], ipv6: bool, failed_rounds: u64) {
+/// other has its turn after a round that has failed. Where none is common, one of those with IPv6 alone and one
+/// with IPv4 alone are returned.
+pub(crate) fn settle_family(
+    applicants: &mut [Applicant],
+    ipv6: bool,
+    failed_rounds: u64,
+) -> Result<(), (NodeId, NodeId)> {
     let common = |is_ipv6: bool| {
         applicants.iter().all(|a| a.endpoints.iter().any(|endpoint| endpoint.is_ipv6() == is_ipv6))
     };
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
     let turn = usize::try_from(failed_rounds).unwrap_or(0);
-    let Some(&chosen) = families.get(turn % families.len().max(1)) else { return };
+    let Some(&chosen) = families.get(turn % families.len().max(1)) else {
+        let only = |is_ipv6: bool| {
+            applicants.iter().find(|a| a.endpoints.iter().all(|endpoint| endpoint.is_ipv6() == is_ipv6))
+        };
+        // Without a common family, some have the one alone and some the other.
+        return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
+    };
     for applicant in applicants {
         applicant.endpoints.retain(|endpoint| endpoint.is_ipv6() == chosen);
     }
+    Ok(())
 }
 
 /// Ranks and the master, after proofs between these provers and masters have failed. At best the master
@@ -149,7 +161,7 @@ mod tests {
         };
         let only = |n: u8| Applicant { endpoints: vec![v6(n.into())], ..applicant("six", n, None) };
         let settled = |mut nodes: Vec<Applicant>, ipv6: bool, failed: u64| {
-            settle_family(&mut nodes, ipv6, failed);
+            let _ = settle_family(&mut nodes, ipv6, failed);
             nodes
                 .iter()
                 .map(|a| a.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())

@@ -129,7 +129,13 @@ impl Lead {
                 settings: entry.join.settings,
             }
         }));
-        ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed_rounds);
+        if let Err(apart) =
+            ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed_rounds)
+        {
+            self.unproved.insert(apart);
+            self.end_unproved(shared);
+            return;
+        }
         let since = *self.proving_since.get_or_insert(shared.now);
         let order = shared.config.rank_by;
         let chosen = ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {

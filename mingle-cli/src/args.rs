@@ -271,7 +271,7 @@ pub(crate) struct DoctorArgs {
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) world: Option<String>,
 
-    /// Use this interface only, a name or CIDR; repeatable
+    /// Use these interfaces only: names, globs, CIDRs, or ^ and what to leave out; repeatable
     #[arg(short, long, value_name = "IF")]
     pub(crate) interface: Vec<String>,
 

@@ -43,6 +43,8 @@ pub(crate) struct Follow {
     candidate: Candidate,
     prover: Option<Prover>,
     joined: bool,
+    /// This node's addresses have changed, and the leader has not answered since.
+    restating: bool,
     /// It has answered *this* node; a recorded announce cannot.
     answered: bool,
     /// When it last spoke to this node.
@@ -98,6 +100,7 @@ impl Follow {
             candidate: candidate.clone(),
             prover: None,
             joined: false,
+            restating: false,
             answered: false,
             heard: shared.now,
             joins: 0,
@@ -115,15 +118,23 @@ impl Follow {
         follow
     }
 
-    /// This node's addresses have changed: the leader is told.
-    pub(crate) fn tell_endpoints(&self, shared: &mut Shared) {
+    /// This node's addresses have changed: the leader is told, until it answers.
+    pub(crate) fn tell_endpoints(&mut self, shared: &mut Shared) {
+        self.restating = true;
         if self.joined {
-            let join = Self::join_message(shared);
-            // Where its words come from may be what has gone.
-            for to in std::iter::once(self.leader.seen).chain(self.leader.endpoints.iter().copied()) {
-                shared.send(to, self.leader.id, &join);
-            }
+            self.backoff.reset();
+            self.restate(shared);
         }
+    }
+
+    fn restate(&mut self, shared: &mut Shared) {
+        let join = Self::join_message(shared);
+        // Where its words come from may be what has gone.
+        for to in std::iter::once(self.leader.seen).chain(self.leader.endpoints.iter().copied()) {
+            shared.send(to, self.leader.id, &join);
+        }
+        let next = self.backoff.after(shared.now, &mut shared.rng);
+        shared.timers.set(Timer::Join, next);
     }
 
     fn join_message(shared: &Shared) -> Message {
@@ -143,6 +154,9 @@ impl Follow {
     /// Sends a join, and sets the timer for the next.
     pub(crate) fn join(&mut self, shared: &mut Shared) {
         if self.joined {
+            if self.restating {
+                self.restate(shared);
+            }
             return;
         }
         let join = Self::join_message(shared);
@@ -246,6 +260,9 @@ impl Follow {
 
     /// Returns whether this node has joined by it.
     pub(crate) fn on_welcome(&mut self, welcome: &Welcome, shared: &mut Shared) -> bool {
+        if self.joined && std::mem::take(&mut self.restating) {
+            shared.timers.stop(Timer::Join);
+        }
         self.prove(shared);
         welcome.lease.is_some_and(|lease| self.hold(DialId(lease), shared))
     }
@@ -258,6 +275,10 @@ impl Follow {
         }
         self.joined = true;
         shared.timers.stop(Timer::Join);
+        if self.restating {
+            // It may have counted this node by an earlier join.
+            self.restate(shared);
+        }
         shared.timers.stop(Timer::GiveUp);
         let next = self.asks.after(shared.now, &mut shared.rng);
         shared.timers.set(Timer::Ask, next);

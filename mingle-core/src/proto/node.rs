@@ -268,7 +268,7 @@ impl Node {
         self.at(now);
         if endpoints.first() == self.shared.config.endpoints.first() {
             self.shared.config.endpoints = endpoints;
-            self.with_follow(|follow, shared| follow.tell_endpoints(shared));
+            self.with_follow(Follow::tell_endpoints);
         }
     }
 

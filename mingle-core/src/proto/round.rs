@@ -27,6 +27,8 @@ const ROUND: Duration = Duration::from_secs(15);
 /// For so long another round starts where no other node can be master. A round of failed proofs takes
 /// 5.3 s, so the third begins after 10 s: a network that heals within these still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
+/// Between two looks whether the members have a family in common by now.
+const AGAIN: Duration = Duration::from_millis(500);
 /// A leader that has committed stays so long for spares to hear that they are too many.
 const SPARES: Duration = Duration::from_secs(1);
 /// After the first word that the master cannot be reached, others have this long to say so too, so
@@ -129,14 +131,19 @@ impl Lead {
                 settings: entry.join.settings,
             }
         }));
+        let since = *self.proving_since.get_or_insert(shared.now);
         if let Err(apart) =
             ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed_rounds)
         {
-            self.unproved.insert(apart);
-            self.end_unproved(shared);
+            if shared.now < since + PERSIST {
+                // Some host's addresses may have changed, and the word of it be under way.
+                shared.set_after(Timer::Round, AGAIN);
+            } else {
+                self.unproved.insert(apart);
+                self.end_unproved(shared);
+            }
             return;
         }
-        let since = *self.proving_since.get_or_insert(shared.now);
         let order = shared.config.rank_by;
         let chosen = ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
             // Nobody is left, but what kept them apart may be over soon.
@@ -269,7 +276,8 @@ impl Lead {
                     }
                 }
             }
-            Phase::Gathering | Phase::Over(_) => {}
+            Phase::Gathering => self.start_round_if_full(arrivals, shared),
+            Phase::Over(_) => {}
         }
     }
 

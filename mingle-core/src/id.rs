@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::roster::Digest;
+
 /// Why a text or number is not a valid name.
 ///
 /// Nothing was changed by the attempt; the text says what is allowed instead.
@@ -73,9 +75,7 @@ impl JobId {
     /// # Ok::<(), mingle_core::InvalidId>(())
     /// ```
     pub fn group_v4(&self) -> Ipv4Addr {
-        let hash = blake3::derive_key("mingle 1 group", self.0.as_bytes());
-        let low = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) & 0x3_ffff;
-        Ipv4Addr::from(u32::from(Ipv4Addr::new(239, 192, 0, 0)) | low)
+        group_v4(blake3::derive_key("mingle 1 group", self.0.as_bytes()))
     }
 
     /// The IPv6 group of this job, in ff15::/16 (transient, site-local scope; RFC 4291, 2.7). The last four
@@ -88,12 +88,7 @@ impl JobId {
     /// # Ok::<(), mingle_core::InvalidId>(())
     /// ```
     pub fn group_v6(&self) -> Ipv6Addr {
-        let hash = blake3::derive_key("mingle 1 group of IPv6", self.0.as_bytes());
-        let mut group = [0; 16];
-        group.copy_from_slice(&hash[..16]);
-        group[..2].copy_from_slice(&[0xff, 0x15]);
-        group[12] |= 0x80;
-        Ipv6Addr::from(group)
+        group_v6(blake3::derive_key("mingle 1 group of IPv6", self.0.as_bytes()))
     }
 
     /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
@@ -122,6 +117,31 @@ impl JobId {
     }
 }
 
+/// The IPv4 group in which all jobs say that they are there, for those who watch.
+#[cfg(feature = "net")]
+pub(crate) fn lobby_v4() -> Ipv4Addr {
+    group_v4(blake3::derive_key("mingle 1 lobby", b""))
+}
+
+/// The same of IPv6.
+#[cfg(feature = "net")]
+pub(crate) fn lobby_v6() -> Ipv6Addr {
+    group_v6(blake3::derive_key("mingle 1 lobby of IPv6", b""))
+}
+
+fn group_v4(hash: [u8; 32]) -> Ipv4Addr {
+    let low = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) & 0x3_ffff;
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(239, 192, 0, 0)) | low)
+}
+
+fn group_v6(hash: [u8; 32]) -> Ipv6Addr {
+    let mut group = [0; 16];
+    group.copy_from_slice(&hash[..16]);
+    group[..2].copy_from_slice(&[0xff, 0x15]);
+    group[12] |= 0x80;
+    Ipv6Addr::from(group)
+}
+
 impl FromStr for JobId {
     type Err = InvalidId;
 
@@ -146,6 +166,13 @@ impl fmt::Display for JobId {
 /// What separates the datagrams of one job from another's. It is a name, not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobTag(pub [u8; 16]);
+
+impl JobTag {
+    /// The half that tells jobs of a link from each other.
+    pub fn beginning(self) -> [u8; 8] {
+        self.0.first_chunk().copied().unwrap_or_default()
+    }
+}
 
 /// How many nodes a job has: 1 to [`World::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -230,6 +257,43 @@ impl fmt::Display for NodeId {
 impl fmt::Debug for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "NodeId({self})")
+    }
+}
+
+/// Which formation of a job a node takes part in: the first, or one after a restart.
+///
+/// Every datagram carries its sender's. A node that hears of a later one than its own goes on to that, so whoever
+/// comes as a replacement learns it from the first word that it hears.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lineage {
+    /// How often the job has started again: 0 at first.
+    pub generation: u32,
+    /// Names the first world that formed, of which all later ones are restarts: the first 8 bytes of its digest,
+    /// little endian. 0 before.
+    ///
+    /// It keeps an earlier run of the same job, or a recording of it, from ending this one.
+    pub origin: u64,
+}
+
+impl Lineage {
+    /// That of a world which has formed with this digest.
+    #[must_use]
+    pub fn formed(self, digest: Digest) -> Self {
+        let first = digest.0.first_chunk().copied().unwrap_or_default();
+        // Never 0, which stands for none.
+        let origin = u64::from_le_bytes(first).max(1);
+        if self.origin == 0 { Self { origin, ..self } } else { self }
+    }
+
+    /// That of the restart after this world; nothing after 4,294,967,295 of them.
+    #[must_use]
+    pub fn next(self) -> Option<Self> {
+        Some(Self { generation: self.generation.checked_add(1)?, ..self })
+    }
+
+    /// Whether this is a restart of `world`, which has formed.
+    pub fn succeeds(self, world: Self) -> bool {
+        self.origin == world.origin && self.origin != 0 && self.generation > world.generation
     }
 }
 

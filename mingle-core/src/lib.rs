@@ -23,6 +23,7 @@ pub mod proto;
 pub mod rdma;
 
 mod id;
+mod metadata;
 mod natural;
 mod roster;
 mod secret;
@@ -33,9 +34,12 @@ mod error;
 #[cfg(feature = "net")]
 pub mod net;
 
-pub use id::{HostName, InvalidId, JobId, JobTag, NodeId, Rank, World};
-pub use proto::{Event, Failure, Formed, Heard, Peer, Progress, RankBy, RankRange, Report, Unproved};
-pub use roster::{Digest, Member, Roster};
+pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
+pub use metadata::{InvalidMetadata, Metadata};
+pub use proto::{
+    End, Event, Failure, Formed, Heard, Over, Peer, Progress, RankBy, RankRange, Report, Unproved,
+};
+pub use roster::{Digest, Member, Roster, Slots};
 pub use secret::{InvalidSecret, Keys, Secret};
 pub use wire::VERSION;
 

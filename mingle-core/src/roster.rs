@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{HostName, NodeId, Rank};
+use crate::metadata::Metadata;
 
 /// One node of a formed world.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,19 @@ pub struct Member {
     pub address: SocketAddr,
     /// How many workers the node will run, usually one a GPU.
     pub slots: u32,
+    /// What its launcher wants the others to know.
+    pub metadata: Metadata,
+}
+
+/// How many workers there are: on this node, on those of lower ranks, and in the whole world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slots {
+    /// This node's.
+    pub own: u32,
+    /// Those of all lower ranks together: the global rank of this node's first worker.
+    pub before: u64,
+    /// Everybody's: the number of workers in the world.
+    pub total: u64,
 }
 
 /// All members of a formed world, by rank.
@@ -41,23 +55,41 @@ impl Roster {
         &self.members
     }
 
+    /// How the workers are spread, as the node of this rank sees it; nothing where there is no such rank.
+    pub fn slots(&self, rank: Rank) -> Option<Slots> {
+        let index = usize::try_from(rank.get()).ok()?;
+        let own = self.members.get(index)?.slots;
+        let sum = |members: &[Member]| members.iter().map(|m| u64::from(m.slots)).sum();
+        Some(Slots { own, before: sum(&self.members[..index]), total: sum(&self.members) })
+    }
+
     /// A hash over every field of every member, equal on two nodes only if their rosters are.
     pub fn digest(&self) -> Digest {
         let mut hasher = blake3::Hasher::new_derive_key("mingle 1 roster");
         for member in &self.members {
             hasher.update(&member.rank.get().to_le_bytes());
             hasher.update(&member.id.0);
-            // Length first, so that no two lists of fields run together to the same bytes.
-            for text in [member.host.as_str(), &member.address.to_string()] {
-                hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
-                hasher.update(text.as_bytes());
-            }
+            put(&mut hasher, member.host.as_str());
+            put(&mut hasher, &member.address.to_string());
             hasher.update(&member.slots.to_le_bytes());
+            // Their number first, so that no two lists of pairs run together to the same bytes.
+            let pairs: Vec<_> = member.metadata.iter().collect();
+            hasher.update(&u64::try_from(pairs.len()).unwrap_or(u64::MAX).to_le_bytes());
+            for (key, value) in pairs {
+                put(&mut hasher, key);
+                put(&mut hasher, value);
+            }
         }
         let mut digest = [0; 16];
         digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
         Digest(digest)
     }
+}
+
+/// A text after its length, for the same reason.
+fn put(hasher: &mut blake3::Hasher, text: &str) {
+    hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
+    hasher.update(text.as_bytes());
 }
 
 /// The hash of a [`Roster`]: 128 bits, shown as 32 hexadecimal digits.
@@ -81,6 +113,7 @@ mod tests {
             host: HostName::new(host),
             address: SocketAddr::from(([10, 0, 0, 1], 29500)),
             slots: 8,
+            metadata: Metadata::default(),
         }
     }
 

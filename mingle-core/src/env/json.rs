@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 
 use super::{Facts, Variable, Variables};
+use crate::metadata::Metadata;
 use crate::roster::{Member, Roster};
 
 /// The JSON document of a formed world; serialize it with whatever writes JSON.
@@ -17,9 +18,10 @@ use crate::roster::{Member, Roster};
 ///   "job": "my job", "rank": 0, "world": 1,
 ///   "master": {"address": "10.0.0.1", "port": 29503},
 ///   "local": "10.0.0.1", "interface": "eth0", "digest": "1f0e...",
+///   "slots": {"own": 1, "before": 0, "total": 1},
 ///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
 ///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []},
-///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503, "slots": 1}]
+///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503, "slots": 1, "metadata": {}}]
 /// }
 /// ```
 #[derive(Debug, Clone, Serialize)]
@@ -31,6 +33,7 @@ pub struct Document<'a> {
     local: IpAddr,
     interface: Option<&'a str>,
     digest: String,
+    slots: Workers,
     #[serde(serialize_with = "as_object")]
     env: &'a [Variable],
     unset: &'a [String],
@@ -50,6 +53,7 @@ impl<'a> Document<'a> {
             local: formed.local,
             interface: facts.interface,
             digest: formed.digest.to_string(),
+            slots: Workers { own: formed.slots.own, before: formed.slots.before, total: formed.slots.total },
             env: variables.set(),
             unset: variables.unset(),
             fabric: Fabric {
@@ -68,6 +72,13 @@ struct Fabric {
 }
 
 #[derive(Debug, Clone, Serialize)]
+struct Workers {
+    own: u32,
+    before: u64,
+    total: u64,
+}
+
+#[derive(Debug, Clone, Serialize)]
 struct Endpoint {
     address: IpAddr,
     port: u16,
@@ -81,6 +92,7 @@ struct Entry<'a> {
     address: IpAddr,
     port: u16,
     slots: u32,
+    metadata: &'a Metadata,
 }
 
 fn entries(roster: &Roster) -> Vec<Entry<'_>> {
@@ -97,6 +109,7 @@ impl<'a> Entry<'a> {
             address: member.address.ip(),
             port: member.address.port(),
             slots: member.slots,
+            metadata: &member.metadata,
         }
     }
 }

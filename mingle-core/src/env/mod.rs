@@ -1,21 +1,29 @@
 //! What is printed: the variables that launchers read, and the formats they are printed in.
 //!
-//! The way is always the same: [`Facts`] about a formed world become [`Variables`], once it is known
-//! what the user has set; these become a [`Script`] for a shell, or a [`Document`] for JSON.
+//! The way is always the same: [`Facts`] about a formed world become the [`Variables`] of a [`Format`], once
+//! it is known what the user has set; these become a [`Script`] for a shell, a [`Document`] for JSON, or the text
+//! of another program's file. Who starts the launcher itself takes the variables from [`Format::variables`] and
+//! prints nothing.
 //!
 //! | variable | who reads it |
 //! | --- | --- |
 //! | `MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`, `NODE_RANK` | PyTorch's `env://`, Lightning and most scripts; the world counts nodes |
 //! | `PET_NNODES`, `PET_NODE_RANK`, `PET_MASTER_ADDR`, `PET_MASTER_PORT` | torchrun, which does not read the classic names and without these starts one world per node |
+//! | `PET_NPROC_PER_NODE` | torchrun: this node's workers, where the user has not said how many |
+//! | `MINGLE_RANK_OFFSET`, `MINGLE_TOTAL_SLOTS` | whoever numbers workers: those on lower ranks, and all |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: it matches by prefix without the `=`) and Gloo (`eth0`) |
 //! | `NCCL_SOCKET_FAMILY` | NCCL, in a world of IPv6 |
 //! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`fabric`] |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | whoever wants to compare nodes: equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
+//!
+//! Some formats add those of one launcher; see [`Format`].
 
 pub mod fabric;
 
+mod fish;
+mod format;
 mod job;
 mod json;
 mod setting;
@@ -26,10 +34,11 @@ use std::borrow::Cow;
 use crate::id::JobId;
 use crate::proto::Formed;
 
+pub use format::{Format, InvalidFormat, Rendered, Unfit};
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
 pub use json::Document;
 pub use setting::{InvalidSetting, Setting};
-pub use sh::{Script, UnsafeStatement};
+pub use sh::{Script, Shell, UnsafeStatement};
 
 /// The variable that lists which of the user's variables `mingle` itself has set.
 pub const MINGLE_SET: &str = "MINGLE_SET";
@@ -38,7 +47,11 @@ const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 const GLOO_SOCKET_IFNAME: &str = "GLOO_SOCKET_IFNAME";
 const NCCL_SOCKET_FAMILY: &str = "NCCL_SOCKET_FAMILY";
 
-/// Beginnings of all names that are ever advice. What MINGLE_SET lists beside these is not touched.
+/// How many workers torchrun starts on this node.
+pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
+
+/// Beginnings of all names that are ever advice, but for PET_NPROC_PER_NODE. What MINGLE_SET lists beside these
+/// and a launcher's own variables is not touched.
 const ADVICE: [&str; 5] = ["FI_", "GLOO_", "NCCL_", "NVSHMEM_", "UCX_"];
 
 /// A variable's name, and its value.
@@ -57,27 +70,35 @@ pub struct Facts<'a> {
     pub fabric: &'a [(&'static str, String)],
     /// What is to be set whatever `mingle` thinks of it.
     pub settings: &'a [Setting],
+    /// Whether the user has said how many workers this node runs; else PET_NPROC_PER_NODE yields to his own.
+    pub slots_given: bool,
+    /// How many ranks, from 0 on, are parameter servers of TensorFlow.
+    pub parameter_servers: u32,
 }
 
 /// The variables that a formed world stands for.
 ///
 /// There are two sorts. The *result* (MASTER_ADDR, RANK and so on, and all that begin with PET_ or
 /// MINGLE_) is what `mingle` was asked for, and replaces whatever was there. The *advice* (NCCL_*, GLOO_*,
-/// UCX_*, NVSHMEM_* and FI_*) yields: who has set such a variable knows more about the host than `mingle`
-/// does. A [`Setting`] yields to nothing.
+/// UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE) yields: who has set such a variable knows more about the host
+/// than `mingle` does. A [`Setting`] yields to nothing.
 ///
 /// Advice that `mingle` gave earlier in the same shell is not the user's. It is told apart by
 /// MINGLE_SET, which lists by name, with commas, the advice that is `mingle`'s own: such a variable is
 /// replaced, or unset where it would now be wrong. The result is not listed there: it is never the
-/// user's. To keep a value of your own, set after `mingle` gave one, unset MINGLE_SET.
+/// user's. What a format adds for its launcher is, so that a later `mingle` with another format removes it: a
+/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another. To keep a value of your own,
+/// set after `mingle` gave one, unset MINGLE_SET.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
 /// # use mingle_core::{Digest, Formed, World};
 /// # let (job, world) = ("foo".parse()?, World::new(4)?);
 /// # let formed = Formed { rank: world.rank(2)?, world, master: ([10, 0, 0, 1], 29503).into(),
-/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None, verdict: Default::default() };
-/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[] };
+/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None, verdict: Default::default(),
+/// #     slots: mingle_core::Slots { own: 8, before: 16, total: 32 } };
+/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[],
+/// #     slots_given: false, parameter_servers: 0 };
 /// let variables = Variables::new(facts, |name| std::env::var(name).ok());
 /// assert!(variables.set().contains(&("RANK".into(), "2".to_owned())));
 /// # Ok::<(), mingle_core::InvalidId>(())
@@ -114,11 +135,33 @@ impl Variables {
     /// The variables for `facts`, where `environment` says what the user has set. An empty variable
     /// counts as not set, as everywhere in `mingle`.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
+        Self::with(facts, &[], Vec::new(), environment)
+    }
+
+    /// As [`Variables::new`], without those of the result that are `left_out`, and with what one launcher needs
+    /// beside the result.
+    fn with(
+        facts: Facts<'_>,
+        left_out: &[&str],
+        launcher: Vec<Variable>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
         let interface = facts.interface.filter(|name| is_nameable(name));
         let ipv6 = facts.formed.master.is_ipv6();
-        let mut variables = Self::advice(facts.fabric, interface, ipv6, facts.settings, environment);
+        let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
+        let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
+        let mut advice = Vec::new();
+        let slots = facts.formed.slots.own.to_string();
+        if facts.slots_given {
+            first.push((PET_NPROC_PER_NODE.into(), slots));
+        } else {
+            advice.push((PET_NPROC_PER_NODE, slots));
+        }
+        advice.extend(sockets(interface, ipv6));
+        advice.extend(facts.fabric.iter().cloned());
+        let mut variables = Self::advice(first, advice, facts.settings, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();
-        variables.set.splice(0..0, result(facts));
+        variables.set.splice(0..0, result(facts).filter(|(name, _)| !left_out.contains(&&**name)));
         variables
     }
 
@@ -128,28 +171,22 @@ impl Variables {
         settings: &[Setting],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        Self::advice(fabric, None, false, settings, environment)
+        Self::advice(Vec::new(), fabric.to_vec(), settings, environment)
     }
 
+    /// What `first` sets in any case, and of the `advice` what the user has not set.
     fn advice(
-        fabric: &[(&'static str, String)],
-        interface: Option<&str>,
-        ipv6: bool,
+        first: Vec<Variable>,
+        advice: Vec<(&'static str, String)>,
         settings: &[Setting],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let mut variables = Self { set: Vec::new(), unset: Vec::new(), kept: Vec::new(), unnameable: false };
+        let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
         let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
         let listed = environment(MINGLE_SET).unwrap_or_default();
         let listed: Vec<&str> = listed.split(',').collect();
         let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
 
-        let sockets = [(NCCL_SOCKET_IFNAME, "="), (GLOO_SOCKET_IFNAME, "")];
-        let sockets = sockets
-            .into_iter()
-            .filter_map(|(name, prefix)| interface.map(|interface| (name, format!("{prefix}{interface}"))));
-        // On an interface with both families NCCL takes IPv4 by itself, and a host with IPv6 alone cannot.
-        let family = ipv6.then(|| (NCCL_SOCKET_FAMILY, "AF_INET6".to_owned()));
         let users = |name: &str| {
             let setting = settings.iter().find(|setting| setting.name() == name);
             let variable = || environment(name).filter(|value| !value.is_empty() && !listed.contains(&name));
@@ -157,16 +194,15 @@ impl Variables {
         };
         let is_for_others = |name: &str| {
             let pair = GID_INDICES.iter().find(|(_, index)| *index == name);
-            let devices = pair.and_then(|(devices, _)| fabric.iter().find(|(name, _)| name == devices));
+            let devices = pair.and_then(|(devices, _)| advice.iter().find(|(name, _)| name == devices));
             devices
                 .is_some_and(|(name, ours)| users(name).is_some_and(|theirs| !is_among(name, &theirs, ours)))
         };
-        let advice = sockets.chain(family).chain(fabric.iter().cloned()).filter(|(name, _)| !given(name));
-        for (name, value) in advice.filter(|(name, _)| !is_for_others(name)) {
+        for (name, value) in advice.iter().filter(|(name, _)| !given(name) && !is_for_others(name)) {
             if let Some(own) = users(name) {
-                variables.kept.push(Kept { name, value: own, advice: value });
+                variables.kept.push(Kept { name, value: own, advice: value.clone() });
             } else {
-                variables.set.push((name.into(), value));
+                variables.set.push(((*name).into(), value.clone()));
             }
         }
         let settings =
@@ -176,7 +212,8 @@ impl Variables {
         let own: Vec<&str> = variables.set.iter().map(|(name, _)| &**name).collect();
         let is_advice =
             |name: &str| ADVICE.iter().any(|prefix| name.starts_with(prefix)) && sh::is_name(name);
-        let stale = listed.iter().filter(|name| is_advice(name) && is_set(name) && !own.contains(name));
+        let is_own = |name: &str| is_advice(name) || name == PET_NPROC_PER_NODE || format::is_launchers(name);
+        let stale = listed.iter().filter(|name| is_own(name) && is_set(name) && !own.contains(name));
         variables.unset = stale.map(|name| (*name).to_owned()).collect();
         let own = own.join(",");
         variables.set.push((MINGLE_SET.into(), own));
@@ -205,6 +242,16 @@ impl Variables {
     }
 }
 
+/// The advice for sockets: which interface, and which family.
+fn sockets(interface: Option<&str>, ipv6: bool) -> impl Iterator<Item = (&'static str, String)> {
+    let names = [(NCCL_SOCKET_IFNAME, "="), (GLOO_SOCKET_IFNAME, "")];
+    let names = names
+        .into_iter()
+        .filter_map(move |(name, prefix)| interface.map(|interface| (name, format!("{prefix}{interface}"))));
+    // On an interface with both families NCCL takes IPv4 by itself, and a host with IPv6 alone cannot.
+    names.chain(ipv6.then(|| (NCCL_SOCKET_FAMILY, "AF_INET6".to_owned())))
+}
+
 /// Whether a user's list of devices and ports holds none that `ours` lacks, in the variable `name`. NCCL compares
 /// beginnings, unless the list begins with `=`; the others compare names.
 fn is_among(name: &str, theirs: &str, ours: &str) -> bool {
@@ -214,7 +261,7 @@ fn is_among(name: &str, theirs: &str, ours: &str) -> bool {
 }
 
 /// What `mingle` was asked for, in the order in which it is printed.
-const RESULT: [&str; 11] = [
+const RESULT: [&str; 13] = [
     "MASTER_ADDR",
     "MASTER_PORT",
     "RANK",
@@ -226,6 +273,8 @@ const RESULT: [&str; 11] = [
     "PET_MASTER_PORT",
     "MINGLE_JOB_ID",
     "MINGLE_ROSTER_DIGEST",
+    "MINGLE_RANK_OFFSET",
+    "MINGLE_TOTAL_SLOTS",
 ];
 
 fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
@@ -244,6 +293,8 @@ fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
         port,
         job_to_env(facts.job),
         formed.digest.to_string(),
+        formed.slots.before.to_string(),
+        formed.slots.total.to_string(),
     ];
     RESULT.into_iter().zip(values).map(|(name, value)| (name.into(), value))
 }
@@ -262,7 +313,7 @@ mod tests {
     use super::*;
     use crate::id::World;
     use crate::rdma::Verdict;
-    use crate::roster::Digest;
+    use crate::roster::{Digest, Slots};
 
     /// Rank 2 of 4, as all tests of this module see it.
     pub(super) fn formed(master: &str) -> Formed {
@@ -276,6 +327,7 @@ mod tests {
             digest: Digest([0xab; 16]),
             roster: None,
             verdict: Verdict::default(),
+            slots: Slots { own: 8, before: 16, total: 32 },
         }
     }
 
@@ -283,8 +335,19 @@ mod tests {
         let formed = formed("10.0.0.1:29503");
         let job: JobId = job.parse().unwrap();
         let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let facts = Facts { job: &job, formed: &formed, interface, fabric: &[], settings: &[] };
-        Variables::new(facts, lookup)
+        Variables::new(Facts { interface, ..facts(&job, &formed) }, lookup)
+    }
+
+    pub(super) fn facts<'a>(job: &'a JobId, formed: &'a Formed) -> Facts<'a> {
+        Facts {
+            job,
+            formed,
+            interface: None,
+            fabric: &[],
+            settings: &[],
+            slots_given: false,
+            parameter_servers: 0,
+        }
     }
 
     fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
@@ -309,6 +372,9 @@ mod tests {
                 "PET_MASTER_PORT",
                 "MINGLE_JOB_ID",
                 "MINGLE_ROSTER_DIGEST",
+                "MINGLE_RANK_OFFSET",
+                "MINGLE_TOTAL_SLOTS",
+                "PET_NPROC_PER_NODE",
                 "NCCL_SOCKET_IFNAME",
                 "GLOO_SOCKET_IFNAME",
                 "MINGLE_SET",
@@ -321,7 +387,7 @@ mod tests {
         let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", "ib"), ("RANK", "7")]);
         assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None);
         assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), Some("eth0"));
-        assert_eq!(value(&variables, "MINGLE_SET"), Some("GLOO_SOCKET_IFNAME"));
+        assert_eq!(value(&variables, "MINGLE_SET"), Some("PET_NPROC_PER_NODE,GLOO_SOCKET_IFNAME"));
         assert_eq!(value(&variables, "RANK"), Some("2"), "the result replaces a stale value");
         let kept: Vec<_> =
             variables.kept().iter().map(|kept| (kept.name, &*kept.value, &*kept.advice)).collect();
@@ -373,7 +439,24 @@ mod tests {
         let second = variables("foo", Some("eth1"), &shell);
         assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
         assert_eq!(second.kept()[0].name, "GLOO_SOCKET_IFNAME", "what is the user's stays so");
-        assert_eq!(value(&second, "MINGLE_SET"), Some("NCCL_SOCKET_IFNAME"));
+        assert_eq!(value(&second, "MINGLE_SET"), Some("PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME"));
+    }
+
+    #[test]
+    fn how_many_workers_there_are_is_the_users_to_say() {
+        let (job, formed) = ("foo".parse().unwrap(), formed("10.0.0.1:29503"));
+        let told = |slots_given, environment: &[(&str, &str)]| {
+            let lookup =
+                |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+            let variables = Variables::new(Facts { slots_given, ..facts(&job, &formed) }, lookup);
+            let listed = value(&variables, "MINGLE_SET").unwrap().split(',').any(|n| n == PET_NPROC_PER_NODE);
+            (value(&variables, PET_NPROC_PER_NODE).map(str::to_owned), listed)
+        };
+        let ours = (Some("8".to_owned()), true);
+        assert_eq!(told(false, &[]), ours);
+        assert_eq!(told(false, &[(PET_NPROC_PER_NODE, "gpu")]), (None, false));
+        assert_eq!(told(false, &[(PET_NPROC_PER_NODE, "4"), (MINGLE_SET, PET_NPROC_PER_NODE)]), ours);
+        assert_eq!(told(true, &[(PET_NPROC_PER_NODE, "gpu")]), ours);
     }
 
     #[test]
@@ -390,7 +473,7 @@ mod tests {
             ["NCCL_SOCKET_IFNAME"],
             "only names that mingle knows, whoever lists them"
         );
-        assert_eq!(value(&variables, "MINGLE_SET"), Some(""));
+        assert_eq!(value(&variables, "MINGLE_SET"), Some("PET_NPROC_PER_NODE"));
     }
 
     #[test]

@@ -3,15 +3,33 @@
 //! The unquoted form splits the text into words at white space, expands what looks like a file name
 //! pattern, and joins the words with spaces. So every statement ends in `;`, every value stands in
 //! single quotes (zsh would expand a bare `=eth0`), and nothing that a shell could expand is printed
-//! at all. This holds in bash, dash, busybox sh, zsh and ksh, with `set -e` and without.
+//! at all. This holds in bash, dash, busybox sh, zsh and ksh, with `set -e` and without. fish has statements of
+//! its own; see `fish.rs`.
+//!
+//! Two sorts of values need more than quotes, for the unquoted form's sake:
+//!
+//! * `[fd00::1]:29500` would be a pattern. Its `[` is a statement by itself, since a lone bracket is none, and a
+//!   second statement adds what follows.
+//! * Of a value with several lines the line ends would become spaces. The shell writes the lines itself, by a
+//!   command in `$(...)`, which cuts off the last line's end.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
 
-use super::Variables;
+use super::{Variables, fish};
 
 /// The guard; see [`Script::guard`].
 const GUARD: &str = "! true";
+
+/// The shells that differ in what they evaluate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shell {
+    /// bash, dash, busybox sh, zsh, ksh, and whatever else is much like POSIX's.
+    Posix,
+    /// fish.
+    Fish,
+}
 
 /// A text that a shell may evaluate. It exists only where every statement has passed one check, the
 /// same for all, that knows nothing of how the text came about.
@@ -19,14 +37,17 @@ const GUARD: &str = "! true";
 pub struct Script(String);
 
 impl Script {
-    /// What is printed before anything else: `! true;`. Alone, because the process was killed, it makes
-    /// `eval` fail, which an empty text does not; followed by exports it changes nothing, and `set -e`
-    /// lets it pass.
+    /// What is printed before anything else: `! true;`, or `false;` for fish. Alone, because the process was
+    /// killed, it makes `eval` fail, which an empty text does not; followed by exports it changes nothing, and
+    /// `set -e` lets it pass.
     ///
     /// # Errors
     /// None; see [`Script::exports`].
-    pub fn guard() -> Result<Self, UnsafeStatement> {
-        Self::checked(format!("{GUARD};\n"))
+    pub fn guard(shell: Shell) -> Result<Self, UnsafeStatement> {
+        match shell {
+            Shell::Posix => Self::checked(shell, format!("{GUARD};\n")),
+            Shell::Fish => Self::checked(shell, fish::guard()),
+        }
     }
 
     /// The variables of a formed world, one statement a line.
@@ -36,8 +57,12 @@ impl Script {
     /// ```
     ///
     /// # Errors
-    /// [`UnsafeStatement`] where a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`.
-    pub fn exports(variables: &Variables) -> Result<Self, UnsafeStatement> {
+    /// [`UnsafeStatement`] where a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`, but for
+    /// the brackets around an address of IPv6 at the beginning, and line ends.
+    pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
+        if shell == Shell::Fish {
+            return Self::checked(shell, fish::exports(variables));
+        }
         let mut text = String::new();
         // Removals first: the last statement's status is that of `eval`.
         for name in variables.unset() {
@@ -45,9 +70,9 @@ impl Script {
             let _ = writeln!(text, "unset {name};");
         }
         for (name, value) in variables.set() {
-            let _ = writeln!(text, "export {name}='{value}';");
+            export(&mut text, name, value);
         }
-        Self::checked(text)
+        Self::checked(shell, text)
     }
 
     /// What makes `eval` fail with `code`: `(exit 3);`. A subshell, for `exit` alone would end the
@@ -55,8 +80,11 @@ impl Script {
     ///
     /// # Errors
     /// None; see [`Script::exports`].
-    pub fn failure(code: NonZeroU8) -> Result<Self, UnsafeStatement> {
-        Self::checked(format!("(exit {code});\n"))
+    pub fn failure(shell: Shell, code: NonZeroU8) -> Result<Self, UnsafeStatement> {
+        match shell {
+            Shell::Posix => Self::checked(shell, format!("(exit {code});\n")),
+            Shell::Fish => Self::checked(shell, fish::failure(code)),
+        }
     }
 
     /// The text, which ends in a newline.
@@ -65,7 +93,11 @@ impl Script {
     }
 
     /// The only way to a script.
-    fn checked(text: String) -> Result<Self, UnsafeStatement> {
+    fn checked(shell: Shell, text: String) -> Result<Self, UnsafeStatement> {
+        let is_safe = match shell {
+            Shell::Posix => is_safe,
+            Shell::Fish => fish::is_safe,
+        };
         match text.split_inclusive('\n').find(|line| !is_safe(line)) {
             Some(line) => Err(UnsafeStatement(line.to_owned())),
             None => Ok(Self(text)),
@@ -73,17 +105,30 @@ impl Script {
     }
 }
 
+/// The statements that give `name` this value.
+fn export(text: &mut String, name: &str, value: &str) {
+    // Writing to a string cannot fail.
+    let _ = if let Some(rest) = value.strip_prefix('[') {
+        writeln!(text, "export {name}='[';\nexport {name}=\"${name}\"'{rest}';")
+    } else if value.contains('\n') {
+        let lines: Vec<String> = value.lines().map(|line| format!("echo {line}")).collect();
+        writeln!(text, "export {name}=\"$({})\";", lines.join("; "))
+    } else {
+        writeln!(text, "export {name}='{value}';")
+    };
+}
+
 /// A statement that was refused, and never printed for a shell.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("refused to print what a shell could misread: {0:?}")]
-pub struct UnsafeStatement(String);
+pub struct UnsafeStatement(pub(super) String);
 
-/// Whether a line is exactly one of the four statements that are ever printed.
+/// Whether a line is exactly one of the few statements that are ever printed.
 fn is_safe(line: &str) -> bool {
     let Some(statement) = line.strip_suffix(";\n") else { return false };
     if let Some(assignment) = statement.strip_prefix("export ") {
-        let quoted = assignment.strip_suffix('\'').and_then(|text| text.split_once("='"));
-        quoted.is_some_and(|(name, value)| is_name(name) && value.chars().all(is_plain))
+        let Some((name, value)) = assignment.split_once('=') else { return false };
+        is_name(name) && is_safe_value(name, value)
     } else if let Some(name) = statement.strip_prefix("unset ") {
         is_name(name)
     } else if let Some(exit) = statement.strip_prefix("(exit ") {
@@ -92,6 +137,34 @@ fn is_safe(line: &str) -> bool {
     } else {
         statement == GUARD
     }
+}
+
+/// What may follow `NAME=`: a value in single quotes, a lone bracket in them, the rest of an address behind the
+/// variable itself, or lines that the shell writes.
+fn is_safe_value(name: &str, value: &str) -> bool {
+    let quoted = |text: &str| -> Option<String> {
+        Some(text.strip_prefix('\'')?.strip_suffix('\'')?.to_owned()).filter(|text| !text.contains('\''))
+    };
+    if let Some(lines) = value.strip_prefix("\"$(").and_then(|rest| rest.strip_suffix(")\"")) {
+        // An `echo` of what begins with - could take it for an option.
+        let is_line = |line: &str| {
+            line.strip_prefix("echo ").is_some_and(|text| {
+                text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':')
+                    && text.chars().all(is_plain)
+            })
+        };
+        return lines.split("; ").all(is_line);
+    }
+    if let Some(rest) = value.strip_prefix(&format!("\"${name}\"")) {
+        return quoted(rest).is_some_and(|rest| is_bracketed(&format!("[{rest}")));
+    }
+    quoted(value).is_some_and(|value| value == "[" || value.chars().all(is_plain))
+}
+
+/// Whether a value is an address of IPv6 in brackets, and what follows it.
+pub(super) fn is_bracketed(value: &str) -> bool {
+    let parts = value.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    parts.is_some_and(|(address, rest)| address.chars().chain(rest.chars()).all(is_plain))
 }
 
 /// The safe alphabet: no shell gives any of these a meaning within single quotes, nor, where an `eval`
@@ -107,12 +180,11 @@ pub(super) fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Facts;
-    use super::super::tests::{formed, variables};
+    use super::super::tests::{facts, formed, variables};
     use super::*;
 
     fn exports(variables: &Variables) -> String {
-        Script::exports(variables).unwrap().as_str().to_owned()
+        Script::exports(Shell::Posix, variables).unwrap().as_str().to_owned()
     }
 
     #[test]
@@ -129,9 +201,12 @@ export PET_MASTER_ADDR='10.0.0.1';
 export PET_MASTER_PORT='29503';
 export MINGLE_JOB_ID='my%20job';
 export MINGLE_ROSTER_DIGEST='abababababababababababababababab';
+export MINGLE_RANK_OFFSET='16';
+export MINGLE_TOTAL_SLOTS='32';
+export PET_NPROC_PER_NODE='8';
 export NCCL_SOCKET_IFNAME='=eth0';
 export GLOO_SOCKET_IFNAME='eth0';
-export MINGLE_SET='NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
+export MINGLE_SET='PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
 ";
         assert_eq!(exports(&variables("my job", Some("eth0"), &[])), expected);
     }
@@ -141,14 +216,16 @@ export MINGLE_SET='NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
         let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME")];
         let text = exports(&variables("foo", None, &stale));
         assert!(text.starts_with("unset GLOO_SOCKET_IFNAME;\nexport MASTER_ADDR="), "{text}");
-        assert!(text.ends_with("export MINGLE_SET='';\n"), "{text}");
+        assert!(text.ends_with("export MINGLE_SET='PET_NPROC_PER_NODE';\n"), "{text}");
     }
 
     #[test]
     fn an_ipv6_master_has_no_brackets_and_no_scope() {
         let (job, formed) = ("foo".parse().unwrap(), formed("[fd00::1%7]:29500"));
-        let facts = Facts { job: &job, formed: &formed, interface: None, fabric: &[], settings: &[] };
-        assert!(exports(&Variables::new(facts, |_| None)).contains("export MASTER_ADDR='fd00::1';"));
+        assert!(
+            exports(&Variables::new(facts(&job, &formed), |_| None))
+                .contains("export MASTER_ADDR='fd00::1';")
+        );
     }
 
     #[test]
@@ -171,12 +248,21 @@ export MINGLE_SET='NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
         for c in "'\"`$\\ \n\t\r\0;&|<>()*?[]{}~#!^\u{7f}\u{a0}\u{202e}é".chars() {
             let mut variables = variables("foo", Some("eth0"), &[]);
             variables.set[0].1 = format!("a{c}b");
-            assert!(Script::exports(&variables).is_err(), "{c:?}");
+            assert!(Script::exports(Shell::Fish, &variables).is_err(), "{c:?}");
+            if c == '\n' {
+                // Between lines it is a line's end.
+                continue;
+            }
+            assert!(Script::exports(Shell::Posix, &variables).is_err(), "{c:?}");
+            for value in [format!("[a{c}b]:1"), format!("a\n{c}b"), format!("a\nb{c}"), format!("[a]{c}")] {
+                variables.set[0].1 = value;
+                assert!(Script::exports(Shell::Posix, &variables).is_err(), "{c:?}");
+            }
         }
     }
 
     #[test]
-    fn only_the_four_statements_pass() {
+    fn only_the_known_statements_pass() {
         for line in [
             "true;\n",
             "! true",
@@ -196,12 +282,25 @@ export MINGLE_SET='NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
             "(exit );\n",
             "(exit 1); reboot;\n",
             "\n",
+            "export A='b]';\n",
+            "export A='[b]';\n",
+            "export A='[[';\n",
+            "export A=\"$B\"'x]';\n",
+            "export A=\"$A\"'x';\n",
+            "export A=\"$A\"'x]]';\n",
+            "export A=\"$A\"'x]'; reboot; B='';\n",
+            "export A=\"$(reboot)\";\n",
+            "export A=\"$(echo -n)\";\n",
+            "export A=\"$(echo a; reboot)\";\n",
+            "export A=\"$(echo a b)\";\n",
+            "export A=\"$(echo a)\"; reboot; B=\"$(echo b)\";\n",
+            "export A=\"$()\";\n",
         ] {
-            assert!(Script::checked(line.to_owned()).is_err(), "{line:?}");
+            assert!(Script::checked(Shell::Posix, line.to_owned()).is_err(), "{line:?}");
         }
-        assert_eq!(Script::guard().unwrap().as_str(), "! true;\n");
+        assert_eq!(Script::guard(Shell::Posix).unwrap().as_str(), "! true;\n");
         for code in 1..=255 {
-            let script = Script::failure(NonZeroU8::new(code).unwrap()).unwrap();
+            let script = Script::failure(Shell::Posix, NonZeroU8::new(code).unwrap()).unwrap();
             assert_eq!(script.as_str(), format!("(exit {code});\n"));
         }
     }

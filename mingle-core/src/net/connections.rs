@@ -231,9 +231,10 @@ impl Connections {
         }
     }
 
-    /// The listener of a family, where it was kept.
-    pub(super) fn into_listener(self, ipv6: bool) -> Option<StdTcpListener> {
-        self.listeners.into_iter().nth(usize::from(ipv6)).and_then(|listener| listener.into_std().ok())
+    /// The listener of a family, where it was kept; the other is closed.
+    pub(super) fn take_listener(&mut self, ipv6: bool) -> Option<StdTcpListener> {
+        let mut listeners = std::mem::take(&mut self.listeners).into_iter();
+        listeners.nth(usize::from(ipv6)).and_then(|listener| listener.into_std().ok())
     }
 }
 

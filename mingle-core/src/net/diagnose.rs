@@ -3,18 +3,16 @@
 //! It is the code of the rendezvous itself, so that what works here works there.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
+use std::net::{SocketAddr, SocketAddrV4, TcpListener, UdpSocket};
 use std::path::PathBuf;
 
-use ipnet::IpNet;
-use socket2::SockRef;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::connection::Happened;
-use super::endpoint::{Endpoint, bind_endpoint, is_without_ipv6, reset_on_close};
+use super::endpoint::{bind_endpoint, reset_on_close};
 use super::filter::Filter;
 use super::interface::{self, Family, Interface};
-use super::multicast::{Groups, broadcast_receiver, send_by};
+use super::multicast::{Air, Groups};
 use super::seed_dir::SeedDir;
 use super::seeds::{Seed, Sources};
 use crate::error::Error;
@@ -95,10 +93,9 @@ impl Place {
 /// A node's own port and the groups, as a rendezvous opens them.
 #[derive(Debug)]
 pub struct Station {
-    endpoint: Endpoint,
-    groups: Vec<(SocketAddr, Groups)>,
-    /// What hears broadcasts, and their port.
-    broadcasts: Option<(UdpSocket, u16)>,
+    port: u16,
+    listeners: Vec<TcpListener>,
+    air: Air,
     interfaces: Vec<Interface>,
     place: Place,
 }
@@ -110,60 +107,45 @@ impl Station {
     /// [`Error::PortTaken`] and [`Error::Socket`], as of a rendezvous.
     pub fn open(interfaces: Vec<Interface>, place: &Place) -> Result<Self, Error> {
         let endpoint = bind_endpoint(place.master_port, place.job.ports(), place.ttl)?;
-        let v4 = SocketAddr::V4(place.group);
-        let mut groups = vec![(v4, Groups::join(v4, speaking(&interfaces, false))?)];
-        if endpoint.sockets.len() > 1 {
-            let v6 = SocketAddr::from((place.job.group_v6(), place.group.port()));
-            match Groups::join(v6, speaking(&interfaces, true)) {
-                Ok(joined) => groups.push((v6, joined)),
-                Err(Error::Socket { source, .. }) if is_without_ipv6(&source) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let mut broadcasts = None;
-        if place.broadcast {
-            let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
-            SockRef::from(&endpoint.sockets[0]).set_broadcast(true).map_err(failed)?;
-            broadcasts = Some((broadcast_receiver(place.group.port())?, place.group.port()));
-        }
-        Ok(Self { endpoint, groups, broadcasts, interfaces, place: place.clone() })
+        let air = Air::open(endpoint.sockets, &place.job, place.group, place.broadcast, &interfaces)?;
+        Ok(Self { port: endpoint.port, listeners: endpoint.listeners, air, interfaces, place: place.clone() })
     }
 
     /// The port, of TCP and UDP.
     pub fn port(&self) -> u16 {
-        self.endpoint.port
+        self.port
     }
 
     /// The node's own UDP sockets, IPv4 first, and IPv6 where the kernel has it. They do not block.
     pub fn sockets(&self) -> &[UdpSocket] {
-        &self.endpoint.sockets
+        &self.air.own
     }
 
     /// The listening sockets, in the same order; they do not block.
     pub fn listeners(&self) -> &[TcpListener] {
-        &self.endpoint.listeners
+        &self.listeners
     }
 
     /// The sockets that hear the groups; they do not block.
     pub fn ears(&self) -> impl Iterator<Item = &UdpSocket> {
-        self.groups.iter().flat_map(|(_, groups)| groups.sockets())
+        self.air.groups.iter().flat_map(Groups::sockets)
     }
 
     /// What hears broadcasts, where those are wanted. It may hear unicast to that port as well.
     pub fn broadcasts(&self) -> Option<&UdpSocket> {
-        self.broadcasts.as_ref().map(|(socket, _)| socket)
+        self.air.broadcast.as_ref().map(|(socket, _)| socket)
     }
 
     /// Which interfaces could not join a group, and why.
     pub fn warnings(&self) -> impl Iterator<Item = &String> {
-        self.groups.iter().flat_map(|(_, groups)| groups.warnings())
+        self.air.groups.iter().flat_map(Groups::warnings)
     }
 
     /// Up to `limit` endpoints under which others may reach this node, the preferred one first. Where it has
     /// addresses of both families, both are among them: others may have one alone.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
-        let prefer = if self.place.prefers_ipv6 { Family::V6 } else { Family::V4 };
-        let all = interface::endpoints(&self.interfaces, self.endpoint.port, usize::MAX, prefer);
+        let prefer = Family::preferred(self.place.prefers_ipv6);
+        let all = interface::endpoints(&self.interfaces, self.port, usize::MAX, prefer);
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
         let is_one = |is_ipv6| first.iter().all(|at| at.is_ipv6() == is_ipv6);
         if let Some(only) = first.first().map(SocketAddr::is_ipv6).filter(|only| is_one(*only))
@@ -179,9 +161,8 @@ impl Station {
     /// one. That is IPv4 where it has both, unless IPv6 is preferred.
     pub fn group_of(&self, interface: &Interface) -> Option<SocketAddr> {
         let order = [self.place.prefers_ipv6, !self.place.prefers_ipv6];
-        let has = |is_ipv6: &bool| speaks(interface, *is_ipv6);
-        let family = order.into_iter().find(has)?;
-        self.groups.iter().map(|(group, _)| *group).find(|group| group.is_ipv6() == family)
+        let family = order.into_iter().find(|is_ipv6| interface.voice(*is_ipv6).is_some())?;
+        self.air.groups.iter().map(|groups| groups.group).find(|group| group.is_ipv6() == family)
     }
 
     /// Sends by one interface to a group. [`io::ErrorKind::Unsupported`] where it has no address for that.
@@ -189,29 +170,22 @@ impl Station {
     /// # Errors
     /// What the kernel says.
     pub fn send_by(&self, interface: &Interface, to: SocketAddr, bytes: &[u8]) -> io::Result<()> {
-        let source = addresses(interface, to.is_ipv6()).next().ok_or(io::ErrorKind::Unsupported)?;
-        let socket =
-            self.endpoint.sockets.get(usize::from(to.is_ipv6())).ok_or(io::ErrorKind::Unsupported)?;
-        send_by(socket, to, interface.index, source, bytes)
+        self.air.send_by(interface, to, bytes).unwrap_or(Err(io::ErrorKind::Unsupported.into()))
     }
 
     /// Sends by one interface to all of its link, where broadcasts are wanted and it has IPv4.
     pub fn broadcast_by(&self, interface: &Interface, bytes: &[u8]) -> Option<io::Result<()>> {
-        let (_, port) = self.broadcasts.as_ref()?;
-        addresses(interface, false).next()?;
-        Some(self.send_by(interface, SocketAddr::from((Ipv4Addr::BROADCAST, *port)), bytes))
+        let (_, to) = self.air.broadcast.as_ref()?;
+        self.air.send_by(interface, *to, bytes)
     }
 
     /// Speaks to all, as a rendezvous: to each group by each interface, and by broadcast where that is wanted.
     /// What fails is lost, as on any network.
     pub fn speak(&self, bytes: &[u8]) {
         for interface in &self.interfaces {
-            for (group, _) in &self.groups {
-                if speaks(interface, group.is_ipv6()) {
-                    let _ = self.send_by(interface, *group, bytes);
-                }
+            for to in self.air.all() {
+                let _ = self.air.send_by(interface, to, bytes);
             }
-            let _ = self.broadcast_by(interface, bytes);
         }
     }
 
@@ -225,23 +199,20 @@ impl Station {
     ///
     /// # Errors
     /// [`Error::Socket`] where the folder cannot be written to.
-    pub fn follow(
+    pub async fn follow(
         &self,
         id: [u8; 16],
         told: UnboundedSender<Vec<SocketAddr>>,
     ) -> Result<Option<impl Future<Output = ()> + Send + use<>>, Error> {
         let Place { job, seeds, seed_dir, master_port, .. } = &self.place;
-        let folder = seed_dir.as_ref().map(|folder| {
-            let own = self.endpoints(ENDPOINTS);
-            SeedDir::open(folder, job.tag(), NodeId(id), &own).map_err(|source| Error::Socket {
-                what: format!("cannot write to the seed folder {}", folder.display()),
-                source,
-            })
-        });
+        let endpoints = self.endpoints(ENDPOINTS);
+        let opened = match seed_dir {
+            Some(path) => Some(SeedDir::new(path, job.tag(), NodeId(id), &endpoints).open().await?),
+            None => None,
+        };
         // The file goes when whoever follows does.
-        let (folder, own) = folder.transpose()?.unzip();
-        let sources =
-            Sources { seeds: seeds.clone(), folder, ports: Sources::ports(*master_port, job.ports()) };
+        let (folder, own) = opened.unzip();
+        let sources = Sources::new(seeds, folder, *master_port, job);
         if sources.is_empty() {
             return Ok(None);
         }
@@ -264,16 +235,3 @@ impl Station {
 
 /// So many are written to a seed folder.
 const ENDPOINTS: usize = 6;
-
-fn speaking(interfaces: &[Interface], is_ipv6: bool) -> impl Iterator<Item = &Interface> {
-    interfaces.iter().filter(move |interface| speaks(interface, is_ipv6))
-}
-
-fn addresses(interface: &Interface, is_ipv6: bool) -> impl Iterator<Item = IpAddr> {
-    interface.addresses.iter().map(IpNet::addr).filter(move |address| address.is_ipv6() == is_ipv6)
-}
-
-/// As `links::speaks`: the kernel delivers no IPv6 multicast on the loopback interface.
-fn speaks(interface: &Interface, is_ipv6: bool) -> bool {
-    addresses(interface, is_ipv6).any(|address| !(is_ipv6 && address.is_loopback()))
-}

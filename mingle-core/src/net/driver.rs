@@ -12,11 +12,13 @@ use tokio::task::AbortHandle;
 
 use super::connection::Happened;
 use super::connections::{Accepted, Connections, What};
-use super::endpoint::{Endpoint, OpenFiles, bind_endpoint};
+use super::endpoint::{Endpoint, OpenFiles, bind_at};
 use super::interface::{self, Family, Interface, endpoints, holder_of};
 use super::links::Links;
+use super::lobby::Herald;
 use super::seed_dir::{OwnFile, SeedDir};
 use super::seeds::Sources;
+use super::standing::Standing;
 use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::id::{HostName, NodeId};
@@ -25,39 +27,41 @@ use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
 /// Most own addresses that are looked at; others are told fewer.
 const ADDRESSES: usize = 64;
 /// Most datagrams that are read from a socket before timers get their turn.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 256;
 /// A timer that fires so late has been slept through: what has arrived meanwhile comes first.
-const PAUSED: Duration = Duration::from_millis(100);
+pub(super) const PAUSED: Duration = Duration::from_millis(100);
 /// How often other tasks get their turn then.
 const SETTLE: usize = 4;
 /// Most datagrams that are read after a pause. A receive buffer rarely holds more.
-const BACKLOG: usize = 8192;
+pub(super) const BACKLOG: usize = 8192;
 /// Switches that snoop on IGMP without a querier forget a member after 260 s.
-const REJOIN: Duration = Duration::from_secs(60);
+pub(super) const REJOIN: Duration = Duration::from_secs(60);
 /// How long a host that has no usable interface yet is waited for.
-const GRACE: Duration = Duration::from_secs(5);
+pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How often the host's addresses are looked at.
-const LOOK: Duration = Duration::from_secs(2);
+pub(super) const LOOK: Duration = Duration::from_secs(2);
+/// So much later where nothing else wakes the process, which most of what a waiting world hears does.
+const AT_LEISURE: Duration = Duration::from_secs(2);
+/// After a restart the members of the former world are looked for where they were, for so long; then for so long after
+/// each of such pauses, since one that has been cut off says nothing by itself.
+const FORMER: Duration = Duration::from_secs(60);
+const FORMER_ON: Duration = Duration::from_secs(1);
+const FORMER_OFF: Duration = Duration::from_secs(15);
 /// After so long without a word of anybody's, people are told what may be the matter.
 const QUIET: Duration = Duration::from_secs(15);
 
 pub(super) async fn join(builder: Builder) -> Result<Assignment, Error> {
     let interfaces = usable(&builder).await?;
-    let endpoint = bind_endpoint(builder.master_port, builder.job.ports(), builder.ttl)?;
+    let endpoint = bind_at(builder.loopback, builder.master_port, builder.job.ports(), builder.ttl)?;
     let origin = clock();
     let mut driver = Driver::new(builder, interfaces, endpoint, origin)?;
-    let node = driver.node()?;
-    let outcome = driver.run(node).await;
-    driver.close().await;
-    match outcome {
-        Ok(formed) => Ok(driver.assignment(formed)),
-        Err(failure) => Err(failure),
-    }
+    driver.begin_to_follow().await?;
+    driver.rendezvous().await
 }
 
 /// The interfaces to use, for which a host that is just starting gets some time. A world of one needs none, so
 /// it makes do with the loopback address.
-async fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
+pub(super) async fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
     let until = clock() + builder.timeout.map_or(GRACE, |timeout| timeout.min(GRACE));
     let mut told = false;
     loop {
@@ -74,7 +78,10 @@ async fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
     }
 }
 
-fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
+pub(super) fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
+    if let Some(address) = builder.loopback {
+        return Ok(vec![Interface::loopback(address)]);
+    }
     let all = interface::list()
         .map_err(|source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source })?;
     interface::select(&all, &builder.interfaces)
@@ -93,7 +100,7 @@ pub(super) fn host_name() -> HostName {
 }
 
 /// From the operating system: two nodes must never have the same ID.
-fn random<const N: usize>() -> Result<[u8; N], Error> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
     let what = || "cannot read random bytes from the operating system".to_owned();
     let failed = |error| Error::Socket { what: what(), source: io::Error::other(error) };
@@ -102,21 +109,27 @@ fn random<const N: usize>() -> Result<[u8; N], Error> {
 }
 
 /// The sockets of one rendezvous. Dropping it closes them all.
-struct Driver {
-    builder: Builder,
-    links: Links,
-    origin: Instant,
-    port: u16,
+pub(super) struct Driver {
+    pub(super) builder: Builder,
+    pub(super) links: Links,
+    pub(super) origin: Instant,
+    pub(super) port: u16,
     /// The node that is running.
-    id: NodeId,
+    pub(super) id: NodeId,
     /// This node's addresses, as it has told them.
-    endpoints: Vec<SocketAddr>,
+    pub(super) endpoints: Vec<SocketAddr>,
     /// Where others may be, as it was told last.
     seeds: Vec<SocketAddr>,
-    /// What tells it, and this node's file in the shared folder.
-    sources: Option<(AbortHandle, Option<OwnFile>)>,
-    connections: Connections,
-    _open_files: OpenFiles,
+    /// Where the members of the world before this one were.
+    pub(super) former: Vec<SocketAddr>,
+    /// Whether they are seeds now.
+    pub(super) asks_former: bool,
+    /// What tells it.
+    following: Option<AbortHandle>,
+    /// This node's file in the shared folder.
+    pub(super) own_file: Option<OwnFile>,
+    pub(super) connections: Connections,
+    pub(super) open_files: Option<OpenFiles>,
 }
 
 impl Driver {
@@ -128,7 +141,7 @@ impl Driver {
     ) -> Result<Self, Error> {
         let links = Links::open(&builder, interfaces, endpoint.sockets)?;
         let connections = Connections::open(endpoint.listeners, builder.keep_listener)?;
-        let driver = Self {
+        let mut driver = Self {
             builder,
             links,
             origin,
@@ -136,117 +149,153 @@ impl Driver {
             id: NodeId(random()?),
             endpoints: Vec::new(),
             seeds: Vec::new(),
-            sources: None,
+            former: Vec::new(),
+            asks_former: true,
+            following: None,
+            own_file: None,
             connections,
-            _open_files: OpenFiles::raise(),
+            open_files: Some(OpenFiles::raise()),
         };
         for warning in driver.links.warnings() {
             driver.tell(Event::Warning(warning));
         }
+        driver.endpoints = driver.own_endpoints();
         Ok(driver)
     }
 
+    /// Takes part in it until its end.
+    pub(super) async fn rendezvous(mut self) -> Result<Assignment, Error> {
+        let node = self.node()?;
+        let outcome = self.run(node).await;
+        // Nobody hears of this node any more, unless it stays.
+        self.connections.close_all().await;
+        let (node, formed) = outcome?;
+        Ok(self.assignment(node, formed))
+    }
+
     /// A new node for what is left of the time.
-    fn node(&mut self) -> Result<Node, Error> {
-        let id = NodeId(random()?);
-        self.id = id;
-        self.endpoints = self.own_endpoints();
+    fn node(&self) -> Result<Node, Error> {
         let builder = &self.builder;
         let config = Config {
-            id,
+            id: self.id,
             tag: builder.job.tag(),
             keys: builder.secret.as_ref().map(|secret| secret.keys(&builder.job)),
             world: builder.world,
             rank: builder.rank,
+            lineage: builder.lineage,
             host: builder.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             prefers_ipv6: builder.prefers_ipv6,
             slots: builder.slots,
+            metadata: builder.metadata.clone(),
             rank_by: builder.rank_by,
-            roster: builder.roster,
+            roster: builder.roster || builder.stays,
             fabric: builder.fabric,
             settings: builder.settings,
             may_be_master: true,
             timeout: builder.timeout.map(|timeout| timeout.saturating_sub(self.now())),
         };
         let seed = random::<8>().map(u64::from_le_bytes)?;
-        let first = self.sources.is_none();
-        if let Err(error) = self.look_for_seeds(id) {
-            if first {
-                return Err(error);
-            }
-            self.tell(Event::Warning(error.to_string()));
-        }
         let mut node = Node::new(config, seed, self.now());
-        node.handle_seeds(self.now(), self.seeds.clone());
+        node.handle_seeds(self.now(), self.all_seeds());
         Ok(node)
     }
 
-    fn own_endpoints(&self) -> Vec<SocketAddr> {
-        let family = if self.builder.prefers_ipv6 { Family::V6 } else { Family::V4 };
+    fn all_seeds(&self) -> Vec<SocketAddr> {
+        let former = self.former.iter().filter(|_| self.asks_former);
+        self.seeds.iter().chain(former).copied().collect()
+    }
+
+    /// Another node takes its place, with an ID of its own.
+    fn replace(&mut self, node: &mut Node) -> Result<(), Error> {
+        self.connections.hang_up_all();
+        self.renew()?;
+        *node = self.node()?;
+        Ok(())
+    }
+
+    /// A new ID, under which the shared folder tells of this node.
+    pub(super) fn renew(&mut self) -> Result<(), Error> {
+        self.id = NodeId(random()?);
+        let folder = self.seed_dir();
+        self.own_file = folder.as_ref().map(SeedDir::own_file);
+        self.follow(folder);
+        Ok(())
+    }
+
+    pub(super) fn own_endpoints(&self) -> Vec<SocketAddr> {
+        let family = Family::preferred(self.builder.prefers_ipv6);
         let own = endpoints(self.links.interfaces(), self.port, ADDRESSES, family);
         if own.is_empty() { vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))] } else { own }
     }
 
-    /// Starts to follow the seeds, where there are any. This node's own file is in the shared folder first, so
-    /// that a folder which cannot be written to is an error at once.
-    fn look_for_seeds(&mut self, id: NodeId) -> Result<(), Error> {
-        let old = self.sources.take().and_then(|(following, own)| {
-            following.abort();
-            own
-        });
-        if self.builder.world.get() == 1 {
-            return Ok(());
-        }
-        let folder = self.builder.seed_dir.as_ref().map(|folder| {
-            SeedDir::open(folder, self.builder.job.tag(), id, &self.endpoints).map_err(|source| {
-                Error::Socket {
-                    what: format!("cannot write to the seed folder {}", folder.display()),
-                    source,
-                }
-            })
-        });
-        let (folder, own) = folder.transpose()?.unzip();
-        // The same file, where the node is the same: it has been replaced, and must not be removed.
-        if let Some(old) = old {
-            if own.as_ref() == Some(&old) { old.leave() } else { drop(old) }
-        }
-        let sources = Sources {
-            seeds: self.builder.seeds.clone(),
-            folder,
-            ports: Sources::ports(self.builder.master_port, self.builder.job.ports()),
+    /// Only here is a folder that cannot be written to an error: this node's file is in it first.
+    async fn begin_to_follow(&mut self) -> Result<(), Error> {
+        let opened = match self.seed_dir() {
+            Some(folder) => Some(folder.open().await?),
+            None => None,
         };
-        if !sources.is_empty() {
-            let following = self.connections.run_beside(|tell| sources.follow(tell));
-            self.sources = Some((following, own));
-        }
+        let (folder, own_file) = opened.unzip();
+        self.own_file = own_file;
+        self.follow(folder);
         Ok(())
     }
 
-    fn now(&self) -> Time {
+    /// The shared folder as the node that is running sees it.
+    pub(super) fn seed_dir(&self) -> Option<SeedDir> {
+        let folder = self.builder.seed_dir.as_ref().filter(|_| self.builder.world.get() > 1)?;
+        Some(SeedDir::new(folder, self.builder.job.tag(), self.id, &self.endpoints))
+    }
+
+    /// Follows the seeds from now on, where there are any.
+    pub(super) fn follow(&mut self, folder: Option<SeedDir>) {
+        if let Some(following) = self.following.take() {
+            following.abort();
+        }
+        let builder = &self.builder;
+        let sources = Sources::new(&builder.seeds, folder, builder.master_port, &builder.job);
+        if builder.world.get() > 1 && !sources.is_empty() {
+            self.following = Some(self.connections.run_beside(|tell| sources.follow(tell)));
+        }
+    }
+
+    pub(super) fn now(&self) -> Time {
         clock().duration_since(self.origin)
     }
 
-    fn tell(&self, event: Event) {
+    pub(super) fn tell(&self, event: Event) {
         tell(&self.builder, event);
     }
 
-    async fn run(&mut self, mut node: Node) -> Result<Formed, Error> {
+    async fn run(&mut self, mut node: Node) -> Result<(Node, Formed), Error> {
         let mut rejoin = self.origin + REJOIN;
         let mut look = self.origin + LOOK;
+        let mut former = self.origin + FORMER;
+        let mut herald = Herald::new(&self.builder);
         let mut quiet = Some(self.origin + QUIET).filter(|_| self.builder.world.get() > 1);
         loop {
             self.fire(&mut node).await;
             while let Some(output) = node.poll_output() {
+                if let (Output::Event(event), Some(herald)) = (&output, &mut herald) {
+                    herald.observe(event, clock());
+                }
                 match output {
-                    Output::Event(Event::Formed(formed)) => return Ok(formed),
+                    Output::Event(Event::Formed(formed)) => return Ok((node, formed)),
                     Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
+                    Output::Event(Event::Superseded(lineage)) => {
+                        self.tell(Event::Superseded(lineage));
+                        self.builder.lineage = lineage;
+                        self.replace(&mut node)?;
+                    }
                     Output::Event(event) => self.tell(event),
                     other => self.carry_out(other),
                 }
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
-            let due = [Some(rejoin), Some(look), quiet, due].into_iter().flatten().min().unwrap_or(look);
+            let due = [Some(rejoin), quiet, herald.as_ref().and_then(Herald::due), due]
+                .into_iter()
+                .flatten()
+                .fold(look + AT_LEISURE, Instant::min);
             let due = self.connections.again().map_or(due, |again| due.min(again));
             tokio::select! {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
@@ -259,9 +308,15 @@ impl Driver {
                 }
                 what = self.connections.next() => match what {
                     What::Happened(happened) => self.happened(&mut node, happened),
-                    What::Accepted(accepted) => self.accepted(accepted),
+                    What::Accepted(accepted) => {
+                        self.accepted(accepted);
+                        self.accept_waiting().await;
+                    }
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
+            }
+            if let Some(notice) = herald.as_mut().and_then(|herald| herald.speak(clock())) {
+                self.links.notify(self.builder.discovery_port, &notice);
             }
             if clock() >= rejoin {
                 rejoin = clock() + REJOIN;
@@ -270,6 +325,12 @@ impl Driver {
             if clock() >= look {
                 look = clock() + LOOK;
                 self.look_at_interfaces(&mut node)?;
+            }
+            if !self.former.is_empty() && clock() >= former {
+                // At first all the time, later for a moment now and then.
+                self.asks_former = !self.asks_former;
+                former = clock() + if self.asks_former { FORMER_ON } else { FORMER_OFF };
+                node.handle_seeds(self.now(), self.all_seeds());
             }
             if quiet.is_some_and(|at| clock() >= at) {
                 quiet = None;
@@ -281,7 +342,10 @@ impl Driver {
     }
 
     fn about_silence(&self) -> String {
-        let ways = if self.sources.is_none() {
+        let ways = if self.following.is_none() && self.builder.broadcast {
+            "neither multicast nor broadcast passes here: give each node --seed HOST of another, or a shared \
+             --seed-dir"
+        } else if self.following.is_none() {
             "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or on one \
              link --broadcast"
         } else if self.seeds.is_empty() {
@@ -305,20 +369,18 @@ impl Driver {
         if let Err(error) = self.links.change(interfaces) {
             self.tell(Event::Warning(error.to_string()));
         }
-        let (own, was) = (self.own_endpoints(), &self.endpoints);
-        if own == *was {
+        let own = self.own_endpoints();
+        if own == self.endpoints {
             return Ok(());
         }
         tracing::debug!(?own, "the addresses of this host have changed");
+        let was = std::mem::replace(&mut self.endpoints, own);
         let loopback =
             |endpoints: &[SocketAddr]| endpoints.iter().all(|endpoint| endpoint.ip().is_loopback());
-        if own.first() == was.first() && loopback(&own) == loopback(was) {
-            node.handle_endpoints(self.now(), own.clone());
-            self.endpoints = own;
+        if self.endpoints.first() == was.first() && loopback(&self.endpoints) == loopback(&was) {
+            node.handle_endpoints(self.now(), self.endpoints.clone());
             // Its file in the shared folder tells them, too.
-            if let Err(error) = self.look_for_seeds(self.id) {
-                self.tell(Event::Warning(error.to_string()));
-            }
+            self.follow(self.seed_dir());
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
             self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));
@@ -327,8 +389,7 @@ impl Driver {
             while let Some(output) = node.poll_output() {
                 self.carry_out(output);
             }
-            self.connections.hang_up_all();
-            *node = self.node()?;
+            self.replace(node)?;
         }
         Ok(())
     }
@@ -344,6 +405,15 @@ impl Driver {
                 self.settle(node).await;
                 self.receive(node, BACKLOG);
             }
+        } else {
+            // What the node would say may have been answered already, and the runtime has not looked yet: of a
+            // thousand nodes of one thread, each would call to all the others.
+            self.look_at_happenings(node);
+            for socket in self.links.sockets() {
+                self.take(BATCH, |buffer| socket.recv_from(buffer), &mut |now, from, datagram| {
+                    node.handle_datagram(now, from, datagram);
+                });
+            }
         }
         node.handle_timeout(self.now());
     }
@@ -352,13 +422,18 @@ impl Driver {
     /// tasks, only while this one yields.
     async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
-        for _ in 0..BATCH {
-            let Some(accepted) = self.connections.accept_now().await else { break };
-            self.accepted(accepted);
-        }
+        self.accept_waiting().await;
         self.look_at_happenings(node);
         for happened in self.connections.take_waiting() {
             self.happened(node, happened);
+        }
+    }
+
+    /// Those that wait already, together: where there is one there are often more.
+    async fn accept_waiting(&mut self) {
+        for _ in 0..BATCH {
+            let Some(accepted) = self.connections.accept_now().await else { break };
+            self.accepted(accepted);
         }
     }
 
@@ -373,29 +448,39 @@ impl Driver {
     /// Reads at most so many datagrams from each socket. Returns whether there may be more.
     fn receive(&mut self, node: &mut Node, most: usize) -> bool {
         self.look_at_happenings(node);
-        let mut more = false;
+        self.read(most, |now, from, datagram| node.handle_datagram(now, from, datagram))
+    }
+
+    /// The same for whoever takes them.
+    pub(super) fn read(&self, most: usize, mut handle: impl FnMut(Time, SocketAddr, &[u8])) -> bool {
+        let receivers = self.links.receivers().iter();
+        let more = receivers
+            .map(|socket| self.take(most, |buffer| socket.try_recv_from(buffer), &mut handle))
+            .filter(|&more| more);
+        more.count() > 0
+    }
+
+    /// Reads at most so many datagrams. Returns whether there may be more.
+    fn take(
+        &self,
+        most: usize,
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<(usize, SocketAddr)>,
+        handle: &mut impl FnMut(Time, SocketAddr, &[u8]),
+    ) -> bool {
         let mut buffer = [0; MAX_DATAGRAM + 1];
-        for socket in self.links.receivers() {
-            let mut read = 0;
-            while read < most {
-                match socket.try_recv_from(&mut buffer) {
-                    Ok((length, _)) if length > MAX_DATAGRAM => {}
-                    Ok((length, from)) => {
-                        let now = clock().duration_since(self.origin);
-                        node.handle_datagram(now, from, &buffer[..length]);
+        for _ in 0..most {
+            match receive(&mut buffer) {
+                Ok((length, _)) if length > MAX_DATAGRAM => {}
+                Ok((length, from)) => handle(self.now(), from, &buffer[..length]),
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        tracing::debug!(%error, "receiving");
                     }
-                    Err(error) => {
-                        if error.kind() != io::ErrorKind::WouldBlock {
-                            tracing::debug!(%error, "receiving");
-                        }
-                        break;
-                    }
+                    return false;
                 }
-                read += 1;
             }
-            more |= read == most;
         }
-        more
+        true
     }
 
     fn happened(&mut self, node: &mut Node, happened: Happened) {
@@ -408,8 +493,8 @@ impl Driver {
                 }
             }
             Happened::Seeds(seeds) => {
-                node.handle_seeds(now, seeds.clone());
                 self.seeds = seeds;
+                node.handle_seeds(now, self.all_seeds());
             }
             Happened::Warning(warning) => self.tell(Event::Warning(warning)),
             Happened::Token(conn, local, token) => {
@@ -431,7 +516,7 @@ impl Driver {
         }
     }
 
-    fn carry_out(&mut self, output: Output) {
+    pub(super) fn carry_out(&mut self, output: Output) {
         match output {
             Output::Send { to, datagram } => self.links.send(to, &datagram),
             Output::Multicast { datagram } => {
@@ -447,33 +532,31 @@ impl Driver {
         }
     }
 
-    /// Closes all connections, and hears of nothing any more.
-    async fn close(&mut self) {
-        self.connections.close_all().await;
-        self.sources = None;
-    }
-
-    fn assignment(self, formed: Formed) -> Assignment {
-        let listener = self.connections.into_listener(formed.master.is_ipv6());
-        let listener = listener.filter(|_| formed.rank.get() == 0);
+    fn assignment(mut self, node: Node, formed: Formed) -> Assignment {
+        let interface =
+            holder_of(self.links.interfaces(), formed.local).map(|interface| interface.name.clone());
+        let job = self.builder.job.clone();
+        let listener = self.connections.take_listener(formed.master.is_ipv6());
+        let machine = if self.builder.stays { node.stand(&formed) } else { None };
         Assignment {
-            job: self.builder.job,
+            job,
             rank: formed.rank,
             world: formed.world,
             master: formed.master,
             local: formed.local,
-            interface: holder_of(self.links.interfaces(), formed.local)
-                .map(|interface| interface.name.clone()),
+            interface,
             digest: formed.digest,
+            listener: listener.filter(|_| formed.rank.get() == 0),
+            standing: machine.map(|machine| Standing::new(self, machine)),
             roster: formed.roster,
             verdict: formed.verdict,
-            listener,
+            slots: formed.slots,
         }
     }
 }
 
 /// Until one of the sockets has something.
-async fn readable(sockets: &[UdpSocket]) {
+pub(super) async fn readable(sockets: &[UdpSocket]) {
     std::future::poll_fn(|context| {
         let ready = sockets.iter().map(|socket| socket.poll_recv_ready(context));
         // All of them are asked, so that each wakes this task.

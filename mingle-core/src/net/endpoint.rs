@@ -31,15 +31,25 @@ pub(crate) fn bind_endpoint(
     candidates: impl Iterator<Item = u16>,
     ttl: u8,
 ) -> Result<Endpoint, Error> {
+    bind_at(None, explicit, candidates, ttl)
+}
+
+/// The same, on one address `only` where that is given.
+pub(super) fn bind_at(
+    only: Option<Ipv4Addr>,
+    explicit: Option<u16>,
+    candidates: impl Iterator<Item = u16>,
+    ttl: u8,
+) -> Result<Endpoint, Error> {
     if let Some(port) = explicit {
-        return bind_port(port, ttl).map_err(|source| match source.kind() {
+        return bind_port(only, port, ttl).map_err(|source| match source.kind() {
             io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
             _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
         });
     }
     let mut last = (0, io::Error::from(io::ErrorKind::AddrInUse));
     for port in candidates {
-        match bind_port(port, ttl) {
+        match bind_port(only, port, ttl) {
             Ok(endpoint) => return Ok(endpoint),
             // Taken, or kept back from this user by a security module: another may be open.
             Err(source)
@@ -57,11 +67,14 @@ pub(crate) fn bind_endpoint(
     Err(Error::Socket { what, source })
 }
 
-fn bind_port(port: u16, ttl: u8) -> io::Result<Endpoint> {
-    let (listener, socket) = bind_family(Domain::IPV4, port, ttl)?;
+fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
+    let (listener, socket) = bind_family(only.unwrap_or(Ipv4Addr::UNSPECIFIED).into(), port, ttl)?;
     let port = listener.local_addr()?.port();
     let mut endpoint = Endpoint { listeners: vec![listener], sockets: vec![socket], port };
-    match bind_family(Domain::IPV6, port, ttl) {
+    if only.is_some() {
+        return Ok(endpoint);
+    }
+    match bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl) {
         Ok((listener, socket)) => {
             endpoint.listeners.push(listener);
             endpoint.sockets.push(socket);
@@ -78,31 +91,40 @@ pub(super) fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
 }
 
-fn bind_family(family: Domain, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket)> {
-    let any: IpAddr =
-        if family == Domain::IPV6 { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
-    let any = SocketAddr::from((any, port)).into();
+/// Listens again on the port of an endpoint whose datagram sockets were kept, in as many families as it had.
+pub(crate) fn listen_again(port: u16, families: usize) -> io::Result<Vec<TcpListener>> {
+    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    any.into_iter().take(families).map(|ip| listen(ip, port)).collect()
+}
 
+fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let address = SocketAddr::from((ip, port));
+    let family = Domain::for_address(address);
     let tcp = Socket::new(family, Type::STREAM, Some(Protocol::TCP))?;
     if family == Domain::IPV6 {
         tcp.set_only_v6(true)?;
     }
     // The training job binds this port next, while connections of ours may be in TIME_WAIT.
     tcp.set_reuse_address(true)?;
-    tcp.bind(&any)?;
+    tcp.bind(&address.into())?;
     // Beside a second socket that has SO_REUSEADDR and does not listen yet, bind succeeds: it is listen
     // that tells who has the port. 4096 is net.core.somaxconn, to which it is cut: a large world dials at once.
     tcp.listen(4096)?;
     tcp.set_nonblocking(true)?;
-    let listener = TcpListener::from(tcp);
-    let any = SocketAddr::new(listener.local_addr()?.ip(), listener.local_addr()?.port()).into();
+    Ok(TcpListener::from(tcp))
+}
+
+fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket)> {
+    let listener = listen(ip, port)?;
+    let address = listener.local_addr()?;
+    let family = Domain::for_address(address);
 
     // No SO_REUSEADDR here: two sockets would share the port, and unicast would reach only the later one.
     let udp = Socket::new(family, Type::DGRAM, Some(Protocol::UDP))?;
     if family == Domain::IPV6 {
         udp.set_only_v6(true)?;
     }
-    udp.bind(&any)?;
+    udp.bind(&address.into())?;
     udp.set_nonblocking(true)?;
     // Other processes on this host are nodes too.
     if family == Domain::IPV6 {

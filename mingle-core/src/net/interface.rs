@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -64,6 +64,11 @@ impl Family {
     /// The one that `ip` belongs to.
     pub(crate) fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    /// The one that comes first where a host has both.
+    pub(crate) fn preferred(prefers_ipv6: bool) -> Self {
+        if prefers_ipv6 { Self::V6 } else { Self::V4 }
     }
 }
 
@@ -221,6 +226,27 @@ fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<
 }
 
 impl Interface {
+    /// The address from which it speaks to all in a family; none where it does not. The kernel delivers no IPv6
+    /// multicast on the loopback interface.
+    pub(crate) fn voice(&self, is_ipv6: bool) -> Option<IpAddr> {
+        let first = self.addresses.iter().map(IpNet::addr).find(|ip| ip.is_ipv6() == is_ipv6)?;
+        (first.is_ipv4() || !first.is_loopback()).then_some(first)
+    }
+
+    /// The loopback interface with this address alone. The kernel gives it the index 1 in every namespace.
+    pub(crate) fn loopback(address: Ipv4Addr) -> Self {
+        Self {
+            name: "lo".to_owned(),
+            index: 1,
+            kind: Kind::Loopback,
+            default_route: false,
+            up: true,
+            multicast: false,
+            addresses: vec![IpAddr::from(address).into()],
+            deprecated: Vec::new(),
+        }
+    }
+
     /// Whether this address of it can be told to others.
     fn supports(&self, ip: IpAddr) -> bool {
         let general = !ip.is_unspecified() && !ip.is_multicast();

@@ -10,10 +10,13 @@ mod endpoint;
 mod filter;
 mod interface;
 mod links;
+mod lobby;
 mod multicast;
+pub mod observe;
 mod seed_dir;
 mod seeds;
-mod system;
+mod standing;
+pub(crate) mod system;
 
 #[cfg(test)]
 mod namespace_tests;
@@ -25,15 +28,17 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::error::Error;
-use crate::id::{HostName, JobId, Rank, World};
-use crate::proto::{Event, RankBy};
+use crate::id::{HostName, JobId, Lineage, Rank, World};
+use crate::metadata::Metadata;
+use crate::proto::{Event, Formed, RankBy};
 use crate::rdma::{Summary, Verdict};
-use crate::roster::{Digest, Roster};
+use crate::roster::{Digest, Roster, Slots};
 use crate::secret::Secret;
 
 pub use filter::{Filter, InvalidFilter};
 pub use interface::{Interface, Kind};
 pub use seeds::{InvalidSeed, Seed};
+pub use standing::Standing;
 
 /// The UDP port of every job's multicast group, unless told otherwise.
 pub const DISCOVERY_PORT: u16 = 29499;
@@ -49,7 +54,9 @@ impl Rendezvous {
             job,
             world,
             rank: None,
+            lineage: Lineage::default(),
             interfaces: Vec::new(),
+            loopback: None,
             master_port: None,
             rank_by: RankBy::Address,
             discovery_port: DISCOVERY_PORT,
@@ -57,16 +64,19 @@ impl Rendezvous {
             seeds: Vec::new(),
             seed_dir: None,
             broadcast: false,
+            private: false,
             prefers_ipv6: false,
             ttl: 1,
             timeout: Some(Duration::from_secs(600)),
             secret: None,
             host: None,
             slots: 1,
+            metadata: Metadata::default(),
             fabric: Summary::default(),
             settings: 0,
             roster: false,
             keep_listener: false,
+            stays: false,
             events: None,
         }
     }
@@ -80,7 +90,9 @@ pub struct Builder {
     job: JobId,
     world: World,
     rank: Option<Rank>,
+    lineage: Lineage,
     interfaces: Vec<Filter>,
+    loopback: Option<Ipv4Addr>,
     master_port: Option<u16>,
     rank_by: RankBy,
     discovery_port: u16,
@@ -88,16 +100,19 @@ pub struct Builder {
     seeds: Vec<Seed>,
     seed_dir: Option<PathBuf>,
     broadcast: bool,
+    private: bool,
     prefers_ipv6: bool,
     ttl: u8,
     timeout: Option<Duration>,
     secret: Option<Secret>,
     host: Option<HostName>,
     slots: u32,
+    metadata: Metadata,
     fabric: Summary,
     settings: u64,
     roster: bool,
     keep_listener: bool,
+    stays: bool,
     events: Option<UnboundedSender<Event>>,
 }
 
@@ -112,6 +127,14 @@ impl Builder {
     /// preference. None (the default) means every interface that suits.
     pub fn interfaces(mut self, filters: Vec<Filter>) -> Self {
         self.interfaces = filters;
+        self
+    }
+
+    /// Takes part by this address of the loopback interface and by nothing else, for worlds within one process: each
+    /// node has an address in 127.0.0.0/8, all of which the kernel takes for its own. Default: none, and the
+    /// interfaces decide.
+    pub fn loopback(mut self, address: Option<Ipv4Addr>) -> Self {
+        self.loopback = address;
         self
     }
 
@@ -162,6 +185,13 @@ impl Builder {
         self
     }
 
+    /// Whether the job is kept out of the list of all jobs on the link. Default: no, whoever gathers says there once a
+    /// second what the job is called and how many are here, or of a job with a secret that there is one.
+    pub fn private(mut self, wanted: bool) -> Self {
+        self.private = wanted;
+        self
+    }
+
     /// Whether a world of nodes that all have both families is one of IPv6; must be the same on all. Default:
     /// no, of IPv4.
     pub fn prefer_ipv6(mut self, preferred: bool) -> Self {
@@ -201,6 +231,12 @@ impl Builder {
         self
     }
 
+    /// What the others' launchers shall know of this node: it arrives in every roster. Default: nothing.
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.metadata = metadata;
+        self
+    }
+
     /// What RDMA this host has, so that it is compared with the others': see [`Summary::new`]. Default:
     /// nothing is known, and nothing is compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
@@ -229,6 +265,13 @@ impl Builder {
     /// may be a late dial of the rendezvous, which ends without a word or after a token.
     pub fn keep_listener(mut self, keep: bool) -> Self {
         self.keep_listener = keep;
+        self
+    }
+
+    /// Whether this node stays with its world, as [`Assignment::standing`], so that all start again where one
+    /// fails. It costs the transfer of the roster. Default: no. Should be the same on all nodes.
+    pub fn stay(mut self, wanted: bool) -> Self {
+        self.stays = wanted;
         self
     }
 
@@ -272,7 +315,27 @@ pub struct Assignment {
     pub roster: Option<Roster>,
     /// What the ranks use to reach each other, from what [`Builder::fabric`] said of each.
     pub verdict: Verdict,
+    /// How many workers there are, here and in all, from what [`Builder::slots`] said of each.
+    pub slots: Slots,
     /// The listening socket on the master's port, where [`Builder::keep_listener`] asked for it and
     /// this node is rank 0. It does not block.
     pub listener: Option<TcpListener>,
+    /// This node's part in the world that stands, where [`Builder::stay`] asked for it.
+    pub standing: Option<Standing>,
+}
+
+impl Assignment {
+    /// The same without what belongs to this process: what [`env`](crate::env) makes variables of.
+    pub fn formed(&self) -> Formed {
+        Formed {
+            rank: self.rank,
+            world: self.world,
+            master: self.master,
+            local: self.local,
+            digest: self.digest,
+            roster: self.roster.clone(),
+            verdict: self.verdict.clone(),
+            slots: self.slots,
+        }
+    }
 }

@@ -1,7 +1,7 @@
-//! The group: the sockets that hear it, and the way to send to it by a certain interface.
+//! The groups and broadcasts: the sockets that hear them, and the way to send to all by a certain interface.
 
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
 use nix::errno::Errno;
@@ -9,16 +9,76 @@ use nix::libc;
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendmsg};
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
-use super::endpoint::{deafen, enlarge};
+use super::endpoint::{deafen, enlarge, is_without_ipv6};
 use super::interface::Interface;
 use crate::error::Error;
+use crate::id::JobId;
+
+/// All by which a node speaks to all and hears: its own port, the groups of both families, and broadcasts.
+#[derive(Debug)]
+pub(crate) struct Air {
+    /// The node's own port, IPv4 first. Sending needs no readiness: what does not fit is lost, as on any
+    /// network.
+    pub(crate) own: Vec<UdpSocket>,
+    pub(crate) groups: Vec<Groups>,
+    /// Where broadcasts are wanted, what hears them, and where they go.
+    pub(crate) broadcast: Option<(UdpSocket, SocketAddr)>,
+}
+
+impl Air {
+    /// Joins the IPv4 group and the job's of IPv6, where the kernel has that, on `interfaces`. `own` are the node's
+    /// own sockets.
+    pub(crate) fn open(
+        own: Vec<UdpSocket>,
+        job: &JobId,
+        group: SocketAddrV4,
+        broadcast: bool,
+        interfaces: &[Interface],
+    ) -> Result<Self, Error> {
+        let mut air = Self { own, groups: Vec::new(), broadcast: None };
+        for group in [group.into(), SocketAddr::from((job.group_v6(), group.port()))] {
+            let speaking = interfaces.iter().filter(|interface| interface.voice(group.is_ipv6()).is_some());
+            if air.socket(group).is_none() {
+                continue;
+            }
+            match Groups::join(group, speaking) {
+                Ok(groups) => air.groups.push(groups),
+                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if broadcast {
+            let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
+            SockRef::from(&air.own[0]).set_broadcast(true).map_err(failed)?;
+            let to = SocketAddr::from((Ipv4Addr::BROADCAST, group.port()));
+            air.broadcast = Some((broadcast_receiver(group.port())?, to));
+        }
+        Ok(air)
+    }
+
+    /// The own socket that sends there.
+    pub(crate) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
+        self.own.get(usize::from(to.is_ipv6()))
+    }
+
+    /// Where to send what is for all.
+    pub(crate) fn all(&self) -> impl Iterator<Item = SocketAddr> {
+        let groups = self.groups.iter().map(|groups| groups.group);
+        groups.chain(self.broadcast.as_ref().map(|(_, to)| *to))
+    }
+
+    /// Sends one datagram to all by this interface. Nothing where that does not speak the family.
+    pub(crate) fn send_by(&self, by: &Interface, to: SocketAddr, bytes: &[u8]) -> Option<io::Result<()>> {
+        Some(send_by(self.socket(to)?, to, by.index, by.voice(to.is_ipv6())?, bytes))
+    }
+}
 
 /// The sockets that hear a group, which several processes of a host may have at once.
 ///
 /// They only receive: what a node sends leaves from its own port.
 #[derive(Debug)]
 pub(crate) struct Groups {
-    group: SocketAddr,
+    pub(crate) group: SocketAddr,
     sockets: Vec<UdpSocket>,
     memberships: Vec<Membership>,
     warnings: Vec<String>,
@@ -39,7 +99,6 @@ impl Groups {
         interfaces: impl IntoIterator<Item = &'a Interface>,
     ) -> Result<Self, Error> {
         let mut groups = Self { group, sockets: Vec::new(), memberships: Vec::new(), warnings: Vec::new() };
-        groups.open()?;
         for interface in interfaces {
             groups.add(interface)?;
         }
@@ -61,6 +120,10 @@ impl Groups {
 
     /// Joins on one more interface.
     pub(crate) fn add(&mut self, interface: &Interface) -> Result<(), Error> {
+        // Not before: most hosts have no IPv6 address that is worth a socket.
+        if self.sockets.is_empty() {
+            self.open()?;
+        }
         let mut membership = Membership {
             socket: self.sockets.len() - 1,
             index: interface.index,

@@ -18,10 +18,15 @@ use std::io::{self, Read as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use nix::libc;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
 
+use crate::error::Error;
 use crate::id::{JobTag, NodeId};
 
 const HEAD: &str = "mingle 1";
@@ -39,22 +44,44 @@ const FILES: usize = 100_000;
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_EACH: Duration = Duration::from_millis(10);
 const LOOK_MOST: Duration = Duration::from_secs(15);
+/// How long a file server may take to store a node's file before the node gives up, and to remove it before the
+/// node ends all the same.
+const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_AT_THE_END: Duration = Duration::from_millis(200);
+
+/// Does what may never end, such as to look at a folder whose server is gone, on a thread that nobody waits for: a
+/// runtime waits for its own before it ends.
+fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (tell, told) = oneshot::channel();
+    // Without a thread there is no answer either.
+    let _ = thread::Builder::new().name("mingle-seed-dir".to_owned()).spawn(|| drop(tell.send(work())));
+    told
+}
 
 /// This node's file, which is removed on drop.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct OwnFile(PathBuf);
-
-impl OwnFile {
-    /// Leaves the file to another guard of it.
-    pub(super) fn leave(self) {
-        std::mem::forget(self);
-    }
-}
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
+        let (done, removed) = mpsc::channel();
+        let path = std::mem::take(&mut self.0);
+        drop(aside(move || done.send(fs::remove_file(path))));
+        let _ = removed.recv_timeout(ANSWER_AT_THE_END);
     }
+}
+
+/// What a look has found.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// To look again.
+    pub(super) folder: SeedDir,
+    /// The addresses of all others.
+    pub(super) others: Vec<SocketAddr>,
+    /// How long to wait before the next.
+    pub(super) pause: Duration,
+    /// What people should know.
+    pub(super) warning: Option<String>,
 }
 
 /// The folder as this node sees it.
@@ -64,20 +91,17 @@ pub(super) struct SeedDir {
     prefix: String,
     own: String,
     text: String,
-    /// How long ago this node's file was written.
-    untouched: Duration,
+    /// How long ago this node's file was written; never so far, where none.
+    untouched: Option<Duration>,
+    /// What went wrong has been told.
+    told: bool,
     /// What each file held, by name and inode: only new files are read.
     known: BTreeMap<(String, u64), Vec<SocketAddr>>,
 }
 
 impl SeedDir {
-    /// Writes this node's file.
-    pub(super) fn open(
-        folder: &Path,
-        tag: JobTag,
-        id: NodeId,
-        endpoints: &[SocketAddr],
-    ) -> io::Result<(Self, OwnFile)> {
+    /// Touches nothing yet: the first look writes this node's file, or [`SeedDir::open`].
+    pub(super) fn new(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> Self {
         let prefix = format!("mingle-{:032x}-", u128::from_be_bytes(tag.0));
         let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
         let mut text = format!("{HEAD}\n");
@@ -85,11 +109,34 @@ impl SeedDir {
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{endpoint}");
         }
-        let known = BTreeMap::new();
-        let dir = Self { folder: folder.to_owned(), prefix, own, text, untouched: Duration::ZERO, known };
-        dir.create()?;
-        let own = OwnFile(dir.folder.join(&dir.own));
-        Ok((dir, own))
+        let (folder, known) = (folder.to_owned(), BTreeMap::new());
+        Self { folder, prefix, own, text, untouched: None, told: false, known }
+    }
+
+    /// Removes this node's file on drop.
+    pub(super) fn own_file(&self) -> OwnFile {
+        OwnFile(self.folder.join(&self.own))
+    }
+
+    /// Writes this node's file.
+    pub(super) async fn open(mut self) -> Result<(Self, OwnFile), Error> {
+        let what = format!("cannot write to the seed folder {}", self.folder.display());
+        let opening = aside(move || {
+            // If nobody waits any more it goes again.
+            let own = self.own_file();
+            self.write().map(|()| (self, own))
+        });
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+        let opened = timeout(ANSWER, opening).await.map_err(|_| silent());
+        let opened = opened.and_then(|told| told.unwrap_or_else(|_| Err(silent())));
+        opened.map_err(|source| Error::Socket { what, source })
+    }
+
+    /// Makes this node's file, or else keeps it young.
+    fn write(&mut self) -> io::Result<()> {
+        if self.untouched.is_some() { self.touch() } else { self.create() }?;
+        self.untouched = Some(Duration::ZERO);
+        Ok(())
     }
 
     /// All at once: nobody reads half of it.
@@ -119,20 +166,32 @@ impl SeedDir {
         }
     }
 
-    /// The addresses of all others, and when to look again. What fails is tried again then.
-    pub(super) fn look(&mut self) -> (Vec<SocketAddr>, Duration) {
-        if self.untouched >= HEARTBEAT {
-            self.untouched = Duration::ZERO;
-            if let Err(error) = self.touch() {
-                tracing::debug!(folder = %self.folder.display(), %error, "writing to the seed folder");
+    /// Looks at the folder, however long that takes.
+    pub(super) fn look(mut self) -> oneshot::Receiver<Look> {
+        aside(move || {
+            let mut warning = None;
+            // What fails is tried again by the next look.
+            if self.untouched.is_none_or(|ago| ago >= HEARTBEAT)
+                && let Err(error) = self.write()
+            {
+                let folder = self.folder.display();
+                tracing::debug!(%folder, %error, "writing to the seed folder");
+                let is_new = !std::mem::replace(&mut self.told, true);
+                warning = is_new.then(|| format!("cannot write to the seed folder {folder}: {error}"));
             }
-        }
+            let (others, pause) = self.read();
+            Look { folder: self, others, pause, warning }
+        })
+    }
+
+    /// The addresses of all others, and when to look again.
+    fn read(&mut self) -> (Vec<SocketAddr>, Duration) {
         let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) => {
                 tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
-                self.untouched += LOOK;
+                self.untouched = self.untouched.map(|ago| ago + LOOK);
                 return (self.known.values().flatten().copied().collect(), LOOK);
             }
         };
@@ -165,7 +224,7 @@ impl SeedDir {
         self.known = seen;
         let pause = LOOK_EACH.saturating_mul(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
         let pause = pause.saturating_add(LOOK).min(LOOK_MOST);
-        self.untouched += pause;
+        self.untouched = self.untouched.map(|ago| ago + pause);
         (self.known.values().flatten().copied().collect(), pause)
     }
 }
@@ -206,7 +265,10 @@ mod tests {
 
         fn open(&self, n: u8) -> (SeedDir, OwnFile) {
             let endpoint = SocketAddr::from(([10, 0, 0, n], 29500));
-            SeedDir::open(&self.0, JobTag([7; 16]), NodeId([n; 16]), &[endpoint]).unwrap()
+            let mut dir = SeedDir::new(&self.0, JobTag([7; 16]), NodeId([n; 16]), &[endpoint]);
+            dir.write().unwrap();
+            let own = dir.own_file();
+            (dir, own)
         }
     }
 
@@ -217,7 +279,7 @@ mod tests {
     }
 
     fn found(dir: &mut SeedDir) -> Vec<String> {
-        dir.look().0.iter().map(SocketAddr::to_string).collect()
+        dir.read().0.iter().map(SocketAddr::to_string).collect()
     }
 
     #[test]
@@ -254,9 +316,7 @@ mod tests {
         let folder = Folder::new("again");
         let (mut a, _own) = folder.open(1);
         fs::remove_file(folder.0.join(&a.own)).unwrap();
-        for _ in 0..5 {
-            a.look();
-        }
+        a.write().unwrap();
         assert!(folder.0.join(&a.own).exists());
     }
 
@@ -283,7 +343,7 @@ mod tests {
         assert_eq!(found(&mut a), [""; 0]);
         let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
         File::options().write(true).open(&draft).unwrap().set_modified(long_ago).unwrap();
-        a.look();
+        a.read();
         assert!(!draft.exists());
     }
 
@@ -303,9 +363,14 @@ mod tests {
         assert_eq!(found(&mut a), ["10.0.0.4:29500"]);
     }
 
-    #[test]
-    fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_written_to_is_an_error_at_once_and_later_a_warning() {
         let gone = std::env::temp_dir().join("mingle-seeds-that-do-not-exist");
-        assert!(SeedDir::open(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]).is_err());
+        let dir = || SeedDir::new(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]);
+        let error = dir().open().await.unwrap_err().to_string();
+        assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
+        let look = dir().look().await.unwrap();
+        assert!(look.warning.unwrap().contains("cannot write to the seed folder"));
+        assert_eq!(look.folder.look().await.unwrap().warning, None, "it has been said");
     }
 }

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use tokio::net::lookup_host;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot::Receiver;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::connection::Happened;
-use super::seed_dir::SeedDir;
+use super::seed_dir::{Look, SeedDir};
+use crate::id::JobId;
 
 /// Ports of the job at which a seed without one is tried: on most hosts a node has the first.
 const PORTS: usize = 8;
@@ -21,7 +23,7 @@ const PORTS: usize = 8;
 const SOON: Duration = Duration::from_millis(250);
 const LATE: Duration = Duration::from_secs(2);
 /// Names that are looked up at once, how long each is waited for, and for how long each keeps others from being
-/// looked up again.
+/// looked up again. So long is a look at the folder waited for, too.
 const AT_ONCE: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(3);
 const LOOK_UP: Duration = Duration::from_millis(10);
@@ -70,6 +72,9 @@ pub enum InvalidSeed {
     /// The brackets hold no numbers, or too many.
     #[error("{0:?} is no list of hosts such as gpu[01-04,07], of {max} at most", max = HOSTS)]
     Brackets(String),
+    /// It is an address that stands for no host.
+    #[error("{0} {why}; give another address, or a name", why = misleads(*.0).unwrap_or_default())]
+    Address(IpAddr),
 }
 
 impl Seed {
@@ -97,6 +102,12 @@ impl Seed {
         Ok(seeds)
     }
 
+    /// Refuses an address that stands for no host.
+    fn checked(self) -> Result<Self, InvalidSeed> {
+        let wrong = self.address().filter(|ip| misleads(*ip).is_some());
+        wrong.map_or(Ok(self), |ip| Err(InvalidSeed::Address(ip)))
+    }
+
     /// The address, where it is no name.
     fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
@@ -108,7 +119,7 @@ impl FromStr for Seed {
 
     fn from_str(text: &str) -> Result<Self, InvalidSeed> {
         if let Ok(address) = text.parse::<IpAddr>() {
-            return Ok(Self { host: address.to_string(), port: None });
+            return Self { host: address.to_string(), port: None }.checked();
         }
         let invalid = || InvalidSeed::Host(text.to_owned());
         let (host, port) = match text.strip_prefix('[') {
@@ -137,7 +148,7 @@ impl FromStr for Seed {
         if host.is_empty() || host.len() > 253 || numeric || !host.chars().all(plain) {
             return Err(invalid());
         }
-        Ok(Self { host: host.to_owned(), port: port.transpose()? })
+        Self { host: host.to_owned(), port: port.transpose()? }.checked()
     }
 }
 
@@ -148,6 +159,17 @@ impl fmt::Display for Seed {
             Some(port) => write!(f, "{}:{port}", self.host),
             None => f.write_str(&self.host),
         }
+    }
+}
+
+/// Why an address stands for no host, where it does not.
+fn misleads(ip: IpAddr) -> Option<&'static str> {
+    match ip {
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => {
+            Some("is link-local, and means a host only together with an interface")
+        }
+        ip if ip.is_unspecified() => Some("is where a program listens on all addresses, and no host's"),
+        _ => None,
     }
 }
 
@@ -187,20 +209,25 @@ fn expand(text: &str) -> Result<Vec<String>, InvalidSeed> {
 /// What the addresses of a rendezvous come from.
 #[derive(Debug)]
 pub(super) struct Sources {
-    pub(super) seeds: Vec<Seed>,
-    pub(super) folder: Option<SeedDir>,
+    seeds: Vec<Seed>,
+    folder: Option<SeedDir>,
     /// Where a seed without a port is tried.
-    pub(super) ports: Vec<u16>,
+    ports: Vec<u16>,
 }
 
 impl Sources {
+    pub(super) fn new(seeds: &[Seed], folder: Option<SeedDir>, given: Option<u16>, job: &JobId) -> Self {
+        Self { seeds: seeds.to_vec(), folder, ports: Self::ports(given, job.ports()) }
+    }
+
     /// The port that this node was told to have comes first, since most likely all were told the same.
-    pub(super) fn ports(given: Option<u16>, all: impl Iterator<Item = u16>) -> Vec<u16> {
+    fn ports(given: Option<u16>, all: impl Iterator<Item = u16>) -> Vec<u16> {
         let mut ports: Vec<u16> = given.into_iter().collect();
         ports.extend(all.take(PORTS).filter(|port| Some(*port) != given));
         ports
     }
 
+    /// Whether there is nothing to follow.
     pub(super) fn is_empty(&self) -> bool {
         self.seeds.is_empty() && self.folder.is_none()
     }
@@ -223,41 +250,57 @@ impl Sources {
         let mut waited = Duration::ZERO;
         // What each name meant last.
         let mut known: BTreeMap<Seed, Vec<IpAddr>> = BTreeMap::new();
-        let mut told: BTreeSet<Seed> = BTreeSet::new();
+        // What has been told of: that a name does not resolve, or to which useless address.
+        let mut told: BTreeSet<(Seed, Option<IpAddr>)> = BTreeSet::new();
+        let warn = |warning| drop(tell.send(Happened::Warning(warning)));
+        // A look at the folder that goes on, and what the last one has found.
+        let mut looking: Option<Receiver<Look>> = None;
+        let (mut others, mut is_silent) = (Vec::new(), false);
         loop {
-            let folder = self.folder.take();
+            looking = self.folder.take().map(SeedDir::look).or(looking);
             // A file server may take its time, and so may a name server.
-            let looked = async {
-                let mut folder = folder?;
-                let look = tokio::task::spawn_blocking(move || {
-                    let (found, pause) = folder.look();
-                    (folder, found, pause)
-                });
-                look.await.ok()
-            };
+            let looked = async { Some(timeout(PATIENCE, looking.as_mut()?).await) };
             let (answers, looked) = tokio::join!(look_up(&names), looked);
             for (seed, answer) in answers {
                 match answer {
-                    Ok(addresses) => drop(known.insert(seed, addresses)),
-                    Err(error) if waited >= TELL_AFTER && told.insert(seed.clone()) => {
-                        let warning = format!("--seed {seed} does not resolve yet: {error}");
-                        let _ = tell.send(Happened::Warning(warning));
+                    Ok(mut addresses) => {
+                        addresses.retain(|ip| {
+                            let Some(why) = misleads(*ip) else { return true };
+                            if told.insert((seed.clone(), Some(*ip))) {
+                                warn(format!("--seed {seed} resolves to {ip}, which {why}: it is left out"));
+                            }
+                            false
+                        });
+                        known.insert(seed, addresses);
+                    }
+                    Err(error) if waited >= TELL_AFTER && told.insert((seed.clone(), None)) => {
+                        warn(format!("--seed {seed} does not resolve yet: {error}"));
                     }
                     Err(_) => {}
                 }
             }
-            let mut found = addresses.clone();
-            found.extend(
-                known
-                    .iter()
-                    .flat_map(|(seed, known)| known.iter().map(move |ip| (seed, *ip)))
-                    .flat_map(|(seed, ip)| self.at(seed, ip)),
-            );
-            if let Some((folder, others, slower)) = looked {
-                found.extend(others);
-                pause = pause.max(slower);
-                self.folder = Some(folder);
+            match looked {
+                Some(Ok(look)) => {
+                    looking = None;
+                    // Else it has found no thread to run on, or crashed.
+                    if let Ok(look) = look {
+                        others = look.others;
+                        pause = pause.max(look.pause);
+                        self.folder = Some(look.folder);
+                        if let Some(warning) = look.warning {
+                            warn(warning);
+                        }
+                    }
+                }
+                Some(Err(_)) if !std::mem::replace(&mut is_silent, true) => {
+                    warn("--seed-dir does not answer: others are looked for without it".to_owned());
+                }
+                Some(Err(_)) | None => {}
             }
+            let mut found = addresses.clone();
+            let of_names =
+                known.iter().flat_map(|(seed, known)| known.iter().flat_map(|ip| self.at(seed, *ip)));
+            found.extend(of_names.chain(others.iter().copied()));
             // Whoever listened is gone.
             if tell.send(Happened::Seeds(found)).is_err() {
                 return;
@@ -326,6 +369,9 @@ mod tests {
             "10.1",
         ] {
             assert!(wrong.parse::<Seed>().is_err(), "{wrong}");
+        }
+        for wrong in ["fe80::1", "[fe80::1]:29500", "::", "0.0.0.0:29500"] {
+            assert!(matches!(wrong.parse::<Seed>(), Err(InvalidSeed::Address(_))), "{wrong}");
         }
         for wrong in ["a:0", "a:65536", "a:", "a:-1"] {
             assert!(matches!(wrong.parse::<Seed>(), Err(InvalidSeed::Port(_))), "{wrong}");

@@ -7,15 +7,12 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use network_interface::{Addr, NetworkInterface, NetworkInterfaceConfig, V4IfAddr, V6IfAddr};
+use network_interface::{Addr, NetworkInterface, V4IfAddr, V6IfAddr};
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 
 use super::interface::{Interface, Kind};
-
-/// Above so many entries of the C library's list, one or more for every interface, it is read directly.
-const MANY: usize = 100;
 
 /// All interfaces of this network namespace, by index.
 pub(crate) fn list() -> io::Result<Vec<Interface>> {
@@ -24,10 +21,10 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     let entries: Vec<InterfaceAddress> = getifaddrs()?.collect();
     let flags: BTreeMap<&str, InterfaceFlags> =
         entries.iter().map(|entry| (&*entry.interface_name, entry.flags)).collect();
-    // The crate opens a socket for every entry to ask for its index, 40 ms for the 600 interfaces of a
-    // Kubernetes host; and it fails as a whole where one name is not UTF-8.
-    let found = if entries.len() > MANY { None } else { NetworkInterface::show().ok() };
-    let found = found.unwrap_or_else(|| without_the_crate(&entries));
+    // What network-interface shows, from this one list: it would ask the kernel for another, and open a socket for
+    // every entry to ask for its index, 40 ms for the 600 interfaces of a Kubernetes host; and it fails as a whole
+    // where one name is not UTF-8.
+    let found = without_the_crate(&entries);
 
     let mut interfaces: BTreeMap<u32, (Interface, Option<String>)> = BTreeMap::new();
     // An interface that vanishes while it is read has no index any more.
@@ -84,6 +81,13 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     Ok(interfaces.into_iter().map(finish).collect())
 }
 
+/// All addresses of this network namespace, and the names of their interfaces.
+pub(crate) fn addresses() -> io::Result<Vec<(String, IpNet)>> {
+    let named =
+        |entry: InterfaceAddress| Some((unlabelled(&entry.interface_name).to_owned(), net(address(&entry)?)));
+    Ok(getifaddrs()?.filter_map(named).collect())
+}
+
 /// An address may bear a label, "eth0:1": the C library shows it as an interface of its own, whose index, the
 /// kernel says, is eth0's.
 fn unlabelled(name: &str) -> &str {
@@ -114,24 +118,25 @@ fn without_the_crate(entries: &[InterfaceAddress]) -> Vec<NetworkInterface> {
     }
     let mut found = links.clone();
     for entry in entries {
-        let (Some(address), Some(link)) = (&entry.address, links.get(unlabelled(&entry.interface_name)))
+        let (Some(address), Some(link)) = (address(entry), links.get(unlabelled(&entry.interface_name)))
         else {
-            continue;
-        };
-        let mask = entry.netmask.as_ref();
-        let address = if let Some(v4) = address.as_sockaddr_in() {
-            let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
-            Addr::V4(V4IfAddr { ip: v4.ip(), broadcast: None, netmask })
-        } else if let Some(v6) = address.as_sockaddr_in6() {
-            let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
-            Addr::V6(V6IfAddr { ip: v6.ip(), broadcast: None, netmask })
-        } else {
             continue;
         };
         let labelled = || NetworkInterface { name: entry.interface_name.clone(), ..link.clone() };
         found.entry(&entry.interface_name).or_insert_with(labelled).addr.push(address);
     }
     found.into_values().collect()
+}
+
+/// The IP address of an entry that has one.
+fn address(entry: &InterfaceAddress) -> Option<Addr> {
+    let (address, mask) = (entry.address.as_ref()?, entry.netmask.as_ref());
+    if let Some(v4) = address.as_sockaddr_in() {
+        let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
+        return Some(Addr::V4(V4IfAddr { ip: v4.ip(), broadcast: None, netmask }));
+    }
+    let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
+    Some(Addr::V6(V6IfAddr { ip: address.as_sockaddr_in6()?.ip(), broadcast: None, netmask }))
 }
 
 fn net(address: Addr) -> IpNet {
@@ -315,6 +320,8 @@ fn kind(interface: &Interface, folder: &Folder) -> Kind {
 
 #[cfg(test)]
 mod tests {
+    use network_interface::NetworkInterfaceConfig as _;
+
     use super::*;
 
     const HEADER: &str =

@@ -2,12 +2,12 @@
 //! simulator a second fault would be needed for harm.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::outcome::Event;
 use super::timer::Time;
-use super::{Config, ConnId, DialId, Node, Output, RankBy};
-use crate::id::{HostName, JobId, NodeId, World};
+use super::{Config, ConnId, DialId, Node, Output};
+use crate::id::{HostName, JobId, Lineage, NodeId};
+use crate::metadata::Metadata;
 use crate::roster::Digest;
 use crate::wire::{
     Announce, Candidate, Codec, Commit, Header, Introduction, Join, List, Message, Prepare, Token, Welcome,
@@ -25,23 +25,8 @@ fn codec() -> Codec {
 }
 
 fn node() -> Node {
-    let config = Config {
-        id: ME,
-        tag: "astray".parse::<JobId>().unwrap().tag(),
-        keys: None,
-        world: World::new(2).unwrap(),
-        rank: None,
-        host: HostName::new("host-2"),
-        endpoints: vec![endpoint(2)],
-        prefers_ipv6: false,
-        slots: 1,
-        rank_by: RankBy::Address,
-        roster: false,
-        fabric: crate::rdma::Summary::default(),
-        settings: 0,
-        may_be_master: true,
-        timeout: Some(Duration::from_secs(30)),
-    };
+    let tag = "astray".parse::<JobId>().unwrap().tag();
+    let config = Config::plain(tag, 2, 2, endpoint(2));
     Node::new(config, 1, Time::ZERO)
 }
 
@@ -50,7 +35,8 @@ fn outputs(node: &mut Node) -> Vec<Output> {
 }
 
 fn hear(node: &mut Node, message: &Message) -> Vec<Output> {
-    let datagram = codec().encode(Header { sender: LEADER, recipient: ME }, message);
+    let datagram =
+        codec().encode(Header { sender: LEADER, recipient: ME, lineage: Lineage::default() }, message);
     node.handle_datagram(Time::ZERO, endpoint(1), &datagram);
     outputs(node)
 }
@@ -120,6 +106,7 @@ fn a_leader_does_not_yield_in_a_round() {
         host: HostName::new("host-9"),
         endpoints: std::iter::once(endpoint(9)).collect(),
         slots: 1,
+        metadata: Metadata::default(),
         master: true,
         roster: false,
         fabric: crate::rdma::Summary::default(),
@@ -130,8 +117,10 @@ fn a_leader_does_not_yield_in_a_round() {
     node.handle_token(Time::ZERO, ConnId(1), endpoint(2).ip(), &codec().encode_token(&token));
     assert!(says(&outputs(&mut node), |message| matches!(message, Message::Prepare(_))));
     let better = NodeId([3; 16]);
-    let datagram = codec()
-        .encode(Header { sender: better, recipient: NodeId::ALL }, &announce(candidate(better, 1, true)));
+    let datagram = codec().encode(
+        Header { sender: better, recipient: NodeId::ALL, lineage: Lineage::default() },
+        &announce(candidate(better, 1, true)),
+    );
     node.handle_datagram(Time::ZERO, endpoint(1), &datagram);
     assert!(node.follow.is_none() && node.lead.in_round());
 }
@@ -153,6 +142,9 @@ fn a_commit_of_another_round_forms_no_world() {
     let (mut node, lease) = following();
     hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
     let prepare = Prepare {
+        slots_before: 0,
+        slots_total: 2,
+        roster_bytes: 0,
         round: 7,
         lease,
         rank: 1,

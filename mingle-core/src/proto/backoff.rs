@@ -6,6 +6,9 @@ use rand::{Rng, RngExt};
 
 use super::timer::Time;
 
+/// The first interval of everything that is repeated.
+pub(crate) const FIRST: Duration = Duration::from_millis(20);
+
 /// Doubles from a first interval to a last one; each is drawn from three quarters to five quarters
 /// of its value, so that nodes that started together do not stay in step.
 #[derive(Debug, Clone)]
@@ -18,6 +21,13 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(first: Duration, last: Duration) -> Self {
         Self { first, last, next: first }
+    }
+
+    /// Of a word that a leader or a master must answer, which takes it a while in a large world: what is repeated before
+    /// that only makes it longer. No more than 20,000 first repeats reach it in a second.
+    pub(crate) fn of_words(world: u32, last: Duration) -> Self {
+        let first = (Duration::from_micros(50) * world).clamp(FIRST, Duration::from_secs(1));
+        Self::new(first, last.max(first))
     }
 
     /// Starts again from the first interval.

@@ -75,6 +75,7 @@ impl Node {
             unreached: unreached.filter(|_| progress.is_none()),
             nobody_leads: !config.is_candidate() && !self.memory.candidates,
             unanswered: self.memory.unanswered.clone().filter(|_| progress.is_none()),
+            running: self.memory.running,
             versions: self.memory.versions(),
             unauthentic: self.memory.all_unauthentic(),
             unauthentic_others: self.memory.unauthentic_others(),

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use super::outcome::{Event, Failure, Formed};
 use super::timer::Time;
-use super::{Config, ConnId, DialId, Node, Output, RankBy, TOKEN};
-use crate::id::{HostName, JobId, NodeId, World};
+use super::{Config, ConnId, DialId, Node, Output, TOKEN};
+use crate::id::JobId;
 use crate::wire::{Codec, Message};
 
 /// By then every node has ended: 30 s are its patience, and a round that it began before has limits of its own.
@@ -112,23 +112,8 @@ impl State {
     }
 
     fn start(&mut self, node: usize, world: usize) {
-        let config = Config {
-            id: NodeId([u8::try_from(node + 1).unwrap(); 16]),
-            tag: tag(),
-            keys: None,
-            world: World::new(u32::try_from(world).unwrap()).unwrap(),
-            rank: None,
-            host: HostName::new(&format!("host-{node}")),
-            endpoints: vec![endpoint(node)],
-            prefers_ipv6: false,
-            slots: 1,
-            rank_by: RankBy::Address,
-            roster: false,
-            fabric: crate::rdma::Summary::default(),
-            settings: 0,
-            may_be_master: true,
-            timeout: Some(Duration::from_secs(30)),
-        };
+        let (number, size) = (u8::try_from(node + 1).unwrap(), u32::try_from(world).unwrap());
+        let config = Config::plain(tag(), size, number, endpoint(node));
         self.nodes[node] = Some(Node::new(config, 1, self.now));
         self.with(node, Node::handle_timeout);
     }

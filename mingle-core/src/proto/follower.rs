@@ -13,13 +13,13 @@ use super::proof::{Lost, Prover, Won};
 use super::shared::{Contact, Shared, hinted};
 use super::timer::{Time, Timer};
 use crate::id::{NodeId, Rank};
-use crate::roster::Digest;
-use crate::wire::{
-    Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Ready, Solicit, Welcome,
-};
+use crate::roster::{Digest, Slots};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Ready, Welcome};
 
-/// How long a leader may be silent before it has been joined.
+/// How long a leader may be silent before it has been joined; in a large world 1 ms for each node that it may have to
+/// answer first, and [`PATIENCE`] at most.
 const SILENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(4);
 /// How long a leader whose words arrive may be out of reach over TCP.
 const UNREACHED: Duration = Duration::from_secs(3);
 /// How long a ready node asks a leader that does not answer.
@@ -29,11 +29,12 @@ const IN_DOUBT: Duration = Duration::from_secs(10);
 const LONGEST_ROUND: Duration = Duration::from_secs(30);
 /// What each redial of a broken lease waits longer than the one before.
 const REDIAL: Duration = Duration::from_millis(60);
-/// How often a node says that it knows of the commit. It ends then, and repeats nothing: where all
-/// copies are lost the leader waits for the end of the lease, which the kernel repeats slowly.
+/// How often what nobody answers is said. Above all that a node knows of the commit: it ends then, and repeats
+/// nothing; where all copies are lost the leader waits for the end of the lease, which the kernel repeats slowly.
 pub(crate) const LAST_WORDS: usize = 3;
-/// Above this size, dials wait until the leader has welcomed the node.
-const DIAL_AT_ONCE: u32 = 64;
+/// Above this size a world is large: each word is one for every node. Dials wait until the leader has welcomed the
+/// node, and a node says once that it knows.
+pub(crate) const LARGE: u32 = 64;
 
 /// The way to one leader.
 #[derive(Debug, Clone)]
@@ -64,6 +65,7 @@ struct Participation {
     round: u64,
     rank: Rank,
     digest: Digest,
+    slots: Slots,
     proof: MasterProof,
     /// The roster, for a node that wants it.
     parts: Option<Parts>,
@@ -91,6 +93,10 @@ fn longest_repeat(world: u32) -> Duration {
     (Duration::from_micros(80) * world).clamp(Duration::from_millis(80), Duration::from_secs(1))
 }
 
+fn silence(world: u32) -> Duration {
+    (Duration::from_millis(1) * world).clamp(SILENCE, PATIENCE)
+}
+
 impl Follow {
     /// Starts to join `candidate`, whose words come from `seen`.
     pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, seen: SocketAddr) -> Self {
@@ -104,15 +110,15 @@ impl Follow {
             answered: false,
             heard: shared.now,
             joins: 0,
-            backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(250)),
+            backoff: Backoff::of_words(shared.world(), Duration::from_millis(250)),
             asks: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
             progress: None,
             round: None,
             broken: 0,
         };
-        shared.set_after(Timer::GiveUp, SILENCE);
+        shared.set_after(Timer::GiveUp, silence(shared.world()));
         follow.join(shared);
-        if shared.world() <= DIAL_AT_ONCE {
+        if shared.world() <= LARGE {
             follow.prove(shared);
         }
         follow
@@ -144,6 +150,7 @@ impl Follow {
             host: shared.config.host.clone(),
             endpoints: hinted(&shared.config.endpoints),
             slots: shared.config.slots,
+            metadata: shared.config.metadata.clone(),
             master: shared.may_be_master(),
             roster: shared.config.roster,
             fabric: shared.config.fabric,
@@ -290,9 +297,7 @@ impl Follow {
     /// lease ends a leader.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {
         if self.joined {
-            let solicit =
-                Solicit { rank: shared.config.rank.map(Rank::get), host: shared.config.host.clone() };
-            shared.send(self.leader.seen, self.leader.id, &Message::Solicit(solicit));
+            shared.send(self.leader.seen, self.leader.id, &shared.solicit());
             let next = self.asks.after(shared.now, &mut shared.rng);
             shared.timers.set(Timer::Ask, next);
         }
@@ -350,7 +355,7 @@ impl Follow {
         self.joined = false;
         self.answered = false;
         shared.timers.stop(Timer::Ask);
-        shared.set_after(Timer::GiveUp, SILENCE);
+        shared.set_after(Timer::GiveUp, silence(shared.world()));
         self.backoff.reset();
         self.join(shared);
         self.prove(shared);
@@ -378,14 +383,22 @@ impl Follow {
             round: prepare.round,
             rank,
             digest: prepare.digest,
+            slots: Slots {
+                own: shared.config.slots,
+                before: prepare.slots_before,
+                total: prepare.slots_total,
+            },
             proof,
-            parts: shared.config.roster.then(|| Parts::new(shared.config.world, prepare.digest)),
+            parts: shared
+                .config
+                .roster
+                .then(|| Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes)),
             ready: false,
             unproved: false,
             started: shared.now,
             answered: shared.now,
             lease_lost: None,
-            backoff: Backoff::new(Duration::from_millis(20), longest_repeat(shared.world())),
+            backoff: Backoff::of_words(shared.world(), longest_repeat(shared.world())),
         });
         shared.event(Event::Preparing { round: prepare.round });
         self.proceed(shared);
@@ -434,7 +447,7 @@ impl Follow {
             shared.send(self.leader.seen, self.leader.id, &Message::Want(want));
             let next = round.backoff.after(shared.now, &mut shared.rng);
             shared.timers.set_earlier(Timer::Proof, next);
-        } else if round.proof.endpoint().is_some() {
+        } else if round.parts.as_ref().is_none_or(Parts::is_complete) && round.proof.endpoint().is_some() {
             round.ready = true;
             round.answered = shared.now;
             round.backoff.reset();
@@ -502,7 +515,8 @@ impl Follow {
                 "this node reaches the master at {master}, and prints that; most reach it at another address"
             )));
         }
-        for _ in 0..LAST_WORDS {
+        // The end of its lease says the same.
+        for _ in 0..if shared.world() > LARGE { 1 } else { LAST_WORDS } {
             shared.send(self.leader.seen, self.leader.id, &Message::Done(commit.round));
         }
         Some(Formed {
@@ -513,6 +527,7 @@ impl Follow {
             digest: round.digest,
             roster: round.parts.take().and_then(Parts::into_roster),
             verdict: commit.verdict.clone(),
+            slots: round.slots,
         })
     }
 

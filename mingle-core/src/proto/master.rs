@@ -47,7 +47,7 @@ impl MasterProof {
             Some((_, won)) => Way::Lease(won),
             None => Way::Race(Prover::start(shared, master, endpoints, Duration::ZERO)),
         };
-        let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(250));
+        let backoff = Backoff::of_words(shared.world(), Duration::from_millis(250));
         let mut proof = Self { master, endpoints: endpoints.to_vec(), way, backoff };
         if matches!(proof.way, Way::Race(_)) {
             shared.set_after(Timer::ProofFailed, PATIENCE);

@@ -29,6 +29,8 @@ pub(crate) struct Memory {
     pub(crate) unanswered: Option<Peer>,
     /// The leader that was heard but not reached, last.
     pub(crate) unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// A node of this job whose command runs, last.
+    pub(crate) running: Option<SocketAddr>,
 }
 
 impl Memory {
@@ -41,7 +43,10 @@ impl Memory {
 
     /// Whether nothing of this job was heard.
     pub(crate) fn is_empty(&self) -> bool {
-        self.nodes.is_empty() && self.versions.is_empty() && self.unauthentic.is_empty()
+        self.nodes.is_empty()
+            && self.versions.is_empty()
+            && self.unauthentic.is_empty()
+            && self.running.is_none()
     }
 
     pub(crate) fn knows(&self, id: NodeId) -> bool {

@@ -22,6 +22,7 @@ mod leader;
 mod master;
 mod memory;
 mod node;
+mod observe;
 mod outcome;
 mod parts;
 mod proof;
@@ -30,19 +31,25 @@ mod round;
 mod seeds;
 mod seeking;
 mod shared;
+mod standing;
+#[cfg(test)]
+mod standing_tests;
 mod timer;
 mod waves;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::id::{HostName, JobTag, NodeId, Rank, World};
+use crate::id::{HostName, JobTag, Lineage, NodeId, Rank, World};
+use crate::metadata::Metadata;
 use crate::rdma::Summary;
 use crate::secret::Keys;
 
-pub use crate::wire::{MAX_DATAGRAM, TOKEN};
+pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
-pub use outcome::{Event, Failure, Formed, Heard, Peer, Progress, RankRange, Report, Unproved};
+pub use observe::{Gathering, Observer, Sighting, Word};
+pub use outcome::{End, Event, Failure, Formed, Heard, Over, Peer, Progress, RankRange, Report, Unproved};
+pub use standing::{Change, Standing};
 pub use timer::Time;
 
 /// How nodes without a given rank are ordered.
@@ -66,6 +73,9 @@ pub struct Config {
     pub keys: Option<Keys>,
     /// How many nodes there must be.
     pub world: World,
+    /// Which formation of the job it is; the first, unless this node comes from an earlier one or has heard of a
+    /// later one.
+    pub lineage: Lineage,
     /// The rank that was given to this node.
     pub rank: Option<Rank>,
     /// What the host calls itself.
@@ -76,6 +86,8 @@ pub struct Config {
     pub prefers_ipv6: bool,
     /// How many workers it will run.
     pub slots: u32,
+    /// What its launcher wants the others to know.
+    pub metadata: Metadata,
     /// How it orders the others, where it is the leader.
     pub rank_by: RankBy,
     /// Whether the roster is wanted.
@@ -91,6 +103,30 @@ pub struct Config {
 }
 
 impl Config {
+    /// Node `number` of a world without anything special.
+    #[cfg(test)]
+    fn plain(tag: JobTag, world: u32, number: u8, endpoint: SocketAddr) -> Self {
+        Self {
+            id: NodeId([number; 16]),
+            tag,
+            keys: None,
+            world: World::new(world).unwrap(),
+            rank: None,
+            host: HostName::new(&format!("host-{number}")),
+            endpoints: vec![endpoint],
+            prefers_ipv6: false,
+            slots: 1,
+            metadata: Metadata::default(),
+            lineage: Lineage::default(),
+            rank_by: RankBy::Address,
+            roster: false,
+            fabric: Summary::default(),
+            settings: 0,
+            may_be_master: true,
+            timeout: Some(Duration::from_secs(30)),
+        }
+    }
+
     /// A node that was given rank 1 or more never gathers: it listens and asks.
     fn is_candidate(&self) -> bool {
         self.rank.is_none_or(|rank| rank.get() == 0)

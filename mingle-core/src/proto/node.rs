@@ -1,9 +1,10 @@
 //! One node: what happens goes to the part that it concerns.
 
+use std::cmp::Ordering;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::backoff::Backoff;
+use super::backoff::{Backoff, FIRST};
 use super::election::Shunned;
 use super::follower::Follow;
 use super::leader::Lead;
@@ -15,7 +16,7 @@ use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{Config, ConnId, DialId, Output};
 use crate::id::NodeId;
-use crate::wire::{Dropped, Message, TOKEN};
+use crate::wire::{Candidate, Dropped, Message, TOKEN};
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
 /// fewer than 1.4 datagrams a second.
@@ -24,8 +25,6 @@ const PERIOD: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_millis(100);
 /// What others get then, to be heard.
 const GRACE: Duration = Duration::from_secs(1);
-/// The first interval of everything that is repeated.
-const FIRST: Duration = Duration::from_millis(20);
 
 /// The protocol of one node, from its start to its end.
 ///
@@ -42,18 +41,26 @@ pub struct Node {
     pub(super) announces: Backoff,
     pub(super) solicits: Backoff,
     pub(super) announced: bool,
+    /// When this node last called to all.
+    pub(super) called: Option<Time>,
+    /// Until when this node listens first, and others do who have started with it.
+    pub(super) listening: Time,
+    /// While this node only listens: the best candidate that has called, and where it was heard.
+    pub(super) best: Option<(Candidate, SocketAddr)>,
     /// Until when this node leaves gathering to others.
     pub(super) resigned: Time,
     /// Nodes that asked for this node's arrivals, while it is a master but not the leader.
     pub(super) askers: Askers,
     /// Others that announce although this node has a leader: since when, and when one was told last.
     pub(super) rivals: Rivals,
-    /// How often this node's own solicit has been put off.
+    /// How often this node's own solicit may still be put off.
     pub(super) put_off: u32,
     /// When a solicit was last answered to all.
     pub(super) answered_all: Option<Time>,
     /// When a member, this one or another, last told all of the leader.
     pub(super) relayed: Option<Time>,
+    /// A world of this lineage stands, without this node.
+    pub(super) formed_already: bool,
     pub(super) ended: bool,
 }
 
@@ -98,18 +105,23 @@ impl Node {
             announces: Backoff::new(FIRST, PERIOD),
             solicits: Backoff::new(FIRST, PERIOD),
             announced: false,
+            called: None,
+            best: None,
+            listening: Time::ZERO,
             resigned: Time::ZERO,
             askers: Askers::new(),
             rivals: Rivals::new(),
             put_off: 0,
             answered_all: None,
             relayed: None,
+            formed_already: false,
             ended: false,
             shared,
         };
         if let Some(timeout) = node.shared.config.timeout {
             node.shared.set_after(Timer::Deadline, timeout);
         }
+        node.put_off = node.patience();
         if node.shared.world() == 1 {
             // Nobody has to be found, and nobody has to be reached.
             node.lead.start_round_if_full(&node.arrivals, &mut node.shared);
@@ -167,6 +179,34 @@ impl Node {
             return;
         }
         tracing::trace!(%from, sender = %header.sender, ?meant, ?message, "heard");
+        match header.lineage.cmp(&self.shared.config.lineage) {
+            Ordering::Equal => {}
+            Ordering::Less => {
+                // Who is behind learns it from any word of this node's; of many that hear it, one is enough.
+                if meant != Meant::All || self.gathers() {
+                    self.shared.send(from, header.sender, &Message::Pong);
+                }
+                return;
+            }
+            // It has all its nodes; whether this one is needed shows when it ends.
+            Ordering::Greater if matches!(message, Message::Running | Message::Missing(_)) => {
+                if message == Message::Running {
+                    self.on_running(from);
+                }
+                return;
+            }
+            // What this node is bound by has an end of its own; the other is heard again then.
+            Ordering::Greater if self.is_bound() => return,
+            // Only a word to this very node cannot be a recording of an earlier run.
+            Ordering::Greater if meant == Meant::This => {
+                self.end(Event::Superseded(header.lineage));
+                return;
+            }
+            Ordering::Greater => {
+                self.shared.send(from, header.sender, &Message::Ping);
+                return;
+            }
+        }
         self.lead.hear(header.sender, from, &self.shared);
         let this = meant == Meant::This;
         if let Some(follow) = self.follow.as_mut().filter(|f| this && f.leader.id == header.sender) {
@@ -296,7 +336,7 @@ impl Node {
     fn on_timer(&mut self, timer: Timer) {
         match timer {
             Timer::Deadline => self.on_deadline(),
-            Timer::Announce if self.gathers() => self.announce(),
+            Timer::Announce if self.gathers() => self.speak(),
             Timer::Announce => {}
             Timer::Solicit => self.solicit(),
             Timer::Join => self.with_follow(Follow::join),
@@ -340,6 +380,29 @@ impl Node {
         }
     }
 
+    /// What this node looks for has formed without it: only the next formation can have a place for it. It asks on,
+    /// so that those who run look whether one of them is gone.
+    fn stand_aside(&mut self) {
+        if self.is_bound() || std::mem::replace(&mut self.formed_already, true) {
+            return;
+        }
+        if let Some(follow) = self.follow.take() {
+            self.leave(follow);
+        }
+        self.lead.resign();
+        self.solicits.reset();
+        self.shared.timers.set(Timer::Solicit, self.shared.now);
+    }
+
+    /// The job runs already.
+    fn on_running(&mut self, from: SocketAddr) {
+        if self.memory.running.replace(from).is_none() && self.follow.is_none() {
+            self.shared.event(Event::Warning(format!(
+                "this job runs already, says {from}: this node waits until a node of it fails or is found to be gone"
+            )));
+        }
+    }
+
     fn on_message(&mut self, from: NodeId, seen: SocketAddr, meant: Meant, message: Message) {
         let is_leader = self.follow.as_ref().is_some_and(|follow| follow.leader.id == from);
         match message {
@@ -356,6 +419,10 @@ impl Node {
             Message::Join(join) => {
                 self.memory.node(from, &join.host, seen, join.rank);
                 self.on_join(from, seen, join);
+            }
+            Message::Running => {
+                self.on_running(seen);
+                self.stand_aside();
             }
             Message::Ping => self.shared.send(seen, from, &Message::Pong),
             Message::Pong => self.lead.on_pong(from, &mut self.shared),

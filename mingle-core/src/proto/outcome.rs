@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::id::{HostName, Rank, World};
+use serde::{Deserialize, Serialize};
+
+use crate::id::{HostName, Lineage, Rank, World};
 use crate::rdma::Verdict;
-use crate::roster::{Digest, Roster};
+use crate::roster::{Digest, Roster, Slots};
 
 /// Something that the caller may want to show or act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub enum Event {
         /// The number of the attempt, counted by the leader from 1.
         round: u64,
     },
+    /// The end of this node: the job has started again meanwhile. A new node with this lineage takes part in that.
+    Superseded(Lineage),
     /// The end: the world has formed.
     Formed(Formed),
     /// The end: no world has formed for this node.
@@ -129,6 +133,54 @@ pub struct Formed {
     pub roster: Option<Roster>,
     /// What the ranks use to reach each other, and which of them differ: the same on every rank.
     pub verdict: Verdict,
+    /// How many workers there are, here and in all.
+    pub slots: Slots,
+}
+
+/// How a node's command ended, as others are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum End {
+    /// With this exit code, which is not 0.
+    Exited(u8),
+    /// By this signal.
+    Killed(u8),
+    /// The node itself is gone: it answers nobody.
+    Gone,
+    /// Nobody has said.
+    Unknown,
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => write!(f, "signal {signal}"),
+            Self::Gone => f.write_str("the node is gone"),
+            Self::Unknown => f.write_str("nobody has said why"),
+        }
+    }
+}
+
+/// Why a world that stood is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// The rank whose command failed, or that is gone. None where this node has only heard that the job has
+    /// started again.
+    pub rank: Option<Rank>,
+    /// The node of that rank.
+    pub peer: Option<Peer>,
+    /// What happened to it.
+    pub end: End,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank, &self.peer) {
+            (Some(rank), Some(peer)) => write!(f, "rank {rank}, {peer}, failed: {}", self.end),
+            _ => f.write_str("the job has started again on other nodes"),
+        }
+    }
 }
 
 /// Why no world formed for this node. [`Failure::code`] is the exit code of the command line.
@@ -264,6 +316,8 @@ pub struct Report {
     pub unanswered: Option<Peer>,
     /// Nobody who was heard, nor this node, may be rank 0.
     pub nobody_leads: bool,
+    /// A node of this job said that the job runs already, with all its nodes.
+    pub running: Option<SocketAddr>,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
     /// Senders of datagrams that were sealed with another secret or with none, and how many: the first senders
@@ -276,7 +330,13 @@ pub struct Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let world = self.world.get();
-        if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() {
+        if let Some(from) = self.running.filter(|_| self.joined <= 1) {
+            write!(
+                f,
+                "no place in time: the job runs already with all its {world} nodes, says {from}; another job needs \
+                 another job ID"
+            )?;
+        } else if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() {
             write!(
                 f,
                 "no world of {world} in time: nobody else was heard; the others have not started, or \

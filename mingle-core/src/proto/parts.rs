@@ -1,44 +1,38 @@
 //! The roster as it arrives in parts, for a node that wants it.
 
-use crate::id::{Rank, World};
-use crate::roster::{Digest, Member, Roster};
-use crate::wire::{PART, Part, RosterEntry, Want};
+use crate::id::World;
+use crate::roster::{Digest, Roster};
+use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
 
 /// The parts that have arrived, and the digest that they must have together.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     world: World,
     digest: Digest,
-    arrived: Vec<Option<Vec<RosterEntry>>>,
+    length: usize,
+    arrived: Vec<Option<Vec<u8>>>,
     roster: Option<Roster>,
 }
 
-/// How many members come before part `index`.
-pub(crate) fn offset(index: u32) -> u32 {
-    index.saturating_mul(size())
-}
-
-fn size() -> u32 {
-    u32::try_from(PART).unwrap_or(u32::MAX)
-}
-
 impl Parts {
-    pub(crate) fn new(world: World, digest: Digest) -> Self {
-        let count = world.get().div_ceil(size());
-        Self { world, digest, arrived: (0..count).map(|_| None).collect(), roster: None }
+    /// What is expected of a roster of so many bytes. One that is longer than any of this world is cut off, and
+    /// so never complete.
+    pub(crate) fn new(world: World, digest: Digest, length: u32) -> Self {
+        let most = usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
+        let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);
+        Self { world, digest, length, arrived: vec![None; length.div_ceil(PART)], roster: None }
     }
 
     /// Takes a part in. Returns whether it changed what is wanted.
     pub(crate) fn add(&mut self, part: Part) -> bool {
-        let expected = self.world.get().saturating_sub(offset(part.index)).min(size());
-        let fits = u32::try_from(part.members.len()) == Ok(expected);
-        let Some(slot) = usize::try_from(part.index).ok().and_then(|i| self.arrived.get_mut(i)) else {
+        let Some(index) = usize::try_from(part.index).ok().filter(|&index| index < self.arrived.len()) else {
             return false;
         };
-        if !fits || slot.is_some() {
+        let slot = &mut self.arrived[index];
+        if slot.is_some() || part.bytes.len() != (self.length - index * PART).min(PART) {
             return false;
         }
-        *slot = Some(part.members.into_vec());
+        *slot = Some(part.bytes.into_vec());
         if self.arrived.iter().all(Option::is_some) {
             self.complete();
         }
@@ -52,15 +46,9 @@ impl Parts {
 
     /// Puts the roster together, or starts again where it is not the one that the leader meant.
     fn complete(&mut self) {
-        let entries = self.arrived.iter_mut().filter_map(Option::take).flatten();
-        let members = (0..).zip(entries).map(|(rank, entry)| Member {
-            rank: Rank(rank),
-            id: entry.id,
-            host: entry.host,
-            address: entry.address,
-            slots: entry.slots,
-        });
-        self.roster = Roster::new(members.collect()).filter(|roster| roster.digest() == self.digest);
+        let bytes: Vec<u8> = self.arrived.iter_mut().filter_map(Option::take).flatten().collect();
+        let roster = wire::decode_roster(&bytes, self.world);
+        self.roster = roster.filter(|roster| roster.digest() == self.digest);
     }
 
     /// What to ask the leader for; nothing once all is there.
@@ -74,24 +62,23 @@ impl Parts {
         Some(Want { round, first: u32::try_from(first).ok()?, mask })
     }
 
+    /// Whether all is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.roster.is_some()
+    }
+
     pub(crate) fn into_roster(self) -> Option<Roster> {
         self.roster
     }
 }
 
-/// The parts of a roster that a node asks for.
-pub(crate) fn answer(want: &Want, roster: &Roster) -> Vec<Part> {
+/// The parts that a node asks for, of a roster as it is sent.
+pub(crate) fn answer(want: &Want, roster: &[u8]) -> Vec<Part> {
     let wanted = (0..32).filter(|bit| want.mask & 1 << bit != 0).map(|bit| want.first.saturating_add(bit));
     let parts = wanted.filter_map(|index| {
-        let start = usize::try_from(offset(index)).ok()?;
-        let members = roster.members().get(start..)?;
-        let entry =
-            |m: &Member| RosterEntry { id: m.id, host: m.host.clone(), address: m.address, slots: m.slots };
-        (!members.is_empty()).then(|| Part {
-            round: want.round,
-            index,
-            members: members.iter().take(PART).map(entry).collect(),
-        })
+        let start = usize::try_from(index).ok()?.checked_mul(PART)?;
+        let bytes = roster.get(start..).filter(|rest| !rest.is_empty())?;
+        Some(Part { round: want.round, index, bytes: bytes.iter().copied().take(PART).collect() })
     });
     parts.collect()
 }
@@ -101,7 +88,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::id::{HostName, NodeId};
+    use crate::id::{HostName, NodeId, Rank};
+    use crate::metadata::Metadata;
+    use crate::roster::Member;
 
     fn roster(size: u32) -> Roster {
         let member = |rank: u32| Member {
@@ -110,21 +99,28 @@ mod tests {
             host: HostName::new(&format!("node-{rank}")),
             address: SocketAddr::from((rank.to_be_bytes(), 29500)),
             slots: 8,
+            metadata: Metadata::default(),
         };
         Roster::new((0..size).map(member).collect()).unwrap()
     }
 
+    fn expected(roster: &Roster, digest: Digest) -> Parts {
+        let world = World::new(u32::try_from(roster.members().len()).unwrap()).unwrap();
+        Parts::new(world, digest, u32::try_from(wire::encode_roster(roster).len()).unwrap())
+    }
+
     #[test]
     fn a_roster_arrives_whole_whatever_is_lost_on_the_way() {
-        for size in [1, 9, 10, 11, 320, 321, 1000] {
+        for size in [1, 9, 40, 1000, 3000] {
             let sent = roster(size);
-            let mut parts = Parts::new(World::new(size).unwrap(), sent.digest());
+            let bytes = wire::encode_roster(&sent);
+            let mut parts = expected(&sent, sent.digest());
             let mut asked = 0;
             while let Some(want) = parts.want(1) {
                 asked += 1;
                 assert!(asked < 1000, "no end with {size} members");
                 // Of every answer, each third datagram is lost.
-                for (i, part) in answer(&want, &sent).into_iter().enumerate() {
+                for (i, part) in answer(&want, &bytes).into_iter().enumerate() {
                     if (i + asked) % 3 != 0 {
                         parts.add(part);
                     }
@@ -137,17 +133,30 @@ mod tests {
     #[test]
     fn a_roster_with_another_digest_is_asked_for_again() {
         let sent = roster(4);
-        let mut parts = Parts::new(World::new(4).unwrap(), roster(5).digest());
+        let mut parts = expected(&sent, roster(5).digest());
         let want = parts.want(1).unwrap();
-        for part in answer(&want, &sent) {
+        for part in answer(&want, &wire::encode_roster(&sent)) {
             parts.add(part);
         }
         assert_eq!(parts.want(1), Some(want));
     }
 
     #[test]
+    fn a_roster_longer_than_any_of_its_world_takes_no_memory_and_no_entry_is_longer_than_one_may_be() {
+        assert_eq!(Parts::new(World::new(4).unwrap(), roster(4).digest(), u32::MAX).arrived.len(), 4);
+        let mut longest = roster(1).members()[0].clone();
+        longest.host = HostName::new(&"n".repeat(HostName::MAX));
+        longest.address = "[fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
+        for key in 0..Metadata::PAIRS {
+            longest.metadata.insert(&key.to_string(), &"v".repeat(14)).unwrap();
+        }
+        let roster = Roster::new(vec![longest]).unwrap();
+        assert!(wire::encode_roster(&roster).len() <= LONGEST_ENTRY);
+    }
+
+    #[test]
     fn a_want_beyond_the_end_gets_nothing() {
         let want = Want { round: 1, first: u32::MAX, mask: u32::MAX };
-        assert!(answer(&want, &roster(4)).is_empty());
+        assert!(answer(&want, &wire::encode_roster(&roster(4))).is_empty());
     }
 }

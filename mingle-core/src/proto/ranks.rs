@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use super::RankBy;
 use crate::id::{HostName, NodeId};
+use crate::metadata::Metadata;
 use crate::natural::natural;
 use crate::rdma::{self, Summary};
 
@@ -16,6 +17,7 @@ pub(crate) struct Applicant {
     pub(crate) host: HostName,
     pub(crate) endpoints: Vec<SocketAddr>,
     pub(crate) slots: u32,
+    pub(crate) metadata: Metadata,
     /// The rank that it was given.
     pub(crate) rank: Option<u32>,
     /// It may be master, as far as it knows.
@@ -134,6 +136,7 @@ mod tests {
             host: HostName::new(host),
             endpoints: vec![SocketAddr::from(([10, 0, 0, last], 29500))],
             slots: 1,
+            metadata: Metadata::default(),
             rank,
             master: true,
             fabric: Summary::default(),

@@ -17,8 +17,8 @@ use super::timer::{Time, Timer};
 use super::waves::Waves;
 use crate::id::{NodeId, Rank};
 use crate::rdma::Verdict;
-use crate::roster::{Member, Roster};
-use crate::wire::{Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
+use crate::roster::{Digest, Member, Roster};
+use crate::wire::{self, Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
 
 /// A member that has been silent for so long in a round is thrown out.
 const EXPEL: Duration = Duration::from_secs(5);
@@ -61,10 +61,20 @@ pub(crate) enum Phase {
 pub(crate) struct Round {
     number: u64,
     roster: Roster,
+    /// The roster as it is sent; empty where no member wants it.
+    parts: Vec<u8>,
+    digest: Digest,
+    /// The rank of each, and the slots on lower ranks; and the slots of all.
+    places: BTreeMap<NodeId, (u32, u64)>,
+    slots: u64,
     master: NodeId,
     endpoints: Vec<SocketAddr>,
     proof: MasterProof,
     started: Time,
+    /// How many members are ready.
+    ready: u32,
+    /// Once committed: how many members have not said that they know, and how many spares that they are too many.
+    unaware: Unaware,
     /// Somebody cannot reach the master.
     failing: bool,
     /// The endpoint that is MASTER_ADDR, once committed.
@@ -75,12 +85,34 @@ pub(crate) struct Round {
     multicast: BTreeMap<u32, Time>,
 }
 
+#[derive(Debug, Clone, Copy, Default)]
+struct Unaware {
+    members: usize,
+    spares: usize,
+}
+
+impl Unaware {
+    fn of(&mut self, entry: &Entry) -> &mut usize {
+        if entry.seated { &mut self.members } else { &mut self.spares }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Ending {
     refusal: Refusal,
     failure: Failure,
     until: Time,
     waves: Waves,
+}
+
+/// The rank of each, and the slots on lower ranks; and the slots of all.
+fn places(roster: &Roster) -> (BTreeMap<NodeId, (u32, u64)>, u64) {
+    let (mut places, mut slots) = (BTreeMap::new(), 0);
+    for member in roster.members() {
+        places.insert(member.id, (member.rank.get(), slots));
+        slots += u64::from(member.slots);
+    }
+    (places, slots)
 }
 
 impl Round {
@@ -110,6 +142,7 @@ impl Lead {
             host: shared.config.host.clone(),
             endpoints: shared.config.endpoints.clone(),
             slots: shared.config.slots,
+            metadata: shared.config.metadata.clone(),
             rank: shared.config.rank.map(Rank::get),
             master: shared.may_be_master(),
             fabric: shared.config.fabric,
@@ -125,6 +158,7 @@ impl Lead {
                     entry.join.endpoints.to_vec()
                 },
                 slots: entry.join.slots,
+                metadata: entry.join.metadata.clone(),
                 rank: entry.join.rank,
                 master: entry.join.master,
                 fabric: entry.join.fabric,
@@ -167,25 +201,34 @@ impl Lead {
             host: a.host.clone(),
             address: a.address(),
             slots: a.slots,
+            metadata: a.metadata.clone(),
         });
         let Some(roster) = Roster::new(members.collect()) else { return };
+        let is_wanted = self.members.values().any(|entry| entry.seated && entry.join.roster);
         self.rounds += 1;
         for entry in self.members.values_mut() {
             entry.ready = None;
         }
         shared.event(Event::Preparing { round: self.rounds });
         let proof = MasterProof::start(shared, master, &endpoints, None);
+        let (places, slots) = places(&roster);
         self.phase = Phase::Round(Round {
             number: self.rounds,
+            digest: roster.digest(),
+            places,
+            slots,
+            parts: if is_wanted { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
             master,
             endpoints,
             proof,
             started: shared.now,
+            ready: 0,
+            unaware: Unaware::default(),
             failing: false,
             endpoint: 0,
             verdict,
-            waves: Waves::new(shared.now),
+            waves: Waves::in_round(shared.world(), shared.now),
             multicast: BTreeMap::new(),
         });
         self.repeat(arrivals, shared);
@@ -215,16 +258,9 @@ impl Lead {
                     unready.map(|(&id, _)| id).collect::<VecDeque<_>>()
                 };
                 let burst = round.waves.burst(|| unready(&self.members), shared);
-                let rank_of: BTreeMap<NodeId, u32> = if burst.len() > 1 {
-                    round.roster.members().iter().map(|m| (m.id, m.rank.get())).collect()
-                } else {
-                    let wanted = round.roster.members().iter().filter(|m| burst.contains(&m.id));
-                    wanted.map(|m| (m.id, m.rank.get())).collect()
-                };
-                let digest = round.roster.digest();
                 for id in burst {
-                    let (Some(entry), Some(&rank), Some(lease)) =
-                        (self.members.get(&id), rank_of.get(&id), arrivals.lease(id))
+                    let (Some(entry), Some(&(rank, slots_before)), Some(lease)) =
+                        (self.members.get(&id), round.places.get(&id), arrivals.lease(id))
                     else {
                         continue;
                     };
@@ -232,7 +268,10 @@ impl Lead {
                         round: round.number,
                         lease,
                         rank,
-                        digest,
+                        digest: round.digest,
+                        slots_before,
+                        slots_total: round.slots,
+                        roster_bytes: u32::try_from(round.parts.len()).unwrap_or(u32::MAX),
                         master: round.master,
                         endpoints: hinted(&round.endpoints),
                     });
@@ -241,8 +280,7 @@ impl Lead {
             }
             Phase::Committed(round) => {
                 let over = shared.now >= round.started + LINGER;
-                let members_done = self.members.values().all(|entry| entry.done || !entry.seated);
-                if over || members_done && shared.now >= round.started + SPARES {
+                if over || round.unaware.members == 0 && shared.now >= round.started + SPARES {
                     self.finish(shared);
                     return;
                 }
@@ -283,6 +321,9 @@ impl Lead {
 
     fn silent_in_round(&self, shared: &Shared) -> Vec<NodeId> {
         let Phase::Round(round) = &self.phase else { return Vec::new() };
+        if !round.waves.is_between() {
+            return Vec::new();
+        }
         let silent = |entry: &Entry| shared.now >= entry.heard.max(round.started) + EXPEL;
         let silent = self.members.iter().filter(|(_, entry)| entry.seated && silent(entry));
         silent.map(|(&id, _)| id).collect()
@@ -290,10 +331,13 @@ impl Lead {
 
     /// A member is ready; where all are, the world has formed.
     pub(crate) fn on_ready(&mut self, from: NodeId, seen: SocketAddr, ready: &Ready, shared: &mut Shared) {
-        let answer = match &self.phase {
+        let answer = match &mut self.phase {
             Phase::Round(round) if round.number == ready.round => {
-                if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated) {
-                    entry.ready = Some(ready.endpoint);
+                if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated)
+                    && entry.ready.replace(ready.endpoint).is_none()
+                {
+                    round.ready += 1;
+                    round.waves.answered(shared);
                 }
                 self.commit_if_ready(shared);
                 // Committed by this very word: the commit is on its way.
@@ -384,7 +428,7 @@ impl Lead {
         let alone = again || entry.deaf;
         let many = self.members.values().filter(|entry| entry.join.roster).take(MULTICAST_ROSTER).count()
             == MULTICAST_ROSTER;
-        for part in parts::answer(want, &round.roster) {
+        for part in parts::answer(want, &round.parts) {
             if !many || alone {
                 shared.send(seen, from, &Message::Part(part));
                 continue;
@@ -402,6 +446,10 @@ impl Lead {
     pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
         let Phase::Round(round) = &self.phase else { return };
         let Some(own) = round.proof.endpoint() else { return };
+        // Who they are is looked at once, and not at the word of each.
+        if round.ready + 1 < self.seated {
+            return;
+        }
         let mut votes: BTreeMap<u8, u32> = BTreeMap::new();
         for (id, entry) in self.members.iter().filter(|(_, entry)| entry.seated) {
             let Some(endpoint) = entry.ready else { return };
@@ -418,7 +466,7 @@ impl Lead {
         let Phase::Round(mut round) = std::mem::replace(&mut self.phase, Phase::Gathering) else { return };
         round.endpoint = endpoint;
         round.started = shared.now;
-        round.waves = Waves::new(shared.now);
+        round.waves = Waves::in_round(shared.world(), shared.now);
         shared.timers.stop(Timer::ProofFailed);
         shared.timers.stop(Timer::Proof);
         shared.timers.set(Timer::Round, shared.now);
@@ -432,6 +480,10 @@ impl Lead {
                 shared.send(entry.seen, id, &Message::Refuse(Refusal::WorldFull));
             }
         }
+        let Phase::Committed(round) = &mut self.phase else { return };
+        for entry in self.members.values().filter(|entry| !entry.done) {
+            *round.unaware.of(entry) += 1;
+        }
         self.finish_if_done(shared);
     }
 
@@ -444,12 +496,14 @@ impl Lead {
     fn done(&mut self, id: NodeId, shared: &mut Shared) {
         if let Some(entry) = self.members.get_mut(&id).filter(|entry| !entry.done) {
             entry.done = true;
-            if let Phase::Committed(round) = &mut self.phase
-                && round.master == id
-            {
-                // Now the others may know.
-                round.waves = Waves::new(shared.now);
-                shared.timers.set(Timer::Round, shared.now);
+            if let Phase::Committed(round) = &mut self.phase {
+                *round.unaware.of(entry) -= 1;
+                round.waves.answered(shared);
+                if round.master == id {
+                    // Now the others may know.
+                    round.waves = Waves::in_round(shared.world(), shared.now);
+                    shared.timers.set(Timer::Round, shared.now);
+                }
             }
         }
         self.finish_if_done(shared);
@@ -458,7 +512,7 @@ impl Lead {
     fn finish_if_done(&mut self, shared: &mut Shared) {
         let Phase::Committed(round) = &self.phase else { return };
         let spares_matter = shared.now < round.started + SPARES;
-        if self.members.values().all(|entry| entry.done || !(entry.seated || spares_matter)) {
+        if round.unaware.members == 0 && (round.unaware.spares == 0 || !spares_matter) {
             self.finish(shared);
         }
     }
@@ -467,15 +521,17 @@ impl Lead {
         let Phase::Committed(round) = &self.phase else { return };
         let rank = round.roster.members().iter().find(|m| m.id == shared.me()).map(|m| m.rank);
         let published = round.proof.published(round.endpoint, shared);
-        let (Some(rank), Some((master, local))) = (rank, published) else { return };
+        let slots = rank.and_then(|rank| round.roster.slots(rank));
+        let (Some(rank), Some(slots), Some((master, local))) = (rank, slots, published) else { return };
         self.phase = Phase::Over(Ok(Formed {
             rank,
             world: shared.config.world,
             master,
             local,
-            digest: round.roster.digest(),
+            digest: round.digest,
             roster: shared.config.roster.then(|| round.roster.clone()),
             verdict: round.verdict.clone(),
+            slots,
         }));
     }
 
@@ -551,7 +607,7 @@ impl Lead {
             refusal,
             failure,
             until: shared.now + FAREWELL,
-            waves: Waves::new(shared.now),
+            waves: Waves::in_round(shared.world(), shared.now),
         });
         shared.timers.set(Timer::Round, shared.now);
     }

@@ -10,8 +10,7 @@ use std::time::Duration;
 use super::node::Node;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::id::Rank;
-use crate::wire::{Message, Solicit};
+use crate::wire::Message;
 
 /// Most seeds of a node: eight ports each of 500 addresses.
 const SEEDS: usize = 4096;
@@ -81,9 +80,7 @@ impl Node {
             return;
         }
         if self.follow.as_ref().is_some_and(|follow| follow.is_joined() && !follow.in_round()) {
-            let rank = self.shared.config.rank.map(Rank::get);
-            let solicit = Message::Solicit(Solicit { rank, host: self.shared.config.host.clone() });
-            self.shared.send_to_seeds(&solicit);
+            self.shared.send_to_seeds(&self.shared.solicit());
         }
         self.shared.set_after(Timer::Seed, PERIOD);
     }

@@ -6,13 +6,13 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::election::Key;
-use super::follower::{Follow, GaveUp};
+use super::follower::{Follow, GaveUp, LARGE};
 use super::node::{Meant, Node, REMEMBERED, Told};
 use super::outcome::Event;
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::Timer;
-use crate::id::{NodeId, Rank};
+use crate::id::NodeId;
 use crate::wire::{self, Announce, Candidate, Introduction, Message, Solicit};
 
 /// The longest random wait before a first announce; in a world of this size or more.
@@ -28,8 +28,10 @@ const UNAWARE: Duration = Duration::from_secs(1);
 const RELAY: Duration = Duration::from_secs(2);
 /// Between two answers to one that asks this node personally.
 const PERSONAL: Duration = Duration::from_millis(100);
-/// How often a solicit is put off because another node's was heard.
+/// How often a solicit is put off at least because another node's was heard.
 const PUT_OFF: u32 = 3;
+/// Between two calls of a leader in a large world because of newcomers that call themselves.
+const NEWCOMERS: Duration = Duration::from_millis(10);
 /// Between two answers to all.
 const ANSWER_ALL: Duration = Duration::from_millis(50);
 
@@ -50,7 +52,7 @@ impl Node {
 
     /// Whether this node may gather now.
     pub(super) fn may_lead(&self) -> bool {
-        self.shared.config.is_candidate() && self.shared.now >= self.resigned
+        self.shared.config.is_candidate() && self.shared.now >= self.resigned && !self.formed_already
     }
 
     /// Whether this node gathers: it may, and follows nobody.
@@ -66,6 +68,7 @@ impl Node {
     /// Starts to look for the others: by announcing where this node may gather, else by asking.
     pub(super) fn seek(&mut self) {
         let delay = self.suppression();
+        self.listening = self.shared.now + self.listening_time();
         if self.shared.config.is_candidate() {
             self.announced = false;
             self.announces.reset();
@@ -89,14 +92,57 @@ impl Node {
         let spread = f64::from(world).ln() + 1.0;
         let uniform = self.shared.rng.random_range(0.0..1.0_f64);
         let share = (uniform * spread.exp_m1()).ln_1p() / spread;
-        SUPPRESSION.mul_f64(share * f64::from(world.min(SUPPRESSION_WORLD)) / f64::from(SUPPRESSION_WORLD))
+        self.listening_time().mul_f64(share)
     }
 
-    pub(super) fn announce(&mut self) {
+    fn listening_time(&self) -> Duration {
+        SUPPRESSION * self.shared.world().min(SUPPRESSION_WORLD) / SUPPRESSION_WORLD
+    }
+
+    /// A candidate calls while this node only listens: it joins the best of those that have called once all who have
+    /// started with it have had their say. Who joined the first would join several, one after the other; and the leader
+    /// would rarely be the one that becomes the master, which costs each node a second connection.
+    fn consider(&mut self, candidate: &Candidate, seen: SocketAddr) {
+        let longest = self.listening_time();
+        match &mut self.best {
+            Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
+            Some(best) => *best = (candidate.clone(), seen),
+            None => {
+                self.best = Some((candidate.clone(), seen));
+                // Not all in one moment.
+                let spread = (longest / 2).mul_f64(self.shared.rng.random_range(0.0..1.0));
+                let at = self.listening.max(self.shared.now + longest) + spread;
+                self.shared.timers.set(Timer::Announce, at);
+            }
+        }
+    }
+
+    /// Whether this node only listens so far, in a world in which not everybody may speak at once.
+    fn listens(&self) -> bool {
+        !self.announced && self.shared.world() > SMALL_WORLD
+    }
+
+    /// The time has come to speak: to the best that has called meanwhile, or else to all.
+    ///
+    /// Not before: half of all nodes are better than the first that calls. If each of them called at once, or answered
+    /// it, one word would bring thousands; and whoever joins the first joins several, one after the other.
+    pub(super) fn speak(&mut self) {
+        // Others may have joined meanwhile, and nobody yields in a round.
+        let may_yield = matches!(self.lead.phase, Phase::Gathering);
+        match self.best.take().filter(|(best, _)| may_yield && Key::of(best) > self.key()) {
+            Some((best, seen)) if !self.shunned.contains(best.id, self.shared.now) => {
+                self.follow(&best, seen);
+            }
+            _ => self.announce(),
+        }
+    }
+
+    fn announce(&mut self) {
         if !self.announced {
             self.announced = true;
             self.shared.event(Event::Leading);
         }
+        self.called = Some(self.shared.now);
         let announce = self.lead.announce(&self.shared);
         self.shared.call(&announce);
         self.lead.tell_the_deaf(&mut self.shared);
@@ -104,14 +150,19 @@ impl Node {
         self.shared.timers.set(Timer::Announce, next);
     }
 
+    /// How often the next solicit may be put off: of all who wait for rank 0, one or two speak a second, and each has
+    /// its turn. Not after the same number for all, or those who were put off together would speak together.
+    pub(super) fn patience(&mut self) -> u32 {
+        let half = self.shared.world() / 2;
+        if half <= PUT_OFF { PUT_OFF } else { self.shared.rng.random_range(half..=3 * half) }
+    }
+
     pub(super) fn solicit(&mut self) {
         if self.follow.is_some() || self.may_lead() {
             return;
         }
-        let rank = self.shared.config.rank.map(Rank::get);
-        let solicit = Solicit { rank, host: self.shared.config.host.clone() };
-        self.shared.call(&Message::Solicit(solicit));
-        self.put_off = 0;
+        self.shared.call(&self.shared.solicit());
+        self.put_off = self.patience();
         let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
         self.shared.timers.set(Timer::Solicit, next);
     }
@@ -142,7 +193,7 @@ impl Node {
 
     /// Somebody gathers, or would.
     pub(super) fn on_candidate(&mut self, candidate: &Candidate, seen: SocketAddr, told: Told) {
-        if candidate.id == self.shared.me() {
+        if candidate.id == self.shared.me() || self.formed_already {
             return;
         }
         let theirs = Key::of(candidate);
@@ -155,20 +206,40 @@ impl Node {
             Some(_) => self.introduce(candidate, seen, theirs, told),
             None if self.may_lead() => {
                 if theirs > self.key() {
-                    if !shunned && matches!(self.lead.phase, Phase::Gathering) {
+                    if shunned || !matches!(self.lead.phase, Phase::Gathering) {
+                        return;
+                    }
+                    let fresh = !candidate.explicit && candidate.members <= 1;
+                    // One that has called, too: it would be the first member of the next, which then comes before all
+                    // whose address is lower.
+                    let early = self.shared.now < self.listening && self.shared.world() > SMALL_WORLD;
+                    if fresh && (early || self.listens()) {
+                        self.consider(candidate, seen);
+                    } else {
                         self.follow(candidate, seen);
                     }
-                } else {
+                } else if !self.listens() {
                     // It need not wait for the next announce to learn of its better.
                     let announce = self.lead.announce(&self.shared);
                     self.shared.send(seen, candidate.id, &announce);
                     if !self.announced {
                         self.announce();
+                    } else if told == Told::ByItself {
+                        self.call_newcomers();
                     }
                 }
             }
             None if !shunned => self.follow(candidate, seen),
             None => {}
+        }
+    }
+
+    /// Where one calls that has just started, others listen before they do: in a large world they are told at once, or
+    /// each of them would call to all.
+    fn call_newcomers(&mut self) {
+        if self.shared.world() > LARGE {
+            let at = self.called.map_or(self.shared.now, |at| self.shared.now.max(at + NEWCOMERS));
+            self.shared.timers.set_earlier(Timer::Announce, at);
         }
     }
 
@@ -225,6 +296,9 @@ impl Node {
             let recent = self.answered_all.is_some_and(|at| now < at + ANSWER_ALL);
             let announce = self.lead.announce(&self.shared);
             self.shared.send(seen, from, &announce);
+            if to_all {
+                self.call_newcomers();
+            }
             if to_all && again && !recent {
                 // Our unicast may not reach it.
                 self.answered_all = Some(now);
@@ -241,14 +315,12 @@ impl Node {
             }
         } else if meant == Meant::Whoever && self.follow.is_none() && !self.may_lead() {
             // This node is a seed of one that it need not know itself, and that may have a leader.
-            let rank = self.shared.config.rank.map(Rank::get);
-            let solicit = Solicit { rank, host: self.shared.config.host.clone() };
-            self.shared.send(seen, from, &Message::Solicit(solicit));
+            self.shared.send(seen, from, &self.shared.solicit());
         } else if to_all && self.follow.is_none() && !self.may_lead() {
             // Somebody else has just asked the same (Trickle, RFC 6206). But whoever is always put off is
             // never heard, and then the others cannot say at their deadline that it was here.
-            if self.put_off < PUT_OFF {
-                self.put_off += 1;
+            if let Some(left) = self.put_off.checked_sub(1) {
+                self.put_off = left;
                 let next = self.solicits.after(self.shared.now, &mut self.shared.rng);
                 self.shared.timers.set(Timer::Solicit, next);
             }
@@ -269,6 +341,7 @@ impl Node {
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
+        self.best = None;
         self.lead.freeze();
         for timer in [Timer::Announce, Timer::Solicit, Timer::Resign, Timer::Challenge] {
             self.shared.timers.stop(timer);

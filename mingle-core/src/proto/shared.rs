@@ -11,8 +11,8 @@ use super::outcome::{Event, Peer};
 use super::seeds::Seeds;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
-use crate::id::{HostName, NodeId};
-use crate::wire::{self, Candidate, Codec, Header, List, Message, Token};
+use crate::id::{HostName, NodeId, Rank};
+use crate::wire::{self, Candidate, Codec, Header, List, Message, Solicit, Token};
 
 /// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
 #[derive(Debug, Clone)]
@@ -58,13 +58,13 @@ impl Shared {
     }
 
     pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
-        let header = Header { sender: self.me(), recipient };
+        let header = Header { sender: self.me(), recipient, lineage: self.config.lineage };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Send { to, datagram });
     }
 
     pub(crate) fn multicast(&mut self, message: &Message) {
-        let header = Header { sender: self.me(), recipient: NodeId::ALL };
+        let header = Header { sender: self.me(), recipient: NodeId::ALL, lineage: self.config.lineage };
         let datagram = self.codec.encode(header, message);
         self.outputs.push_back(Output::Multicast { datagram });
     }
@@ -73,6 +73,12 @@ impl Shared {
         for to in self.seeds.turn() {
             self.send(to, NodeId::WHOEVER, message);
         }
+    }
+
+    /// This node's question for a leader.
+    pub(crate) fn solicit(&self) -> Message {
+        let rank = self.config.rank.map(Rank::get);
+        Message::Solicit(Solicit { rank, host: self.config.host.clone() })
     }
 
     /// Opens a connection to `to`, on which the token for `target` goes first.

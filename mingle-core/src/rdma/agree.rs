@@ -274,7 +274,7 @@ impl Verdict {
             Fact::PeerMemory => {
                 format!("{who}: nvidia_peermem is not loaded; GPUDirect RDMA needs it there, or DMA-BUF")
             }
-            Fact::Settings => format!("{who}: its --set differs from that of most others"),
+            Fact::Settings => format!("{who}: its --set or --max-restarts differs from that of most others"),
         }
     }
 }
@@ -476,7 +476,7 @@ mod tests {
             [
                 "rank 1 (10.0.0.2): 1 RDMA port, most others 8",
                 "rank 2 (10.0.0.3): RDMA ports of 2.5 Gb/s, most others 400 Gb/s",
-                "rank 3 (10.0.0.4): its --set differs from that of most others",
+                "rank 3 (10.0.0.4): its --set or --max-restarts differs from that of most others",
             ]
         );
         let mut loaded = roce(1);

@@ -1,15 +1,14 @@
 //! The probe of this very machine.
 
 use std::io;
-use std::net::IpAddr;
 use std::path::Path;
 
-use nix::ifaddrs::getifaddrs;
-use nix::sys::socket::SockaddrStorage;
+use ipnet::IpNet;
 
 use super::files::Disk;
 use super::machine::{Address, Machine};
 use super::{pci, read, snapshot};
+use crate::net::system;
 
 impl Machine {
     /// This machine, as far as a job needs to know it: without its GPUs. Where there is no RDMA device,
@@ -44,23 +43,10 @@ impl Machine {
 /// The addresses of this network namespace. From netlink and not from sysfs, which may be another
 /// namespace's.
 fn addresses() -> io::Result<Vec<Address>> {
-    let entries = getifaddrs()?.filter_map(|entry| {
-        let address = ip(&entry.address?)?;
-        // A label, "eth0:1", belongs to an address and not to an interface.
-        let interface = entry.interface_name.split_once(':').map_or(&*entry.interface_name, |(name, _)| name);
-        let prefix = match entry.netmask.as_ref().and_then(ip) {
-            Some(IpAddr::V4(mask)) => mask.to_bits().leading_ones(),
-            Some(IpAddr::V6(mask)) => mask.to_bits().leading_ones(),
-            None if address.is_ipv4() => 32,
-            None => 128,
-        };
-        let prefix = u8::try_from(prefix).unwrap_or(u8::MAX);
-        Some(Address { interface: interface.to_owned(), address, prefix })
-    });
-    Ok(entries.collect())
-}
-
-fn ip(address: &SockaddrStorage) -> Option<IpAddr> {
-    let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));
-    v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::V6(address.ip())))
+    let address = |(interface, net): (String, IpNet)| Address {
+        interface,
+        address: net.addr(),
+        prefix: net.prefix_len(),
+    };
+    Ok(system::addresses()?.into_iter().map(address).collect())
 }

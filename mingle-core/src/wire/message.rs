@@ -9,9 +9,11 @@ use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Config;
-use crate::id::{HostName, NodeId};
+use crate::id::{HostName, NodeId, Rank, World};
+use crate::metadata::Metadata;
+use crate::proto::End;
 use crate::rdma::{Summary, Verdict};
-use crate::roster::Digest;
+use crate::roster::{Digest, Member, Roster};
 
 /// Most endpoints that a node tells others of.
 pub(crate) const HINTED_ENDPOINTS: usize = 6;
@@ -21,8 +23,12 @@ pub(crate) const NEWEST: usize = 3;
 pub(crate) const RUNS: usize = 8;
 /// Most pairs of prover and master in a refusal.
 pub(crate) const UNPROVED: usize = 3;
-/// Members in one part of the roster.
-pub(crate) const PART: usize = 10;
+/// Bytes of the roster in one part of it.
+pub(crate) const PART: usize = 1000;
+/// Most ranks that are asked for at once.
+pub(crate) const MISSING: usize = 32;
+/// No entry of a roster is longer, in bytes.
+pub(crate) const LONGEST_ENTRY: usize = 1000;
 
 /// The kinds of messages: the number on the wire, and the type of the body.
 macro_rules! messages {
@@ -103,6 +109,18 @@ messages! {
     18 Want(Want),
     /// One part of the roster.
     19 Part(Part),
+    /// "A command has failed, or a node is gone: what we formed is over."
+    20 Over(Over),
+    /// "My command has ended well; may I go?", to rank 0.
+    21 Finished,
+    /// "All have ended well."
+    22 Released,
+    /// "I go."
+    23 Leaving,
+    /// "The job runs already": to a node that is in no world.
+    24 Running,
+    /// "Who of these ranks hears me?"
+    25 Missing(List<u32, MISSING>),
 }
 
 impl Message {
@@ -158,6 +176,8 @@ pub(crate) struct Join {
     pub(crate) host: HostName,
     pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
     pub(crate) slots: u32,
+    /// What its launcher wants the others to know.
+    pub(crate) metadata: Metadata,
     /// It may become the master: nobody has failed to reach it so far.
     pub(crate) master: bool,
     /// It wants the roster.
@@ -205,6 +225,12 @@ pub(crate) struct Prepare {
     pub(crate) lease: u32,
     pub(crate) rank: u32,
     pub(crate) digest: Digest,
+    /// Workers on the nodes of lower ranks.
+    pub(crate) slots_before: u64,
+    /// Workers in the whole world.
+    pub(crate) slots_total: u64,
+    /// The length of the roster as it is sent; zero where nobody wants it.
+    pub(crate) roster_bytes: u32,
     pub(crate) master: NodeId,
     pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
 }
@@ -237,15 +263,51 @@ pub(crate) struct Want {
 pub(crate) struct Part {
     pub(crate) round: u64,
     pub(crate) index: u32,
-    pub(crate) members: List<RosterEntry, PART>,
+    pub(crate) bytes: List<u8, PART>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RosterEntry {
+    id: NodeId,
+    host: HostName,
+    address: SocketAddr,
+    slots: u32,
+    metadata: Metadata,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct RosterEntry {
-    pub(crate) id: NodeId,
-    pub(crate) host: HostName,
-    pub(crate) address: SocketAddr,
-    pub(crate) slots: u32,
+pub(crate) struct Over {
+    /// Who failed, or is gone.
+    pub(crate) rank: u32,
+    pub(crate) end: End,
+}
+
+/// The roster as it is sent, in parts.
+pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for member in roster.members() {
+        let entry = RosterEntry {
+            id: member.id,
+            host: member.host.clone(),
+            address: member.address,
+            slots: member.slots,
+            metadata: member.metadata.clone(),
+        };
+        put(&entry, super::config(), &mut bytes);
+    }
+    bytes
+}
+
+/// The roster of `world` members in these bytes, which must be used up.
+pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
+    let mut members = Vec::new();
+    for rank in 0..world.get() {
+        let decoded = bincode::serde::borrow_decode_from_slice::<RosterEntry, _>(bytes, super::config());
+        let (RosterEntry { id, host, address, slots, metadata }, used) = decoded.ok()?;
+        bytes = &bytes[used..];
+        members.push(Member { rank: Rank(rank), id, host, address, slots, metadata });
+    }
+    Roster::new(members).filter(|_| bytes.is_empty())
 }
 
 fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {

@@ -9,7 +9,9 @@
 //!      8    16  tag of the job
 //!     24    16  ID of the sender
 //!     40    16  ID of the recipient; zeros for everybody, ones for whoever is there
-//!     56        body, then zeros where the kind is padded
+//!     56     4  generation of the job, little endian
+//!     60     8  its origin, little endian
+//!     68        body, then zeros where the kind is padded
 //! ```
 //!
 //! In a job with a secret the kind has its highest bit set, a counter of 8 bytes follows the header,
@@ -21,19 +23,22 @@
 //! golden bytes in the tests pin what it writes.
 
 mod message;
+mod notice;
 mod seal;
 mod token;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 
-use crate::id::{JobTag, NodeId};
+use crate::id::{JobTag, Lineage, NodeId};
 use crate::secret::Keys;
 use seal::{Replays, Seal};
 
 pub(crate) use message::{
-    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, List, Message, NEWEST, PART, Part,
-    PeerName, Prepare, RUNS, Ready, Refusal, RosterEntry, Solicit, Want, Welcome,
+    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, LONGEST_ENTRY, List, MISSING, Message,
+    NEWEST, Over, PART, Part, PeerName, Prepare, RUNS, Ready, Refusal, Solicit, Want, Welcome, decode_roster,
+    encode_roster,
 };
+pub use notice::Notice;
 pub use token::TOKEN;
 pub(crate) use token::Token;
 
@@ -49,7 +54,9 @@ pub const MAX_DATAGRAM: usize = 1200;
 pub(crate) const PADDED: usize = 576;
 
 const MAGIC: [u8; 4] = *b"MNGL";
-const HEADER: usize = 56;
+const HEADER: usize = 68;
+/// What the headers of all versions have in common: up to the tag.
+const COMMON: usize = 24;
 /// Set in the kind of a sealed datagram.
 const SEALED: u8 = 0x80;
 
@@ -59,6 +66,8 @@ pub(crate) struct Header {
     pub(crate) sender: NodeId,
     /// [`NodeId::ALL`] where everybody is meant, [`NodeId::WHOEVER`] where it is not known who is there.
     pub(crate) recipient: NodeId,
+    /// Which formation of the job the sender takes part in.
+    pub(crate) lineage: Lineage,
 }
 
 /// Why a datagram was dropped.
@@ -112,6 +121,8 @@ impl Codec {
         bytes[8..24].copy_from_slice(&self.tag.0);
         bytes[24..40].copy_from_slice(&header.sender.0);
         bytes[40..56].copy_from_slice(&header.recipient.0);
+        bytes[56..60].copy_from_slice(&header.lineage.generation.to_le_bytes());
+        bytes[60..68].copy_from_slice(&header.lineage.origin.to_le_bytes());
         message.encode_body(config(), &mut bytes);
         let length = u16::try_from(bytes.len() - HEADER).unwrap_or(u16::MAX);
         bytes[6..8].copy_from_slice(&length.to_le_bytes());
@@ -136,7 +147,7 @@ impl Codec {
     /// The job is compared before anything is decoded, so that the traffic of other jobs on the same
     /// group costs a comparison.
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
-        let (head, _) = bytes.split_at_checked(HEADER).ok_or(Dropped::Foreign)?;
+        let (head, _) = bytes.split_at_checked(COMMON).ok_or(Dropped::Foreign)?;
         if head[..4] != MAGIC {
             return Err(Dropped::Foreign);
         }
@@ -147,6 +158,7 @@ impl Codec {
         if head[4] != VERSION {
             return Err(Dropped::Version(head[4]));
         }
+        let (head, _) = bytes.split_at_checked(HEADER).ok_or(Dropped::Malformed)?;
         let sender = id(&head[24..40]);
         if sender == NodeId::ALL || sender == NodeId::WHOEVER || bytes.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
@@ -187,7 +199,11 @@ fn decode_plain(bytes: &[u8]) -> Result<(Header, Message), Dropped> {
     } else {
         padding.is_empty()
     };
-    let header = Header { sender: id(&head[24..40]), recipient: id(&head[40..56]) };
+    let lineage = Lineage {
+        generation: u32::from_le_bytes(head[56..60].try_into().unwrap_or_default()),
+        origin: u64::from_le_bytes(head[60..68].try_into().unwrap_or_default()),
+    };
+    let header = Header { sender: id(&head[24..40]), recipient: id(&head[40..56]), lineage };
     if well_padded { Ok((header, message)) } else { Err(Dropped::Malformed) }
 }
 

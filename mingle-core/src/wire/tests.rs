@@ -2,6 +2,8 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::id::HostName;
+use crate::metadata::Metadata;
+use crate::proto::End;
 use crate::rdma::{Summary, Verdict};
 use crate::roster::Digest;
 
@@ -15,7 +17,11 @@ fn decode(tag: JobTag, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
     Codec::new(tag, None).decode(bytes)
 }
 
-const HEAD: Header = Header { sender: NodeId([1; 16]), recipient: NodeId([2; 16]) };
+const HEAD: Header = Header {
+    sender: NodeId([1; 16]),
+    recipient: NodeId([2; 16]),
+    lineage: Lineage { generation: 3, origin: 0x0807_0605_0403_0201 },
+};
 
 fn v6(port: u16) -> SocketAddr {
     SocketAddr::from(([0xfd77, 0, 0, 0, 0xffff, 0xffff, 0xffff, 0xffff], port))
@@ -23,6 +29,16 @@ fn v6(port: u16) -> SocketAddr {
 
 fn longest_name() -> HostName {
     HostName::new(&"n".repeat(HostName::MAX))
+}
+
+/// The most pairs, and the most bytes.
+fn longest_metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    for pair in 0..Metadata::PAIRS {
+        metadata.insert(&pair.to_string(), &"v".repeat(14)).unwrap();
+    }
+    metadata.insert("0", &"v".repeat(Metadata::MAX - 21 - 15 * 14 - 1)).unwrap();
+    metadata
 }
 
 fn candidate() -> Candidate {
@@ -39,8 +55,6 @@ fn candidate() -> Candidate {
 /// Every kind, each at its largest.
 fn largest() -> Vec<Message> {
     let peer = PeerName { host: longest_name(), address: v6(u16::MAX) };
-    let entry =
-        RosterEntry { id: NodeId([3; 16]), host: longest_name(), address: v6(u16::MAX), slots: u32::MAX };
     vec![
         Message::Announce(Announce {
             candidate: candidate(),
@@ -57,6 +71,7 @@ fn largest() -> Vec<Message> {
             host: longest_name(),
             endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
             slots: u32::MAX,
+            metadata: longest_metadata(),
             master: true,
             roster: true,
             fabric: Summary::largest(),
@@ -71,6 +86,9 @@ fn largest() -> Vec<Message> {
             lease: u32::MAX,
             rank: u32::MAX,
             digest: Digest([5; 16]),
+            slots_before: u64::MAX,
+            slots_total: u64::MAX,
+            roster_bytes: u32::MAX,
             master: NodeId([4; 16]),
             endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
         }),
@@ -83,11 +101,13 @@ fn largest() -> Vec<Message> {
         Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict: Verdict::largest() }),
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
-        Message::Part(Part {
-            round: u64::MAX,
-            index: u32::MAX,
-            members: (0..99).map(|_| entry.clone()).collect(),
-        }),
+        Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
+        Message::Over(Over { rank: u32::MAX, end: End::Killed(255) }),
+        Message::Finished,
+        Message::Released,
+        Message::Leaving,
+        Message::Running,
+        Message::Missing((0..99).map(|_| u32::MAX).collect()),
     ]
 }
 
@@ -101,7 +121,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=19).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=25).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -182,6 +202,7 @@ fn the_bytes_on_the_wire_are_these() {
     golden.extend([7; 16]);
     golden.extend([1; 16]);
     golden.extend([2; 16]);
+    golden.extend([3, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     golden.extend([0xfb, 0x2c, 0x01, 0x02]);
     // Sockets; one finding: rank 3, IPv4 10.0.0.7, its link is nothing where others have RoCE; none more.
     golden.extend([2, 1, 3, 0, 10, 0, 0, 7, 0, 1, 5, 0]);
@@ -268,8 +289,8 @@ fn the_sealed_bytes_on_the_wire_are_these() {
     let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));
     let bytes = codec.encode(HEAD, &Message::Done(300));
     assert_eq!(bytes[..8], *b"MNGL\x01\x91\x03\x00");
-    assert_eq!(bytes[56..64], 1u64.to_le_bytes(), "the counter");
-    assert_eq!(hex(&bytes[64..]), "87028febb3839b435a71ef7381482a9c60bd65");
+    assert_eq!(bytes[68..76], 1u64.to_le_bytes(), "the counter");
+    assert_eq!(hex(&bytes[76..]), "87028f0f05554145369e0fe87fa1b8cad79ea8");
     let token = Token {
         prover: NodeId([1; 16]),
         target: NodeId([2; 16]),

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use mingle_core::proto::{Config, ConnId, DialId, MAX_DATAGRAM, Node, Output, TOKEN, Time};
 use mingle_core::{Event, HostName, JobId, NodeId, RankBy, Secret, World};
+use mingle_core::{Lineage, Metadata};
 
-const HEADER: usize = 56;
+const HEADER: usize = 68;
 /// Least length of a solicit or join.
 const PADDED: usize = 576;
 const ME: NodeId = NodeId([1; 16]);
@@ -69,6 +70,8 @@ fn config(world: World) -> Config {
         endpoints: vec![endpoint(1)],
         prefers_ipv6: false,
         slots: 1,
+        metadata: Metadata::default(),
+        lineage: Lineage::default(),
         rank_by: RankBy::Address,
         roster: false,
         fabric: mingle_core::rdma::Summary::default(),
@@ -91,6 +94,7 @@ pub fn datagram(kind: u8, sender: NodeId, recipient: NodeId, body: &[u8]) -> Vec
     bytes.extend(job().tag().0);
     bytes.extend(sender.0);
     bytes.extend(recipient.0);
+    bytes.extend([0; 12]);
     bytes.extend(body);
     if matches!(kind, 2 | 5) {
         bytes.resize(bytes.len().max(PADDED), 0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use mingle_core::proto::Time;
 
 use crate::network::{Network, Weather};
-use crate::{LIMIT, formed, ms, tail};
+use crate::{finish, formed, ms, tail};
 
 #[test]
 fn a_deadline_about_the_time_of_the_commit_leaves_nobody_in_a_world_that_is_not_whole() {
@@ -17,7 +17,7 @@ fn a_deadline_about_the_time_of_the_commit_leaves_nobody_in_a_world_that_is_not_
                 net.add(number, 3, None, Time::ZERO);
             }
             net.hosts[impatient].config.timeout = Some(Duration::from_micros(micros));
-            assert!(net.run(LIMIT), "{}", tail(&net.trace));
+            finish(&mut net);
             let formed = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_)))).count();
             assert!(
                 [0, 3].contains(&formed),
@@ -43,7 +43,7 @@ fn a_proof_that_was_begun_in_an_earlier_round_cannot_fail_in_a_later_one() {
             net.no_syn.insert((host, master), Duration::from_secs(80));
         }
         net.kill_at(master, ms(3000));
-        assert!(net.run(LIMIT), "{}", tail(&net.trace));
+        finish(&mut net);
         assert_eq!(formed(&net, leader).rank.get(), 0, "9 started at {start} ms\n{}", tail(&net.trace));
     }
 }
@@ -59,7 +59,7 @@ fn a_member_that_was_ready_in_an_earlier_round_is_not_taken_for_ready_in_a_later
     net.pause_at(2, ms(311), ms(2000));
     net.kill_at(2, ms(1000));
     net.cut_at(0, 1, ms(999), ms(1500));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     assert_eq!(net.broken, [""; 0], "{}", tail(&net.trace));
     assert_eq!([0, 1, 3].map(|host| formed(&net, host).rank.get()), [0, 1, 2]);
     assert!(net.trace.contains("Preparing { round: 2 }"));
@@ -87,9 +87,8 @@ fn a_late_redirect_to_a_better_leader_does_not_make_a_ready_member_break_its_wor
     net.run_until(ms(2999), |_| false);
     let late = redirect(&mut net, 1, 2);
     net.replay_at(2, late, ms(9500));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = finish(&mut net);
     assert_eq!(net.broken, [""; 0], "{}", tail(&net.trace));
     assert_eq!([1, 2, 3, 4].map(|host| formed(&net, host).rank.get()), [0, 1, 2, 3]);
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     assert!(last < ms(10_500), "{last:?}\n{}", tail(&net.trace));
 }

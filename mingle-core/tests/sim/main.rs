@@ -9,6 +9,7 @@ mod large;
 mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
+mod restarts;
 mod secrets;
 mod storms;
 
@@ -41,6 +42,12 @@ fn failure(net: &Network, host: usize) -> &Failure {
     }
 }
 
+/// Runs until all have ended, and says when the last of them has.
+fn finish(net: &mut Network) -> Time {
+    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    net.hosts.iter().filter_map(|host| host.ended).max().unwrap()
+}
+
 fn tail(trace: &str) -> String {
     let lines: Vec<&str> = trace.lines().collect();
     lines[lines.len().saturating_sub(120)..].join("\n")
@@ -56,9 +63,8 @@ fn four_nodes_started_together_form_within_milliseconds_and_by_address() {
     for number in [13, 11, 14, 12] {
         net.add(number, 4, None, Time::ZERO);
     }
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = finish(&mut net);
     assert_eq!(ranks(&net), [2, 0, 3, 1]);
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     assert!(last < ms(10), "{last:?}\n{}", net.trace);
     for host in 0..4 {
         assert_eq!(formed(&net, host).master, "10.0.0.11:29500".parse().unwrap());
@@ -73,10 +79,9 @@ fn the_order_of_starting_does_not_matter() {
         for (i, number) in (0..).zip(order) {
             net.add(number, 4, None, ms(500) * i);
         }
-        assert!(net.run(LIMIT), "{}", tail(&net.trace));
+        let last = finish(&mut net);
         let expected: Vec<u32> = order.iter().map(|number| number - 1).collect();
         assert_eq!(ranks(&net), expected);
-        let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
         assert!(last < ms(1510), "10 ms after the last start: {last:?}");
     }
 }
@@ -91,13 +96,12 @@ fn given_ranks_are_kept_and_rank_0_gathers_whenever_it_comes() {
             for (number, rank) in (1..).zip(given) {
                 net.add(number, 4, rank, if rank == Some(0) { ms(zero_comes) } else { Time::ZERO });
             }
-            assert!(net.run(LIMIT), "{}", tail(&net.trace));
+            let last = finish(&mut net);
             for (host, rank) in given.iter().enumerate() {
                 if let Some(rank) = rank {
                     assert_eq!(formed(&net, host).rank.get(), *rank);
                 }
             }
-            let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
             assert!(last < ms(zero_comes + 20), "{last:?}\n{}", tail(&net.trace));
         }
     }
@@ -118,10 +122,9 @@ fn a_lowest_address_that_nobody_reaches_over_tcp_does_not_become_master() {
         net.add(number, 4, None, Time::ZERO);
     }
     net.hosts[0].filtered = true;
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = finish(&mut net);
     assert_ne!(formed(&net, 0).rank.get(), 0);
     assert_eq!(formed(&net, 1).rank.get(), 0);
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     assert!(last < Duration::from_secs(10), "{last:?}");
 }
 
@@ -132,7 +135,7 @@ fn a_filtered_node_that_comes_last_costs_one_round() {
         net.add(number, 4, None, if number == 1 { ms(1000) } else { Time::ZERO });
     }
     net.hosts[0].filtered = true;
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     assert_ne!(formed(&net, 0).rank.get(), 0);
     assert_eq!(formed(&net, 1).rank.get(), 0);
 }
@@ -144,7 +147,7 @@ fn a_given_rank_0_that_nobody_reaches_ends_all_with_the_pairs() {
         net.add(number, 4, (number == 3).then_some(0), Time::ZERO);
     }
     net.hosts[2].filtered = true;
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     for host in 0..4 {
         let Failure::MasterUnproved { pairs } = failure(&net, host) else {
             panic!("{:?}\n{}", failure(&net, host), tail(&net.trace))
@@ -164,10 +167,9 @@ fn the_world_forms_without_its_first_leader() {
     net.kill_at(0, ms(500));
     net.add(9, 4, None, ms(1000));
     net.add(10, 4, None, ms(1500));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = finish(&mut net);
     assert_eq!(formed(&net, 1).rank.get(), 0);
     assert_eq!(formed(&net, 4).rank.get(), 3);
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     assert!(last < ms(1520), "{last:?}\n{}", tail(&net.trace));
 }
 
@@ -179,7 +181,7 @@ fn a_rank_that_is_taken_by_a_living_node_is_refused_at_once() {
     net.add(3, 3, Some(1), ms(500));
     net.add(4, 3, Some(0), ms(600));
     net.add(5, 3, Some(2), ms(1000));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     assert_eq!(formed(&net, 0).rank.get(), 0);
     let Failure::RankTaken { rank, holder } = failure(&net, 2) else { panic!("{:?}", failure(&net, 2)) };
     assert_eq!((rank.get(), holder.host.as_str()), (1, "host-2"));
@@ -194,7 +196,7 @@ fn another_size_of_the_world_is_refused_and_told_on_both_sides() {
     net.add(1, 2, None, Time::ZERO);
     net.add(2, 3, None, Time::ZERO);
     net.add(3, 2, None, ms(100));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     let Failure::WorldDiffers { theirs, .. } = failure(&net, 1) else { panic!("{:?}", failure(&net, 1)) };
     assert_eq!(*theirs, 2);
     assert_eq!(formed(&net, 2).rank.get(), 1);
@@ -206,7 +208,7 @@ fn a_deadline_tells_who_was_there_and_who_is_missing() {
     let mut net = Network::new(11, Weather::fine());
     net.add(1, 4, Some(0), Time::ZERO);
     net.add(2, 4, Some(2), Time::ZERO);
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     for (host, other) in [(0, "host-2"), (1, "host-1")] {
         let Failure::Deadline(report) = failure(&net, host) else { panic!("{:?}", failure(&net, host)) };
         let text = report.to_string();
@@ -238,7 +240,7 @@ fn a_roster_reaches_those_that_ask_for_it() {
             let host = net.add(number, 25, None, Time::ZERO);
             net.hosts[host].config.roster = number <= wanting;
         }
-        assert!(net.run(LIMIT), "{}", tail(&net.trace));
+        finish(&mut net);
         for host in 0..25 {
             let roster = formed(&net, host).roster.as_ref();
             assert_eq!(roster.is_some(), host < usize::try_from(wanting).unwrap());

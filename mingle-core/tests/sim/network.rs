@@ -5,7 +5,7 @@
 //! nodes exchange bytes alone.
 //!
 //! `hosts` has the processes, `changes` what changes on a host, `fabric` its RDMA, `links` the datagrams, `tcp` the
-//! connections, `queue` what will happen; `promises` looks at what is promised at every step.
+//! connections, `standing` the worlds that have formed, `queue` what will happen; `promises` looks at what is promised at every step.
 
 mod changes;
 mod fabric;
@@ -13,6 +13,7 @@ mod hosts;
 mod links;
 mod promises;
 mod queue;
+mod standing;
 mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +21,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use mingle_core::Event;
-use mingle_core::proto::{DialId, Node, Output, Time};
+use mingle_core::proto::{DialId, Node, Output, Standing, Time};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -154,6 +155,8 @@ impl Network {
             Happening::Resume(host) => self.resume(host),
             Happening::Start(host) => self.start(host),
             Happening::Kill(host) => self.kill(host),
+            Happening::Stopped(host) => self.stopped(host),
+            Happening::Command(host, end) => self.command_ends(host, end),
             Happening::Wake(host, at) => self.wake(host, at),
             Happening::Datagram { to, life, packet } if self.hosts[to].life == life => {
                 self.arrive(to, &packet);
@@ -174,23 +177,35 @@ impl Network {
             self.note(host, || "timeout".to_owned());
             self.with(host, Node::handle_timeout);
         }
+        if self.hosts[host].standing.as_ref().and_then(|standing| standing.poll_timeout()) == Some(at) {
+            self.with_standing(host, Standing::handle_timeout);
+        }
     }
 
     /// Hands something to a node and carries out what it answers. Returns how much that was.
     fn with(&mut self, host: usize, act: impl FnOnce(&mut Node, Time)) -> usize {
         let Some(mut node) = self.hosts[host].node.take() else { return 0 };
         act(&mut node, self.now);
-        let mut outcome = None;
+        let (mut outcome, mut superseded) = (None, None);
         let mut outputs = 0;
         while let Some(output) = node.poll_output() {
             outputs += 1;
             match output {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
+                Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
                 Output::Event(Event::Warning(text)) => self.hosts[host].warnings.push(text),
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }
+        }
+        if let Some(lineage) = superseded {
+            self.note(host, || format!("goes on to {lineage:?}"));
+            self.gone(host);
+            self.hosts[host].config.lineage = lineage;
+            self.launch(host);
+            self.with(host, Node::handle_timeout);
+            return outputs;
         }
         if let Some(outcome) = outcome {
             self.note(host, || format!("ends: {outcome:?}"));
@@ -200,9 +215,13 @@ impl Network {
                 Err(failure) => _ = writeln!(self.told, "{failure}"),
             }
             assert!(node.has_ended(), "a node that tells its end has ended");
+            let formed = outcome.as_ref().ok().filter(|_| self.hosts[host].stays).cloned();
             self.set_outcome(host, Some(outcome));
             self.hosts[host].ended = Some(self.now);
             self.gone(host);
+            if let Some(formed) = formed {
+                self.stands(host, *node, &formed);
+            }
             return outputs;
         }
         if let Some(at) = node.poll_timeout() {

@@ -1,7 +1,6 @@
 //! Fabrics: what RDMA a host has, and what a world of such hosts must agree on.
 
 use std::fs;
-use std::path::Path;
 use std::sync::LazyLock;
 
 use mingle_core::rdma::{Family, LinkLayer, Machine, NodeType, PortState, Summary, Transport, Verbs};
@@ -57,7 +56,7 @@ impl Fabrics {
 
 /// A machine with a RoCE port that has a GID of either family; the parts of all others.
 fn machine() -> Machine {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sim-fabric-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("sim-fabric-{}", std::process::id()));
     let port = "class/infiniband/mlx5_0/ports/1";
     for (file, text) in [
         ("addrs.txt".to_owned(), "eth0 inet 10.0.0.1/24\neth0 inet6 fd00::1/64\n"),

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{Config, Node, Time};
-use mingle_core::{Failure, Formed, HostName, JobId, NodeId, RankBy, World};
+use mingle_core::proto::{Config, Node, Standing, Time};
+use mingle_core::{Failure, Formed, HostName, JobId, NodeId, Over, RankBy, World};
+use mingle_core::{Lineage, Metadata};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -49,6 +50,16 @@ pub struct Host {
     pub fabric: Fabric,
     /// Its job is of no use without RDMA.
     pub needs_rdma: bool,
+    /// It stays once its world has formed, to start again.
+    pub stays: bool,
+    pub standing: Option<Box<Standing>>,
+    /// The worlds that it was in before, and why each was over.
+    pub overs: Vec<Over>,
+    /// Everybody's command has ended well.
+    pub finished: bool,
+    /// Its command runs or has ended well; else it has stopped.
+    pub(super) commanded: bool,
+    pub(super) told: bool,
     /// While the process is stopped: what the kernel holds for it.
     pub(super) paused: Option<Vec<Happening>>,
     /// Connections that are not over, dialled or accepted by this life.
@@ -94,6 +105,8 @@ impl Network {
             endpoints: vec![endpoint],
             prefers_ipv6: false,
             slots: 1,
+            metadata: Metadata::default(),
+            lineage: Lineage::default(),
             rank_by: RankBy::Address,
             roster: false,
             fabric: summary,
@@ -125,6 +138,12 @@ impl Network {
             gained: Vec::new(),
             fabric,
             needs_rdma: false,
+            stays: false,
+            standing: None,
+            overs: Vec::new(),
+            finished: false,
+            commanded: false,
+            told: false,
             paused: None,
             connections: BTreeSet::new(),
             wake: None,
@@ -196,6 +215,14 @@ impl Network {
         if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
             return;
         }
+        self.launch(host);
+        self.note(host, || "start".to_owned());
+        let seeds = self.hosts[host].seeds.clone();
+        self.with(host, |node, now| node.handle_seeds(now, seeds));
+    }
+
+    /// A node of a new ID takes its place.
+    pub(super) fn launch(&mut self, host: usize) {
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
         let seed = self.rng.random();
@@ -208,13 +235,11 @@ impl Network {
         slot.accepting = true;
         slot.started = Some(self.now);
         slot.node = Some(Box::new(Node::new(slot.config.clone(), seed, self.now)));
-        self.note(host, || "start".to_owned());
-        let seeds = self.hosts[host].seeds.clone();
-        self.with(host, |node, now| node.handle_seeds(now, seeds));
     }
 
     pub(super) fn kill(&mut self, host: usize) {
-        if self.hosts[host].node.take().is_some() {
+        let stood = self.hosts[host].standing.take().is_some();
+        if self.hosts[host].node.take().is_some() || stood {
             self.note(host, || "killed".to_owned());
             self.set_outcome(host, Some(Err(Failure::Left)));
             self.hosts[host].paused = None;
@@ -224,7 +249,8 @@ impl Network {
     }
 
     pub(super) fn pause(&mut self, host: usize) {
-        if self.hosts[host].node.is_some() && self.hosts[host].paused.is_none() {
+        let runs = self.hosts[host].node.is_some() || self.hosts[host].standing.is_some();
+        if runs && self.hosts[host].paused.is_none() {
             self.note(host, || "paused".to_owned());
             self.hosts[host].paused = Some(Vec::new());
         }
@@ -244,6 +270,7 @@ impl Network {
             self.happen(happening);
         }
         self.with(host, Node::handle_timeout);
+        self.with_standing(host, Standing::handle_timeout);
     }
 
     /// The kernel closes everything that the process held.

@@ -136,7 +136,8 @@ impl Network {
     }
 
     fn deliver(&mut self, from: usize, to: usize, packet: &Rc<Packet>) {
-        if self.hosts[to].node.is_none() || from == to {
+        let host = &self.hosts[to];
+        if host.node.is_none() && host.standing.is_none() || from == to {
             return;
         }
         let life = self.hosts[to].life;
@@ -154,6 +155,10 @@ impl Network {
         self.hosts[to].received += 1;
         self.heard(to, bytes);
         self.note(to, || format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
+        if self.hosts[to].standing.is_some() {
+            self.with_standing(to, |standing, now| standing.handle_datagram(now, *from, bytes));
+            return;
+        }
         let concerns = self.concerns(to, bytes);
         let outputs = self.with(to, |node, now| node.handle_datagram(now, *from, bytes));
         if !concerns && outputs > 0 {
@@ -169,6 +174,8 @@ impl Network {
         bytes.extend(config.tag.0);
         bytes.extend([0xee; 16]);
         bytes.extend(config.id.0);
+        bytes.extend(config.lineage.generation.to_le_bytes());
+        bytes.extend(config.lineage.origin.to_le_bytes());
         bytes.extend(body);
         let from = SocketAddr::from(([10, 9, 9, 9], PORT));
         self.note(host, || format!("forged kind {kind}"));

@@ -26,13 +26,13 @@ impl Promises {
 
 /// The round at the start of a body: bincode writes its length into the first byte, where it is long.
 fn round(bytes: &[u8]) -> &[u8] {
-    let length = match bytes[56] {
+    let length = match bytes[68] {
         251 => 3,
         252 => 5,
         253 => 9,
         _ => 1,
     };
-    &bytes[56..56 + length]
+    &bytes[68..68 + length]
 }
 
 fn id(bytes: &[u8]) -> NodeId {

@@ -5,6 +5,7 @@ use std::collections::BinaryHeap;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
+use mingle_core::End;
 use mingle_core::proto::Time;
 
 /// A datagram on its way; the copies of a multicast share one.
@@ -32,6 +33,10 @@ pub enum Happening {
     Pause(usize),
     Resume(usize),
     Kill(usize),
+    /// A command ends: well, or not.
+    Command(usize, Option<End>),
+    /// A command that had to stop has done so.
+    Stopped(usize),
     Wake(usize, Time),
     Datagram {
         to: usize,

@@ -7,7 +7,7 @@ use mingle_core::proto::Time;
 use mingle_core::rdma::Transport;
 
 use crate::network::{Fabric, Network, Weather};
-use crate::{LIMIT, formed, ms, tail};
+use crate::{LIMIT, finish, formed, ms, tail};
 
 #[test]
 fn a_roster_that_all_want_reaches_one_that_hears_no_multicast() {
@@ -17,8 +17,7 @@ fn a_roster_that_all_want_reaches_one_that_hears_no_multicast() {
         net.hosts[host].config.roster = true;
         net.hosts[host].deaf = number == 5;
     }
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let last = finish(&mut net);
     assert!(last < Duration::from_secs(2), "{last:?}\n{}", tail(&net.trace));
     assert!((0..5).all(|host| formed(&net, host).roster.is_some()));
 }
@@ -41,9 +40,8 @@ fn a_member_that_stops_between_its_join_and_its_proof_does_not_cost_the_leader_i
     net.add(1, 2, None, Time::ZERO);
     net.add(2, 2, Some(1), ms(100));
     net.pause_at(1, ms(105), ms(4300));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    let last = finish(&mut net);
     assert_eq!(formed(&net, 0).rank.get(), 0);
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     assert!(last < Duration::from_secs(8), "{last:?}\n{}", tail(&net.trace));
 }
 
@@ -55,8 +53,7 @@ fn a_leader_that_was_stopped_while_others_joined_is_joined_when_it_goes_on() {
         net.add(number, 4, None, ms(100));
     }
     net.pause_at(0, ms(107), ms(4000));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let last = finish(&mut net);
     assert!(last < Duration::from_secs(8), "{last:?}\n{}", tail(&net.trace));
 }
 
@@ -69,8 +66,7 @@ fn two_that_hear_no_multicast_meet_by_a_third() {
     net.add(3, 3, Some(2), Time::ZERO);
     net.hosts[0].deaf = true;
     net.hosts[1].deaf = true;
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let last = finish(&mut net);
     assert!(last < Duration::from_secs(5), "{last:?}\n{}", tail(&net.trace));
 }
 
@@ -81,8 +77,7 @@ fn a_lease_that_breaks_on_one_side_is_replaced() {
     net.add(2, 3, None, Time::ZERO);
     net.add(3, 3, None, ms(6000));
     net.break_at(1, ms(5500));
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let last = finish(&mut net);
     assert!(last < ms(6500), "{last:?}\n{}", tail(&net.trace));
 }
 
@@ -98,8 +93,7 @@ fn a_round_ends_although_the_leader_proves_the_master_after_somebody_else_has_gi
         net.no_syn.insert((leader, master), ms(2500));
         // Kind 14, round 1: "I cannot reach the master", from a node that is no member, just before.
         net.forge_at(leader, 14, vec![1], ms(at));
-        assert!(net.run(LIMIT), "{}", tail(&net.trace));
-        let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+        let last = finish(&mut net);
         assert!(last < Duration::from_secs(15), "forged at {at}: {last:?}\n{}", tail(&net.trace));
     }
 }
@@ -115,8 +109,7 @@ fn a_chain_in_which_each_knows_only_the_next_forms_without_multicast() {
     for host in 0..3 {
         net.hosts[host].seeds = net.hosts[host + 1].config.endpoints.clone();
     }
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
-    let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+    let last = finish(&mut net);
     assert!((0..4).all(|host| formed(&net, host).world.get() == 4));
     assert!(last < Duration::from_secs(10), "{last:?}\n{}", tail(&net.trace));
 }
@@ -131,7 +124,7 @@ fn rdma_that_all_have_is_enough_however_many_differ_in_something_else() {
         // More than a verdict names.
         net.hosts[host].config.settings = number.into();
     }
-    assert!(net.run(LIMIT), "{}", tail(&net.trace));
+    finish(&mut net);
     assert!((0..9).all(|host| formed(&net, host).verdict.transport == Transport::InfiniBand));
 }
 

@@ -1,0 +1,139 @@
+//! What a launcher wants the others to know of its node.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A few pairs of key and value that a node brings with it, and that arrive in every roster: a port that the
+/// launcher has opened, a version, a rack.
+///
+/// All of one node's are at most [`Metadata::PAIRS`] with [`Metadata::MAX`] bytes together. They are data from the network: any node of the job can
+/// say anything in them, in the alphabet that [`Metadata::insert`] names.
+///
+/// ```
+/// use mingle_core::Metadata;
+/// let mut metadata = Metadata::default();
+/// metadata.insert("ray-port", "6379")?;
+/// assert_eq!(metadata.get("ray-port"), Some("6379"));
+/// assert!(metadata.insert("ray port", "6379").is_err());
+/// # Ok::<(), mingle_core::InvalidMetadata>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
+#[serde(transparent)]
+pub struct Metadata(BTreeMap<String, String>);
+
+/// Why a pair cannot be metadata.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidMetadata {
+    /// The key has a character that none may have, or none at all, or too many.
+    #[error("the key {0:?} must be 1 to 32 of A-Z a-z 0-9 . _ -")]
+    Key(String),
+    /// The value has a character that none may have.
+    #[error("{0:?} in a value: only printable ASCII can be sent")]
+    Value(char),
+    /// All pairs together are too long.
+    #[error("keys and values of one node have {0} bytes together, and must have at most {max}", max = Metadata::MAX)]
+    Long(usize),
+    /// There are too many pairs.
+    #[error("a node can bring at most {max} pairs", max = Metadata::PAIRS)]
+    Many,
+}
+
+impl Metadata {
+    /// The most bytes that all keys and values of one node may have together.
+    pub const MAX: usize = 256;
+    /// The most pairs of one node.
+    pub const PAIRS: usize = 16;
+
+    /// Adds a pair, or gives its key another value.
+    ///
+    /// # Errors
+    /// [`InvalidMetadata`] where the key is not 1 to 32 of `A-Z a-z 0-9 . _ -`, the value has what is not printable
+    /// ASCII, or there would be more than [`Metadata::PAIRS`] or [`Metadata::MAX`] bytes. Nothing has changed then.
+    pub fn insert(&mut self, key: &str, value: &str) -> Result<(), InvalidMetadata> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !(1..=32).contains(&key.len()) || !key.chars().all(plain) {
+            return Err(InvalidMetadata::Key(key.to_owned()));
+        }
+        if let Some(c) = value.chars().find(|c| !matches!(c, ' '..='~')) {
+            return Err(InvalidMetadata::Value(c));
+        }
+        let others: usize = self.iter().filter(|(k, _)| *k != key).map(|(k, v)| k.len() + v.len()).sum();
+        let length = others + key.len() + value.len();
+        if length > Self::MAX {
+            return Err(InvalidMetadata::Long(length));
+        }
+        if self.0.len() == Self::PAIRS && !self.0.contains_key(key) {
+            return Err(InvalidMetadata::Many);
+        }
+        self.0.insert(key.to_owned(), value.to_owned());
+        Ok(())
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).map(String::as_str)
+    }
+
+    /// All pairs, ordered by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// From the network: each pair passes the same check, so that a body which claims many is refused early.
+impl<'de> Deserialize<'de> for Metadata {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Pairs;
+
+        impl<'de> serde::de::Visitor<'de> for Pairs {
+            type Value = Metadata;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "keys and values of at most {} bytes", Metadata::MAX)
+            }
+
+            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
+                let mut metadata = Metadata::default();
+                while let Some((key, value)) = map.next_entry::<&str, &str>()? {
+                    metadata.insert(key, value).map_err(serde::de::Error::custom)?;
+                }
+                Ok(metadata)
+            }
+        }
+
+        deserializer.deserialize_map(Pairs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_sent_is_refused_and_changes_nothing() {
+        let mut metadata = Metadata::default();
+        metadata.insert("a", "1").unwrap();
+        let before = metadata.clone();
+        for key in ["", "a b", "a=b", "é", &"k".repeat(33)] {
+            assert_eq!(metadata.insert(key, "x"), Err(InvalidMetadata::Key(key.to_owned())));
+        }
+        assert_eq!(metadata.insert("k", "a\nb"), Err(InvalidMetadata::Value('\n')));
+        assert_eq!(metadata.insert("k", &"v".repeat(255)), Err(InvalidMetadata::Long(258)));
+        assert_eq!(metadata, before);
+        metadata.insert("k", &"v".repeat(253)).unwrap();
+        metadata.insert("k", "short").unwrap();
+        assert_eq!(metadata.iter().collect::<Vec<_>>(), [("a", "1"), ("k", "short")]);
+        for key in 2..Metadata::PAIRS {
+            metadata.insert(&key.to_string(), "").unwrap();
+        }
+        assert_eq!(metadata.insert("z", ""), Err(InvalidMetadata::Many));
+        metadata.insert("a", "2").unwrap();
+    }
+}

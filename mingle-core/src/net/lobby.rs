@@ -1,0 +1,119 @@
+//! The groups where every job that is not private says that it is there, for those who watch.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::Builder;
+use crate::id::{JobId, lobby_v4, lobby_v6};
+use crate::proto::{Event, Notice};
+
+/// How often whoever gathers says so at most. The first time only after as long, so that a world which forms at once
+/// says nothing, nor does a node that gathers for a moment until it has heard of a better one.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The groups of both families.
+pub(super) fn groups(port: u16) -> [SocketAddr; 2] {
+    [(lobby_v4(), port).into(), (lobby_v6(), port).into()]
+}
+
+/// Says for a node that gathers what is known of its job.
+#[derive(Debug)]
+pub(super) struct Herald {
+    job: JobId,
+    notice: Notice,
+    /// When it is time, while this node gathers.
+    due: Option<Instant>,
+}
+
+impl Herald {
+    /// None for a job that has nobody to tell, or is not to.
+    pub(super) fn new(builder: &Builder) -> Option<Self> {
+        if builder.private || builder.world.get() == 1 {
+            return None;
+        }
+        let notice = match &builder.secret {
+            Some(_) => Notice::Sealed(builder.job.tag().beginning()),
+            None => Notice::Open { job: builder.job.clone(), world: builder.world, joined: 1 },
+        };
+        Some(Self { job: builder.job.clone(), notice, due: None })
+    }
+
+    /// What happens to the node decides whether it speaks.
+    pub(super) fn observe(&mut self, event: &Event, now: Instant) {
+        match event {
+            Event::Leading => {
+                self.count(1);
+                self.due.get_or_insert(now + EVERY);
+            }
+            Event::Progress(progress) => self.count(progress.joined),
+            Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => self.due = None,
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, now: u32) {
+        if let Notice::Open { joined, .. } = &mut self.notice {
+            *joined = now;
+        }
+    }
+
+    /// When [`Herald::speak`] will have something to say.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// The datagram, where it is time for one.
+    pub(super) fn speak(&mut self, now: Instant) -> Option<Vec<u8>> {
+        self.due = Some(self.due.filter(|due| *due <= now).map(|_| now + EVERY)?);
+        Some(self.notice.encode(&self.job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::World;
+    use crate::net::Rendezvous;
+    use crate::proto::Peer;
+    use crate::{HostName, Secret};
+
+    fn builder() -> Builder {
+        Rendezvous::builder("foo".parse().unwrap(), World::new(4).unwrap())
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "an origin for times")]
+    fn origin() -> Instant {
+        Instant::now()
+    }
+
+    #[test]
+    fn who_waits_says_so_once_a_second_to_each_family_and_who_follows_says_nothing() {
+        let (origin, mut herald) = (origin(), Herald::new(&builder()).unwrap());
+        let mut spoken = 0;
+        // Asked far more often than it is due, and told again and again that this node gathers.
+        for millisecond in 0..10_000 {
+            let now = origin + Duration::from_millis(millisecond);
+            herald.observe(&Event::Leading, now);
+            spoken += herald.speak(now).iter().count() * groups(1).len();
+        }
+        assert_eq!(spoken, 18, "two a second, and none in the first one");
+        let leader = Peer { host: HostName::new("a"), address: "10.0.0.1:1".parse().unwrap() };
+        herald.observe(&Event::Following(leader), origin);
+        assert_eq!(herald.due(), None);
+        assert_eq!(herald.speak(origin + Duration::from_secs(60)), None);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_private_job_and_no_name_of_one_with_a_secret() {
+        assert!(Herald::new(&builder().private(true)).is_none());
+        let secret = Secret::new(b"a secret of many bytes").unwrap();
+        let mut herald = Herald::new(&builder().secret(Some(secret))).unwrap();
+        herald.observe(&Event::Leading, origin());
+        let said = herald.speak(origin() + Duration::from_secs(5)).unwrap();
+        assert_eq!(
+            Notice::decode(&said),
+            Some(Notice::Sealed("foo".parse::<JobId>().unwrap().tag().beginning()))
+        );
+        assert!(!said.windows(3).any(|bytes| bytes == b"foo"));
+    }
+}

@@ -1,0 +1,201 @@
+//! A node that stays with its world while its command runs, so that all start again where one fails.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use super::Assignment;
+use super::connection::Happened;
+use super::connections::{Connections, What};
+use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, readable, select, usable};
+use super::endpoint::{self, OpenFiles, bind_endpoint};
+use super::links::Links;
+use crate::error::Error;
+use crate::proto::{self, Change, End, Event};
+
+/// How often a port that the command has left is tried again.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// A node's part in a world that stands, from [`Builder::stay`](super::Builder::stay).
+///
+/// It holds the job's datagram sockets, and no TCP port: those are the job's. [`Standing::next`] must be awaited
+/// while the command runs, or nothing is heard and nobody is answered. Dropping it leaves the world without a
+/// word, as a crash does.
+///
+/// ```no_run
+/// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
+/// use mingle_core::proto::Change;
+/// use mingle_core::{End, Rendezvous, World};
+/// use tokio::process::Command;
+///
+/// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
+/// while let Some(mut standing) = assignment.standing.take() {
+///     let mut command = Command::new("train").env("RANK", assignment.rank.to_string()).spawn()?;
+///     let mut running = true;
+///     loop {
+///         tokio::select! {
+///             change = standing.next() => match change {
+///                 Change::Finished => return Ok(()),
+///                 Change::Told => break,
+///                 _ => command.start_kill()?,
+///             },
+///             status = command.wait(), if running => {
+///                 running = false;
+///                 if status?.success() { standing.succeed() } else { standing.fail(End::Exited(1)) }
+///             }
+///         }
+///     }
+///     command.wait().await?;
+///     assignment = standing.again().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Standing {
+    driver: Box<Driver>,
+    machine: proto::Standing,
+    rejoin: Instant,
+    look: Instant,
+}
+
+impl fmt::Debug for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Standing").field("port", &self.driver.port).finish_non_exhaustive()
+    }
+}
+
+impl Standing {
+    pub(super) fn new(mut driver: Driver, machine: proto::Standing) -> Self {
+        // Programs that close every possible file rely on a low limit.
+        driver.open_files = None;
+        // Replacements find this node in the shared folder.
+        driver.follow(driver.seed_dir());
+        let now = clock();
+        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
+    }
+
+    /// How often the job has started again before: 0 at first. Once the world is over, the number of the next
+    /// formation.
+    pub fn generation(&self) -> u32 {
+        self.machine.lineage().generation
+    }
+
+    /// What happens next to the world. Cancel-safe.
+    ///
+    /// [`Change::Over`] asks to stop the command. [`Change::Told`] follows it, and each [`Standing::fail`]: then it
+    /// is time for [`again`](Standing::again), once the command has ended. [`Change::Finished`] follows
+    /// [`Standing::succeed`], unless the world is over before.
+    pub async fn next(&mut self) -> Change {
+        loop {
+            let now = self.driver.now();
+            if self.machine.poll_timeout().is_some_and(|at| now > at + PAUSED) {
+                // This process was stopped: others are not silent, they are unread.
+                self.read(BACKLOG);
+            }
+            self.machine.handle_timeout(self.driver.now());
+            while let Some(output) = self.machine.poll_output() {
+                self.driver.carry_out(output);
+            }
+            if let Some(change) = self.machine.poll_change() {
+                return change;
+            }
+            let due = self.machine.poll_timeout().and_then(|at| self.driver.origin.checked_add(at));
+            let due = due.unwrap_or(self.look).min(self.look).min(self.rejoin);
+            tokio::select! {
+                biased;
+                () = readable(self.driver.links.receivers()) => self.read(BATCH),
+                what = self.driver.connections.next() => {
+                    if let What::Happened(Happened::Warning(warning)) = what {
+                        self.driver.tell(Event::Warning(warning));
+                    }
+                }
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            if clock() >= self.rejoin {
+                self.rejoin = clock() + REJOIN;
+                self.driver.links.rejoin();
+            }
+            if clock() >= self.look {
+                self.look = clock() + LOOK;
+                self.look_at_interfaces();
+            }
+        }
+    }
+
+    fn read(&mut self, most: usize) {
+        let machine = &mut self.machine;
+        self.driver.read(most, |now, from, datagram| machine.handle_datagram(now, from, datagram));
+    }
+
+    /// An interface may have come on which replacements are heard.
+    fn look_at_interfaces(&mut self) {
+        let Ok(interfaces) = select(&self.driver.builder) else { return };
+        if interfaces != self.driver.links.interfaces()
+            && self.driver.builder.world.get() > 1
+            && let Err(error) = self.driver.links.change(interfaces)
+        {
+            tracing::debug!(%error, "taking other interfaces");
+        }
+    }
+
+    /// Says that no formation will follow this one, at least not on this node. Those that have to know that it is over
+    /// are told for up to 15 s then, and not for 1 s: nothing tells them later.
+    pub fn set_last(&mut self) {
+        self.machine.set_last();
+    }
+
+    /// This node's command has ended, and not well: all others are told, while [`Standing::next`] is awaited.
+    pub fn fail(&mut self, end: End) {
+        self.machine.handle_failure(self.driver.now(), end);
+    }
+
+    /// This node's command has ended well. The world stands until all others' have, too.
+    pub fn succeed(&mut self) {
+        self.machine.handle_success(self.driver.now());
+    }
+
+    /// Takes part in the next formation of the job, once the command has ended and the world is over. The time to
+    /// wait begins anew.
+    ///
+    /// # Errors
+    /// As [`Builder::join`](super::Builder::join). A port that is still taken, by what the command has left
+    /// behind, is waited for for 5 s; then, where it was not given, another is taken.
+    pub async fn again(self) -> Result<Assignment, Error> {
+        let mut driver = *self.driver;
+        driver.builder.lineage = self.machine.lineage();
+        driver.former = self.machine.others();
+        driver.asks_former = true;
+        driver.origin = clock();
+        let listeners = driver.listen_again().await?;
+        driver.connections = Connections::open(listeners, driver.builder.keep_listener)?;
+        driver.open_files = Some(OpenFiles::raise());
+        driver.endpoints = driver.own_endpoints();
+        driver.renew()?;
+        driver.rendezvous().await
+    }
+}
+
+impl Driver {
+    /// The port that the command had, or, where it is not given and stays taken, another.
+    async fn listen_again(&mut self) -> Result<Vec<TcpListener>, Error> {
+        let until = clock() + GRACE;
+        loop {
+            match endpoint::listen_again(self.port, self.links.families()) {
+                Ok(listeners) => return Ok(listeners),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
+                    tokio::time::sleep(AGAIN).await;
+                }
+                Err(source) => match self.builder.master_port {
+                    Some(port) => return Err(Error::PortTaken { port, source }),
+                    None => break,
+                },
+            }
+        }
+        let interfaces = usable(&self.builder).await?;
+        let endpoint = bind_endpoint(None, self.builder.job.ports(), self.builder.ttl)?;
+        self.port = endpoint.port;
+        self.links = Links::open(&self.builder, interfaces, endpoint.sockets)?;
+        Ok(endpoint.listeners)
+    }
+}

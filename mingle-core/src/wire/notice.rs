@@ -1,0 +1,95 @@
+//! The notice by which jobs are seen on a link: not a word of the protocol, and of no matter to any node.
+
+use crate::id::{JobId, World};
+
+const MAGIC: [u8; 4] = *b"MNGJ";
+const VERSION: u8 = 1;
+const HEADER: usize = 24;
+
+/// What everybody on the link may know of a job that gathers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// A job without a secret.
+    Open {
+        /// Its name.
+        job: JobId,
+        /// How many nodes there must be.
+        world: World,
+        /// How many are there.
+        joined: u32,
+    },
+    /// A job with a secret: the first bytes of its tag, to tell it from others. Who knows its name knows them.
+    Sealed([u8; 8]),
+}
+
+impl Notice {
+    /// The datagram. `job` is the one that the notice is of.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "the driver alone speaks it"))]
+    pub(crate) fn encode(&self, job: &JobId) -> Vec<u8> {
+        let (sealed, name, world, joined) = match self {
+            Self::Open { job, world, joined } => (0, job.as_str(), world.get(), *joined),
+            Self::Sealed(_) => (1, "", 0, 0),
+        };
+        let mut bytes = Vec::with_capacity(HEADER + name.len());
+        bytes.extend_from_slice(&MAGIC);
+        // A name has at most 128 bytes.
+        bytes.extend_from_slice(&[VERSION, sealed, u8::try_from(name.len()).unwrap_or(u8::MAX), 0]);
+        bytes.extend_from_slice(&job.tag().beginning());
+        bytes.extend_from_slice(&world.to_le_bytes());
+        bytes.extend_from_slice(&joined.to_le_bytes());
+        bytes.extend_from_slice(name.as_bytes());
+        bytes
+    }
+
+    /// The notice in a datagram, if it is one.
+    pub fn decode(datagram: &[u8]) -> Option<Self> {
+        let (header, name) = datagram.split_at_checked(HEADER)?;
+        let number = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
+        let tag: [u8; 8] = header.get(8..16)?.try_into().ok()?;
+        let (world, joined) = (number(16)?, number(20)?);
+        let is_ours = header[..5] == [&MAGIC[..], &[VERSION]].concat()[..] && header[7] == 0;
+        if !is_ours || usize::from(header[6]) != name.len() {
+            return None;
+        }
+        match header[5] {
+            0 => {
+                let job: JobId = std::str::from_utf8(name).ok()?.parse().ok()?;
+                // A name that is not its tag's would stand for another job.
+                let world = World::new(world).ok().filter(|_| job.tag().beginning() == tag)?;
+                Some(Self::Open { job, world, joined })
+            }
+            1 if name.is_empty() && world == 0 && joined == 0 => Some(Self::Sealed(tag)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_are_those_of_the_document_and_come_back() {
+        let job: JobId = "foo".parse().unwrap();
+        let tag = job.tag().beginning();
+        let open = Notice::Open { job: job.clone(), world: World::new(4).unwrap(), joined: 3 };
+        let words = |first: &[u8], rest: &[u8]| [first, &tag, rest].concat();
+        for (notice, bytes) in [
+            (open, words(b"MNGJ\x01\x00\x03\x00", b"\x04\x00\x00\x00\x03\x00\x00\x00foo")),
+            (Notice::Sealed(tag), words(b"MNGJ\x01\x01\x00\x00", &[0; 8])),
+        ] {
+            let written = notice.encode(&job);
+            assert_eq!(written, bytes);
+            assert_eq!(Notice::decode(&written), Some(notice));
+            for length in 0..written.len() {
+                assert_eq!(Notice::decode(&written[..length]), None, "{length} bytes");
+            }
+            for (at, wrong) in [(0, 0), (4, 2), (5, 2), (6, 200), (7, 1), (8, !tag[0])] {
+                let mut changed = written.clone();
+                changed[at] = wrong;
+                let is_other = at == 8 && matches!(Notice::decode(&changed), Some(Notice::Sealed(_)));
+                assert!(is_other || Notice::decode(&changed).is_none(), "byte {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Worlds that stand: commands that run and end, and the formations that follow.
+
+use mingle_core::proto::{Change, Node, Standing, Time};
+use mingle_core::{End, Formed};
+
+use super::Network;
+use super::queue::Happening;
+
+/// How long a command takes to stop.
+const STOP: Time = Time::from_millis(20);
+
+impl Network {
+    /// The command of a host ends at `at`, if it runs then: well, or not.
+    pub fn end_command_at(&mut self, host: usize, at: Time, end: Option<End>) {
+        self.at(at, Happening::Command(host, end));
+    }
+
+    pub(super) fn stands(&mut self, host: usize, node: Node, formed: &Formed) {
+        let standing = node.stand(formed).expect("a world with a roster");
+        self.hosts[host].config.lineage = standing.lineage();
+        self.hosts[host].standing = Some(Box::new(standing));
+        self.hosts[host].commanded = true;
+    }
+
+    /// Its command has stopped, as it had to.
+    pub(super) fn stopped(&mut self, host: usize) {
+        self.hosts[host].commanded = false;
+        self.with_standing(host, |_, _| {});
+    }
+
+    pub(super) fn command_ends(&mut self, host: usize, end: Option<End>) {
+        self.note(host, || format!("its command ends: {end:?}"));
+        self.hosts[host].commanded &= end.is_none();
+        self.with_standing(host, |standing, now| match end {
+            None => standing.handle_success(now),
+            Some(end) => standing.handle_failure(now, end),
+        });
+    }
+
+    /// Hands something to a world that stands, and carries out what it answers.
+    pub(super) fn with_standing(&mut self, host: usize, act: impl FnOnce(&mut Standing, Time)) {
+        let Some(mut standing) = self.hosts[host].standing.take() else { return };
+        act(&mut standing, self.now);
+        while let Some(output) = standing.poll_output() {
+            self.carry_out(host, output);
+        }
+        while let Some(change) = standing.poll_change() {
+            self.note(host, || format!("{change:?}"));
+            match change {
+                Change::Over(over) => {
+                    self.hosts[host].overs.push(over);
+                    self.at(self.now + STOP, Happening::Stopped(host));
+                }
+                Change::Told => self.hosts[host].told = true,
+                _ => {
+                    self.hosts[host].finished = true;
+                    self.gone(host);
+                    return;
+                }
+            }
+        }
+        let slot = &mut self.hosts[host];
+        if slot.told && !slot.commanded {
+            slot.told = false;
+            self.gone(host);
+            self.hosts[host].config.lineage = standing.lineage();
+            self.launch(host);
+            let former = standing.others();
+            self.with(host, |node, now| node.handle_seeds(now, former));
+            return;
+        }
+        if let Some(at) = standing.poll_timeout() {
+            let at = at.max(self.now);
+            if self.hosts[host].wake.replace(at) != Some(at) {
+                self.at(at, Happening::Wake(host, at));
+            }
+        }
+        self.hosts[host].standing = Some(standing);
+    }
+}

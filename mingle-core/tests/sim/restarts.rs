@@ -1,0 +1,240 @@
+//! Worlds that start again: a command fails, a node is gone, a replacement comes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use mingle_core::proto::Time;
+use mingle_core::{Digest, End, Failure, Lineage};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use crate::network::{Network, Weather};
+use crate::{failure, formed, ms, ranks, tail};
+
+const SEEDS: u64 = 100;
+
+/// Four hosts whose nodes stay, and a fifth that may come.
+fn world(seed: u64, loss: f64) -> Network {
+    let mut net = Network::new(seed, Weather { loss, ..Weather::fine() });
+    for number in 1..=4 {
+        add(&mut net, number, Time::ZERO);
+    }
+    net
+}
+
+fn add(net: &mut Network, number: u32, start: Time) -> usize {
+    let host = net.add(number, 4, None, start);
+    net.hosts[host].stays = true;
+    net.hosts[host].config.roster = true;
+    host
+}
+
+fn generation(net: &Network, host: usize) -> u32 {
+    net.hosts[host].config.lineage.generation
+}
+
+/// Until these hosts are in a world of this generation.
+fn until_again(net: &mut Network, hosts: &[usize], wanted: u32, limit: Time) {
+    let again = |net: &Network| {
+        hosts.iter().all(|&host| generation(net, host) == wanted && net.hosts[host].standing.is_some())
+    };
+    assert!(net.run_until(limit, again), "{}", tail(&net.trace));
+    let digest = formed(net, hosts[0]).digest;
+    assert!(hosts.iter().all(|&host| formed(net, host).digest == digest));
+    let origin = net.hosts[hosts[0]].config.lineage.origin;
+    assert!(hosts.iter().all(|&host| net.hosts[host].config.lineage.origin == origin));
+}
+
+#[test]
+fn where_one_command_fails_all_start_again_with_the_same_ranks() {
+    for (loss, most) in [(0.0, 50), (0.1, 5_000), (0.3, 20_000)] {
+        for seed in 0..SEEDS {
+            let mut net = world(seed, loss);
+            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            let failed = usize::try_from(seed % 4).unwrap();
+            let at = net.now + ms(500);
+            net.end_command_at(failed, at, Some(End::Exited(7)));
+            until_again(&mut net, &[0, 1, 2, 3], 1, at + ms(most));
+            assert_eq!(ranks(&net), [0, 1, 2, 3]);
+            let told =
+                net.hosts.iter().filter(|host| host.overs.iter().any(|over| over.end == End::Exited(7)));
+            assert!(told.count() >= if loss > 0.0 { 1 } else { 3 }, "seed {seed}\n{}", tail(&net.trace));
+            assert!(net.hosts[failed].overs.is_empty(), "its own failure is no news to it");
+        }
+    }
+}
+
+#[test]
+fn without_multicast_they_find_each_other_again_where_they_were() {
+    for seed in 0..SEEDS {
+        let mut net = world(seed, 0.1);
+        for host in 0..4 {
+            net.hosts[host].deaf = true;
+            net.hosts[host].seeds = vec!["10.0.0.1:29500".parse().unwrap()];
+        }
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        for host in 0..4 {
+            net.hosts[host].seeds.clear();
+        }
+        let at = net.now + ms(100);
+        net.end_command_at(2, at, Some(End::Killed(9)));
+        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn all_that_fail_at_once_start_again_once() {
+    for seed in 0..SEEDS {
+        let mut net = world(seed, 0.1);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        let at = net.now + ms(500);
+        for host in 0..4 {
+            net.end_command_at(host, at + ms(seed % 3 * u64::try_from(host).unwrap()), Some(End::Exited(1)));
+        }
+        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
+    }
+}
+
+#[test]
+fn a_replacement_of_a_dead_node_is_enough_even_where_the_other_commands_hang() {
+    for seed in 0..SEEDS {
+        for dead in 0..4 {
+            let mut net = world(seed, 0.1);
+            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            let at = net.now + ms(500);
+            net.kill_at(dead, at);
+            let new = add(&mut net, 5, at + Duration::from_secs(1));
+            let living: Vec<usize> = (0..4).filter(|&host| host != dead).chain([new]).collect();
+            until_again(&mut net, &living, 1, at + Duration::from_secs(40));
+            let told = living.iter().flat_map(|&host| &net.hosts[host].overs);
+            assert!(told.clone().any(|over| over.end == End::Gone), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_replacement_that_comes_late_joins_those_that_wait_for_it() {
+    for seed in 0..SEEDS {
+        let mut net = world(seed, 0.1);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        let at = net.now + ms(500);
+        net.kill_at(0, at);
+        for host in 1..4 {
+            net.end_command_at(host, at + ms(50), Some(End::Exited(1)));
+        }
+        let new = add(&mut net, 5, at + Duration::from_secs(20));
+        until_again(&mut net, &[1, 2, 3, new], 1, at + Duration::from_secs(40));
+    }
+}
+
+#[test]
+fn a_node_too_many_stops_no_world_and_is_told_that_the_job_runs() {
+    for seed in 0..20 {
+        let mut net = world(seed, 0.3);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        let start = net.now + ms(500);
+        let fifth = add(&mut net, 5, start);
+        let ended = |net: &Network| net.hosts[fifth].outcome.is_some();
+        assert!(net.run_until(start + Duration::from_secs(90), ended), "seed {seed}\n{}", tail(&net.trace));
+        let Failure::Deadline(report) = failure(&net, fifth) else { panic!("seed {seed}") };
+        assert!(report.running.is_some(), "seed {seed}");
+        assert!(
+            (0..4).all(|host| generation(&net, host) == 0 && net.hosts[host].overs.is_empty()),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn commands_that_end_well_let_all_go_and_none_before_the_last() {
+    for (loss, most) in [(0.0, 200), (0.3, 15_000)] {
+        for seed in 0..SEEDS {
+            let mut net = world(seed, loss);
+            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            let (start, mut last) = (net.now, net.now);
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+            for host in 0..4 {
+                let at = start + ms(rng.random_range(0..30_000));
+                net.end_command_at(host, at, None);
+                last = last.max(at);
+            }
+            let early = |net: &Network| net.now < last && net.hosts.iter().any(|host| host.finished);
+            assert!(!net.run_until(last, early), "seed {seed}\n{}", tail(&net.trace));
+            let all = |net: &Network| net.hosts.iter().all(|host| host.finished);
+            assert!(net.run_until(last + ms(most), all), "seed {seed}\n{}", tail(&net.trace));
+        }
+    }
+}
+
+#[test]
+fn who_has_finished_starts_again_with_the_others() {
+    for seed in 0..SEEDS {
+        let mut net = world(seed, 0.1);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        let at = net.now;
+        for host in 0..3 {
+            net.end_command_at(host, at + ms(100), None);
+        }
+        // Long enough for rank 0 to ask after it, more than once.
+        net.end_command_at(3, at + Duration::from_secs(30), Some(End::Exited(1)));
+        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(50));
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_before_its_command_has_ended_is_missed_by_those_that_have_finished() {
+    for (seed, dead) in (0..SEEDS).flat_map(|seed| [(seed, 0), (seed, 3)]) {
+        let mut net = world(seed, 0.1);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        let at = net.now;
+        for host in (0..4).filter(|&host| host != dead) {
+            net.end_command_at(host, at + ms(100), None);
+        }
+        net.kill_at(dead, at + ms(200));
+        let new = add(&mut net, 5, at + Duration::from_secs(40));
+        let living: Vec<usize> = (0..4).filter(|&host| host != dead).chain([new]).collect();
+        until_again(&mut net, &living, 1, at + Duration::from_secs(60));
+    }
+}
+
+/// Commands fail and end, nodes die and others come, processes stop for a while; and never are two worlds of one
+/// lineage.
+#[test]
+fn whatever_fails_no_two_worlds_have_the_same_lineage() {
+    let first = std::env::var("MINGLE_SEED").ok().and_then(|text| text.parse().ok());
+    let runs: u64 = std::env::var("MINGLE_SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    for seed in first.map_or(0..runs, |seed| seed..seed + 1) {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+        let mut net = world(seed, [0.0, 0.1, 0.3][rng.random_range(0..3)]);
+        let mut next = 5;
+        for _ in 0..rng.random_range(1..12) {
+            let (host, at) = (rng.random_range(0..4), ms(rng.random_range(0..60_000)));
+            match rng.random_range(0..4) {
+                0 => net.end_command_at(host, at, Some(End::Exited(1))),
+                1 => net.end_command_at(host, at, None),
+                2 => net.pause_at(host, at, ms(rng.random_range(0..12_000))),
+                _ => {
+                    net.kill_at(host, at);
+                    add(&mut net, next, at + ms(rng.random_range(0..5_000)));
+                    next += 1;
+                }
+            }
+        }
+        let mut worlds: BTreeMap<Lineage, Digest> = BTreeMap::new();
+        let mut mixed = None;
+        net.run_until(Time::from_secs(120), |net| {
+            for host in net.hosts.iter().filter(|host| host.standing.is_some()) {
+                if let Some(Ok(formed)) = &host.outcome {
+                    let lineage = host.standing.as_ref().unwrap().lineage();
+                    let stands = lineage == host.config.lineage;
+                    if stands && *worlds.entry(lineage).or_insert(formed.digest) != formed.digest {
+                        mixed = Some(lineage);
+                    }
+                }
+            }
+            mixed.is_some()
+        });
+        assert_eq!(mixed, None, "seed {seed}\n{}", tail(&net.trace));
+        assert!(net.broken.is_empty(), "seed {seed}: {:?}\n{}", net.broken, tail(&net.trace));
+    }
+}

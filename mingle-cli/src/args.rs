@@ -3,14 +3,19 @@
 //! Values stay text here. `config` reads them together with the environment, so that both are
 //! judged by the same rules and in the same words.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
+
+use crate::completions::CompletionsArgs;
+use crate::man::ManArgs;
 
 const SAME: &str = "Must be the same on every node";
 const NODE: &str = "This node";
 const FABRIC: &str = "RDMA";
 const OUTPUT: &str = "Output";
+const COMMAND: &str = "The command";
 
 /// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
 ///
@@ -18,7 +23,6 @@ const OUTPUT: &str = "Output";
 /// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and what torchrun, NCCL and Gloo read. Every node
 /// has had a TCP connection to that very address and port before anything is printed.
 #[derive(Debug, Default, Parser)]
-#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 #[command(
     name = "mingle",
     version,
@@ -36,6 +40,25 @@ const OUTPUT: &str = "Output";
     disable_version_flag = true
 )]
 pub(crate) struct LowArgs {
+    #[command(flatten)]
+    pub(crate) join: JoinArgs,
+
+    /// Print help; --help explains more than -h
+    #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
+    help: Option<bool>,
+
+    /// Print the version
+    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OUTPUT)]
+    version: Option<bool>,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// What a node brings to a rendezvous, and what it wants of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
+pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
     /// Multicast group, ports and the tag in every datagram follow from it, so jobs of different names do
@@ -52,18 +75,18 @@ pub(crate) struct LowArgs {
     ///
     /// The same hosts get the same ranks at the next start, whoever comes first. 'address' orders by
     /// number; 'host' by host name, node-9 before node-10, for pods whose names stay and addresses do not.
-    #[arg(long, value_name = "ORDER", help_heading = SAME)]
+    #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
     pub(crate) rank_by: Option<String>,
 
     /// UDP port on which the nodes find each other [default: 29499]
-    #[arg(long, value_name = "PORT", allow_negative_numbers = true, help_heading = SAME)]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) discovery_port: Option<String>,
 
     /// IPv4 multicast group [default: from the job ID]
     ///
     /// The default lies in 239.192.0.0/14. Give one where the network passes only groups that were
     /// registered before, as clouds and some Kubernetes networks do.
-    #[arg(long, value_name = "ADDRESS", help_heading = SAME)]
+    #[arg(long, value_name = "ADDRESS", help_heading = SAME, hide_short_help = true)]
     pub(crate) group: Option<String>,
 
     /// IPv6 where all nodes have both families [default: IPv4]
@@ -80,10 +103,19 @@ pub(crate) struct LowArgs {
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
+    /// Keep the job out of the list of 'mingle watch'
+    ///
+    /// Without it, whoever gathers tells the link once a second what the job is called and how many nodes are there;
+    /// of a job with a secret, only that there is one.
+    #[arg(long, help_heading = SAME, hide_short_help = true)]
+    pub(crate) private: bool,
+
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
     /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more waits for others to
-    /// gather, so one node at least must have rank 0 or none.
+    /// gather, so one node at least must have rank 0 or none. 'hostname' takes the number after the last '-' of
+    /// the host's name, as StatefulSets give it to their pods. Where a scheduler knows the rank, that is the
+    /// default; see below.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
@@ -121,7 +153,7 @@ pub(crate) struct LowArgs {
     /// Speak by IPv4 broadcast as well as by multicast
     ///
     /// For switches that drop groups which nobody has registered. It reaches the own link alone.
-    #[arg(long, help_heading = NODE)]
+    #[arg(long, help_heading = NODE, hide_short_help = true)]
     pub(crate) broadcast: bool,
 
     /// Multicast TTL, 1 to 255; 1 stays on the link [default: 1]
@@ -144,7 +176,7 @@ pub(crate) struct LowArgs {
     pub(crate) require_rdma: bool,
 
     /// Leave RDMA alone: look at no device, and print no variable for it
-    #[arg(long, help_heading = FABRIC)]
+    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) no_rdma: bool,
 
     /// Leave the choice of the GID index to NCCL (2.21 or later)
@@ -165,45 +197,117 @@ pub(crate) struct LowArgs {
     ///
     /// For what a platform's guide asks for and no probe can know. It wins over what mingle would print and
     /// over the environment. Ranks that are given others are named in a warning. Has no variable of its own.
-    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC)]
+    #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
     pub(crate) set: Vec<String>,
 
-    /// What is printed: sh or json [default: sh]
+    /// How many workers run here [default: the GPUs of this host, or 1]
     ///
-    /// 'sh' is for eval. 'json' is one object with the same variables, the facts behind them and the whole
-    /// roster; a failure is an object with an "error" of code, kind and message.
+    /// Nodes may differ. Printed as PET_NPROC_PER_NODE, where it wins over your own only if it is given here; the
+    /// default yields to a number that you have set.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
+    pub(crate) slots: Option<String>,
+
+    /// What is printed: sh, fish, json, c10d, ray, hostfile ... [default: sh]
+    ///
+    /// For eval: sh, and with variables of one launcher more c10d (torchrun), ray, jax, slots, ti-one and
+    /// skypilot; fish for fish. For other programs: json, dotenv, hostfile (Open MPI), deepspeed, horovod,
+    /// hosts (a block for /etc/hosts) and tf-config. 'json' has all variables, the facts behind them and the whole
+    /// roster; a failure is an object with an "error" of code, kind and message. The others for programs print
+    /// nothing where no world has formed.
     #[arg(long, value_name = "FORMAT", help_heading = OUTPUT)]
     pub(crate) format: Option<String>,
+
+    /// Write this format to a file as well; repeatable
+    ///
+    /// Such as hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is printed,
+    /// and each at once: a reader sees none or all of it. hosts=/etc/hosts changes only the lines between mingle's
+    /// own marks. In MINGLE_OUTPUT, several are separated by commas.
+    #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
+    pub(crate) output: Vec<String>,
+
+    /// How many of the first ranks are parameter servers in 'tf-config' [default: 0]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) tf_ps: Option<String>,
+
+    /// Append what happens to this file, a line of JSON for each event
+    ///
+    /// For launchers that follow: started, leading, leader_changed, joined, left, preparing, formed, failed and
+    /// so on, each with its time. Each line is written at once. It may be a pipe that is read.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) events: Option<String>,
 
     /// Say nothing on stderr but errors
     #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 
+    /// Form of the log that -v asks for: text or json [default: text]
+    ///
+    /// With 'json' each line of the log is an object. What stderr says to people without -v stays text, and
+    /// --quiet leaves it away.
+    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
+    pub(crate) log_format: Option<String>,
+
     /// Log to stderr what happens; -vv for more
     #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
+}
+
+/// What else the program does.
+///
+/// Each has a line for the list of commands here, as an attribute: a comment in its place would also take that of its
+/// struct, which explains, from the command's own `--help`.
+#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
+pub(crate) enum Command {
+    #[command(about = "Start a command in the world; with --max-restarts, all again where one fails")]
+    Run(Box<RunArgs>),
+    #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others")]
+    Rdma(RdmaArgs),
+    #[command(about = "Say why a world can form here or not; on several hosts at once, who reaches whom")]
+    Doctor(DoctorArgs),
+    #[command(about = "Show who is there of a job and who is missing, or which jobs gather on this link")]
+    Watch(WatchArgs),
+    #[command(about = "Print a new secret for --secret-file: 256 random bits")]
+    Secret(SecretArgs),
+    #[command(about = "Print a script that completes mingle's options in a shell")]
+    Completions(CompletionsArgs),
+    #[command(about = "Print the manual page of mingle, or of one of these commands")]
+    Man(ManArgs),
+}
+
+/// Starts a command on every node once the world has formed, with the world's variables.
+///
+/// The same line on every node. mingle becomes the command, so that signals, exit code and terminal are the
+/// command's own; where no world forms, nothing is started and mingle's own exit code says why. In the command,
+/// {rank}, {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are filled in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(
+    disable_help_flag = true,
+    args_override_self = true,
+    override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
+)]
+pub(crate) struct RunArgs {
+    /// Start all again, up to N times in all, where a command fails [default: 0]
+    ///
+    /// Then mingle stays as the command's parent. Where a command fails, or a node is gone whose place another
+    /// one wants to take, all others' are stopped, all nodes form a new world, and all start again;
+    /// MINGLE_GENERATION counts. Must be the same on every node. A command that has ended well waits for the others'.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) max_restarts: Option<String>,
+
+    /// How long a command that is to stop has for it, after SIGTERM [default: 30s]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) stop_timeout: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) join: JoinArgs,
 
     /// Print help; --help explains more than -h
     #[arg(short, long, action = ArgAction::Help, help_heading = OUTPUT)]
     help: Option<bool>,
 
-    /// Print the version
-    #[arg(short = 'V', long, action = ArgAction::Version, help_heading = OUTPUT)]
-    version: Option<bool>,
-
-    #[command(subcommand)]
-    pub(crate) command: Option<Command>,
-}
-
-/// What else the program does.
-#[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
-pub(crate) enum Command {
-    /// Show RDMA ports and GIDs, which of them a job uses, and why not the others
-    Rdma(RdmaArgs),
-    /// Say why a world can form here or not; on several hosts at once, who reaches whom
-    Doctor(DoctorArgs),
-    /// Print a new secret for --secret-file: 256 random bits
-    Secret,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
 }
 
 /// Shows the RDMA devices of this host, which ports and GIDs a job would use, and why not the others.
@@ -323,8 +427,20 @@ pub(crate) struct DoctorArgs {
     help: Option<bool>,
 }
 
+/// Prints a new secret for --secret-file: 256 random bits.
+///
+/// Make one once, in a file that only you can read, as after umask 077, and copy it to every node by a way that you
+/// trust. A secret in a variable is there for the job as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct SecretArgs {
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
 /// The same words, so that they are judged by the same rules.
-impl From<DoctorArgs> for LowArgs {
+impl From<DoctorArgs> for JoinArgs {
     fn from(args: DoctorArgs) -> Self {
         Self {
             job_id: args.job_id,
@@ -344,6 +460,67 @@ impl From<DoctorArgs> for LowArgs {
     }
 }
 
+/// Shows who is there of a job, who gathers, and who is missing; without --job-id, all jobs that gather on the link.
+///
+/// It only listens: nothing is sent, no port of the job's is taken, and no node hears of it. On a terminal a table is
+/// drawn again and again; elsewhere each change is a line. Ends with Ctrl-C, or with --timeout; then the exit code
+/// is 3 if nothing was heard.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true, args_override_self = true)]
+pub(crate) struct WatchArgs {
+    /// The job's name [default: all jobs that are not private]
+    #[arg(short, long, value_name = "ID")]
+    pub(crate) job_id: Option<String>,
+
+    /// File with the job's secret, to see who is there
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) secret_file: Option<String>,
+
+    /// Listen on these interfaces only: names, globs, CIDRs, or ^ and what to leave out; repeatable
+    #[arg(short, long, value_name = "IF")]
+    pub(crate) interface: Vec<String>,
+
+    /// UDP port of the group [default: 29499]
+    #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
+    pub(crate) discovery_port: Option<String>,
+
+    /// IPv4 multicast group of the job [default: from the job ID]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) group: Option<String>,
+
+    /// Hear the job's broadcasts too
+    #[arg(long)]
+    pub(crate) broadcast: bool,
+
+    /// How long to listen [default: until Ctrl-C; with --format json 2s]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true)]
+    pub(crate) timeout: Option<String>,
+
+    /// What is printed: text as it goes, or json at the end [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<String>,
+
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// The same words, so that they are judged by the same rules.
+impl From<WatchArgs> for JoinArgs {
+    fn from(args: WatchArgs) -> Self {
+        Self {
+            job_id: args.job_id,
+            secret_file: args.secret_file,
+            interface: args.interface,
+            discovery_port: args.discovery_port,
+            group: args.group,
+            broadcast: args.broadcast,
+            timeout: args.timeout,
+            ..Self::default()
+        }
+    }
+}
+
 const AFTER_HELP: &str = "\
 Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and reasons: --help";
 
@@ -354,9 +531,16 @@ Environment:
   capitals, such as MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT,
   MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the command line wins. An
   empty variable counts as not set.
-  NCCL_*, GLOO_*, UCX_*, NVSHMEM_* and FI_* are left alone where you have set
-  them. MINGLE_SET lists those that mingle has set, so that a second eval in
-  the same shell may replace them.
+  NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE are left alone
+  where you have set them. MINGLE_SET lists those that mingle has set, so that
+  a second eval in the same shell may replace them.
+  What is given neither way is taken from a scheduler, and said on stderr:
+    rank   SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX,
+           SKYPILOT_NODE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK
+    world  SLURM_NNODES, LWS_GROUP_SIZE, SKYPILOT_NUM_NODES,
+           OMPI_COMM_WORLD_SIZE, PMI_SIZE
+    job    SLURM_JOB_ID with SLURM_STEP_ID, SKYPILOT_TASK_ID
+    seed   LWS_LEADER_ADDRESS
 
 Exit codes, which eval \"$(mingle ...)\" returns as well:
   0    the world has formed
@@ -378,8 +562,10 @@ Firewall:
 Examples:
   Four nodes, this line on each:
     eval \"$(mingle --job-id foo --world 4)\" && torchrun train.py
-  Ranks from the scheduler, and one network only:
-    eval \"$(mingle -j foo -w 4 -r \"$SLURM_NODEID\" -i 10.1.0.0/16)\" || exit
+  Within srun, which tells the rest, over one network only:
+    eval \"$(mingle -i 10.1.0.0/16)\" || exit
+  The same without eval, and again where a node fails:
+    mingle run -j foo -w 4 --max-restarts 3 -- torchrun train.py
   The addresses of all nodes, by rank:
     mingle -j foo -w 4 --format json | jq -r '.roster[].address'";
 
@@ -412,9 +598,16 @@ mod tests {
     #[test]
     fn the_long_help_has_exit_codes_an_example_and_every_option() {
         let help = help(true, 80);
-        for wanted in
-            ["  3    ", "  130  ", "eval \"$(mingle", "MINGLE_SET", "29500-29999", "percent-encoded"]
-        {
+        for wanted in [
+            "  3    ",
+            "  130  ",
+            "SLURM_NODEID",
+            "tf-config",
+            "eval \"$(mingle",
+            "MINGLE_SET",
+            "29500-29999",
+            "percent-encoded",
+        ] {
             assert!(help.contains(wanted), "{wanted}:\n{help}");
         }
         for argument in LowArgs::command().get_arguments() {
@@ -424,7 +617,7 @@ mod tests {
 
     #[test]
     fn the_help_names_the_defaults_that_hold() {
-        let help = help(false, 100);
+        let help = help(true, 100);
         assert!(help.contains(&format!("[default: {}]", mingle_core::net::DISCOVERY_PORT)), "{help}");
     }
 
@@ -432,8 +625,8 @@ mod tests {
     fn the_last_of_a_repeated_option_counts_but_every_interface_does() {
         let typed = ["mingle", "-w", "4", "-i", "eth0", "-w5", "--interface=ib0", "-vv"];
         let low = LowArgs::try_parse_from(typed).unwrap();
-        assert_eq!(low.world.as_deref(), Some("5"));
-        assert_eq!(low.interface, ["eth0", "ib0"]);
-        assert_eq!(low.verbose, 2);
+        assert_eq!(low.join.world.as_deref(), Some("5"));
+        assert_eq!(low.join.interface, ["eth0", "ib0"]);
+        assert_eq!(low.join.verbose, 2);
     }
 }

@@ -6,8 +6,9 @@ use std::fmt;
 use std::io;
 use std::num::NonZeroU8;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::PathBuf;
 
-use mingle_core::env::UnsafeStatement;
+use mingle_core::env::{Unfit, UnsafeStatement};
 use mingle_core::{Error, Failure};
 
 use crate::stderr;
@@ -25,6 +26,14 @@ pub(crate) enum Stop {
     Signal(Signal),
     /// The result could not be written.
     Stdout(io::Error),
+    /// A file of `--output` could not be written.
+    Output(PathBuf, io::Error),
+    /// The world cannot be written in the format that was asked for.
+    Unfit(Unfit),
+    /// The command of `mingle run` could not be started.
+    Command(String, io::Error),
+    /// The command of `mingle run` has ended like this, and what is to be said about it.
+    Ended(NonZeroU8, Option<String>),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
     /// The result holds what no shell may see. The alphabet of every value is checked where it is made,
@@ -41,6 +50,10 @@ pub(crate) enum Signal {
     Interrupt,
     /// SIGTERM, which is what schedulers send.
     Terminate,
+    /// SIGHUP: the terminal is gone.
+    HangUp,
+    /// SIGQUIT.
+    Quit,
 }
 
 impl Stop {
@@ -49,11 +62,21 @@ impl Stop {
         let code = match self {
             Self::Usage(_) => 2,
             Self::Rendezvous(error) => error.code(),
-            Self::Findings { code, .. } => code.get(),
+            Self::Findings { code, .. } | Self::Ended(code, _) => code.get(),
+            // As a shell and env(1) say it.
+            Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
+            Self::Command(..) => 126,
             // What a shell reports for a process that the signal has killed: 128 and its number.
             Self::Signal(Signal::Interrupt) => 130,
             Self::Signal(Signal::Terminate) => 143,
-            Self::Stdout(_) | Self::System(..) | Self::Unsafe(_) | Self::Panic(_) => 1,
+            Self::Signal(Signal::HangUp) => 129,
+            Self::Signal(Signal::Quit) => 131,
+            Self::Stdout(_)
+            | Self::Output(..)
+            | Self::Unfit(_)
+            | Self::System(..)
+            | Self::Unsafe(_)
+            | Self::Panic(_) => 1,
         };
         NonZeroU8::new(code).unwrap_or(NonZeroU8::MIN)
     }
@@ -77,8 +100,12 @@ impl Stop {
                 _ => "other",
             },
             Self::Findings { .. } => "findings",
+            Self::Command(..) => "command",
+            Self::Ended(..) => "ended",
             Self::Signal(_) => "signal",
             Self::Stdout(_) => "stdout",
+            Self::Output(..) => "output",
+            Self::Unfit(_) => "format",
             Self::System(..) => "system",
             Self::Unsafe(_) | Self::Panic(_) => "bug",
             Self::Rendezvous(_) => "other",
@@ -87,7 +114,7 @@ impl Stop {
 
     /// Says on stderr what happened.
     pub(crate) fn report(&self) {
-        if !matches!(self, Self::Panic(_)) {
+        if !matches!(self, Self::Panic(_) | Self::Ended(_, None)) {
             stderr::say(format_args!("error: {self}"));
         }
     }
@@ -102,9 +129,27 @@ impl fmt::Display for Stop {
             Self::Rendezvous(error) => error.fmt(f),
             Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
             Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),
+            Self::Signal(Signal::HangUp) => f.write_str("the terminal is gone; this node has left the world"),
+            Self::Signal(Signal::Quit) => f.write_str("told to quit; this node has left the world"),
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
+            Self::Output(path, error) => {
+                let path = path.display();
+                write!(f, "the world has formed, but {path} of --output cannot be written: {error}")
+            }
+            Self::Unfit(error) => write!(f, "the world has formed, but cannot be printed: {error}"),
+            Self::Command(name, error) => write!(f, "cannot start {name}: {error}"),
+            Self::Ended(_, message) => f.write_str(message.as_deref().unwrap_or("the command has failed")),
             Self::System(what, error) => write!(f, "cannot {what}: {error}"),
             Self::Unsafe(error) => write!(f, "{error}; please report this"),
+        }
+    }
+}
+
+impl From<Unfit> for Stop {
+    fn from(error: Unfit) -> Self {
+        match error {
+            Unfit::Unsafe(error) => Self::Unsafe(error),
+            other => Self::Unfit(other),
         }
     }
 }
@@ -163,6 +208,8 @@ mod tests {
             (Stop::Signal(Signal::Interrupt), 130, "signal"),
             (Stop::Signal(Signal::Terminate), 143, "signal"),
             (Stop::Stdout(denied()), 1, "stdout"),
+            (Stop::Output("/x".into(), denied()), 1, "output"),
+            (Stop::Unfit(Unfit::NoWorkers(4, 4)), 1, "format"),
             (Stop::System("start the runtime", denied()), 1, "system"),
         ] {
             assert_eq!((stop.code().get(), stop.kind()), (code, kind), "{stop}");

@@ -2,24 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// The form in which the result is printed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
-    /// Statements for a shell.
-    Sh,
-    /// One JSON object.
-    Json,
-}
+use mingle_core::env::Format;
 
-impl Format {
-    pub(crate) fn named(name: &str) -> Option<Self> {
-        match name {
-            "sh" => Some(Self::Sh),
-            "json" => Some(Self::Json),
-            _ => None,
-        }
-    }
-}
+/// The subcommands whose result is never for `eval`.
+const COMMANDS: [&str; 5] = ["rdma", "doctor", "watch", "completions", "man"];
 
 /// Whether the guard is to be printed, and how a failure is.
 ///
@@ -41,7 +27,11 @@ impl Intent {
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
         // Subcommands come first: options conflict with them. The variable is the rendezvous's alone.
-        let command = args.first().is_some_and(|arg| arg == "rdma" || arg == "doctor");
+        if args.first().is_some_and(|arg| arg == "run") {
+            // Stdout is the command's.
+            return Self { format: Format::Sh, plain: true, command: true };
+        }
+        let command = args.first().is_some_and(|arg| COMMANDS.iter().any(|command| arg == command));
         let mut format = variable.filter(|text| !text.is_empty() && !command);
         let mut plain = command || args.first().is_some_and(|arg| arg == "secret");
         let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
@@ -56,7 +46,7 @@ impl Intent {
                 plain |= asks_for_help(text);
             }
         }
-        let format = format.and_then(OsStr::to_str).and_then(Format::named).unwrap_or(Format::Sh);
+        let format = format.and_then(OsStr::to_str).and_then(|text| text.parse().ok()).unwrap_or(Format::Sh);
         Self { format, plain, command }
     }
 }
@@ -73,8 +63,8 @@ fn asks_for_help(arg: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
+    use clap::{CommandFactory, Parser};
 
     use super::*;
     use crate::args::LowArgs;
@@ -92,6 +82,9 @@ mod tests {
             "-j foo -w 4 --format json",
             "-j foo -w 4 --format=json",
             "-j foo -w 4 --format json --format sh",
+            "-j foo -w 4 --format fish --output json=/tmp/x",
+            "-j foo -w 4 -ojson=/tmp/x",
+            "-j foo -w 4 --output=hosts=/tmp/--format=json --format tf-config",
             "-j foo -w 4 --format sh --format=json -q",
             "-jh -w4",
             "-jV -w4 -vvq",
@@ -105,7 +98,8 @@ mod tests {
             "-h -w 4",
         ];
         for line in lines {
-            for variable in [None, Some(""), Some("sh"), Some("json")] {
+            let names = Format::all().map(Format::name);
+            for variable in [None, Some("")].into_iter().chain(names.into_iter().map(Some)) {
                 let guess = intent(line, variable);
                 match LowArgs::try_parse_from(["mingle"].into_iter().chain(line.split_whitespace())) {
                     Ok(low) => {
@@ -113,7 +107,7 @@ mod tests {
                             let value = if name == "MINGLE_FORMAT" { variable } else { None };
                             value.map(OsString::from)
                         };
-                        let config = Config::new(low, environment).unwrap();
+                        let config = Config::scheduled(low.join, environment).unwrap();
                         assert_eq!(
                             guess,
                             Intent { format: config.format, plain: false, command: false },
@@ -126,6 +120,17 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn no_subcommand_begins_with_a_guard() {
+        for command in LowArgs::command().get_subcommands() {
+            let name = command.get_name();
+            assert!(
+                intent(name, None).plain && intent(&format!("{name} --help"), Some("json")).plain,
+                "{name}"
+            );
         }
     }
 

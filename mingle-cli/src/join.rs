@@ -2,52 +2,102 @@
 
 use std::fs::File;
 use std::io;
-use std::pin::pin;
 
 use mingle_core::rdma::Summary;
-use mingle_core::{Assignment, Event};
-use tokio::runtime;
-use tokio::signal::unix::{SignalKind, signal};
+use mingle_core::{Assignment, Error, Event};
+use tokio::runtime::{self, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::Config;
+use crate::doctor;
+use crate::events::Journal;
 use crate::exit::{Signal, Stop};
 use crate::progress::Progress;
+use crate::signals::{ENDING, Signals};
 
 /// What runtime and signals need.
 const DESCRIPTORS: usize = 12;
 
 /// Waits for the world. On every way out all sockets are closed, which tells the other nodes at once.
-pub(crate) fn join(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {
+pub(crate) fn join(config: &Config, fabric: Summary, journal: &mut Journal) -> Result<Assignment, Stop> {
+    join_and_then(config, fabric, journal, |assignment, _| Ok(assignment))
+}
+
+/// The same, and does what is to be done with the world. A signal that has come meanwhile ends this process all the
+/// same.
+pub(crate) fn join_and_then<T>(
+    config: &Config,
+    fabric: Summary,
+    journal: &mut Journal,
+    then: impl FnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
+) -> Result<T, Stop> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(async {
+        let mut signals = Signals::new(&ENDING)?;
+        let (sender, mut events) = unbounded_channel();
+        let joining = Box::pin(config.rendezvous().fabric(fabric).events(sender).join());
+        let assignment =
+            watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+        let done = then(assignment, journal)?;
+        match signals.arrived().await.and_then(ending) {
+            Some(signal) => Err(Stop::Signal(signal)),
+            None => Ok(done),
+        }
+    });
+    // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+    runtime.shutdown_background();
+    done.inspect_err(|stop| explain(stop, config))
+}
+
+/// What a signal means for a rendezvous.
+fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
+    match signal {
+        nix::sys::signal::Signal::SIGINT => Some(Signal::Interrupt),
+        nix::sys::signal::Signal::SIGTERM => Some(Signal::Terminate),
+        nix::sys::signal::Signal::SIGHUP => Some(Signal::HangUp),
+        nix::sys::signal::Signal::SIGQUIT => Some(Signal::Quit),
+        _ => None,
+    }
+}
+
+/// Says on stderr what the network has to do with it, where no world has formed.
+pub(crate) fn explain(stop: &Stop, config: &Config) {
+    if !config.quiet {
+        doctor::after(stop, config.network());
+    }
+}
+
+/// One thread is enough for one rendezvous, and starts at once.
+pub(crate) fn runtime() -> Result<Runtime, Stop> {
     // The runtime panics where it gets no descriptors for its own use.
     let few = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>();
     drop(few.map_err(|error| Stop::System("open a few files at once (see ulimit -n)", error))?);
-    // One thread is enough for one rendezvous, and starts at once.
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
-    let ended = runtime.block_on(watch(config, fabric));
-    // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
-    runtime.shutdown_background();
-    ended
+    runtime.map_err(|error| Stop::System("start the runtime", error))
 }
 
-async fn watch(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {
-    let handle = |kind| signal(kind).map_err(|error| Stop::System("handle signals", error));
-    let (mut interrupt, mut terminate) = (handle(SignalKind::interrupt())?, handle(SignalKind::terminate())?);
-    let (sender, mut events) = unbounded_channel();
-    let mut progress = Progress::new(config);
-    let mut joining = pin!(config.rendezvous().fabric(fabric).events(sender).join());
+/// Waits for the end of `joining`, and shows what happens until then.
+pub(crate) async fn watch(
+    mut joining: impl Future<Output = Result<Assignment, Error>> + Unpin,
+    events: &mut UnboundedReceiver<Event>,
+    progress: &mut Progress<'_>,
+    signals: &mut Signals,
+) -> Result<Assignment, Stop> {
     loop {
         tokio::select! {
             // The outcome first: what has been agreed on with the others holds, even where a signal is
             // there as well.
             biased;
             joined = &mut joining => {
-                rest(&mut events, &mut progress);
+                rest(events, progress);
+                if let Ok(assignment) = &joined {
+                    progress.formed(assignment);
+                }
                 return joined.map_err(Stop::Rendezvous);
             }
-            _ = interrupt.recv() => return Err(Stop::Signal(Signal::Interrupt)),
-            _ = terminate.recv() => return Err(Stop::Signal(Signal::Terminate)),
+            signal = signals.next() => if let Some(signal) = ending(signal) {
+                return Err(Stop::Signal(signal));
+            },
             Some(event) = events.recv() => progress.show(&event),
             () = progress.tick() => {}
         }
@@ -55,7 +105,7 @@ async fn watch(config: &Config, fabric: Summary) -> Result<Assignment, Stop> {
 }
 
 /// What was said before the end and not yet shown.
-fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut Progress) {
+fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut Progress<'_>) {
     while let Ok(event) = events.try_recv() {
         progress.show(&event);
     }

@@ -2,38 +2,56 @@
 //!
 //! ```text
 //! intent -> stdout    the guard, before anything can go wrong
-//! args -> config      what was typed, then what it means
-//! fabric              what RDMA this host has
+//! args -> config      what was typed, then what it means; scheduler has what was not typed
+//! fabric, slots       what RDMA this host has, and how many workers it runs
 //! join                the rendezvous; progress and stderr show it
+//! output              the result in files
+//! formation           the world, as it is printed and handed on
 //! stdout, or exit     the result, or why there is none
+//! events              what happens, for programs; with the time that each phase took
 //!
+//! run                 the subcommand that starts a command in the world, and again where one fails
 //! rdma                the subcommand that shows RDMA by itself
+//! watch               the subcommand that listens to a job, or to all
 //! doctor              the subcommand that says what would keep a world from forming
+//! completions, man    what shells and man(1) are told of the arguments
 //! ```
 
 mod args;
+mod completions;
 mod config;
 mod doctor;
+mod events;
 mod exit;
 mod fabric;
+mod formation;
 mod intent;
 mod join;
+mod man;
+mod output;
 mod progress;
 mod rdma;
+mod run;
+mod scheduler;
+mod signals;
+mod slots;
 mod stderr;
 mod stdout;
+mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser as _;
-use mingle_core::env::{Facts, Variables};
-use mingle_core::{Assignment, Formed, Secret};
+use mingle_core::Secret;
 
 use args::{Command, LowArgs};
 use config::Config;
+use events::Journal;
 use exit::Stop;
+use fabric::Found;
+use formation::Formation;
 use intent::Intent;
 use stdout::Stdout;
 
@@ -64,59 +82,52 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Err(help) => return Stdout::plain(help.render().to_string()),
     };
     match low.command {
+        Some(Command::Run(args)) => return run::run(*args, started),
         Some(Command::Rdma(args)) => return rdma::run(&args),
         Some(Command::Doctor(args)) => return doctor::run(args),
-        Some(Command::Secret) => {
+        Some(Command::Watch(args)) => return watch::run(args),
+        Some(Command::Completions(args)) => return completions::run(&args),
+        Some(Command::Man(args)) => return man::run(&args),
+        Some(Command::Secret(_)) => {
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
             return Stdout::plain(secret.reveal() + "\n");
         }
         None => {}
     }
-    let config = Config::new(low, |name| std::env::var_os(name))?;
+    let config = Config::scheduled(low.join, |name| std::env::var_os(name))?;
     stdout.settle(config.format)?;
-    stderr::log(config.verbose);
-    for warning in config.warnings.iter().filter(|_| !config.quiet) {
-        stderr::say(format_args!("warning: {warning}"));
-    }
+    Journal::during(&config, started, |journal| form(&config, started, journal))
+}
 
+/// Waits for the world, and prints it.
+fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
+    let found = prepare(config)?;
+    let assignment = join::join(config, found.summary, journal)?;
+    let formation = Formation::new(config, &found, &assignment, journal.timings());
+    let variables = formation.variables(config.format)?;
+    let text = formation.text(config.format, &variables)?;
+    formation.write_outputs()?;
+    Stdout::formed(&text)?;
+    formation.report(&variables, started.elapsed());
+    Ok(())
+}
+
+/// Says what is to be said before others are waited for, and looks at this host.
+fn prepare(config: &Config) -> Result<Found, Stop> {
+    stderr::log(config.verbose, config.log_format);
+    if !config.quiet {
+        for warning in &config.warnings {
+            stderr::say(format_args!("warning: {warning}"));
+        }
+        if let Some(provenance) = &config.provenance {
+            stderr::say(format_args!("{provenance}"));
+        }
+    }
     let found = config.fabric.find(environment)?;
     if !config.quiet {
         found.warn();
     }
-    let assignment = join::join(&config, found.summary).inspect_err(|stop| {
-        if !config.quiet {
-            doctor::after(stop, config.network());
-        }
-    })?;
-    let Assignment { job, rank, world, master, local, interface, digest, roster, verdict, .. } = assignment;
-    let fabric = found.variables(verdict.transport);
-    let formed = Formed { rank, world, master, local, digest, roster, verdict };
-    let facts = Facts {
-        job: &job,
-        formed: &formed,
-        interface: interface.as_deref(),
-        fabric: &fabric,
-        settings: &config.fabric.settings,
-    };
-    let variables = Variables::new(facts, environment);
-    stdout.formed(facts, &variables)?;
-
-    for kept in variables.kept() {
-        tracing::debug!("{} is set already, and left as it is", kept.name);
-    }
-    if !config.quiet {
-        if let (true, Some(interface)) = (variables.interface_is_unnameable(), &interface) {
-            stderr::say(format_args!(
-                "warning: NCCL and Gloo cannot be told to use {interface:?}, for its name; rename it, or \
-                 choose another --interface"
-            ));
-        }
-        found.report(&formed.verdict);
-        fabric::tell_kept(&variables, &config.fabric.settings, &fabric);
-        let time = progress::duration(started.elapsed());
-        stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
-    }
-    Ok(())
+    Ok(found)
 }
 
 /// A variable of the environment. What is not UTF-8 is the user's all the same.

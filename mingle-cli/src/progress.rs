@@ -4,18 +4,20 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use mingle_core::{Event, HostName, JobId, Progress as Gathering, World};
+use mingle_core::{Assignment, Event, HostName, JobId, Progress as Gathering, World};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::config::Config;
+use crate::events::Journal;
 use crate::stderr::{self, printable};
 
 /// Most names of new nodes in a line.
 const NAMES: usize = 3;
 
-/// Shows events.
+/// Shows events, and has them written down.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct Progress<'a> {
+    journal: &'a mut Journal,
     words: Words,
     quiet: bool,
     live: Option<Live>,
@@ -28,16 +30,17 @@ struct Live {
     again: Interval,
 }
 
-impl Progress {
+impl<'a> Progress<'a> {
     /// Nothing is shown before the first event.
-    pub(crate) fn new(config: &Config) -> Self {
+    pub(crate) fn new(config: &Config, journal: &'a mut Journal) -> Self {
         // The log's lines and a live line would overwrite each other.
         let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
-        Self { words: Words::new(config.job.clone(), config.world), quiet: config.quiet, live }
+        Self { journal, words: Words::new(config.job.clone(), config.world), quiet: config.quiet, live }
     }
 
     /// Shows what happened.
     pub(crate) fn show(&mut self, event: &Event) {
+        self.journal.event(event);
         let Some(line) = self.words.describe(event) else { return };
         match &self.live {
             _ if self.quiet => {}
@@ -48,6 +51,11 @@ impl Progress {
             Some(live) => live.bar.suspend(|| stderr::say(format_args!("{line}"))),
             None => stderr::say(format_args!("{line}")),
         }
+    }
+
+    /// The end, which others show.
+    pub(crate) fn formed(&mut self, assignment: &Assignment) {
+        self.journal.formed(assignment);
     }
 
     /// Draws the live line again, when it is time; never comes back where there is none.

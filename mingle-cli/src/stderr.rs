@@ -31,14 +31,26 @@ pub(crate) fn is_live() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
+/// What a line of the log looks like.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    #[default]
+    Text,
+    Json,
+}
+
 /// Starts the log, where `--verbose` was given: setting it up takes time that every other run saves.
-pub(crate) fn log(verbose: u8) {
+pub(crate) fn log(verbose: u8, format: LogFormat) {
     let level = match verbose {
         0 => return,
         1 => Level::DEBUG,
         _ => Level::TRACE,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_ansi(is_live()).with_writer(io::stderr).init();
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
+    match format {
+        LogFormat::Text => log.with_ansi(is_live()).init(),
+        LogFormat::Json => log.json().init(),
+    }
 }
 
 #[cfg(test)]

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
 
-use mingle_core::env::{Document, Facts, Script, Variables};
+use mingle_core::env::{Document, Facts, Format, Rendered, Script, Variables};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::events::Timings;
 use crate::exit::Stop;
-use crate::intent::{Format, Intent};
+use crate::intent::Intent;
 
 /// What has been and will be printed in this run.
 #[derive(Debug)]
@@ -32,8 +33,8 @@ impl Stdout {
     /// [`Intent`] saw; should it ever not be, a script still begins with its guard.
     pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
         self.format = format;
-        if format == Format::Sh && !self.is_guarded {
-            write(&Text::Script(Script::guard()?))?;
+        if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
+            write(&Text::Script(Script::guard(shell)?))?;
             self.is_guarded = true;
         }
         Ok(())
@@ -55,35 +56,60 @@ impl Stdout {
     }
 
     /// Prints the result.
-    pub(crate) fn formed(&self, facts: Facts<'_>, variables: &Variables) -> Result<(), Stop> {
-        write(&formed(self.format, facts, variables)?)
+    pub(crate) fn formed(text: &Text) -> Result<(), Stop> {
+        write(text)
     }
 
-    /// Prints what makes `eval` fail, or a JSON object that says why.
+    /// Prints what makes `eval` fail, or a JSON object that says why; for what reads neither, nothing.
     pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
         // A report that has been printed says all, and a second document would follow the first.
         let is_told = matches!(stop, Stop::Findings { .. });
-        if is_told || self.is_command && self.format == Format::Sh {
+        if is_told || self.is_command && self.format.shell().is_some() {
             return Ok(());
         }
-        write(&failed(self.format, stop)?)
+        failed(self.format, stop)?.map_or(Ok(()), |text| write(&text))
     }
 }
 
 /// All that can be printed.
 #[derive(Debug)]
-enum Text {
+pub(crate) enum Text {
     /// For a shell; a [`Script`] has passed the check.
     Script(Script),
-    /// For anybody else: JSON, help.
+    /// For anybody else: JSON, help, a hostfile.
     Plain(String),
 }
 
-fn formed(format: Format, facts: Facts<'_>, variables: &Variables) -> Result<Text, Stop> {
-    match format {
-        Format::Sh => Ok(Text::Script(Script::exports(variables)?)),
-        Format::Json => json_text(&Document::new(facts, variables)),
+impl Text {
+    /// A formed world in a format, where `variables` are that format's.
+    pub(crate) fn formed(
+        format: Format,
+        facts: Facts<'_>,
+        variables: &Variables,
+        timings: Timings,
+    ) -> Result<Self, Stop> {
+        match format.render(facts, variables)? {
+            Rendered::Script(script) => Ok(Self::Script(script)),
+            Rendered::Document(document) => json_text(&Timed { document, timings }),
+            Rendered::Text(text) => Ok(Self::Plain(text)),
+            other => Err(Stop::Stdout(io::Error::other(format!("no way to print {other:?}")))),
+        }
     }
+
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            Self::Script(script) => script.as_str(),
+            Self::Plain(text) => text,
+        }
+    }
+}
+
+/// A world, and how long it took.
+#[derive(Serialize)]
+struct Timed<'a> {
+    #[serde(flatten)]
+    document: Box<Document<'a>>,
+    timings: Timings,
 }
 
 fn json_text(document: &impl Serialize) -> Result<Text, Stop> {
@@ -93,19 +119,20 @@ fn json_text(document: &impl Serialize) -> Result<Text, Stop> {
     }
 }
 
-fn failed(format: Format, stop: &Stop) -> Result<Text, Stop> {
-    match format {
-        Format::Sh => Ok(Text::Script(Script::failure(stop.code())?)),
-        Format::Json => {
-            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
-            json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } }))
-        }
+fn failed(format: Format, stop: &Stop) -> Result<Option<Text>, Stop> {
+    if let Some(shell) = format.shell() {
+        return Ok(Some(Text::Script(Script::failure(shell, stop.code())?)));
     }
+    if format != Format::Json {
+        return Ok(None);
+    }
+    let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
+    json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } })).map(Some)
 }
 
 /// The document in printable ASCII. JSON may hold C1 controls and marks that turn the direction of the text as
 /// they are, and a terminal obeys them; outside of its strings there is nothing to escape.
-fn ascii(json: &str) -> String {
+pub(crate) fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() && c != '\u{7f}' {
@@ -123,32 +150,27 @@ fn ascii(json: &str) -> String {
 /// The only function that writes to stdout, but for what goes on until it is stopped; see
 /// [`Stdout::stream`].
 ///
-/// At once and without a buffer: a pipe takes a script as a whole or not at all, so a process that is
-/// killed leaves no half of one behind. It goes around [`io::Stdout`], which takes a descriptor that
+/// At once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and what an empty one holds, 64 KiB,
+/// without a pause in which the process could be killed. So none leaves half of a script behind, but for lists of
+/// thousands of nodes. It goes around [`io::Stdout`], which takes a descriptor that
 /// cannot be written to for success.
 fn write(text: &Text) -> Result<(), Stop> {
-    let text = match text {
-        Text::Script(script) => script.as_str(),
-        Text::Plain(text) => text,
-    };
-    Stdout::stream()?.write_all(text.as_bytes()).map_err(Stop::Stdout)
+    Stdout::stream()?.write_all(text.as_str().as_bytes()).map_err(Stop::Stdout)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
 
+    use mingle_core::env::Shell;
     use mingle_core::rdma::Verdict;
-    use mingle_core::{Digest, Formed, HostName, JobId, Member, NodeId, Roster, World};
+    use mingle_core::{Digest, Formed, HostName, JobId, Member, Metadata, NodeId, Roster, Slots, World};
 
     use super::*;
     use crate::exit::Signal;
 
     fn text(text: Result<Text, Stop>) -> String {
-        match text.unwrap() {
-            Text::Script(script) => script.as_str().to_owned(),
-            Text::Plain(plain) => plain,
-        }
+        text.unwrap().as_str().to_owned()
     }
 
     /// Rank 1 of 2, with its roster.
@@ -160,6 +182,7 @@ mod tests {
             host: HostName::new(host),
             address: address.parse().unwrap(),
             slots: 8,
+            metadata: Metadata::default(),
         };
         let members = vec![member(0, "node-a", "10.0.0.1:29503"), member(1, "node-b", "10.0.0.2:29503")];
         let formed = Formed {
@@ -170,6 +193,7 @@ mod tests {
             digest: Digest([0xab; 16]),
             roster: Roster::new(members),
             verdict: Verdict::default(),
+            slots: Slots { own: 8, before: 8, total: 16 },
         };
         ("it's 100%".parse().unwrap(), formed)
     }
@@ -177,9 +201,17 @@ mod tests {
     #[test]
     fn json_has_the_variables_the_facts_and_the_whole_roster() {
         let (job, formed) = world_of_two();
-        let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[] };
+        let facts = Facts {
+            job: &job,
+            formed: &formed,
+            interface: Some("eth0"),
+            fabric: &[],
+            settings: &[],
+            slots_given: true,
+            parameter_servers: 0,
+        };
         let variables = Variables::new(facts, |_| None);
-        let printed = text(super::formed(Format::Json, facts, &variables));
+        let printed = text(Text::formed(Format::Json, facts, &variables, Timings::default()));
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
         let expected = json!({
             "job": "it's 100%",
@@ -189,6 +221,7 @@ mod tests {
             "local": "10.0.0.2",
             "interface": "eth0",
             "digest": "abababababababababababababababab",
+            "slots": { "own": 8, "before": 8, "total": 16 },
             "env": {
                 "MASTER_ADDR": "10.0.0.1",
                 "MASTER_PORT": "29503",
@@ -201,20 +234,24 @@ mod tests {
                 "PET_MASTER_PORT": "29503",
                 "MINGLE_JOB_ID": "it%27s%20100%25",
                 "MINGLE_ROSTER_DIGEST": "abababababababababababababababab",
+                "MINGLE_RANK_OFFSET": "8",
+                "MINGLE_TOTAL_SLOTS": "16",
+                "PET_NPROC_PER_NODE": "8",
                 "NCCL_SOCKET_IFNAME": "=eth0",
                 "GLOO_SOCKET_IFNAME": "eth0",
-                "MINGLE_SET": "NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME",
+                "MINGLE_SET": "PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME",
             },
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },
+            "timings": { "found_ms": null, "joined_ms": null, "formed_ms": null },
             "roster": [
                 {
                     "rank": 0, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-a",
-                    "address": "10.0.0.1", "port": 29503, "slots": 8,
+                    "address": "10.0.0.1", "port": 29503, "slots": 8, "metadata": {},
                 },
                 {
                     "rank": 1, "id": "1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f1f", "host": "node-b",
-                    "address": "10.0.0.2", "port": 29503, "slots": 8,
+                    "address": "10.0.0.2", "port": 29503, "slots": 8, "metadata": {},
                 },
             ],
         });
@@ -224,10 +261,19 @@ mod tests {
     #[test]
     fn a_failure_is_printed_in_the_form_of_the_result() {
         let stop = Stop::Usage("--job-id \"\u{1b}[31m\":\nno".to_owned());
-        assert_eq!(text(failed(Format::Sh, &stop)), "(exit 2);\n");
-        let printed = text(failed(Format::Json, &stop));
-        let expected = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
-        assert_eq!(printed, format!("{expected}\n"));
-        assert_eq!(text(failed(Format::Sh, &Stop::Signal(Signal::Terminate))), "(exit 143);\n");
+        let printed = |format, stop: &Stop| {
+            failed(format, stop).unwrap().map_or_else(String::new, |text| text.as_str().to_owned())
+        };
+        let json = r#"{"error":{"code":2,"kind":"usage","message":"--job-id \"\u001b[31m\":\nno"}}"#;
+        for format in Format::all() {
+            let expected = match format.shell() {
+                Some(Shell::Posix) => "(exit 2);\n".to_owned(),
+                Some(_) => "command sh -c 'exit 2';\n".to_owned(),
+                None if format == Format::Json => format!("{json}\n"),
+                None => String::new(),
+            };
+            assert_eq!(printed(format, &stop), expected, "{format}");
+        }
+        assert_eq!(printed(Format::Sh, &Stop::Signal(Signal::Terminate)), "(exit 143);\n");
     }
 }

@@ -267,7 +267,8 @@ impl Table {
     }
 }
 
-fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
+/// Whether the address lies in the network of so many bits.
+pub(super) fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
     match (net, ip) {
         (IpAddr::V4(net), IpAddr::V4(ip)) => {
             let shift = 32 - u32::from(bits.min(32));
@@ -282,8 +283,14 @@ fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+
+    /// What the rules do with UDP to a group and TCP to this host.
+    pub(in crate::doctor) fn judge(what: &str, tables: &[Table]) -> Vec<(Status, String)> {
+        let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
+        examine(what, tables, &packets).into_iter().map(|finding| (finding.status, finding.seen)).collect()
+    }
 
     fn packet(tcp: bool, to: [u8; 4], port: u16) -> Packet {
         Packet { hook: Hook::Input, interface: "eth0".to_owned(), tcp, to: to.into(), port }

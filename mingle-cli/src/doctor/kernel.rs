@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use mingle_core::net::Kind;
 
 use super::finding::{Finding, Status};
+use super::firewall::holds;
 use super::interfaces::Nic;
 
 /// What a socket asks for; the kernel cuts it to `rmem_max`.
@@ -51,14 +52,6 @@ pub(super) fn gateways(text: &str) -> Vec<Ipv4Addr> {
         (net == "00000000").then(|| Ipv4Addr::from(number.to_ne_bytes()))
     };
     text.lines().skip(1).filter_map(gateway).collect()
-}
-
-fn mask(bits: u8) -> u32 {
-    u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0)
-}
-
-fn holds(net: Ipv4Addr, bits: u8, ip: Ipv4Addr) -> bool {
-    (u32::from(net) ^ u32::from(ip)) & mask(bits) == 0
 }
 
 /// How many packets the reverse-path filter has dropped: `IPReversePathFilter` of `TcpExt` in
@@ -128,11 +121,11 @@ fn crooked<'a>(nic: &Nic, routes: &'a [Route]) -> Option<(&'a Route, Ipv4Addr)> 
     nic.addresses.iter().find_map(|(ip, bits)| {
         let IpAddr::V4(ip) = *ip else { return None };
         let own = |route: &&Route| {
-            route.interface == nic.name && route.bits == *bits && holds(route.net, *bits, ip)
+            route.interface == nic.name && route.bits == *bits && holds(route.net.into(), *bits, ip.into())
         };
         let metric = routes.iter().find(own).map_or(u32::MAX, |route| route.metric);
         let crooked = routes.iter().find(|route| {
-            let inside = route.bits >= *bits && holds(ip, *bits, route.net);
+            let inside = route.bits >= *bits && holds(ip.into(), *bits, route.net.into());
             // The first of equals wins, so one of equal metric counts where it stands before ours.
             let first = routes.iter().find(|other| other.bits == *bits && other.net == route.net);
             let wins = route.bits > *bits

@@ -191,7 +191,7 @@ impl Meeting<'_> {
         let (told, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, told)? {
+        if let Some(follow) = self.station.follow(id, told).await? {
             tokio::spawn(follow);
         }
         let mut ticks = interval(PERIOD);

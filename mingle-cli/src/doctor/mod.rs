@@ -35,7 +35,7 @@ use mingle_core::{Error, Failure, Secret};
 use serde_json::json;
 use tokio::runtime::{self, Runtime};
 
-use crate::args::{DoctorArgs, LowArgs};
+use crate::args::{DoctorArgs, JoinArgs};
 use crate::config::{Config, Network};
 use crate::environment;
 use crate::exit::Stop;
@@ -82,12 +82,12 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let mut board = None;
     if meets && let Some((station, wires)) = visit.opened.take() {
         let meeting =
-            Meeting { station: &station, wires, tag: network.job.tag(), limit: config.limit(PATIENCE) };
+            Meeting { station: &station, wires, tag: network.place.job.tag(), limit: config.limit(PATIENCE) };
         let host = diagnose::host_name().as_str().to_owned();
         let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
         let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
-        let mut start = Board::new(card, world, network.ipv6);
-        start.tries_broadcast = network.broadcast;
+        let mut start = Board::new(card, world, network.place.prefers_ipv6);
+        start.tries_broadcast = network.place.broadcast;
         let held = runtime.block_on(meeting.hold(start));
         // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
         runtime.shutdown_background();
@@ -134,7 +134,7 @@ fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
                 .to_owned(),
         ));
     }
-    let mut low = LowArgs::from(args);
+    let mut low = JoinArgs::from(args);
     if !has_job {
         low.job_id = Some(NO_JOB.to_owned());
     }
@@ -168,7 +168,7 @@ impl Visit {
         let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
         let port = visit.sockets(network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
-        visit.findings.extend(system::firewall(&files, &packets(network, &nics, port), rules));
+        visit.findings.extend(system::firewall(&files, &packets(&network.place, &nics, port), rules));
         visit.surroundings(&files, &nics);
         Ok(visit)
     }
@@ -183,9 +183,10 @@ impl Visit {
     ) -> Result<u16, Stop> {
         let used: Vec<Interface> =
             judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let first = network.master_port.or_else(|| network.job.ports().next()).unwrap_or_default();
-        let given = network.master_port.is_some();
-        let station = match Station::open(used, &place(network)) {
+        let first =
+            network.place.master_port.or_else(|| network.place.job.ports().next()).unwrap_or_default();
+        let given = network.place.master_port.is_some();
+        let station = match Station::open(used, &network.place) {
             Ok(station) => station,
             Err(error) => {
                 self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
@@ -197,7 +198,7 @@ impl Visit {
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;
-                let tried = live::own_multicast(&station, &mut wires, network.job.tag(), self.id).await;
+                let tried = live::own_multicast(&station, &mut wires, network.place.job.tag(), self.id).await;
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
@@ -267,34 +268,21 @@ fn random() -> Result<u32, Stop> {
 }
 
 /// What a rendezvous needs to pass, on each interface that it uses.
-fn packets(network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
+fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
         let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
         // The family that is used there, as for multicast.
-        let Some(own) = own(network.ipv6).or_else(|| own(!network.ipv6)) else { continue };
-        let group =
-            if own.is_ipv6() { network.job.group_v6().into() } else { IpAddr::from(*network.group.ip()) };
+        let Some(own) = own(place.prefers_ipv6).or_else(|| own(!place.prefers_ipv6)) else { continue };
+        let group = if own.is_ipv6() { place.job.group_v6().into() } else { IpAddr::from(*place.group.ip()) };
         for hook in [Hook::Input, Hook::Output] {
-            for (tcp, to, port) in
-                [(false, group, network.group.port()), (false, own, port), (true, own, port)]
+            for (tcp, to, port) in [(false, group, place.group.port()), (false, own, port), (true, own, port)]
             {
                 packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
             }
         }
     }
     packets
-}
-
-fn place(network: &Network) -> Place {
-    let mut place = Place::new(network.job.clone(), network.group);
-    place.master_port = network.master_port;
-    place.ttl = network.ttl;
-    place.broadcast = network.broadcast;
-    place.prefers_ipv6 = network.ipv6;
-    place.seeds.clone_from(&network.seeds);
-    place.seed_dir.clone_from(&network.seed_dir);
-    place
 }
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {

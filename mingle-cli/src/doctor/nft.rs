@@ -226,7 +226,7 @@ fn words(expressions: &[Value]) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::finding::Status;
-    use super::super::firewall::{Packet, examine};
+    use super::super::firewall;
     use super::*;
 
     /// As nft 1.0.6 prints it, with the given rules in a chain on input.
@@ -249,16 +249,8 @@ mod tests {
     }
 
     fn judge(policy: &str, rules: &[&str]) -> Vec<(Status, String)> {
-        let packet = |tcp, to: [u8; 4], port| Packet {
-            hook: Hook::Input,
-            interface: "eth0".to_owned(),
-            tcp,
-            to: IpAddr::from(to),
-            port,
-        };
-        let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
         let tables = tables(&ruleset(policy, rules), &["ip"]).unwrap();
-        examine("nftables", &tables, &packets).into_iter().map(|f| (f.status, f.seen)).collect()
+        firewall::tests::judge("nftables", &tables)
     }
 
     const NOT_LO: &str = r#"{"match": {"op": "!=", "left": {"meta": {"key": "iifname"}}, "right": "lo"}}"#;

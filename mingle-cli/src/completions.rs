@@ -1,0 +1,31 @@
+//! `mingle completions`: what a shell is told of the arguments.
+
+use clap::{ArgAction, Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::args::LowArgs;
+use crate::exit::Stop;
+use crate::stdout::Stdout;
+
+/// Prints a script that completes mingle's commands and options in a shell.
+///
+/// For the shell at hand: source <(mingle completions bash), or for fish mingle completions fish | source.
+/// For all shells to come, write it where yours looks: bash ~/.local/share/bash-completion/completions/mingle,
+/// zsh _mingle in a folder of $fpath, fish ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
+#[derive(Debug, Clone, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct CompletionsArgs {
+    /// The shell
+    shell: Shell,
+
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Prints the script.
+pub(crate) fn run(args: &CompletionsArgs) -> Result<(), Stop> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut LowArgs::command(), "mingle", &mut script);
+    Stdout::plain(String::from_utf8_lossy(&script).into_owned())
+}

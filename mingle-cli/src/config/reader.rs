@@ -1,0 +1,200 @@
+//! Where values come from: an argument, or else its variable.
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use mingle_core::Secret;
+use mingle_core::env::Setting;
+use mingle_core::env::fabric::Extent;
+use mingle_core::net::{Filter, Seed};
+
+use super::values::flag;
+use crate::args::JoinArgs;
+use crate::exit::Stop;
+use crate::fabric::Wanted;
+use crate::output::Output;
+
+/// The longest file that is taken for a secret, in bytes.
+const LONGEST_SECRET: u64 = 4096;
+
+/// The environment, which is asked where there is no argument.
+pub(super) struct Reader<F>(pub(super) F);
+
+impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+    /// The value, if there is one. An empty variable counts as not set: that is how a template or a
+    /// `docker run -e NAME=` leaves one out.
+    pub(super) fn given(
+        &self,
+        argument: Option<String>,
+        option: &'static str,
+    ) -> Result<Option<Given>, Stop> {
+        if let Some(text) = argument {
+            return Ok(Some(Given { option, text, is_variable: false }));
+        }
+        let Some(value) = (self.0)(&variable(option)).filter(|value| !value.is_empty()) else {
+            return Ok(None);
+        };
+        match value.into_string() {
+            Ok(text) => Ok(Some(Given { option, text, is_variable: true })),
+            Err(raw) => Err(Stop::Usage(format!("{}={}: not UTF-8", variable(option), raw.display()))),
+        }
+    }
+
+    /// The value as `parse` reads it, if there is one.
+    pub(super) fn read<T, E: fmt::Display>(
+        &self,
+        argument: Option<String>,
+        option: &'static str,
+        parse: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, Stop> {
+        self.given(argument, option)?.map(|given| given.parse(parse)).transpose()
+    }
+
+    pub(super) fn flag(&self, argument: bool, option: &'static str) -> Result<bool, Stop> {
+        Ok(argument || self.read(None, option, flag)?.unwrap_or(false))
+    }
+
+    pub(super) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
+        let mut extent = Extent::default();
+        extent.gid_index = !self.flag(low.no_gid_pin, "no-gid-pin")?;
+        extent.tune_sockets = self.flag(low.tune_sockets, "tune-sockets")?;
+        let wanted = Wanted {
+            no_rdma: self.flag(low.no_rdma, "no-rdma")?,
+            required: self.flag(low.require_rdma, "require-rdma")?,
+            extent,
+            settings: settings(&low.set)?,
+            root: (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from),
+        };
+        if wanted.no_rdma && wanted.required {
+            return Err(Stop::Usage(
+                "--require-rdma and --no-rdma (or MINGLE_REQUIRE_RDMA and MINGLE_NO_RDMA) exclude each other; \
+                 give one"
+                    .to_owned(),
+            ));
+        }
+        Ok(wanted)
+    }
+
+    /// The secret of `--secret-file`, or else of MINGLE_SECRET, and what is to be said about it.
+    pub(super) fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
+        if let Some(file) = self.given(argument, "secret-file")? {
+            return file
+                .parse(|path| secret_of(Path::new(path)).map(|(secret, warning)| (Some(secret), warning)));
+        }
+        // Not through `given`: an error there would show the value.
+        let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
+            return Ok((None, Vec::new()));
+        };
+        let secret = Secret::new(value.as_encoded_bytes());
+        let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
+        Ok((Some(secret), Vec::new()))
+    }
+
+    /// All `--seed` arguments, or else what MINGLE_SEED lists.
+    pub(super) fn seeds(&self, arguments: Vec<String>) -> Result<Vec<Seed>, Stop> {
+        let all = self.all(arguments, "seed")?;
+        let lists = all.iter().map(|given| given.parse(Seed::list)).collect::<Result<Vec<_>, Stop>>()?;
+        Ok(lists.concat())
+    }
+
+    /// An option that can be given several times, or else its variable.
+    pub(super) fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
+        let mut all: Vec<Given> =
+            arguments.into_iter().map(|text| Given { option, text, is_variable: false }).collect();
+        if all.is_empty() {
+            all.extend(self.given(None, option)?);
+        }
+        Ok(all)
+    }
+
+    /// All `--output` arguments, or else what MINGLE_OUTPUT lists with commas.
+    pub(super) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<Output>, Stop> {
+        let mut outputs: Vec<Output> = Vec::new();
+        for given in self.all(arguments, "output")? {
+            let parts =
+                if given.is_variable { given.text.split(',').collect() } else { vec![given.text.as_str()] };
+            for part in parts {
+                let output = given.parse(|_| Output::parse(part))?;
+                if outputs.iter().any(|other| other.path == output.path) {
+                    return given.parse(|_| {
+                        Err(format!("{} is written twice; give each a file", output.path.display()))
+                    });
+                }
+                outputs.push(output);
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
+    pub(super) fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
+        let all = self.all(arguments, "interface")?;
+        let parts = all.iter().flat_map(|given| given.text.split(',').map(move |part| (given, part)));
+        parts.map(|(given, part)| given.parse(|_| part.trim().parse())).collect()
+    }
+}
+
+/// A value as it was given, and where.
+pub(super) struct Given {
+    option: &'static str,
+    text: String,
+    pub(super) is_variable: bool,
+}
+
+impl Given {
+    pub(super) fn parse<T, E: fmt::Display>(
+        &self,
+        read: impl FnOnce(&str) -> Result<T, E>,
+    ) -> Result<T, Stop> {
+        read(&self.text).map_err(|reason| Stop::Usage(format!("{self}: {reason}")))
+    }
+}
+
+impl fmt::Display for Given {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_variable {
+            write!(f, "{}={}", variable(self.option), self.text)
+        } else if self.text.is_empty() {
+            // As from --job-id "$JOB", where JOB is not set.
+            write!(f, "--{} ''", self.option)
+        } else {
+            write!(f, "--{} {}", self.option, self.text)
+        }
+    }
+}
+
+/// `MINGLE_MASTER_PORT` for `master-port`.
+fn variable(option: &str) -> String {
+    format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"))
+}
+
+/// The secret in a file, and a warning where others can read it too.
+fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
+    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+    if metadata.len() > LONGEST_SECRET {
+        return Err(format!("has {} bytes, which is no secret", metadata.len()));
+    }
+    let bytes = fs::read(path).map_err(|error| error.to_string())?;
+    let secret = Secret::new(&bytes).map_err(|error| error.to_string())?;
+    let mode = metadata.permissions().mode();
+    let warning = (mode & 0o004 != 0).then(|| {
+        let path = path.display();
+        format!("every user of this host can read the secret in {path}; chmod 600 {path}")
+    });
+    Ok((secret, warning.into_iter().collect()))
+}
+
+/// The variables of `--set`; of one name the last counts.
+fn settings(texts: &[String]) -> Result<Vec<Setting>, Stop> {
+    let mut settings: Vec<Setting> = Vec::new();
+    for text in texts {
+        let setting: Setting =
+            text.parse().map_err(|reason| Stop::Usage(format!("--set {text}: {reason}")))?;
+        settings.retain(|other| other.name() != setting.name());
+        settings.push(setting);
+    }
+    Ok(settings)
+}

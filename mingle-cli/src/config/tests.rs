@@ -1,0 +1,293 @@
+use std::path::Path;
+
+use clap::Parser;
+use mingle_core::env;
+
+use super::values::rank_of_host;
+use super::*;
+use crate::args::LowArgs;
+
+fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Config, String> {
+    let low = LowArgs::try_parse_from([&["mingle"], line].concat()).map_err(|e| e.to_string())?;
+    let lookup =
+        |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
+    Config::scheduled(low.join, lookup).map_err(|stop| stop.to_string())
+}
+
+const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
+
+#[test]
+fn the_shortest_line_leaves_everything_to_the_defaults() {
+    let config = config(&GOOD, &[]).unwrap();
+    assert_eq!((config.job.as_str(), config.world.get()), ("foo", 4));
+    assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::Sh));
+    assert!(config.interfaces.is_empty() && !config.quiet && config.verbose == 0);
+}
+
+#[test]
+fn every_option_has_its_variable_and_an_argument_wins() {
+    let environment = [
+        ("MINGLE_JOB_ID", "my%20job"),
+        ("MINGLE_WORLD", "8"),
+        ("MINGLE_RANK", "7"),
+        ("MINGLE_INTERFACE", "eth*,^docker0, fd00::/8"),
+        ("MINGLE_MASTER_PORT", "29400"),
+        ("MINGLE_RANK_BY", "host"),
+        ("MINGLE_DISCOVERY_PORT", "29498"),
+        ("MINGLE_GROUP", "239.192.7.7"),
+        ("MINGLE_TTL", "4"),
+        ("MINGLE_SEED", "gpu[1-2],login:29500"),
+        ("MINGLE_SEED_DIR", "/shared/seeds"),
+        ("MINGLE_BROADCAST", "1"),
+        ("MINGLE_PRIVATE", "1"),
+        ("MINGLE_IPV6", "on"),
+        ("MINGLE_TIMEOUT", "0"),
+        ("MINGLE_FORMAT", "json"),
+        ("MINGLE_OUTPUT", "hosts=/tmp/hosts,hostfile=/tmp/file"),
+        ("MINGLE_SLOTS", "3"),
+        ("MINGLE_TF_PS", "2"),
+        ("MINGLE_EVENTS", "/tmp/events"),
+        ("MINGLE_LOG_FORMAT", "json"),
+        ("MINGLE_QUIET", "1"),
+        ("MINGLE_REQUIRE_RDMA", "yes"),
+        ("MINGLE_NO_GID_PIN", "1"),
+        ("MINGLE_TUNE_SOCKETS", "true"),
+        ("MINGLE_VERBOSE", "2"),
+    ];
+    let all = config(&[], &environment).unwrap();
+    assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
+    assert_eq!((all.master_port, all.discovery_port, all.ttl), (Some(29400), Some(29498), Some(4)));
+    assert_eq!((all.rank_by, all.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
+    assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::Json));
+    let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
+    assert_eq!(
+        outputs,
+        [(Format::Hosts, Path::new("/tmp/hosts")), (Format::Hostfile, Path::new("/tmp/file"))]
+    );
+    assert_eq!((all.slots.count, all.slots.is_given, all.tf_ps, all.provenance), (3, true, 2, None));
+    assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
+    assert_eq!((all.events, all.log_format), (Some("/tmp/events".into()), LogFormat::Json));
+    let shown: Vec<String> = all.interfaces.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["eth*", "^docker0", "fd00::/8"]);
+
+    assert_eq!(
+        (all.seeds.len(), all.seed_dir, all.broadcast && all.private, all.ipv6),
+        (3, Some("/shared/seeds".into()), true, true)
+    );
+    let fabric = &all.fabric;
+    assert_eq!((fabric.required, fabric.no_rdma, fabric.extent.gid_index), (true, false, false));
+    assert!(fabric.extent.tune_sockets);
+
+    let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
+    let some = config(&line, &environment).unwrap();
+    assert_eq!((some.job.as_str(), some.world.get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
+    assert_eq!((some.interfaces.len(), some.master_port, some.verbose), (1, Some(1), 1));
+    assert_eq!((some.rank_by, some.ttl), (Some(RankBy::Address), Some(1)));
+}
+
+#[test]
+fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
+    let line = [&GOOD[..], &["--set", "NCCL_IB_SL=1", "--set", "A=b", "--set=NCCL_IB_SL=2"]].concat();
+    let set = config(&line, &[]).unwrap().fabric.settings;
+    assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A=b", "NCCL_IB_SL=2"]);
+    for (wrong, reason) in [
+        ("RANK=1", "--set RANK=1: RANK is what mingle finds out"),
+        ("A", "--set A: write NAME=VALUE"),
+        ("A=$(x)", "--set A=$(x): '$' in the value"),
+    ] {
+        let error = config(&[&GOOD[..], &["--set", wrong]].concat(), &[]).unwrap_err();
+        assert!(error.starts_with(reason), "{error}");
+    }
+}
+
+#[test]
+fn the_schedulers_variables_come_last_and_are_named() {
+    let slurm =
+        [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];
+    let all = config(&[], &slurm).unwrap();
+    assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("slurm-12.0", 4, Some(2)));
+    assert_eq!(
+        all.provenance.as_deref(),
+        Some("rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES, job slurm-12.0 from SLURM_JOB_ID")
+    );
+    assert!(all.warnings.is_empty(), "{:?}", all.warnings);
+
+    let variables = [&slurm[..], &[("MINGLE_RANK", "1"), ("MINGLE_JOB_ID", "bar")]].concat();
+    let some = config(&["-j", "foo"], &variables).unwrap();
+    assert_eq!((some.job.as_str(), some.rank.map(Rank::get)), ("foo", Some(1)));
+    assert_eq!(some.provenance.as_deref(), Some("world 4 from SLURM_NNODES"));
+
+    assert!(config(&[], &slurm[..3]).unwrap_err().contains("start mingle and what follows by srun"));
+    let batch = config(&["-w", "4"], &slurm[..3]).unwrap();
+    assert!(batch.warnings[0].contains("srun"), "{:?}", batch.warnings);
+    assert!(config(&[&GOOD[..], &["-r", "0"]].concat(), &slurm[..3]).unwrap().warnings.is_empty());
+
+    let two = [&slurm[..], &[("PMI_SIZE", "32")]].concat();
+    assert!(config(&[], &two).unwrap_err().contains("SLURM_NNODES=4 and PMI_SIZE=32 disagree"));
+    assert!(config(&["-w", "4"], &two).is_ok(), "what is given is not asked of them");
+
+    let leader = [("LWS_LEADER_ADDRESS", "a-0.a"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
+    let group = config(&["-j", "foo"], &leader).unwrap();
+    assert_eq!(group.seeds.len(), 1);
+    assert!(group.provenance.unwrap().contains("seed a-0.a from LWS_LEADER_ADDRESS"));
+    assert_eq!(config(&["-j", "foo", "-s", "b,c"], &leader).unwrap().seeds.len(), 2);
+}
+
+#[test]
+fn the_users_number_of_workers_is_taken_unless_it_is_mingles_own() {
+    let slots = |line: &[&str], environment: &[(&str, &str)]| {
+        let environment = [environment, &[("MINGLE_SYSFS_ROOT", "/nonexistent")]].concat();
+        let config = config(&[&GOOD[..], line].concat(), &environment).unwrap();
+        (config.slots.count, config.slots.is_given)
+    };
+    assert_eq!(slots(&[], &[]), (1, false));
+    assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4")]), (4, false));
+    assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "gpu")]), (1, false));
+    assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4"), (MINGLE_SET, "PET_NPROC_PER_NODE")]), (1, false));
+    assert_eq!(slots(&["--slots", "2"], &[("PET_NPROC_PER_NODE", "4")]), (2, true));
+}
+
+#[test]
+fn parameter_servers_leave_a_worker_where_tensorflow_is_told_of_them() {
+    let line = [&GOOD[..], &["--tf-ps", "4"]].concat();
+    assert!(config(&line, &[]).is_ok());
+    for more in [["--format", "tf-config"], ["-o", "tf-config=/tmp/x"]] {
+        let error = config(&[&line[..], &more].concat(), &[]).unwrap_err();
+        assert!(error.contains("is 4 in a world of 4"), "{error}");
+    }
+    assert!(config(&[&GOOD[..], &["--tf-ps", "3", "--format", "tf-config"]].concat(), &[]).is_ok());
+}
+
+#[test]
+fn a_pods_rank_is_its_ordinal_and_below_the_worlds_size() {
+    let world = World::new(4).unwrap();
+    assert_eq!(rank_of_host("trainer-3", world).map(Rank::get), Ok(3));
+    let error = rank_of_host("trainer-4", world).unwrap_err();
+    assert!(error.contains("0 to 3") && error.contains("\"trainer-4\""), "{error}");
+    assert!(rank_of_host("trainer", world).unwrap_err().contains("\"trainer\""));
+}
+
+#[test]
+fn one_file_takes_one_format() {
+    let line = [&GOOD[..], &["-o", "hosts=/tmp/x", "-o", "hostfile=/tmp/x"]].concat();
+    let error = config(&line, &[]).unwrap_err();
+    assert!(error.starts_with("--output hostfile=/tmp/x: /tmp/x is written twice"), "{error}");
+}
+
+#[test]
+fn rdma_cannot_be_required_and_left_alone() {
+    let both = [&GOOD[..], &["--require-rdma", "--no-rdma"]].concat();
+    assert!(config(&both, &[]).unwrap_err().contains("cannot be used with"));
+    let mixed = config(&[&GOOD[..], &["--no-rdma"]].concat(), &[("MINGLE_REQUIRE_RDMA", "1")]);
+    assert!(mixed.unwrap_err().contains("exclude each other"));
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let names = ["RANK", "INTERFACE", "MASTER_PORT", "RANK_BY", "GROUP", "TTL", "TIMEOUT", "FORMAT", "QUIET"];
+    let names: Vec<String> = names.iter().map(|name| format!("MINGLE_{name}")).collect();
+    let environment: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
+    assert!(config(&GOOD, &environment).is_ok());
+}
+
+#[test]
+fn the_job_id_that_was_printed_means_the_same_job() {
+    let job: JobId = "50% of it's $HOME".parse().unwrap();
+    let printed = env::job_to_env(&job);
+    assert_eq!(config(&["-w", "4"], &[("MINGLE_JOB_ID", &printed)]).unwrap().job, job);
+}
+
+#[test]
+fn a_wrong_argument_is_named_with_its_cure() {
+    let year = "8761h";
+    for (wrong, named, cure) in [
+        (["--job-id", ""], "--job-id ''", "such as --job-id foo"),
+        (["--job-id", "a\nb"], "--job-id", "printable"),
+        (["--world", "0"], "--world 0", "1 to 1000000"),
+        (["--world", "-1"], "--world -1", "such as --world 4"),
+        (["--world", "four"], "--world four", "such as --world 4"),
+        (["--rank", "4"], "--rank 4", "0 to 3"),
+        (["--rank", "-1"], "--rank -1", "leave --rank away"),
+        (["--master-port", "0"], "--master-port 0", "1 to 65535"),
+        (["--master-port", "65536"], "--master-port 65536", "1 to 65535"),
+        (["--master-port", "29499"], "--master-port", "change one"),
+        (["--discovery-port", "udp"], "--discovery-port udp", "1 to 65535"),
+        (["--rank-by", "name"], "--rank-by name", "'host'"),
+        (["--group", "10.0.0.1"], "--group 10.0.0.1", "224.0.0.0 to 239.255.255.255"),
+        (["--group", "ff15::1"], "--group ff15::1", "IPv4"),
+        (["--ttl", "0"], "--ttl 0", "from 1"),
+        (["--ttl", "256"], "--ttl 256", "255"),
+        (["--timeout", "soon"], "--timeout soon", "10m"),
+        (["--timeout", "-5"], "--timeout -5", "10m"),
+        (["--timeout", "5d"], "--timeout 5d", "1h"),
+        (["--timeout", ""], "--timeout", "10m"),
+        (["--timeout", year], "--timeout", "0 to wait for ever"),
+        (["--timeout", "99999999999999999999s"], "--timeout", "10m"),
+        (["--format", "yaml"], "--format yaml", "sh, fish, json"),
+        (["--output", "hosts"], "--output hosts", "FORMAT=FILE"),
+        (["--output", "yaml=/tmp/x"], "--output yaml=/tmp/x", "sh, fish, json"),
+        (["--slots", "0"], "--slots 0", "such as 8"),
+        (["--slots", "65536"], "--slots 65536", "1 to 65535"),
+        (["--tf-ps", "-1"], "--tf-ps -1", "such as 1"),
+        (["--interface", "10.0.0.0/33"], "--interface 10.0.0.0/33", "10.1.0.0/16"),
+        (["--interface", "eth0,"], "--interface eth0,", "1 to 15 characters"),
+        (["--interface", "eth[01]"], "--interface eth[01]", "write eth*"),
+        (["--interface", "!docker0"], "--interface !docker0", "write ^docker0"),
+        (["--interface", "fe80::1"], "--interface fe80::1", "the interface's name"),
+    ] {
+        let message = config(&[&GOOD[..], &wrong].concat(), &[]).expect_err(wrong[1]);
+        assert!(message.contains(named) && message.contains(cure), "{wrong:?}: {message}");
+    }
+}
+
+#[test]
+fn a_wrong_variable_is_named_with_its_cure() {
+    for (name, value, cure) in [
+        ("MINGLE_JOB_ID", "50%", "%25"),
+        ("MINGLE_JOB_ID", "%0a", "printable"),
+        ("MINGLE_WORLD", "0", "1 to 1000000"),
+        ("MINGLE_RANK", "9", "0 to 3"),
+        ("MINGLE_TTL", "x", "255"),
+        ("MINGLE_QUIET", "maybe", "1 for yes"),
+        ("MINGLE_VERBOSE", "true", "1 for debug"),
+        ("MINGLE_INTERFACE", "1.2.3.4/x", "10.1.0.0/16"),
+        ("MINGLE_FORMAT", "xml", "sh, fish, json"),
+        ("MINGLE_OUTPUT", "xml=/tmp/x", "sh, fish, json"),
+        ("MINGLE_SLOTS", "0", "such as 8"),
+        ("MINGLE_TF_PS", "x", "such as 1"),
+    ] {
+        let mut environment = vec![(name, value)];
+        environment.extend([("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")]);
+        let message = config(&[], &environment).expect_err(value);
+        assert!(message.starts_with(&format!("{name}={value}: ")), "{message}");
+        assert!(message.contains(cure), "{message}");
+    }
+}
+
+#[test]
+fn what_must_be_given_is_asked_for() {
+    let both = config(&[], &[]).unwrap_err();
+    for wanted in ["--job-id foo", "--world 4", "MINGLE_JOB_ID and MINGLE_WORLD", "mingle --help"] {
+        assert!(both.contains(wanted), "{both}");
+    }
+    let world = config(&["-j", "foo"], &[]).unwrap_err();
+    assert!(world.contains("--world is missing") && !world.contains("job-id"), "{world}");
+    let job = config(&["-w", "4"], &[("MINGLE_JOB_ID", "")]).unwrap_err();
+    assert!(job.contains("--job-id is missing") && !job.contains("--world"), "{job}");
+}
+
+#[test]
+fn a_time_is_a_number_with_a_unit() {
+    for (text, seconds) in
+        [("90", 90.0), ("500ms", 0.5), ("2s", 2.0), ("10m", 600.0), ("8760h", 31_536_000.0)]
+    {
+        let limit = timeout(text).unwrap().0.unwrap();
+        assert!((limit.as_secs_f64() - seconds).abs() < f64::EPSILON, "{text}");
+    }
+    for text in ["0", "0ms", "00h"] {
+        assert_eq!(timeout(text), Ok(Timeout(None)), "{text}");
+    }
+    for text in ["", "s", "1.5h", "1 h", "+1s", "1H", "1h30m", "١s"] {
+        assert!(timeout(text).is_err(), "{text}");
+    }
+}

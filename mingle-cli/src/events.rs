@@ -1,0 +1,253 @@
+//! `--events`: what happens, a line of JSON each, for a launcher to follow; and how long each phase took.
+
+pub(crate) mod clock;
+mod file;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use mingle_core::net::diagnose;
+use mingle_core::{Assignment, End, Event, HostName, Over, Peer, Progress, RankRange};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::exit::Stop;
+use crate::{stderr, stdout};
+
+/// The file of `--events`, if there is one, and what of the events so far tells what is new.
+#[derive(Debug)]
+pub(crate) struct Journal {
+    file: Option<File>,
+    quiet: bool,
+    /// When this process did, and when it began to look for this world.
+    started: Instant,
+    begun: Instant,
+    leader: Option<Peer>,
+    joined: u32,
+    missing: Vec<RankRange>,
+    timings: Timings,
+}
+
+/// When each phase of a formation had ended, in milliseconds since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names in the document say the unit")]
+pub(crate) struct Timings {
+    /// Another node was there.
+    found_ms: Option<u64>,
+    /// All were.
+    joined_ms: Option<u64>,
+    /// All had proved that they reach the master.
+    formed_ms: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    ms: u64,
+    event: &'a str,
+    #[serde(flatten)]
+    facts: Value,
+}
+
+impl Journal {
+    /// Writes down what happens during `work`, its failure included.
+    pub(crate) fn during<T>(
+        config: &Config,
+        started: Instant,
+        work: impl FnOnce(&mut Self) -> Result<T, Stop>,
+    ) -> Result<T, Stop> {
+        let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
+        let (job, world, host) = (config.job.as_str(), config.world.get(), diagnose::host_name());
+        let pid = std::process::id();
+        journal.write("started", json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid }));
+        work(&mut journal).inspect_err(|stop| {
+            let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
+            journal.write("failed", json!({ "code": code, "kind": kind, "message": message }));
+        })
+    }
+
+    fn open(path: Option<&Path>, quiet: bool, started: Instant) -> Result<Self, Stop> {
+        let file = match path {
+            Some(path) => Some(file::open(path).map_err(|reason| {
+                Stop::Usage(format!("--events (or MINGLE_EVENTS) {}: {reason}", path.display()))
+            })?),
+            None => None,
+        };
+        Ok(Self {
+            file,
+            quiet,
+            started,
+            begun: started,
+            leader: None,
+            joined: 0,
+            missing: Vec::new(),
+            timings: Timings::default(),
+        })
+    }
+
+    /// How long the phases of the last formation took.
+    pub(crate) fn timings(&self) -> Timings {
+        self.timings
+    }
+
+    /// What has happened on the way to a world.
+    pub(crate) fn event(&mut self, event: &Event) {
+        match event {
+            Event::Leading => {
+                self.meet(None);
+                self.write("leading", json!({}));
+            }
+            Event::Following(leader) => {
+                self.timings.found_ms.get_or_insert(since(self.begun));
+                self.follow(leader);
+            }
+            Event::LostLeader(leader) => {
+                self.meet(None);
+                self.write("leader_lost", json!({ "leader": peer(leader) }));
+            }
+            Event::Progress(progress) => self.progress(progress),
+            Event::Warning(message) => self.write("warning", json!({ "message": message })),
+            Event::Preparing { round } => {
+                self.timings.joined_ms.get_or_insert(since(self.begun));
+                self.write("preparing", json!({ "round": round }));
+            }
+            Event::Superseded(lineage) => {
+                self.meet(None);
+                self.write("superseded", json!({ "generation": lineage.generation }));
+            }
+            // The end is told by whoever waits for it.
+            _ => {}
+        }
+    }
+
+    /// Whoever counts starts anew with a new leader.
+    fn meet(&mut self, leader: Option<Peer>) {
+        self.leader = leader;
+        self.joined = 0;
+        self.missing.clear();
+        self.timings.joined_ms = None;
+    }
+
+    fn follow(&mut self, leader: &Peer) {
+        if self.leader.as_ref() != Some(leader) {
+            self.meet(Some(leader.clone()));
+            self.write("leader_changed", json!({ "leader": peer(leader) }));
+        }
+    }
+
+    fn progress(&mut self, progress: &Progress) {
+        let Progress { joined, world, newest, missing, .. } = progress;
+        if *joined > 1 {
+            self.timings.found_ms.get_or_insert(since(self.begun));
+        }
+        let was = std::mem::replace(&mut self.joined, *joined);
+        let has_moved = *missing != std::mem::replace(&mut self.missing, missing.clone());
+        let (new, gone) = (joined.saturating_sub(was), was.saturating_sub(*joined));
+        let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();
+        let mut facts = json!({ "joined": joined, "world": world.get(), "missing": missing });
+        if new > 0 {
+            let new = usize::try_from(new).unwrap_or(usize::MAX);
+            let hosts: Vec<&str> = newest.iter().take(new).map(HostName::as_str).collect();
+            facts["new"] = new.into();
+            facts["hosts"] = hosts.into();
+            self.write("joined", facts);
+        } else if gone > 0 {
+            facts["gone"] = gone.into();
+            self.write("left", facts);
+        } else if has_moved {
+            self.write("missing", facts);
+        }
+    }
+
+    /// The world has formed.
+    pub(crate) fn formed(&mut self, assignment: &Assignment) {
+        self.timings.formed_ms = Some(since(self.begun));
+        let Assignment { rank, world, master, .. } = assignment;
+        self.write(
+            "formed",
+            json!({
+                "rank": rank.get(),
+                "world": world.get(),
+                "master": { "address": master.ip(), "port": master.port() },
+                "timings": self.timings,
+            }),
+        );
+    }
+
+    /// The command of `mingle run` starts, as this process or its child.
+    pub(crate) fn command_started(&mut self, pid: u32) {
+        self.write("command_started", json!({ "pid": pid }));
+    }
+
+    /// The command has ended here.
+    pub(crate) fn command_ended(&mut self, end: Result<(), End>) {
+        let facts = match end {
+            Ok(()) => json!({ "code": 0 }),
+            Err(End::Exited(code)) => json!({ "code": code }),
+            Err(End::Killed(signal)) => json!({ "signal": signal }),
+            Err(_) => json!({}),
+        };
+        self.write("command_ended", facts);
+    }
+
+    /// The world is over by another node's doing.
+    pub(crate) fn over(&mut self, over: &Over) {
+        let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
+        self.write("over", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
+    }
+
+    /// All start again, and this node with them.
+    pub(crate) fn restart(&mut self, generation: u32, now: Instant) {
+        self.meet(None);
+        self.begun = now;
+        self.timings = Timings::default();
+        self.write("restart", json!({ "generation": generation }));
+    }
+
+    /// All commands have ended well.
+    pub(crate) fn finished(&mut self) {
+        self.write("finished", json!({}));
+    }
+
+    /// One write for the line, so that those of several processes do not mix and nobody reads half of one.
+    fn write(&mut self, event: &str, facts: Value) {
+        let Some(file) = &mut self.file else { return };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "the real world, whose calendar a reader compares with"
+        )]
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let line = Line { time: clock::rfc_3339(now), ms: since(self.started), event, facts };
+        // Numbers and texts alone: that cannot fail.
+        let line = stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n";
+        match file.write_all(line.as_bytes()) {
+            // A pipe that nobody empties: a line is lost, and no world waits for it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => {
+                self.file = None;
+                if !self.quiet {
+                    stderr::say(format_args!("warning: no more lines to the file of --events: {error}"));
+                }
+            }
+            Ok(()) => {}
+        }
+    }
+}
+
+fn since(origin: Instant) -> u64 {
+    milliseconds(origin.elapsed())
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn peer(peer: &Peer) -> Value {
+    json!({ "host": peer.host.as_str(), "address": peer.address.ip(), "port": peer.address.port() })
+}
+
+#[cfg(test)]
+mod tests;

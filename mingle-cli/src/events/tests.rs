@@ -1,0 +1,120 @@
+use std::fs;
+use std::path::PathBuf;
+
+use mingle_core::World;
+
+use super::*;
+
+fn scratch(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("mingle-events-{}-{name}", std::process::id()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
+fn journal(path: Option<&Path>) -> Journal {
+    Journal::open(path, false, Instant::now()).unwrap()
+}
+
+fn node(host: &str) -> Peer {
+    Peer { host: HostName::new(host), address: "10.0.0.1:29503".parse().unwrap() }
+}
+
+fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
+    Event::Progress(Progress {
+        joined,
+        world: World::new(4).unwrap(),
+        newest: newest.iter().copied().map(HostName::new).collect(),
+        missing: missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
+        leader: node("a"),
+    })
+}
+
+#[test]
+fn every_change_is_one_line_behind_those_that_are_there() {
+    let path = scratch("lines");
+    fs::write(&path, "before\n").unwrap();
+    let mut journal = journal(Some(&path));
+    for event in [
+        Event::Leading,
+        here(1, &["a"], &[]),
+        here(3, &["c", "b", "a"], &[]),
+        here(3, &["c", "b", "a"], &[]),
+        here(2, &["b", "a"], &[]),
+        here(2, &["b", "a"], &[(1, 2)]),
+        Event::Following(node("z")),
+        Event::Following(node("z")),
+        Event::LostLeader(node("z")),
+        Event::Warning("a \u{9b}\u{202e}b\n".to_owned()),
+        Event::Preparing { round: 2 },
+    ] {
+        journal.event(&event);
+    }
+    journal.command_ended(Err(End::Killed(9)));
+    journal.over(&Over { rank: None, peer: Some(node("z")), end: End::Gone });
+    let text = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let (before, text) = text.split_at("before\n".len());
+    assert_eq!(before, "before\n");
+    assert!(text.is_ascii() && text.starts_with("{\"time\":\""), "{text}");
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| {
+            let mut line: Value = serde_json::from_str(line).unwrap();
+            let fields = line.as_object_mut().unwrap();
+            assert!(fields.remove("time").is_some_and(|time| time.as_str().unwrap().ends_with('Z')));
+            assert!(fields.remove("ms").is_some_and(|ms| ms.is_u64()));
+            line
+        })
+        .collect();
+    let leader = json!({ "host": "z", "address": "10.0.0.1", "port": 29503 });
+    let none: [u32; 0] = [];
+    assert_eq!(
+        lines,
+        [
+            json!({ "event": "leading" }),
+            json!({ "event": "joined", "joined": 1, "world": 4, "missing": none, "new": 1, "hosts": ["a"] }),
+            json!({ "event": "joined", "joined": 3, "world": 4, "missing": none, "new": 2, "hosts": ["c", "b"] }),
+            json!({ "event": "left", "joined": 2, "world": 4, "missing": none, "gone": 1 }),
+            json!({ "event": "missing", "joined": 2, "world": 4, "missing": [[1, 2]] }),
+            json!({ "event": "leader_changed", "leader": leader }),
+            json!({ "event": "leader_lost", "leader": leader }),
+            json!({ "event": "warning", "message": "a \u{9b}\u{202e}b\n" }),
+            json!({ "event": "preparing", "round": 2 }),
+            json!({ "event": "command_ended", "signal": 9 }),
+            json!({ "event": "over", "rank": null, "node": leader, "how": "the node is gone" }),
+        ]
+    );
+}
+
+#[test]
+fn each_phase_has_its_time_with_a_file_or_without() {
+    let mut journal = journal(None);
+    let phases = |journal: &Journal| {
+        let Timings { found_ms, joined_ms, .. } = journal.timings();
+        (found_ms.is_some(), joined_ms.is_some())
+    };
+    journal.event(&Event::Leading);
+    journal.event(&here(1, &[], &[]));
+    assert_eq!(phases(&journal), (false, false));
+    journal.event(&here(2, &[], &[]));
+    assert_eq!(phases(&journal), (true, false));
+    journal.event(&Event::Preparing { round: 1 });
+    assert_eq!(phases(&journal), (true, true));
+    journal.event(&Event::LostLeader(node("a")));
+    assert_eq!(phases(&journal), (true, false), "others have to come again");
+    let begun = journal.begun;
+    journal.restart(1, begun);
+    assert_eq!(journal.timings(), Timings::default());
+}
+
+#[test]
+fn a_file_that_cannot_be_appended_to_is_a_wrong_argument() {
+    for path in ["/nonexistent/events", "/"] {
+        #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
+        let stop = Journal::open(Some(Path::new(path)), false, Instant::now()).unwrap_err();
+        assert_eq!(stop.code().get(), 2);
+        assert!(
+            stop.to_string().starts_with(&format!("--events (or MINGLE_EVENTS) {path}: cannot")),
+            "{stop}"
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! A world that has formed, as it is printed, written to files and handed on to a command.
+
+use std::time::Duration;
+
+use mingle_core::env::{Facts, Format, Variables};
+use mingle_core::{Assignment, Formed, JobId};
+
+use crate::config::Config;
+use crate::events::Timings;
+use crate::exit::Stop;
+use crate::fabric::{self, Found};
+use crate::stdout::Text;
+use crate::{environment, progress, stderr};
+
+/// All that this node's output depends on.
+#[derive(Debug)]
+pub(crate) struct Formation<'a> {
+    config: &'a Config,
+    found: &'a Found,
+    job: &'a JobId,
+    pub(crate) formed: Formed,
+    interface: Option<&'a str>,
+    fabric: Vec<(&'static str, String)>,
+    timings: Timings,
+}
+
+impl<'a> Formation<'a> {
+    pub(crate) fn new(
+        config: &'a Config,
+        found: &'a Found,
+        assignment: &'a Assignment,
+        timings: Timings,
+    ) -> Self {
+        Self {
+            config,
+            found,
+            timings,
+            job: &assignment.job,
+            fabric: found.variables(assignment.verdict.transport),
+            interface: assignment.interface.as_deref(),
+            formed: assignment.formed(),
+        }
+    }
+
+    pub(crate) fn job(&self) -> &JobId {
+        self.job
+    }
+
+    fn facts(&self) -> Facts<'_> {
+        Facts {
+            job: self.job,
+            formed: &self.formed,
+            interface: self.interface,
+            fabric: &self.fabric,
+            settings: &self.config.fabric.settings,
+            slots_given: self.config.slots.is_given,
+            parameter_servers: self.config.tf_ps,
+        }
+    }
+
+    /// What a format sets, beside what the user has set.
+    pub(crate) fn variables(&self, format: Format) -> Result<Variables, Stop> {
+        Ok(format.variables(self.facts(), environment)?)
+    }
+
+    /// The world in a format.
+    pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<Text, Stop> {
+        Text::formed(format, self.facts(), variables, self.timings)
+    }
+
+    /// Writes the files of --output.
+    pub(crate) fn write_outputs(&self) -> Result<(), Stop> {
+        for output in &self.config.outputs {
+            let text = self.text(output.format, &self.variables(output.format)?)?;
+            output.write(text.as_str()).map_err(|error| Stop::Output(output.path.clone(), error))?;
+        }
+        Ok(())
+    }
+
+    /// Says on stderr what people should know of this world, which took so long to form.
+    pub(crate) fn report(&self, variables: &Variables, time: Duration) {
+        for kept in variables.kept() {
+            tracing::debug!("{} is set already, and left as it is", kept.name);
+        }
+        if self.config.quiet {
+            return;
+        }
+        if let (true, Some(interface)) = (variables.interface_is_unnameable(), self.interface) {
+            stderr::say(format_args!(
+                "warning: NCCL and Gloo cannot be told to use {interface:?}, for its name; rename it, or \
+                 choose another --interface"
+            ));
+        }
+        self.found.report(&self.formed.verdict);
+        fabric::tell_kept(variables, &self.config.fabric.settings, &self.fabric);
+        let Formed { world, rank, master, .. } = &self.formed;
+        let time = progress::duration(time);
+        stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
+    }
+}

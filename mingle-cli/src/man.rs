@@ -1,0 +1,105 @@
+//! `mingle man`: the manual page, from the same definition as the help.
+
+use std::io;
+
+use clap::{ArgAction, Args, Command, CommandFactory as _};
+use clap_mangen::Man;
+use clap_mangen::roff::{Roff, bold, roman};
+
+use crate::args::LowArgs;
+use crate::exit::Stop;
+use crate::stdout::Stdout;
+
+/// Prints the manual page of mingle, or of one of its commands.
+///
+/// To read it: mingle man | man -l -
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
+#[command(disable_help_flag = true)]
+pub(crate) struct ManArgs {
+    /// The command [default: mingle itself]
+    command: Option<String>,
+
+    /// Print help
+    #[arg(short, long, action = ArgAction::Help)]
+    help: Option<bool>,
+}
+
+/// Prints the page.
+pub(crate) fn run(args: &ManArgs) -> Result<(), Stop> {
+    let mut mingle = LowArgs::command();
+    mingle.build();
+    let command = match &args.command {
+        None => mingle,
+        Some(name) => match mingle.find_subcommand(name) {
+            Some(command) => command.clone(),
+            None => return Err(Stop::Usage(unknown(&mingle, name))),
+        },
+    };
+    let mut text = Vec::new();
+    page(&command, &mut text).map_err(|error| Stop::System("write the manual page", error))?;
+    Stdout::plain(String::from_utf8_lossy(&text).into_owned())
+}
+
+fn unknown(mingle: &Command, name: &str) -> String {
+    let names: Vec<&str> = mingle.get_subcommands().map(Command::get_name).collect();
+    format!("{name:?} is no command; there are {}", names.join(", "))
+}
+
+/// The sections of one page. Where `help` ends with text of its own, as that of mingle itself does, its headings are
+/// the last sections.
+fn page(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let version = concat!("mingle ", env!("CARGO_PKG_VERSION"));
+    // `mingle rdma` has the page mingle-rdma(1), as git's commands have theirs.
+    let title = command.get_display_name().unwrap_or(command.get_name()).to_owned();
+    let man = Man::new(command.clone()).title(title.to_uppercase()).source(version).manual("User Commands");
+    man.render_title(text)?;
+    man.render_name_section(text)?;
+    synopsis(command, text)?;
+    man.render_description_section(text)?;
+    man.render_options_section(text)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(text)?;
+    }
+    if let Some(more) = command.get_after_long_help() {
+        sections(&more.to_string()).to_writer(text)?;
+    }
+    Ok(())
+}
+
+/// The usage of the help: clap_mangen would list every option here.
+fn synopsis(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    roff.text([bold(usage)]);
+    roff.to_writer(text)
+}
+
+/// A line without indentation that ends with a colon begins a section; the others stand as they are.
+fn sections(text: &str) -> Roff {
+    let mut roff = Roff::new();
+    let mut is_open = false;
+    for line in text.lines() {
+        if let Some(heading) = line.strip_suffix(':').filter(|heading| !heading.starts_with(' ')) {
+            if is_open {
+                roff.control("EE", []);
+            }
+            // "Exit codes, which ... returns as well" is more than a heading.
+            let (heading, more) = heading.split_once(", ").unwrap_or((heading, ""));
+            roff.control("SH", [heading.to_uppercase().as_str()]);
+            if !more.is_empty() {
+                roff.text([roman(format!("{heading}, {more}:"))]);
+            }
+            // An example, in the words of man(7): lines are kept.
+            roff.control("EX", []);
+            is_open = true;
+        } else {
+            roff.text([roman(line)]);
+        }
+    }
+    if is_open {
+        roff.control("EE", []);
+    }
+    roff
+}

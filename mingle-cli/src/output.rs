@@ -1,0 +1,146 @@
+//! `--output FORMAT=FILE`: results beside the one on stdout.
+//!
+//! A reader sees the file as it was or as it will be, and never half of it: it is written under another name in the
+//! same folder, and renamed. Where that cannot be, because the file is a mount point as /etc/hosts is in a
+//! container, or because nothing new can be made in its folder, it is written in place.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use mingle_core::env::Format;
+
+/// How many names are tried for the new file; more than one where earlier runs were killed.
+const NAMES: u32 = 100;
+
+/// A file that is to hold a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Output {
+    pub(crate) format: Format,
+    pub(crate) path: PathBuf,
+}
+
+impl Output {
+    /// `FORMAT=FILE`.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        let pair = text.split_once('=').filter(|(_, file)| !file.is_empty());
+        let (format, file) = pair.ok_or("write FORMAT=FILE, such as hostfile=/tmp/hostfile")?;
+        let format = format.parse().map_err(|error| format!("{format:?}: {error}"))?;
+        Ok(Self { format, path: PathBuf::from(file) })
+    }
+
+    /// Writes the result's text; of /etc/hosts and its like, only the block between the text's own first and last
+    /// line.
+    pub(crate) fn write(&self, text: &str) -> io::Result<()> {
+        let exists = fs::metadata(&self.path);
+        if exists.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
+            // A pipe or a device takes the text as it is, and a folder says that it is one.
+            return OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes());
+        }
+        if let (Format::Hosts, Ok(_)) = (self.format, &exists) {
+            let whole = with_block(&fs::read(&self.path)?, text)?;
+            return replace(&self.path, &whole);
+        }
+        replace(&self.path, text.as_bytes())
+    }
+}
+
+/// The bytes of a file in which `block` has taken the place of an earlier one, or stands at the end. Every other
+/// line is as it was, and so is whether the last one has an end.
+fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
+    let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    let is = |line: &[u8], marker: &str| line.trim_ascii_end() == marker.as_bytes();
+    let Some(begin) = lines.iter().position(|line| is(line, first)) else {
+        let has_end = file.is_empty() || file.ends_with(b"\n");
+        let whole = if has_end {
+            [file, block.as_bytes()].concat()
+        } else {
+            [file, b"\n", block.trim_end().as_bytes()].concat()
+        };
+        return Ok(whole);
+    };
+    let Some(length) = lines[begin..].iter().position(|line| is(line, last)) else {
+        let what =
+            format!("line {} is {first:?}, and no line {last:?} follows; remove that block", begin + 1);
+        return Err(io::Error::new(ErrorKind::InvalidData, what));
+    };
+    let end = begin + length;
+    let block = if lines[end].ends_with(b"\n") { block } else { block.trim_end() };
+    // Further blocks, of a file that was copied together, would count as well.
+    let mut rest = lines[end + 1..].to_vec();
+    while let Some(begin) = rest.iter().position(|line| is(line, first))
+        && let Some(length) = rest[begin..].iter().position(|line| is(line, last))
+    {
+        rest.drain(begin..=begin + length);
+    }
+    let rest = rest.concat();
+    Ok([&lines[..begin].concat()[..], block.as_bytes(), &rest].concat())
+}
+
+/// Puts `bytes` into the file at once, or else in place.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A link is followed: it stays, and the file behind it changes.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let old = fs::metadata(&path).ok();
+    match renamed(&path, bytes, old.as_ref()) {
+        Err(error) if old.is_some() && is_refused(&error) => {
+            let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        }
+        result => result,
+    }
+}
+
+/// Whether it is the place that refuses a new file, and not the disk that is full: a mount point, or a folder that
+/// takes none.
+fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ResourceBusy
+            | ErrorKind::CrossesDevices
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+fn renamed(path: &Path, bytes: &[u8], old: Option<&fs::Metadata>) -> io::Result<()> {
+    let (mut file, new) = create_beside(path)?;
+    let written = (|| {
+        if let Some(old) = old {
+            file.set_permissions(Permissions::clone(&old.permissions()))?;
+            let is_ours = file.metadata().is_ok_and(|new| (new.uid(), new.gid()) == (old.uid(), old.gid()));
+            if !is_ours {
+                chown(&new, Some(old.uid()), Some(old.gid()))?;
+            }
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// A new file in the same folder, under a name that no other process has.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
+    for number in 0..NAMES {
+        let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            result => return Ok((result?, new)),
+        }
+    }
+    Err(io::Error::new(
+        ErrorKind::AlreadyExists,
+        format!("too many files '.{name}.mingle-*' beside it; remove them"),
+    ))
+}
+
+#[cfg(test)]
+mod tests;

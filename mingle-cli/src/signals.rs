@@ -1,0 +1,62 @@
+//! Signals that this process takes, instead of ending by them.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::task::Poll;
+
+use nix::sys::signal::Signal;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+
+use crate::exit::Stop;
+
+/// Those that end a rendezvous.
+pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
+
+/// Certain signals, from when this is made on; none is lost. Made and used within a runtime.
+pub(crate) struct Signals(Vec<(Signal, Stream)>);
+
+impl Signals {
+    /// Takes those that this process was not started to ignore, as by nohup(1): they stay so, and a command inherits
+    /// that.
+    pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
+        // Handlers hide what was ignored, so that is read before the first of them.
+        static IGNORED: OnceLock<u64> = OnceLock::new();
+        let ignored = IGNORED.get_or_init(ignored);
+        let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);
+        let stream = |taken: &Signal| match signal(SignalKind::from_raw(*taken as i32)) {
+            Ok(stream) => Ok((*taken, stream)),
+            Err(error) => Err(Stop::System("handle signals", error)),
+        };
+        taken.map(stream).collect::<Result<_, _>>().map(Self)
+    }
+
+    pub(crate) async fn next(&mut self) -> Signal {
+        std::future::poll_fn(|context| {
+            let mut streams = self.0.iter_mut();
+            let come =
+                streams.find_map(|(signal, stream)| stream.poll_recv(context).is_ready().then_some(*signal));
+            come.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
+    }
+
+    /// One that has come already.
+    pub(crate) async fn arrived(&mut self) -> Option<Signal> {
+        // The runtime looks at what has happened outside only while nobody else runs.
+        for _ in 0..3 {
+            tokio::task::yield_now().await;
+        }
+        tokio::select! {
+            biased;
+            signal = self.next() => Some(signal),
+            () = std::future::ready(()) => None,
+        }
+    }
+}
+
+/// A bit for each, as proc(5) has it.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    line.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
+}

@@ -1,0 +1,151 @@
+//! How many workers this node runs; where nobody has said it, one for each GPU.
+
+use std::fs;
+use std::path::Path;
+
+/// The number of workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slots {
+    pub(crate) count: u32,
+    /// Whether an option or its variable says it.
+    pub(crate) is_given: bool,
+}
+
+/// Folders in which the drivers list GPUs.
+const NVIDIA: &str = "/proc/driver/nvidia/gpus";
+const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
+
+/// The GPUs of this host that a job may use, or 1 where there are none. A `root` stands for this machine in
+/// tests: it has the first folder as `nvidia_gpus`, the other below `class`.
+pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> u32 {
+    let (nvidia, amd, devices) = match root {
+        None => (Path::new(NVIDIA).to_owned(), Path::new(AMD).to_owned(), Path::new("/dev").to_owned()),
+        Some(root) => (root.join("nvidia_gpus"), root.join("class/kfd/kfd/topology/nodes"), root.join("dev")),
+    };
+    let visible = |count: u32, names: [&str; 2]| {
+        names.into_iter().fold(count, |count, name| match environment(name) {
+            // What the container device interface (CDI) sets where it has put the GPUs in by itself.
+            Some(value) if name == "NVIDIA_VISIBLE_DEVICES" && value.trim() == "void" => {
+                count.min(nvidia_devices(&devices))
+            }
+            Some(value) => narrowed(count, &value),
+            None => count,
+        })
+    };
+    let count = match nvidia_gpus(&nvidia) {
+        0 => visible(amd_gpus(&amd), ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"]),
+        count => visible(count, ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]),
+    };
+    count.max(1)
+}
+
+fn nvidia_gpus(folder: &Path) -> u32 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    count(entries.flatten().filter(|entry| entry.path().is_dir()))
+}
+
+/// The GPUs that have a device here: `nvidia0`, `nvidia1`, and not `nvidiactl`.
+fn nvidia_devices(folder: &Path) -> u32 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    count(names.filter(|name| {
+        let number = name.strip_prefix("nvidia").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    }))
+}
+
+/// Every processor is a node there; a CPU's `gpu_id` is 0.
+fn amd_gpus(folder: &Path) -> u32 {
+    let Ok(entries) = fs::read_dir(folder) else { return 0 };
+    let ids = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("gpu_id")).ok());
+    count(ids.filter(|id| id.trim().parse::<u64>().is_ok_and(|id| id != 0)))
+}
+
+fn count(items: impl Iterator) -> u32 {
+    u32::try_from(items.count()).unwrap_or(u32::MAX)
+}
+
+/// How many of `count` GPUs a list leaves. `all` is NVIDIA's container runtime's, and so is `none`; CUDA
+/// and HIP end their lists at the first number that is no GPU's, and an empty one hides all. What a list names may
+/// be numbered otherwise than here, in a container, so the numbers are not looked up.
+fn narrowed(count: u32, list: &str) -> u32 {
+    match list.trim() {
+        "all" => return count,
+        "" | "none" | "NoDevFiles" => return 0,
+        _ => {}
+    }
+    let named = list.split(',').map(str::trim).take_while(|part| !part.is_empty() && !part.starts_with('-'));
+    count.min(self::count(named))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A machine with these GPUs, gone when it goes out of scope.
+    struct Machine(PathBuf);
+
+    impl Machine {
+        fn new(name: &str, nvidia: u32, amd: &[&str]) -> Self {
+            let root = std::env::temp_dir().join(format!("mingle-slots-{name}-{}", std::process::id()));
+            for gpu in 0..nvidia {
+                fs::create_dir_all(root.join(format!("nvidia_gpus/0000:0{gpu}:00.0"))).unwrap();
+            }
+            for (node, id) in amd.iter().enumerate() {
+                let folder = root.join(format!("class/kfd/kfd/topology/nodes/{node}"));
+                fs::create_dir_all(&folder).unwrap();
+                fs::write(folder.join("gpu_id"), id).unwrap();
+            }
+            Self(root)
+        }
+
+        fn slots(&self, environment: &[(&str, &str)]) -> u32 {
+            of_host(Some(&self.0), |name| {
+                environment.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
+            })
+        }
+    }
+
+    impl Drop for Machine {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_worker_for_each_gpu_that_may_be_used() {
+        let nvidia = Machine::new("nvidia", 8, &[]);
+        assert_eq!(nvidia.slots(&[]), 8);
+        for (name, value, expected) in [
+            ("NVIDIA_VISIBLE_DEVICES", "all", 8),
+            ("NVIDIA_VISIBLE_DEVICES", "0,1", 2),
+            ("NVIDIA_VISIBLE_DEVICES", "void", 1),
+            ("CUDA_VISIBLE_DEVICES", "4,5,6", 3),
+            ("CUDA_VISIBLE_DEVICES", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", 1),
+            ("CUDA_VISIBLE_DEVICES", "0,1,-1,2", 2),
+            ("CUDA_VISIBLE_DEVICES", "", 1),
+            ("HIP_VISIBLE_DEVICES", "0", 8),
+        ] {
+            assert_eq!(nvidia.slots(&[(name, value)]), expected, "{name}={value}");
+        }
+        for device in ["nvidia0", "nvidia1", "nvidia2", "nvidiactl", "nvidia-uvm"] {
+            let devices = nvidia.0.join("dev");
+            fs::create_dir_all(&devices).unwrap();
+            fs::write(devices.join(device), "").unwrap();
+        }
+        assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", "void")]), 3, "those that CDI has put in");
+        let both = [("NVIDIA_VISIBLE_DEVICES", "0,1,2,3"), ("CUDA_VISIBLE_DEVICES", "0,1")];
+        assert_eq!(nvidia.slots(&both), 2);
+    }
+
+    #[test]
+    fn of_amds_nodes_those_with_a_gpu_count() {
+        let amd = Machine::new("amd", 0, &["0\n", "0\n", "51234\n", "12\n"]);
+        assert_eq!(amd.slots(&[]), 2);
+        assert_eq!(amd.slots(&[("ROCR_VISIBLE_DEVICES", "1")]), 1);
+        assert_eq!(amd.slots(&[("CUDA_VISIBLE_DEVICES", "1")]), 2);
+        assert_eq!(Machine::new("none", 0, &[]).slots(&[]), 1);
+    }
+}

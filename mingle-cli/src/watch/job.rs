@@ -1,0 +1,321 @@
+//! One job, as far as its words to all tell of it.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mingle_core::proto::{Gathering, Observer, Sighting, Word};
+use mingle_core::{HostName, JobId, Keys, NodeId, RankRange};
+use serde_json::{Value, json};
+
+use super::{SILENT, Scene, columns, milliseconds};
+use crate::progress::duration;
+
+/// Most nodes, and most names that others tell, which are remembered: a stranger can send any number.
+const MOST: usize = 4096;
+
+/// Who was heard of a job.
+#[derive(Debug)]
+pub(super) struct Job {
+    name: JobId,
+    has_secret: bool,
+    observer: Observer,
+    nodes: BTreeMap<NodeId, Node>,
+    /// Hosts that somebody has told of, and since when.
+    told: BTreeMap<HostName, Duration>,
+    /// The newest formation of the job.
+    generation: u32,
+    /// Where a word came from that did not open.
+    sealed: Option<SocketAddr>,
+    versions: BTreeMap<u8, SocketAddr>,
+    news: Vec<String>,
+    said: String,
+}
+
+/// A node that was heard itself.
+#[derive(Debug)]
+struct Node {
+    host: HostName,
+    address: SocketAddr,
+    rank: Option<u32>,
+    /// What it has said last of those whom it gathers, and when.
+    gathers: Option<(Gathering, Duration)>,
+    first: Duration,
+    last: Duration,
+}
+
+/// The gathering that the others join.
+struct Leading<'a> {
+    id: NodeId,
+    gathering: &'a Gathering,
+    is_silent: bool,
+}
+
+impl Job {
+    pub(super) fn new(name: JobId, keys: Option<&Keys>) -> Self {
+        Self {
+            observer: Observer::new(name.tag(), keys),
+            has_secret: keys.is_some(),
+            name,
+            nodes: BTreeMap::new(),
+            told: BTreeMap::new(),
+            generation: 0,
+            sealed: None,
+            versions: BTreeMap::new(),
+            news: Vec::new(),
+            said: String::new(),
+        }
+    }
+
+    fn see(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
+        match sighting.word {
+            Word::Sealed => self.sealed = Some(from),
+            Word::Version(version) => {
+                if self.versions.insert(version, from).is_none() {
+                    self.news.push(format!("{from} speaks protocol version {version}"));
+                }
+            }
+            // What the former world still says is of no matter once the next one gathers.
+            _ if sighting.lineage.generation < self.generation => {}
+            word => {
+                if sighting.lineage.generation > self.generation {
+                    self.generation = sighting.lineage.generation;
+                    self.nodes.clear();
+                    self.told.clear();
+                }
+                self.understand(now, from, sighting.node, word);
+            }
+        }
+    }
+
+    fn understand(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Word) {
+        match word {
+            Word::Gathers(gathering) => {
+                for host in &gathering.progress.newest {
+                    self.tell(now, host);
+                }
+                let leader = gathering.progress.leader.clone();
+                if let Some(node) = self.node(now, id, &leader.host, leader.address) {
+                    // Of those that may gather only rank 0 can have been given.
+                    node.rank = gathering.explicit.then_some(0);
+                    node.gathers = Some((gathering, now));
+                }
+            }
+            Word::Seeks { host, rank } => {
+                if let Some(node) = self.node(now, id, &host, from) {
+                    (node.rank, node.gathers) = (rank, None);
+                }
+            }
+            Word::Hints { peer, .. } => self.tell(now, &peer.host),
+            Word::Over { rank, end } => {
+                let line = format!("the world is over: rank {rank}, {end}");
+                if self.news.last() != Some(&line) {
+                    self.news.push(line);
+                }
+            }
+            // It says only that the node is there.
+            _ => {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.last = now;
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, now: Duration, host: &HostName) {
+        if self.told.len() < MOST && !self.told.contains_key(host) {
+            self.told.insert(host.clone(), now);
+        }
+    }
+
+    /// The node as it is now, unless there are too many.
+    fn node(&mut self, now: Duration, id: NodeId, host: &HostName, at: SocketAddr) -> Option<&mut Node> {
+        if !self.nodes.contains_key(&id) {
+            if self.nodes.len() >= MOST {
+                return None;
+            }
+            self.news.push(format!("{host} ({at}) is here"));
+        }
+        let new =
+            || Node { host: host.clone(), address: at, rank: None, gathers: None, first: now, last: now };
+        let node = self.nodes.entry(id).or_insert_with(new);
+        (node.address, node.last) = (at, now);
+        Some(node)
+    }
+
+    fn leading(&self, now: Duration) -> Option<Leading<'_>> {
+        let all = self.nodes.iter().filter_map(|(id, node)| node.gathers.as_ref().map(|said| (*id, said)));
+        let is_silent = |at: Duration| now.saturating_sub(at) > SILENT;
+        let loud = all.clone().filter(|(_, (_, at))| !is_silent(*at));
+        // Where nobody speaks any more, who has spoken last.
+        let best = loud.max_by_key(|(id, (gathering, _))| gathering.precedence(*id));
+        let (id, (gathering, at)) = best.or_else(|| all.max_by_key(|(_, (_, at))| *at))?;
+        Some(Leading { id, gathering, is_silent: is_silent(*at) })
+    }
+
+    /// How far it has come, and what is to be said of it.
+    fn lines(&self, now: Duration) -> Vec<String> {
+        let mut lines = Vec::new();
+        let generation = match self.generation {
+            0 => String::new(),
+            generation => format!(", generation {generation}"),
+        };
+        let name = &self.name;
+        match self.leading(now) {
+            Some(Leading { gathering, is_silent, .. }) => {
+                let progress = &gathering.progress;
+                lines.push(format!("job {name}: {progress}"));
+                lines.push(if is_silent {
+                    format!(
+                        "{} gathered{generation}, and is silent: the world has formed, or it is gone",
+                        progress.leader
+                    )
+                } else {
+                    format!("{} gathers{generation}", progress.leader)
+                });
+            }
+            None if !self.nodes.is_empty() => {
+                lines.push(format!("job {name}: {} heard, and nobody gathers{generation}", self.nodes.len()));
+            }
+            None if self.sealed.is_none() => lines.push(format!("job {name}: nothing heard so far")),
+            None => lines.push(format!("job {name}: it is here")),
+        }
+        if let Some(from) = self.sealed {
+            lines.push(if self.has_secret {
+                format!("{from} says what this secret does not open: give the job's own --secret-file")
+            } else {
+                format!("{from} says what is sealed: give the job's --secret-file to see who is here")
+            });
+        }
+        lines
+    }
+
+    /// Host, address, rank, state, and since when; `None` for the address of whoever was not heard himself.
+    fn rows(&self, now: Duration) -> Vec<Row<'_>> {
+        let leader = self.leading(now).map(|leading| leading.id);
+        let mut rows: Vec<Row<'_>> = self
+            .nodes
+            .iter()
+            .map(|(id, node)| {
+                let is_silent = now.saturating_sub(node.last) > SILENT;
+                let state = match &node.gathers {
+                    _ if leader == Some(*id) => "gathers",
+                    _ if self.told.contains_key(&node.host) => "joined",
+                    _ if is_silent => "silent",
+                    Some(_) => "gathers too",
+                    None => "seeks",
+                };
+                Row { host: &node.host, node: Some((id, node)), state, first: node.first }
+            })
+            .collect();
+        let is_heard = |host: &HostName| self.nodes.values().any(|node| node.host == *host);
+        let told = self.told.iter().filter(|(host, _)| !is_heard(host));
+        rows.extend(told.map(|(host, first)| Row { host, node: None, state: "joined", first: *first }));
+        rows.sort_by_key(|row| (row.state != "gathers", row.first));
+        rows
+    }
+}
+
+struct Row<'a> {
+    host: &'a HostName,
+    node: Option<(&'a NodeId, &'a Node)>,
+    state: &'static str,
+    first: Duration,
+}
+
+impl Scene for Job {
+    fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
+        if let Some(sighting) = self.observer.read(from, datagram) {
+            self.see(now, from, sighting);
+        }
+    }
+
+    fn news(&mut self, now: Duration) -> Vec<String> {
+        let mut news = std::mem::take(&mut self.news);
+        let line = self.lines(now).join("; ");
+        if line != self.said {
+            self.said.clone_from(&line);
+            news.push(line);
+        }
+        news
+    }
+
+    fn table(&self, now: Duration) -> String {
+        let mut text = self.lines(now).join("\n") + "\n";
+        let ago = |at: Duration| format!("{} ago", duration(now.saturating_sub(at)));
+        let mut cells = vec![
+            ["host", "address", "rank", "state", "first heard", "last heard"].map(str::to_owned).to_vec(),
+        ];
+        for row in self.rows(now) {
+            let of = |cell: &dyn Fn(&Node) -> String| row.node.map_or("-".to_owned(), |(_, node)| cell(node));
+            cells.push(vec![
+                row.host.to_string(),
+                of(&|node| node.address.to_string()),
+                of(&|node| node.rank.map_or("-".to_owned(), |rank| rank.to_string())),
+                row.state.to_owned(),
+                ago(row.first),
+                of(&|node| ago(node.last)),
+            ]);
+        }
+        if cells.len() > 1 {
+            text += &columns(&cells);
+        }
+        text
+    }
+
+    fn document(&self, now: Duration) -> Value {
+        let ago = |at: Duration| milliseconds(now.saturating_sub(at));
+        let nodes: Vec<Value> = self
+            .rows(now)
+            .iter()
+            .map(|row| {
+                json!({
+                    "host": row.host.as_str(),
+                    "id": row.node.map(|(id, _)| format!("{:032x}", u128::from_be_bytes(id.0))),
+                    "address": row.node.map(|(_, node)| node.address.ip()),
+                    "port": row.node.map(|(_, node)| node.address.port()),
+                    "rank": row.node.and_then(|(_, node)| node.rank),
+                    "state": row.state,
+                    "first_ms_ago": ago(row.first),
+                    "last_ms_ago": row.node.map(|(_, node)| ago(node.last)),
+                })
+            })
+            .collect();
+        let leading = self.leading(now);
+        let progress = leading.as_ref().map(|leading| &leading.gathering.progress);
+        let missing: Option<Vec<[u32; 2]>> = progress.map(|progress| {
+            progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
+        });
+        json!({
+            "job": self.name.as_str(),
+            "heard": self.has_heard(),
+            "sealed": self.sealed.is_some(),
+            "generation": self.generation,
+            "leader": progress.map(|progress| json!({
+                "host": progress.leader.host.as_str(),
+                "address": progress.leader.address.ip(),
+                "port": progress.leader.address.port(),
+            })),
+            "joined": progress.map(|progress| progress.joined),
+            "world": progress.map(|progress| progress.world.get()),
+            "missing": missing,
+            "nodes": nodes,
+            "other_versions": self.versions.keys().collect::<Vec<_>>(),
+        })
+    }
+
+    fn has_heard(&self) -> bool {
+        !self.nodes.is_empty() || self.sealed.is_some() || !self.versions.is_empty()
+    }
+
+    fn silence(&self) -> String {
+        format!(
+            "nothing was heard of job {}: it does not gather now, or multicast does not pass from its nodes to this \
+             host; see 'mingle doctor'",
+            self.name
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests;

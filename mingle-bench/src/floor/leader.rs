@@ -1,0 +1,125 @@
+//! The node that gathers.
+
+use std::io::{self, Read as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+
+use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, hear, wait, word};
+
+#[derive(Clone, Default)]
+struct Member {
+    address: Option<SocketAddr>,
+    proved: bool,
+    ready: bool,
+    done: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Gathering,
+    Preparing,
+    Committing,
+}
+
+struct Leader {
+    socket: UdpSocket,
+    members: Vec<Member>,
+    phase: Phase,
+}
+
+/// Gathers all, prepares, commits, and goes once all know.
+pub(super) fn gather(world: u16) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    listener.set_nonblocking(true)?;
+    let socket = UdpSocket::bind(listener.local_addr()?)?;
+    socket.set_nonblocking(true)?;
+    let group = group(None)?;
+    let members = vec![Member::default(); usize::from(world) - 1];
+    let mut leader = Leader { socket, members, phase: Phase::Gathering };
+    leader.socket.send_to(&word(HERE, 0), GROUP)?;
+    let mut streams: Vec<(TcpStream, Option<usize>)> = Vec::new();
+    let mut repeat = Repeat::new();
+    while leader.phase != Phase::Committing || leader.members.iter().any(|member| !member.done) {
+        let mut read = vec![leader.socket.as_fd(), group.as_fd(), listener.as_fd()];
+        read.extend(streams.iter().map(|(stream, _)| stream.as_fd()));
+        wait(&read, &[], repeat.at)?;
+        while let Ok((stream, _)) = listener.accept() {
+            stream.set_nonblocking(true)?;
+            streams.push((stream, None));
+        }
+        streams.retain_mut(|(stream, member)| leader.read(stream, member));
+        while let Some((kind, rank, from)) = hear(&leader.socket).or_else(|| hear(&group)) {
+            leader.heard(kind, rank, from)?;
+        }
+        if leader.advance() {
+            leader.speak()?;
+            repeat = Repeat::new();
+        } else if repeat.due() {
+            leader.speak()?;
+        }
+    }
+    Ok(())
+}
+
+impl Leader {
+    /// Reads a token, or the end, which after the commit is as good as a word. Returns whether it goes on.
+    fn read(&mut self, stream: &mut TcpStream, member: &mut Option<usize>) -> bool {
+        let mut token = [0; 2];
+        match stream.read(&mut token) {
+            Ok(2) => {
+                let index = usize::from(u16::from_le_bytes(token)) - 1;
+                self.members[index].proved = true;
+                *member = Some(index);
+                true
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => true,
+            _ => {
+                if let (Phase::Committing, Some(index)) = (self.phase, *member) {
+                    self.members[index].done = true;
+                }
+                false
+            }
+        }
+    }
+
+    fn heard(&mut self, kind: u8, rank: u16, from: SocketAddr) -> io::Result<()> {
+        if kind == WHO {
+            return self.socket.send_to(&word(HERE, 0), from).map(drop);
+        }
+        let Some(member) = self.members.get_mut(usize::from(rank).wrapping_sub(1)) else { return Ok(()) };
+        match kind {
+            JOIN => member.address = Some(from),
+            READY => member.ready = true,
+            DONE => member.done = true,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether the next phase begins.
+    fn advance(&mut self) -> bool {
+        let all = |test: fn(&Member) -> bool| self.members.iter().all(test);
+        let next = match self.phase {
+            Phase::Gathering if all(|member| member.address.is_some() && member.proved) => Phase::Preparing,
+            Phase::Preparing if all(|member| member.ready) => Phase::Committing,
+            _ => return false,
+        };
+        self.phase = next;
+        true
+    }
+
+    /// Says to each who has not answered what is to be said now.
+    fn speak(&self) -> io::Result<()> {
+        for (member, rank) in self.members.iter().zip(1..) {
+            let kind = match self.phase {
+                Phase::Preparing if !member.ready => PREPARE,
+                Phase::Committing if !member.done => COMMIT,
+                _ => continue,
+            };
+            if let Some(address) = member.address {
+                self.socket.send_to(&word(kind, rank), address)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,137 @@
+//! What a world costs while it waits for its last node.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Effort;
+use super::loopback::Share;
+use crate::counters::{Usage, datagrams_sent};
+use crate::lab::Lab;
+use crate::programs::mingle;
+use crate::report::{Row, Table, Target};
+
+/// By then all who are here have joined.
+const SETTLED: Duration = Duration::from_secs(3);
+/// By then the first of a few gathers.
+const FIRST: Duration = Duration::from_millis(300);
+/// Nodes of which one process is the leader.
+const MANY: u32 = 1000;
+
+/// What was used in a time.
+#[derive(Debug, Clone, Copy)]
+pub struct Rates {
+    /// Of one core, in percent.
+    pub processor: f64,
+    /// Each second.
+    pub wakes: f64,
+    /// Of all processes in the namespace, each second.
+    pub datagrams: f64,
+    /// Resident, in KiB.
+    pub memory: f64,
+}
+
+/// A leader and followers in namespaces, a leader of a thousand, and a thousand who wait for rank 0.
+pub fn measure(effort: Effort) -> Table {
+    let mut table = Table::new("waiting", "A world waits for its last node");
+    let length = Duration::from_secs(effort.choose(5, 60));
+    let sent = [Target::Median(2.0)];
+
+    let [leader, follower] = few(length);
+    show(&mut table, "leader of four of five", leader, &sent, &[]);
+    show(&mut table, "follower in a world of five", follower, &sent, &[Target::Median(1.5)]);
+
+    let nodes = effort.choose(100, MANY);
+    let (leader, per_member) = leader_of_many(nodes, length);
+    let name = format!("leader of {nodes} of {}", nodes + 1);
+    show(&mut table, &name, leader, &[], &[]);
+    let memory =
+        Row::new(format!("{name}: memory for each member"), "KiB", [per_member].into_iter().collect());
+    table.rows.push(memory.targets(&[Target::Median(16.0)]));
+    let world = Row::new(
+        format!("all {nodes} of that world"),
+        "datagrams/s",
+        [leader.datagrams].into_iter().collect(),
+    );
+    table.rows.push(world.targets(&sent));
+
+    let without = without_rank_0(nodes, length);
+    let world = Row::new(
+        format!("all {nodes} of a world without rank 0"),
+        "datagrams/s",
+        [without].into_iter().collect(),
+    );
+    table.rows.push(world.targets(&sent));
+    table.note(format!("Each was watched for {} s, once.", length.as_secs()));
+    table
+}
+
+fn show(table: &mut Table, who: &str, rates: Rates, sent: &[Target], wakes: &[Target]) {
+    let mut row = |unit, figure: f64, targets: &[Target]| {
+        table.rows.push(Row::new(who, unit, [figure].into_iter().collect()).targets(targets));
+    };
+    let is_follower = !wakes.is_empty();
+    row("% of a core", rates.processor, if is_follower { &[Target::Median(0.1)] } else { &[] });
+    row("wake-ups/s", rates.wakes, wakes);
+    if !sent.is_empty() {
+        row("datagrams/s", rates.datagrams, sent);
+    }
+    row("KiB resident", rates.memory, if is_follower { &[Target::Median(8192.0)] } else { &[] });
+}
+
+/// Four processes of a world of five, each in its namespace: the leader, and one of the others.
+///
+/// # Panics
+/// Where they cannot be started.
+pub fn few(length: Duration) -> [Rates; 2] {
+    let lab = Lab::new(4);
+    let rates: Vec<_> = (0..lab.len())
+        .map(|host| {
+            lab.on(host, move || {
+                if host > 0 {
+                    // Whoever is first leads.
+                    thread::sleep(FIRST);
+                }
+                let mut child = mingle("waiting", 5).spawn().expect("mingle starts");
+                thread::sleep(SETTLED);
+                let rates = watch(child.id(), length);
+                let _ = child.kill();
+                let _ = child.wait();
+                rates
+            })
+        })
+        .collect();
+    [0, 1].map(|host| rates[host].recv().expect("a host that lives"))
+}
+
+/// A leader in a process of its own, and the memory that each member takes there, in KiB.
+fn leader_of_many(nodes: u32, length: Duration) -> (Rates, f64) {
+    let mut leader = Share::start("many", [0, 1, nodes + 1], false).expect("a leader");
+    leader.say().expect("it waits for that");
+    thread::sleep(SETTLED);
+    let alone = Usage::of(leader.id());
+    let mut others = Share::start("many", [1, nodes - 1, nodes + 1], false).expect("members");
+    others.say().expect("they wait for that");
+    thread::sleep(SETTLED * 2);
+    let rates = watch(leader.id(), length);
+    (rates, (rates.memory - alone.memory) / f64::from(nodes - 1))
+}
+
+/// What all nodes of a world send each second, of which each has a given rank and none has rank 0.
+fn without_rank_0(nodes: u32, length: Duration) -> f64 {
+    let mut share = Share::start("ranked", [1, nodes, nodes + 1], true).expect("nodes");
+    share.say().expect("they wait for that");
+    thread::sleep(SETTLED * 2);
+    watch(share.id(), length).datagrams
+}
+
+fn watch(process: u32, length: Duration) -> Rates {
+    let (before, sent, begun) = (Usage::of(process), datagrams_sent(), Instant::now());
+    thread::sleep(length);
+    let (after, seconds) = (Usage::of(process), begun.elapsed().as_secs_f64());
+    Rates {
+        processor: (after.processor - before.processor) / seconds * 100.0,
+        wakes: (after.wakes - before.wakes) / seconds,
+        datagrams: (datagrams_sent() - sent) / seconds,
+        memory: after.memory,
+    }
+}

@@ -14,11 +14,11 @@ use std::path::PathBuf;
 use lab::proc::{GUARD, Outcome, Proc, send_signal};
 use lab::{Lab, Options, plain, skip};
 
-const SHELLS: [&[&str]; 5] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"]];
+const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"], &["fish"]];
 
 /// Names of files that would show at once if a shell took a word of the output for a pattern, an
 /// option, a command or an expansion of its own.
-const HOSTILE: [&str; 14] = [
+const HOSTILE: [&str; 17] = [
     "export",
     "exportx",
     "=eth0",
@@ -33,6 +33,9 @@ const HOSTILE: [&str; 14] = [
     "*",
     "?",
     "[a-z]*",
+    "RAY_ADDRESS='[';",
+    "PET_RDZV_ENDPOINT='f:29503';",
+    "RAY_ADDRESS=\"$RAY_ADDRESS\"'f]:29503';",
 ];
 
 /// An empty directory but for the hostile names; gone when it goes out of scope.
@@ -78,6 +81,7 @@ fn shells() -> Vec<&'static [&'static str]> {
 fn start(shell: &[&str], directory: &Directory, script: &str) -> Proc {
     let mut command = plain(shell[0]);
     command.args(&shell[1..]).args(["-c", script]).current_dir(&directory.0);
+    command.env("MINGLE_FORMAT", format_of(shell));
     Proc::start(command, format!("{}: {script}", shell.join(" ")))
 }
 
@@ -85,9 +89,26 @@ fn run(shell: &[&str], directory: &Directory, script: &str) -> Outcome {
     start(shell, directory, script).finish()
 }
 
+fn is_fish(shell: &[&str]) -> bool {
+    shell[0] == "fish"
+}
+
+fn format_of(shell: &[&str]) -> &'static str {
+    if is_fish(shell) { "fish" } else { "sh" }
+}
+
+/// What is printed first for this shell, and a statement with what ends a result.
+fn guard_and_statement(shell: &[&str]) -> (&'static str, &'static str) {
+    if is_fish(shell) { ("false;\n", "set -gx A \"b\";\ntrue;\n") } else { (GUARD, "export A=\"b\";\n") }
+}
+
 /// The forms in which people write it, and settings that make a shell pickier about words: in each,
 /// `MINGLE` stands for the command.
 fn forms(shell: &[&str]) -> Vec<String> {
+    if is_fish(shell) {
+        let forms = ["eval (MINGLE); and ", "MINGLE | source; and ", "eval (MINGLE); or exit; "];
+        return forms.map(str::to_owned).to_vec();
+    }
     let mut forms = vec![
         r#"eval "$(MINGLE)" && "#.to_owned(),
         "eval $(MINGLE) && ".to_owned(),
@@ -131,7 +152,7 @@ $(env | grep -c '^PET_') $PET_NODE_RANK $PET_NNODES $MINGLE_JOB_ID""#;
             let outcome = run(shell, &directory, &(form.replace("MINGLE", &mingle(1)) + print));
             assert_eq!(
                 outcome.stdout,
-                format!("started 1/2 127.0.0.1 =lo lo\n4 1 2 {job}\n"),
+                format!("started 1/2 127.0.0.1 =lo lo\n5 1 2 {job}\n"),
                 "{}\n{}",
                 outcome.render(),
                 other.transcript.render()
@@ -188,14 +209,15 @@ fn a_node_that_is_killed_starts_nothing_in_any_shell() {
 fn the_guard_alone_fails_and_changes_nothing_before_a_statement() {
     let directory = Directory::new("guard");
     for shell in shells() {
+        let (guard, statement) = guard_and_statement(shell);
         for form in forms(shell) {
             if noticing(shell).contains(&form) {
-                let alone = form.replace("MINGLE", &format!("printf '{}'", GUARD.escape_default()));
+                let alone = form.replace("MINGLE", &format!("printf '{}'", guard.escape_default()));
                 let outcome = run(shell, &directory, &(alone + "echo started"));
                 assert_eq!(outcome.stdout, "", "{}", outcome.render());
                 assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
             }
-            let text = format!("{GUARD}export A=\"b\";\n").escape_default().to_string().replace("\\\"", "\"");
+            let text = format!("{guard}{statement}").escape_default().to_string().replace("\\\"", "\"");
             let followed = form.replace("MINGLE", &format!("printf '{text}'"));
             let outcome = run(shell, &directory, &(followed + "echo started $A"));
             assert_eq!(outcome.stdout, "started b\n", "{}", outcome.render());
@@ -214,7 +236,8 @@ fn a_job_id_cannot_make_a_shell_do_anything() {
             // The next mingle takes the job from the variable, which must mean the same.
             let script = script + r#"env -u job "$mingle" --world 1 -q --format json"#;
             let mut command = plain(shell[0]);
-            command.args(&shell[1..]).args(["-c", &script]).current_dir(&directory.0).env("job", job);
+            command.args(&shell[1..]).args(["-c", &script]).current_dir(&directory.0);
+            command.env("job", job).env("MINGLE_FORMAT", format_of(shell));
             let outcome = Proc::start(command, script).finish();
             assert!(outcome.status.success(), "{}", outcome.render());
             let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
@@ -222,6 +245,106 @@ fn a_job_id_cannot_make_a_shell_do_anything() {
         }
     }
     assert_eq!(directory.names(), names);
+}
+
+/// What a library's own tests say is printed for a world of IPv6.
+fn golden(format: &str) -> PathBuf {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/format/golden");
+    PathBuf::from(folder).join(format!("{format}.ipv6"))
+}
+
+#[test]
+fn brackets_and_lines_reach_every_shell_whatever_files_there_are() {
+    let directory = Directory::new("brackets");
+    let names = directory.names();
+    for shell in shells() {
+        let formats: &[&str] = if is_fish(shell) { &["fish"] } else { &["c10d", "ray", "jax", "skypilot"] };
+        for form in forms(shell) {
+            let files: Vec<_> = formats.iter().map(|format| golden(format).display().to_string()).collect();
+            let print = "env | grep -c 29503; printf '%s\\n' \"$RAY_ADDRESS\" \"$JAX_COORDINATOR_ADDRESS\" \
+                         \"$PET_RDZV_ENDPOINT\" \"$SKYPILOT_NODE_IPS\" \"$MASTER_ADDR\"";
+            // `set -u` would end at a variable that only another format has.
+            let script = form.replace("MINGLE", &format!("cat {}", files.join(" ")));
+            let print = if is_fish(shell) { "echo \"$MASTER_ADDR\"" } else { print };
+            let outcome = run(shell, &directory, &(script + print));
+            let expected = if is_fish(shell) {
+                "fd00::1\n".to_owned()
+            } else {
+                let endpoint = "[fd00::1]:29503\n".repeat(3);
+                format!("5\n{endpoint}fd00::1\nfd00::2\nfd00::3\nfd00::3\nfd00::1\n")
+            };
+            assert_eq!(outcome.stdout, expected, "{}", outcome.render());
+        }
+    }
+    assert_eq!(directory.names(), names);
+}
+
+#[test]
+fn a_format_that_is_not_for_eval_prints_nothing_where_no_world_forms() {
+    let directory = Directory::new("quiet");
+    for format in ["dotenv", "hostfile", "deepspeed", "horovod", "hosts", "tf-config"] {
+        let file = directory.0.join("output");
+        let line =
+            format!("$mingle -j quiet -w 2 -i lo --timeout 50ms -q --format {format} -o hostfile=output");
+        let outcome = run(&["bash"], &directory, &format!("{line} -o json={}.json", file.display()));
+        assert_eq!((outcome.stdout.as_str(), outcome.status.code()), ("", Some(3)), "{}", outcome.render());
+        assert!(!file.exists(), "{format}");
+    }
+}
+
+#[test]
+fn within_slurm_the_shortest_line_is_enough_and_outputs_are_written() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let directory = Directory::new("slurm");
+    let procs: Vec<Proc> = (0..2)
+        .map(|node| {
+            // The second address of the lab has the first rank.
+            let variables = [
+                ("SLURM_NODEID", (1 - node).to_string()),
+                ("SLURM_NNODES", "2".to_owned()),
+                ("SLURM_JOB_ID", "12".to_owned()),
+                ("SLURM_STEP_ID", "0".to_owned()),
+                ("MINGLE_SLOTS", (node + 1).to_string()),
+                ("MINGLE_OUTPUT", format!("hostfile={}/file{node}", directory.0.display())),
+            ];
+            let mut command = lab.command(node, "sh");
+            command.args(["-c", r#"eval "$("$mingle")" && echo "$RANK $MINGLE_JOB_ID $PET_NPROC_PER_NODE""#]);
+            command.envs(variables).env("mingle", lab::MINGLE);
+            lab.start(node, command)
+        })
+        .collect();
+    for (node, proc) in procs.into_iter().enumerate() {
+        let outcome = proc.finish();
+        let (rank, slots) = (1 - node, node + 1);
+        assert_eq!(outcome.stdout, format!("{rank} slurm-12.0 {slots}\n"), "{}", outcome.render());
+        let said = format!(
+            "mingle: rank {rank} from SLURM_NODEID, world 2 from SLURM_NNODES, job slurm-12.0 from SLURM_JOB_ID\n"
+        );
+        assert!(outcome.stderr.contains(&said), "{}", outcome.render());
+        let file = fs::read_to_string(directory.0.join(format!("file{node}"))).unwrap();
+        assert_eq!(file, "10.77.0.11 slots=2\n10.77.0.10 slots=1\n");
+    }
+}
+
+#[test]
+fn a_hosts_file_that_is_a_mount_point_is_written_in_place() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let directory = Directory::new("mount");
+    let script = format!(
+        "cd {} && printf '127.0.0.1 localhost' > inner && : > hosts && mount --bind inner hosts && \
+         $mingle -j x -w 1 -i eth0 -q -o hosts=hosts --format horovod && cat inner; umount hosts",
+        directory.0.display()
+    );
+    let mut command = lab.command(0, "unshare");
+    command.args(["-m", "sh", "-c", &script]).env("mingle", lab::MINGLE);
+    let outcome = lab.start(0, command).finish();
+    let stdout = outcome.stdout.as_str();
+    assert!(
+        stdout.starts_with("10.77.0.10:1\n127.0.0.1 localhost\n# mingle x begin\n10.77.0.10 "),
+        "{}",
+        outcome.render()
+    );
+    assert!(stdout.ends_with("\n# mingle x end"), "{}", outcome.render());
 }
 
 /// Two worlds of two, one after the other, in one shell: over eth0 first, and then over loopback.
@@ -234,6 +357,15 @@ fn two_evals(lab: &Lab, shell: &[&str], before: &str) -> String {
             echo "$MINGLE_JOB_ID $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $MASTER_ADDR"
         }
         m one eth0; m two lo"#;
+    let fish = r#"
+        function m
+            $mingle -j $argv[1] -w 2 -i $argv[2] --timeout 20s -q >/dev/null &
+            eval ($mingle -j $argv[1] -w 2 -i $argv[2] --timeout 20s -q --format fish); or echo failed
+            wait
+            echo "$MINGLE_JOB_ID $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME $MASTER_ADDR"
+        end
+        m one eth0; m two lo"#;
+    let script = if is_fish(shell) { fish } else { script };
     let mut command = lab.command(0, shell[0]);
     command.args(&shell[1..]).args(["-c", &format!("{before}{script}")]).env("mingle", lab::MINGLE);
     lab.start(0, command).finish().stdout

@@ -172,7 +172,7 @@ fn what_is_to_be_set_is_set_whatever_anybody_thinks_of_it() {
     expect(&lab, "set", &nodes, &all(&told), &[]);
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
-    let warning = "rank 2 (10.77.0.12): its --set differs from that of most others";
+    let warning = "rank 2 (10.77.0.12): its --set or --max-restarts differs from that of most others";
     let there = and(told.clone(), &[("NCCL_IB_SL", "2")]);
     expect(&lab, "set apart", &nodes, &but(2, &there, &told), &[warning]);
 }

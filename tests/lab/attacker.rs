@@ -114,7 +114,7 @@ impl Attacker {
         for socket in [&self.ear, &self.mouth] {
             for _ in 0..32 {
                 let Ok((length, from)) = socket.recv_from(&mut buffer) else { break };
-                if from.ip() != *self.own.ip() && length >= 56 {
+                if from.ip() != *self.own.ip() && length >= 68 {
                     heard.push((buffer[..length].to_vec(), from));
                 }
             }
@@ -270,7 +270,7 @@ impl Attacker {
                     match self.random.below(5) {
                         0 => bytes.truncate(at),
                         1 => bytes[at] ^= 0xff,
-                        2 => bytes[56..].fill(0xff),
+                        2 => bytes[68..].fill(0xff),
                         3 => bytes.resize(60_000, b'$'),
                         // Only the kind is odd.
                         _ => {}

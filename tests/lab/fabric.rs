@@ -62,7 +62,7 @@ pub fn expect(lab: &Lab, job: &str, nodes: &[Node], variables: &[Vars], warnings
     for ((printed, expected), outcome) in world.nodes.iter().zip(variables).zip(&outcomes) {
         assert_eq!(&advice(printed), expected, "variables of {}", outcome.render());
         let mut own: Vec<&str> = expected.keys().map(String::as_str).collect();
-        own.extend(["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"]);
+        own.extend(["NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "PET_NPROC_PER_NODE"]);
         let mut listed: Vec<&str> = printed["MINGLE_SET"].split(',').collect();
         own.sort_unstable();
         listed.sort_unstable();

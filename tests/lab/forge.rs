@@ -23,7 +23,7 @@ pub type Id = [u8; 16];
 /// A datagram of version 1.
 pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
-    let mut bytes = [&b"MNGL\x01"[..], &[kind], &length, &tag, &sender, &recipient, body].concat();
+    let mut bytes = [&b"MNGL\x01"[..], &[kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
     if matches!(kind, 2 | 5) {
         bytes.resize(bytes.len().max(576), 0);
     }
@@ -85,16 +85,20 @@ impl Body {
 
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         let who = Self::default().number(4).bytes(&[1, rank]).text(host);
-        who.number(1).address(at).number(8).bytes(&[1, 1]).0
+        let fabric = [5, 1, 0, 0, 0, 0, 0, 0];
+        // Eight slots, no metadata, may be master, wants the roster; RoCE; no settings.
+        who.number(1).address(at).number(8).number(0).bytes(&[1, 1]).bytes(&fabric).number(0).0
     }
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4) -> Vec<u8> {
         let round = Self::default().number(round).number(u64::from(lease)).number(u64::from(rank));
-        round.bytes(&[9; 16]).bytes(&master).number(1).address(at).0
+        let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
+        slots.bytes(&master).number(1).address(at).0
     }
 
     pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let part = Self::default().number(round).number(0).number(1);
-        part.bytes(&id).text(host).address(at).number(1).0
+        let member = Self::default().bytes(&id).text(host).address(at).number(1).number(0).0;
+        let part = Self::default().number(round).number(0);
+        part.number(member.len() as u64).bytes(&member).0
     }
 }

@@ -3,6 +3,7 @@
  *   LAB_CLOCK=1    the wall clock jumps by an hour at every look, there and back again
  *   LAB_BUFFERS=1  a socket whose receive buffer is set gets the smallest there is, in both directions
  *   LAB_HOST=name  the host's name, of any bytes and length; sethostname(2) ends at 64, hostname(1) is choosy
+ *   LAB_SILENT=x   no file with x in its path can be removed: the server does not answer, ever
  *
  * At the end of the process it says on stderr what it has done, so that a test cannot pass because it was
  * never loaded. */
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 static unsigned looks, buffers;
 static int size;
@@ -63,6 +65,13 @@ int gethostname(char *name, size_t length) {
     if (!host) return next(name, length);
     strncpy(name, host, length);
     return 0;
+}
+
+int unlink(const char *path) {
+    int (*next)(const char *) = dlsym(RTLD_NEXT, "unlink");
+    const char *silent = getenv("LAB_SILENT");
+    while (silent && strstr(path, silent)) pause();
+    return next(path);
 }
 
 __attribute__((destructor)) static void report(void) {

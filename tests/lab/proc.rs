@@ -158,6 +158,21 @@ impl Proc {
         self.child.id()
     }
 
+    /// Kills it and all that it has started, at once: as where the host dies.
+    pub fn kill_with_all_it_started(&self) {
+        let mut dead = vec![self.child.id()];
+        let mut next = 0;
+        while let Some(&pid) = dead.get(next) {
+            // A process that cannot run starts no others while its children are looked for.
+            send_signal("STOP", pid);
+            dead.extend(children(pid));
+            next += 1;
+        }
+        for pid in dead {
+            send_signal("KILL", pid);
+        }
+    }
+
     /// Waits for the end of the process.
     pub fn finish(self) -> Outcome {
         self.finish_within(PATIENCE)
@@ -189,6 +204,18 @@ impl Drop for Proc {
 pub fn send_signal(signal: &str, pid: u32) {
     let script = format!("kill -{signal} {pid}");
     assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success(), "{script}");
+}
+
+/// The processes whose parent this is: proc(5) names it in the fourth field, after a name in parentheses.
+fn children(parent: u32) -> Vec<u32> {
+    let pids = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let field = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(1)?.parse().ok());
+        field == Some(parent)
+    };
+    pids.filter(is_child).collect()
 }
 
 /// How a process ended and what it wrote.

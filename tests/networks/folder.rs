@@ -2,9 +2,10 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::form_with;
+use crate::lab::preload::Preload;
 use crate::lab::proc::GUARD;
 use crate::lab::world::line_with;
 use crate::lab::{Lab, Options, Policy};
@@ -104,4 +105,25 @@ fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
         let outcome = proc.finish_within(Duration::from_secs(2));
         outcome.failed(5, &[&format!("seed folder {path}")]);
     }
+}
+
+#[test]
+fn a_folder_that_does_not_answer_is_an_error_at_the_start_and_no_delay_at_the_end() {
+    let Some(lab) = without_multicast() else { return };
+    let Some(preload) = Preload::build() else { return };
+    let folder = Folder::new("silent");
+    let start = |silent, timeout| {
+        let line = line_with("silent", 4, &format!("--timeout {timeout} {}", folder.argument()));
+        let begun = Instant::now();
+        let outcome = preload.spawn(&lab, 0, &format!("LAB_SILENT={silent}"), &line).finish();
+        (outcome, begun.elapsed())
+    };
+    // The draft of its file is the first thing that a node touches.
+    let (outcome, took) = start("/.mingle-", "30s");
+    outcome.failed(5, &[&format!("seed folder {}: it does not answer", folder.0.display())]);
+    assert!(took < Duration::from_secs(4), "{took:?}");
+    let (outcome, took) = start("/mingle-", "1s");
+    outcome.failed(3, &["nobody else was heard"]);
+    assert!(took < Duration::from_secs(3), "{took:?}");
+    assert_eq!(folder.names().len(), 1, "its file could not be removed");
 }

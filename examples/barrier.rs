@@ -1,5 +1,6 @@
-//! A launcher of one's own: forms a world, and lets no node go on before all have come to rank 0.
-//! Run it on each of four hosts, or four times on one: `cargo run --example launcher -- foo 4 [lo]`.
+//! A barrier at the start of any program: no node goes on before all have come to rank 0, which takes over the
+//! listening socket of the rendezvous. Run it on each of four hosts, or four times on one:
+//! `cargo run --example barrier -- foo 4 [lo]`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
@@ -13,7 +14,7 @@ use tokio::{net, sync::mpsc::unbounded_channel, time};
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut args = env::args().skip(1);
     let (Some(job), Some(world)) = (args.next(), args.next()) else {
-        return Err("usage: launcher JOB WORLD [INTERFACE]...".into());
+        return Err("usage: barrier JOB WORLD [INTERFACE]...".into());
     };
     let interfaces = args.map(|name| name.parse()).collect::<Result<_, _>>()?;
     let (sender, mut events) = unbounded_channel();

@@ -1,0 +1,51 @@
+//! A launcher that starts the workers itself, a few on each node, with their ranks among all of the world:
+//! `cargo run --example workers -- foo 4 2 sh -c 'echo $RANK of $WORLD_SIZE'`, on each of four hosts, or four times on
+//! one with MINGLE_INTERFACE=lo. Nodes may have different numbers.
+
+#![allow(clippy::print_stderr, reason = "a program")]
+
+use std::process::{Child, Command};
+use std::{env, error::Error, io};
+
+use mingle_core::{Metadata, Rendezvous, Roster};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let [job, world, slots, program, arguments @ ..] = &words[..] else {
+        return Err("usage: workers JOB WORLD SLOTS PROGRAM [ARGUMENT]...".into());
+    };
+    let interface = env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?;
+    let mut metadata = Metadata::default();
+    metadata.insert("pid", &std::process::id().to_string())?;
+    let place = Rendezvous::builder(job.parse()?, world.parse()?)
+        .interfaces(interface.into_iter().collect())
+        .slots(slots.parse()?)
+        .metadata(metadata)
+        .roster(true)
+        .join()
+        .await?;
+    for node in place.roster.iter().flat_map(Roster::members) {
+        let pid = node.metadata.get("pid").unwrap_or("unknown");
+        eprintln!("rank {} on {}: {} workers, launcher {pid}", node.rank, node.host, node.slots);
+    }
+    // The port is free from here on, for the worker of rank 0.
+    let start = |local: u32| {
+        Command::new(program)
+            .args(arguments)
+            .env("RANK", (place.slots.before + u64::from(local)).to_string())
+            .env("WORLD_SIZE", place.slots.total.to_string())
+            .env("LOCAL_RANK", local.to_string())
+            .env("MASTER_ADDR", place.master.ip().to_string())
+            .env("MASTER_PORT", place.master.port().to_string())
+            .spawn()
+    };
+    let workers: Vec<Child> = (0..place.slots.own).map(start).collect::<io::Result<_>>()?;
+    for mut worker in workers {
+        let status = worker.wait()?;
+        if !status.success() {
+            return Err(format!("a worker has failed: {status}").into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! Launchers, started by the examples as users start them, on nodes that were told nothing of each other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::{Lab, MINGLE, Options, plain, skip};
+
+/// Python loads torch for many seconds where the machine is busy.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A file of this repository.
+fn file(path: &str) -> String {
+    format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Whether a program runs to a good end on this machine.
+fn runs(program: &str, args: &[&str]) -> bool {
+    plain(program).args(args).output().is_ok_and(|output| output.status.success())
+}
+
+/// The first number of the version of torchrun's torch; none, after saying so, where there is no torchrun.
+fn torch() -> Option<u32> {
+    // Debian's belongs to /usr/bin/python3, whatever comes first in PATH.
+    let script = "import torch.distributed; print(torch.__version__.split('.')[0])";
+    let found = plain("/usr/bin/python3").args(["-c", script]).output().ok();
+    let version = found.and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok());
+    if version.is_none() || !runs("torchrun", &["--help"]) {
+        skip("there is no torchrun, or /usr/bin/python3 cannot import torch");
+        return None;
+    }
+    version
+}
+
+/// A command in a node, with mingle in PATH. What only a test needs goes by variables, beside the example.
+fn command(lab: &Lab, node: usize, program: &str) -> Command {
+    let mut command = lab.command(node, program);
+    let mingle = Path::new(MINGLE).parent().unwrap().display();
+    command.env("PATH", format!("{mingle}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"));
+    command.env("MINGLE_TIMEOUT", "60s");
+    // Logs go to the lab's own /run, and one thread each is enough for one number.
+    command.env("TMPDIR", "/run").env("OMP_NUM_THREADS", "1");
+    // torch 1.13 cannot parse its own default of these under Python 3.11.
+    command.env("PET_REDIRECTS", "0:1").env("PET_TEE", "0:1");
+    // Root may use mpirun, ranks may share a processor, and ssh is not there.
+    command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+    command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
+    command.env("OMPI_MCA_plm_rsh_agent", file("tests/launchers/rsh-agent.sh"));
+    command
+}
+
+/// The world's only line: an example with the job's name, the number of nodes, and `more`.
+fn line(lab: &Lab, example: &str, more: &[&str]) -> Vec<String> {
+    let mut words = vec![file(example), "train".to_owned(), lab.len().to_string()];
+    words.extend(more.iter().map(|&word| word.to_owned()));
+    words
+}
+
+/// Starts the same words on every node, of which each has the slots given.
+fn start(lab: &Lab, words: &[String], slots: &[u32]) -> Vec<Proc> {
+    assert_eq!(slots.len(), lab.len());
+    let start = |(node, slots): (usize, &u32)| {
+        let mut command = command(lab, node, &words[0]);
+        command.args(&words[1..]).env("MINGLE_SLOTS", slots.to_string());
+        lab.start(node, command)
+    };
+    slots.iter().enumerate().map(start).collect()
+}
+
+/// Waits for the end of all.
+fn finish(procs: Vec<Proc>) -> Vec<Outcome> {
+    procs.into_iter().map(|proc| proc.finish_within(PATIENCE)).collect()
+}
+
+/// Checks that all ended well, and that each of `ranks` has said its part, and nobody else.
+fn expect(outcomes: &[Outcome], ranks: impl IntoIterator<Item = String>) {
+    let mut said = BTreeSet::new();
+    for outcome in outcomes {
+        assert!(outcome.status.success(), "{}", outcome.render());
+        // torchrun may have put a mark before it: `[default0]:`.
+        let lines = outcome.stdout.lines().filter_map(|line| line.find("rank ").map(|start| &line[start..]));
+        said.extend(lines.map(str::to_owned));
+    }
+    let context = || outcomes.iter().map(Outcome::render).collect::<Vec<_>>().join("\n");
+    assert_eq!(said, ranks.into_iter().collect(), "said by\n{}", context());
+}
+
+/// No node resolves any host's name, not even its own.
+fn without_names(lab: &Lab) {
+    // A file of its own comes before /etc/hosts, in the node alone: what writes there writes to that file.
+    let script = "set -e; mine=/run/no-names.$(hostname); echo 127.0.0.1 localhost >$mine
+        mount --bind $mine /etc/hosts";
+    for node in 0..lab.len() {
+        let outcome = lab.shell(node, "sh", script);
+        assert!(outcome.status.success(), "{}", outcome.render());
+        let unknown = "for name in node0 node1; do getent hosts $name; [ $? = 2 ] || exit 1; done";
+        let outcome = lab.shell(node, "sh", unknown);
+        assert!(outcome.status.success(), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn torchrun_starts_as_many_workers_on_each_node_as_it_has_slots() {
+    let Some(_) = torch() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    let line = line(&lab, "examples/torchrun/static.sh", &[&file("examples/allreduce.py")]);
+    let outcomes = finish(start(&lab, &line, &[1, 2]));
+    // 1 + 2 + 3.
+    expect(&outcomes, (0..3).map(|rank| format!("rank {rank} of 3: sum 6")));
+}
+
+/// The reason for `--format c10d`: the first node calls itself by its name, which no other knows.
+#[test]
+fn torchrun_waits_in_vain_with_c10d_where_host_names_do_not_resolve() {
+    let Some(_) = torch() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    let endpoint = format!("--rdzv_endpoint={}:29500", lab.address(0));
+    let words = ["torchrun", "--nnodes=2", "--rdzv_backend=c10d", &endpoint, &file("examples/allreduce.py")];
+    let mut procs = start(&lab, &words.map(str::to_owned), &[1, 1]);
+    procs[1].expect_stderr_within(PATIENCE, "network addresses of (node0,");
+    for proc in &mut procs {
+        assert!(proc.is_running(), "{}", proc.transcript.render());
+        assert!(!proc.transcript.stdout.text().contains("sum"), "{}", proc.transcript.render());
+    }
+    // And where a host does not even know its own name, torchrun ends before it has begun.
+    without_names(&lab);
+    for outcome in finish(start(&lab, &words.map(str::to_owned), &[1, 1])) {
+        assert!(!outcome.status.success(), "{}", outcome.render());
+        assert!(outcome.stderr.contains("name resolution"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn torchrun_needs_no_host_names_with_c10d_and_mingle() {
+    let Some(torch) = torch() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    without_names(&lab);
+    let mut words = line(&lab, "examples/torchrun/c10d.sh", &[&file("examples/allreduce.py")]);
+    if torch < 2 {
+        // It has no PET_LOCAL_ADDR, so that names are needed after all: mingle has them too.
+        words.splice(0..0, ["env", "MINGLE_OUTPUT=hosts=/etc/hosts"].map(str::to_owned));
+    }
+    let outcomes = finish(start(&lab, &words, &[1, 1]));
+    expect(&outcomes, (0..2).map(|rank| format!("rank {rank} of 2: sum 3")));
+}
+
+#[test]
+fn mpirun_starts_the_ranks_that_the_hostfile_says() {
+    for (program, args) in
+        [("mpirun", &["--version"][..]), ("/usr/bin/python3", &["-c", "import mpi4py"][..])]
+    {
+        if !runs(program, args) {
+            return skip(&format!("{program} {} fails", args.join(" ")));
+        }
+    }
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
+    let program = file("examples/openmpi/sum.py");
+    let line = line(&lab, "examples/openmpi/run.sh", &["/usr/bin/python3", &program]);
+    let outcomes = finish(start(&lab, &line, &[1, 2, 1]));
+    // 1 + 2 + 3 + 4.
+    let hosts = ["node0", "node1", "node1", "node2"].iter().enumerate();
+    expect(&outcomes, hosts.map(|(rank, host)| format!("rank {rank} of 4 on {host}: sum 10")));
+}
+
+#[test]
+fn an_example_starts_nothing_where_no_world_forms() {
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
+    let examples = ["torchrun/static", "torchrun/c10d", "ray/run", "openmpi/run", "deepspeed/run"];
+    let start = |(job, example): (usize, &&str)| {
+        let mut command = command(&lab, 0, &file(&format!("examples/{example}.sh")));
+        // The other node never comes. What an image may have set must not be taken for a result.
+        command.args([&format!("job-{job}"), "2", "train.py"]).env("MINGLE_TIMEOUT", "300ms");
+        command.env("RANK", "0").env("MASTER_ADDR", "10.77.0.10").env("MASTER_PORT", "29500");
+        lab.start(0, command)
+    };
+    for outcome in finish(examples.iter().enumerate().map(start).collect()) {
+        // The code is mingle's for a time that was up: no launcher has taken its place.
+        assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+        assert_eq!(outcome.stdout, "", "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_training_goes_on_from_its_snapshot_where_a_node_dies_and_another_takes_its_place() {
+    let Some(_) = torch() else { return };
+    let Some(lab) = Options::nodes(4).with_names().start() else { return };
+    let start = |node| {
+        let mut command = command(&lab, node, MINGLE);
+        command.args([
+            "run",
+            "--job-id",
+            "train",
+            "--world",
+            "3",
+            "--max-restarts",
+            "2",
+            "--slots",
+            "1",
+            "--",
+        ]);
+        command.args(["torchrun", &file("examples/torchrun/train.py"), "--snapshot", "/run/snapshot.pt"]);
+        lab.start(node, command)
+    };
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    for proc in &procs {
+        let deadline = Instant::now() + PATIENCE;
+        let trains = proc.transcript.stdout.wait_until(deadline, |text| text.contains("has done step 5"));
+        assert!(trains, "{}", proc.transcript.render());
+    }
+    procs.remove(1).kill_with_all_it_started();
+    procs.push(start(3));
+    for outcome in finish(procs) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+        // 40 steps of 1 + 2 + 3; those before the death are in the snapshot.
+        assert!(outcome.stdout.contains(" of 3: weight 240"), "{}", outcome.render());
+        assert!(outcome.stdout.contains(" goes on from step "), "{}", outcome.render());
+    }
+}

@@ -1,0 +1,326 @@
+//! `mingle run`: a command in the world, and all commands again where one fails.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::world::finish_all;
+use lab::{Lab, MINGLE, Options, Policy};
+
+/// Started like this on every node; `%` stands for the generation in what they write.
+fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
+    let mut command = lab.command(node, MINGLE);
+    command.args(["run", "--job-id", "train", "--world", &lab.len().to_string(), "--timeout", "60s"]);
+    command.args(more).args(["--", "sh", "-c", script, "script", "{rank}"]);
+    lab.start(node, command)
+}
+
+fn run_all(lab: &Lab, more: &[&str], script: &str) -> Vec<Proc> {
+    (0..lab.len()).map(|node| run(lab, node, more, script)).collect()
+}
+
+fn assert_ended(outcomes: &[Outcome], code: i32) {
+    for outcome in outcomes {
+        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn the_process_becomes_the_command_with_the_variables_of_its_world() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script =
+        "echo \"$$ $1 $RANK of $WORLD_SIZE at $MASTER_ADDR, secret ${MINGLE_SECRET-none}, $(ulimit -n)\"
+        exit 7";
+    let start = |node| {
+        let mut command = lab.command(node, "sh");
+        let line = format!(
+            "ulimit -Sn 99; MINGLE_SECRET=sixteen-bytes-and-more exec {MINGLE} run -j train -w 2 -- sh -c '{script}' \
+             script '{{rank}}'"
+        );
+        command.args(["-c", &line]);
+        lab.start(node, command)
+    };
+    let procs: Vec<Proc> = (0..2).map(start).collect();
+    let ids: Vec<u32> = procs.iter().map(Proc::id).collect();
+    for (rank, (outcome, id)) in finish_all(procs).iter().zip(ids).enumerate() {
+        assert_eq!(outcome.status.code(), Some(7), "{}", outcome.render());
+        let master = lab.address(0);
+        assert_eq!(outcome.stdout, format!("{id} {rank} {rank} of 2 at {master}, secret none, 99\n"));
+    }
+}
+
+#[test]
+fn where_no_world_forms_nothing_is_started_and_stdout_stays_empty() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    for more in [&["--timeout", "1s"][..], &["--timeout", "1s", "--max-restarts", "3"]] {
+        let outcome = run(&lab, 0, more, "echo started").finish();
+        assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(3), ""), "{}", outcome.render());
+    }
+    let mut command = lab.command(0, MINGLE);
+    command.args(["run", "-j", "train", "-w", "2", "--", "no-such-program"]);
+    let started = Instant::now();
+    let outcome = lab.start(0, command).finish();
+    assert_eq!(outcome.status.code(), Some(127), "{}", outcome.render());
+    assert!(outcome.stderr.contains("cannot start no-such-program"), "{}", outcome.render());
+    assert!(outcome.ended - started < Duration::from_secs(20), "nobody was waited for");
+}
+
+#[test]
+fn where_one_command_fails_all_start_again_with_the_same_ranks() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = "echo \"$1 in $MINGLE_GENERATION\"
+        case $MINGLE_GENERATION-$1 in 0-2) sleep 1; exit 7;; 0-*) sleep 100;; esac";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "2"], script));
+    assert_ended(&outcomes, 0);
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.stdout, format!("{rank} in 0\n{rank} in 1\n"), "{}", outcome.render());
+        let told =
+            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all start again, 1 of 2");
+        assert!(told, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn where_no_restart_is_left_all_end_with_the_code_of_the_command_that_failed() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "echo \"$MINGLE_GENERATION\"; [ \"$1\" = 1 ] && { sleep 1; exit 9; }; sleep 100";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
+    assert_ended(&outcomes, 9);
+    for outcome in &outcomes {
+        assert_eq!(outcome.stdout, "0\n1\n", "{}", outcome.render());
+        assert!(outcome.stderr.contains("no restart is left of --max-restarts 1"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_dead_nodes_replacement_is_taken_in_though_the_other_commands_hang() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "echo \"$1 in $MINGLE_GENERATION\"; [ $MINGLE_GENERATION = 0 ] && sleep 1000; exit 0";
+    let mut procs = run_all(&lab, &["--max-restarts", "2"], script);
+    for proc in &procs {
+        proc.expect_stderr("world of 3 formed");
+    }
+    let dead = procs.remove(2);
+    dead.kill_with_all_it_started();
+    drop(dead);
+    procs.push(run(&lab, 2, &["--max-restarts", "2"], script));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    assert!(outcomes[0].stderr.contains("the node is gone"), "{}", outcomes[0].render());
+    assert_eq!(outcomes[2].stdout, "2 in 1\n", "{}", outcomes[2].render());
+    assert!(outcomes[2].stderr.contains("this job runs already"), "{}", outcomes[2].render());
+}
+
+#[test]
+fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "read -r go <\"$FIFO\"; echo \"$MINGLE_GENERATION\"";
+    let two = |node: usize, timeout: &str| {
+        let fifo = format!("/run/go.{node}");
+        let made = lab.shell(node, "sh", &format!("mkfifo {fifo}"));
+        assert!(made.status.success(), "{}", made.render());
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "two", "-w", "2", "--max-restarts", "1", "--timeout", timeout]);
+        command.args(["--", "sh", "-c", script]).env("FIFO", fifo);
+        lab.start(node, command)
+    };
+    let procs = [two(0, "60s"), two(1, "60s")];
+    for proc in &procs {
+        proc.expect_stderr("world of 2 formed");
+    }
+    // Longer than a member has to answer before it counts as gone.
+    let third = two(2, "12s").finish();
+    assert_eq!(third.status.code(), Some(3), "{}", third.render());
+    assert!(third.stderr.contains("the job runs already with all its 2 nodes"), "{}", third.render());
+    for node in 0..2 {
+        lab.shell(node, "sh", &format!("echo go >/run/go.{node}"));
+    }
+    for proc in procs {
+        let outcome = proc.finish();
+        assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "0\n"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_signal_is_the_commands_and_the_others_wait_for_another_node() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "trap 'echo caught; exit 3' TERM; echo started; while :; do sleep 0.1; done";
+    let mut procs = run_all(&lab, &["--max-restarts", "5", "--timeout", "3s"], script);
+    for proc in &procs {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(proc.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    }
+    procs[1].signal("TERM");
+    let outcome = procs.remove(1).finish();
+    assert_eq!(
+        (outcome.status.code(), &*outcome.stdout),
+        (Some(3), "started\ncaught\n"),
+        "{}",
+        outcome.render()
+    );
+    // The other's command is stopped as well, and nobody comes.
+    let other = procs.remove(0).finish();
+    assert_eq!((other.status.code(), &*other.stdout), (Some(3), "started\ncaught\n"), "{}", other.render());
+    assert!(other.stderr.contains("no world of 2 in time"), "{}", other.render());
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_gone_before_the_next_one_starts() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // It ignores SIGTERM, and has a session of its own.
+    let script = "if [ $MINGLE_GENERATION = 0 ]; then
+            setsid sh -c \"trap '' TERM; echo \\$\\$ >/run/left; sleep 1000 & wait\" &
+            until [ -s /run/left ]; do sleep 0.1; done
+            exit 1
+        fi
+        kill -0 \"$(cat /run/left)\" 2>/dev/null && echo alive || echo gone";
+    let outcome = run(&lab, 0, &["--max-restarts", "1"], script).finish();
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "gone\n"), "{}", outcome.render());
+}
+
+#[test]
+fn a_command_that_does_not_stop_is_killed() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 1 ] && exit 0; [ \"$1\" = 0 ] && exit 1
+        trap '' TERM; while :; do sleep 0.1; done";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1", "--stop-timeout", "500ms"], script));
+    assert_ended(&outcomes, 0);
+}
+
+#[test]
+fn who_has_ended_well_waits_for_the_others_and_starts_again_with_them() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let script = "echo \"$1 in $MINGLE_GENERATION\"
+        [ \"$MINGLE_GENERATION-$1\" = 0-2 ] && { sleep 2; exit 1; }; exit 0";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
+    assert_ended(&outcomes, 0);
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.stdout, format!("{rank} in 0\n{rank} in 1\n"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn at_30_percent_loss_they_find_each_other_again() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.set(&Policy { loss: 30, ..Policy::default() });
+    let script = "echo \"$1\"; [ \"$MINGLE_GENERATION-$1\" = 0-1 ] && exit 1
+        [ $MINGLE_GENERATION = 0 ] && sleep 1000; exit 0";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
+    assert_ended(&outcomes, 0);
+}
+
+#[test]
+fn a_node_that_does_not_stay_is_named_as_one_that_differs() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // The one that stays waits for the other, which is gone, and then for another in its place.
+    let stays = ["--max-restarts", "1", "--timeout", "2s"];
+    let procs = vec![run(&lab, 0, &stays, "exit 0"), run(&lab, 1, &[], "exit 0")];
+    let outcomes = finish_all(procs);
+    let told = outcomes.iter().any(|outcome| outcome.stderr.contains("--max-restarts"));
+    assert!(told, "{}\n{}", outcomes[0].render(), outcomes[1].render());
+}
+
+#[test]
+fn without_multicast_the_former_members_are_looked_for_where_they_were() {
+    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    lab.set(&Policy { no_multicast: true, ..Policy::default() });
+    let script = "[ \"$MINGLE_GENERATION-$1\" = 0-2 ] && { sleep 1; exit 1; }
+        [ $MINGLE_GENERATION = 0 ] && sleep 1000; echo \"$1\"";
+    let seed = lab.address(0).to_string();
+    // Only one node knows a seed, and it is the one that fails.
+    let start = |node| {
+        let seed = if node == 2 { vec!["--seed", &seed] } else { Vec::new() };
+        run(&lab, node, &[&["--max-restarts", "1"][..], &seed].concat(), script)
+    };
+    let mut procs: Vec<Proc> = [0, 2].map(start).into_iter().collect();
+    let mut second = lab.command(1, MINGLE);
+    second.args([
+        "run",
+        "-j",
+        "train",
+        "-w",
+        "3",
+        "--max-restarts",
+        "1",
+        "--seed",
+        &seed,
+        "--timeout",
+        "60s",
+    ]);
+    second.args(["--", "sh", "-c", script, "script", "{rank}"]);
+    procs.push(lab.start(1, second));
+    assert_ended(&finish_all(procs), 0);
+}
+
+#[test]
+fn what_a_wrapper_has_started_may_save_its_work_before_all_start_again() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // The shell itself dies of SIGTERM at once; its worker takes a second to save.
+    let script = "[ $MINGLE_GENERATION = 1 ] && { cat /run/saved.$1 2>/dev/null; exit 0; }
+        [ \"$1\" = 0 ] && { until [ -e /run/works ]; do sleep 0.1; done; echo >/run/saved.0; exit 1; }
+        sh -c 'trap \"sleep 1; echo saved >/run/saved.1; exit\" TERM; touch /run/works; while :; do sleep 0.1; done'
+        true";
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
+    assert_ended(&outcomes, 0);
+    assert_eq!(outcomes[1].stdout, "saved\n", "{}", outcomes[1].render());
+}
+
+#[test]
+fn what_ran_before_the_command_goes_on() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let mut command = lab.command(0, "sh");
+    let line = "sleep 1000 & echo $! >/run/sidecar
+        exec \"$mingle\" run -j train -w 1 --max-restarts 1 -- \\
+            sh -c '[ $MINGLE_GENERATION = 0 ] && exit 1; kill -0 $(cat /run/sidecar) && echo lives; kill $(cat /run/sidecar)'";
+    command.args(["-c", line]).env("mingle", MINGLE);
+    let outcome = lab.start(0, command).finish();
+    assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "lives\n"), "{}", outcome.render());
+}
+
+#[test]
+fn a_node_that_cannot_start_its_command_tells_the_others() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let start = |node| {
+        let output = if node == 2 { "hosts=/no/such/folder" } else { "hosts=/dev/null" };
+        run(
+            &lab,
+            node,
+            &["--max-restarts", "0", "--max-restarts", "1", "--timeout", "2s", "-o", output],
+            "sleep 1000",
+        )
+    };
+    let outcomes = finish_all((0..3).map(start).collect());
+    assert!(outcomes[2].stderr.contains("/no/such/folder"), "{}", outcomes[2].render());
+    for outcome in &outcomes[..2] {
+        // They look for another node in its place.
+        assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all start again, 1 of 1"), "{}", outcome.render());
+    }
+    // Who hears the other one's next step first does not hear why.
+    let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));
+    assert!(named, "{}\n{}", outcomes[0].render(), outcomes[1].render());
+}
+
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for more in ["", "--max-restarts 1"] {
+        let mut command = lab.command(0, "sh");
+        let line = format!(
+            "trap '' INT HUP TERM; exec {MINGLE} run -j train -w 1 {more} -- grep SigIgn /proc/self/status"
+        );
+        command.args(["-c", &line]);
+        let outcome = lab.start(0, command).finish();
+        let mask = outcome.stdout.trim().rsplit('\t').next().unwrap().to_owned();
+        let mask = u64::from_str_radix(&mask, 16).unwrap();
+        // SIGHUP, SIGINT and SIGTERM.
+        assert_eq!(mask & 0x4003, 0x4003, "{}", outcome.render());
+    }
+}

@@ -1,0 +1,225 @@
+//! `mingle watch` sees a world gather and sends nothing; `--events` and the JSON output tell how it went.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::world::{finish_all, line_with};
+use lab::{Lab, MINGLE, Options};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn document(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.stdout).unwrap_or_else(|error| panic!("{error}\n{}", outcome.render()))
+}
+
+fn watch(lab: &Lab, node: usize, more: &str) -> Proc {
+    let mut args = vec!["watch"];
+    args.extend(more.split_whitespace());
+    lab.spawn(node, &args)
+}
+
+fn join(lab: &Lab, node: usize, job: &str, more: &str) -> Proc {
+    lab.spawn(node, &line_with(job, 3, more))
+}
+
+/// A file of this test's own, which is not there yet.
+fn scratch(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("mingle-watch-{}-{name}", std::process::id()));
+    let _ = fs::remove_file(&path);
+    path
+}
+
+#[test]
+fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let node = join(&lab, 0, "seen", "-r 0");
+    node.expect_stderr("gathering");
+    let lines = watch(&lab, 3, "--job-id seen");
+    let told = |text: &str| {
+        let found = lines.transcript.stdout.wait_until(Instant::now() + PATIENCE, |all| all.contains(text));
+        assert!(found, "no {text:?} in\n{}", lines.transcript.render());
+    };
+    told(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
+    let second = join(&lab, 1, "seen", "-r 1");
+    second.expect_stderr("2 of 3 nodes here");
+    told(&format!("job seen: 2 of 3 nodes here, missing rank 2; {}", lab.host(0)));
+
+    let shot = watch(&lab, 3, "--job-id seen --format json").finish();
+    assert!(shot.status.success(), "{}", shot.render());
+    let seen = document(&shot);
+    assert_eq!((&seen["joined"], &seen["world"], &seen["sealed"]), (&2.into(), &3.into(), &false.into()));
+    assert_eq!(seen["leader"]["address"], lab.address(0).to_string());
+    assert_eq!(seen["missing"], serde_json::json!([[2, 2]]));
+    let hosts: Vec<&str> =
+        seen["nodes"].as_array().unwrap().iter().map(|node| node["host"].as_str().unwrap()).collect();
+    assert_eq!(hosts, [lab.host(0), lab.host(1)], "{seen}");
+
+    let third = join(&lab, 2, "seen", "-r 2");
+    for outcome in finish_all(vec![node, second, third]) {
+        outcome.formed();
+        assert!(!outcome.stderr.contains(&lab.host(3)), "{}", outcome.render());
+    }
+    told("is silent: the world has formed");
+
+    let nothing = watch(&lab, 3, "--job-id other --format json --timeout 300ms").finish();
+    assert_eq!(nothing.status.code(), Some(3), "{}", nothing.render());
+    assert_eq!(document(&nothing)["heard"], false);
+}
+
+#[test]
+fn a_secret_opens_what_is_sealed_and_without_it_the_job_is_only_there() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let file = scratch("secret");
+    fs::write(&file, "a secret of many bytes").unwrap();
+    let file = file.display().to_string();
+    let node = join(&lab, 0, "sealed", &format!("--secret-file {file}"));
+    node.expect_stderr("gathering");
+    let blind = document(&watch(&lab, 1, "-j sealed --format json").finish());
+    assert_eq!((&blind["sealed"], &blind["leader"]), (&true.into(), &Value::Null));
+    let open = document(&watch(&lab, 1, &format!("-j sealed --format json --secret-file {file}")).finish());
+    assert_eq!((&open["sealed"], &open["joined"]), (&false.into(), &1.into()));
+    let jobs = document(&watch(&lab, 1, "--format json").finish());
+    assert_eq!((&jobs["jobs"][0]["job"], &jobs["jobs"][0]["world"]), (&Value::Null, &Value::Null), "{jobs}");
+    node.signal("KILL");
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn all_jobs_on_the_link_are_listed_but_private_ones() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let procs = [join(&lab, 0, "one", ""), join(&lab, 1, "two", ""), join(&lab, 2, "three", "--private")];
+    for proc in &procs {
+        proc.expect_stderr("gathering");
+    }
+    let shot = watch(&lab, 3, "--format json --timeout 3s").finish();
+    let jobs = document(&shot);
+    let mut names: Vec<&str> =
+        jobs["jobs"].as_array().unwrap().iter().map(|job| job["job"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["one", "two"], "{}", shot.render());
+    for proc in procs {
+        proc.signal("KILL");
+    }
+}
+
+fn events(path: &PathBuf) -> Vec<Value> {
+    let text = fs::read_to_string(path).unwrap();
+    let _ = fs::remove_file(path);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().map(|event| event["event"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_events_of_a_world_are_written_and_each_phase_has_its_time() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let files: Vec<PathBuf> = (0..3).map(|node| scratch(&format!("world-{node}"))).collect();
+    let start = |node: usize| {
+        let more = format!("--format json --events {}", files[node].display());
+        join(&lab, node, "told", &more)
+    };
+    let outcomes = finish_all((0..3).map(start).collect());
+    for (rank, (outcome, file)) in outcomes.iter().zip(&files).enumerate() {
+        let timings = &document(outcome)["timings"];
+        let phases = ["found_ms", "joined_ms", "formed_ms"].map(|phase| timings[phase].as_u64().unwrap());
+        assert!(phases.is_sorted(), "{timings}");
+        let all = events(file);
+        let names = names(&all);
+        assert_eq!((names.first(), names.last()), (Some(&"started"), Some(&"formed")), "{names:?}");
+        assert!(names.contains(&"preparing"), "{names:?}");
+        let formed = all.last().unwrap();
+        assert_eq!((&formed["rank"], &formed["timings"]), (&rank.into(), timings));
+        assert!(all.is_sorted_by_key(|event| event["ms"].as_u64().unwrap()), "{all:?}");
+    }
+
+    let file = scratch("late");
+    let late =
+        join(&lab, 0, "late", &format!("--timeout 200ms --quiet --events {}", file.display())).finish();
+    assert_eq!(late.status.code(), Some(3), "{}", late.render());
+    let all = events(&file);
+    let failed = all.last().unwrap();
+    assert_eq!(
+        (&failed["event"], &failed["code"], &failed["kind"]),
+        (&"failed".into(), &3.into(), &"deadline".into())
+    );
+}
+
+#[test]
+fn restarts_are_told_to_the_file_as_well() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let files: Vec<PathBuf> = (0..2).map(|node| scratch(&format!("run-{node}"))).collect();
+    // In the second world every command ends at once.
+    let script =
+        "if test $MINGLE_GENERATION = 1; then exit 0; elif test $RANK = 1; then exit 3; else sleep 30; fi";
+    let start = |node: usize| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "again", "-w", "2", "--max-restarts", "1", "--events"]).arg(&files[node]);
+        command.args(["--", "sh", "-c", script]);
+        lab.start(node, command)
+    };
+    for outcome in finish_all((0..2).map(start).collect()) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+    }
+    for (rank, file) in files.iter().enumerate() {
+        let all = events(file);
+        let ours = ["command_started", "command_ended", "over", "restart", "formed", "finished"];
+        let told: Vec<&str> = names(&all).into_iter().filter(|name| ours.contains(name)).collect();
+        let ended: &[&str] = if rank == 0 { &["over", "command_ended"] } else { &["command_ended"] };
+        let first = [&["formed", "command_started"], ended, &["restart"]].concat();
+        let second = ["formed", "command_started", "command_ended", "finished"];
+        assert_eq!(told, [&first[..], &second].concat(), "{all:?}");
+        let over = all.iter().find(|event| event["event"] == "over");
+        assert_eq!(
+            over.map(|over| (&over["rank"], &over["how"])),
+            (rank == 0).then_some((&1.into(), &"exit code 3".into()))
+        );
+    }
+}
+
+#[test]
+fn wrong_files_and_formats_end_before_anything_starts() {
+    for (args, message) in [
+        (
+            &["-j", "x", "-w", "2", "--events", "/nonexistent/x"][..],
+            "--events (or MINGLE_EVENTS) /nonexistent/x: cannot",
+        ),
+        (&["-j", "x", "-w", "2", "--events", "/dev/stdout"], "is stdout"),
+        (&["-j", "x", "-w", "2", "--log-format", "xml"], "--log-format xml: the log is 'text' or 'json'"),
+        (&["watch", "--format", "xml"], "--format xml"),
+        (&["watch", "--secret-file", "/x"], "--job-id is missing"),
+    ] {
+        let output = lab::plain(MINGLE).args(args).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(2) && said.contains(message), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn the_log_is_json_where_that_is_asked_for() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let mut command = lab.command(0, MINGLE);
+    // That it is left as it is stands in the log.
+    command
+        .args(["-j", "logged", "-w", "1", "-v", "-q", "--log-format", "json"])
+        .env("NCCL_SOCKET_IFNAME", "eth0");
+    let outcome = lab.start(0, command).finish();
+    outcome.formed();
+    let lines: Vec<Value> = outcome.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!lines.is_empty());
+    for line in lines {
+        assert!(line["level"].is_string() && line["timestamp"].is_string(), "{line}");
+    }
+}

@@ -1,0 +1,23 @@
+"""As much of torch.distributed as the plugin uses, for machines without torch; the names and arguments are torch 2.6's.
+
+A store is a dictionary for each port here, since all agents of a test are threads of one process.
+"""
+
+STORES = {}
+
+
+class TCPStore:
+    def __init__(self, host_name, port, world_size, is_master, timeout, multi_tenant=False):
+        self.address = (host_name, port)
+        self.world_size, self.is_master, self.timeout = world_size, is_master, timeout
+        assert multi_tenant
+        self.values = STORES.setdefault(port, {})
+
+    def add(self, key, amount):
+        self.values[key] = self.values.get(key, 0) + amount
+        return self.values[key]
+
+
+class PrefixStore:
+    def __init__(self, prefix, store):
+        self.prefix, self.store = prefix, store

@@ -93,7 +93,7 @@ fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
     let args = line_with(&job, 4, "-v");
     let mut procs: Vec<Proc> = (0..3).map(|node| spawn(lab, node, &args, SECRET)).collect();
     for proc in &procs {
-        proc.expect_stderr("gathering");
+        proc.expect_stderr("3 of 4 nodes here");
     }
     more_hits(&attacker, least);
     procs.push(spawn(lab, 3, &args, SECRET));

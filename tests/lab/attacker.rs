@@ -9,6 +9,7 @@ use mingle_core::JobId;
 
 use crate::lab::forge::{Body, HOSTILE, Id, datagram, token};
 use crate::lab::random::Random;
+use crate::lab::script;
 
 const PORT: u16 = 29499;
 /// The port of the attacker's forged endpoint.
@@ -312,7 +313,9 @@ impl Attacker {
         let mut nodes = BTreeSet::new();
         let mut turn: u32 = 0;
         loop {
-            nodes.extend(self.heard().into_iter().map(|(_, from)| from));
+            // All of them, also one that has never spoken to all: each has the job's port.
+            let ports = self.heard().into_iter().map(|(_, from)| from.port());
+            nodes.extend(ports.flat_map(|port| (0..3).map(move |node| (script::address(node), port))));
             for _ in 0..64 {
                 turn = turn.wrapping_add(1);
                 let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) | turn & 0x1_ffff);

@@ -73,7 +73,7 @@ impl Wires {
         let shared = |socket: &std::net::UdpSocket| -> io::Result<Arc<UdpSocket>> {
             Ok(Arc::new(UdpSocket::from_std(socket.try_clone()?)?))
         };
-        let own = station.sockets().iter().map(shared).collect::<io::Result<Vec<_>>>()?;
+        let own = station.sockets().map(shared).collect::<io::Result<Vec<_>>>()?;
         for socket in &own {
             listen(Arc::clone(socket), Heard::Own, sender.clone());
         }

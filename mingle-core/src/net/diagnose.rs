@@ -117,8 +117,8 @@ impl Station {
     }
 
     /// The node's own UDP sockets, IPv4 first, and IPv6 where the kernel has it. They do not block.
-    pub fn sockets(&self) -> &[UdpSocket] {
-        &self.air.own
+    pub fn sockets(&self) -> impl Iterator<Item = &UdpSocket> {
+        self.air.own.iter().map(AsRef::as_ref)
     }
 
     /// The listening sockets, in the same order; they do not block.
@@ -128,12 +128,12 @@ impl Station {
 
     /// The sockets that hear the groups; they do not block.
     pub fn ears(&self) -> impl Iterator<Item = &UdpSocket> {
-        self.air.groups.iter().flat_map(Groups::sockets)
+        self.air.groups.iter().flat_map(Groups::sockets).map(AsRef::as_ref)
     }
 
     /// What hears broadcasts, where those are wanted. It may hear unicast to that port as well.
     pub fn broadcasts(&self) -> Option<&UdpSocket> {
-        self.air.broadcast.as_ref().map(|(socket, _)| socket)
+        self.air.broadcast.as_ref().map(|(socket, _)| socket.as_ref())
     }
 
     /// Which interfaces could not join a group, and why.

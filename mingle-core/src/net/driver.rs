@@ -2,12 +2,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rand::TryRng;
 use rand::rngs::SysRng;
-use tokio::net::UdpSocket;
 use tokio::task::AbortHandle;
 
 use super::connection::Happened;
@@ -19,6 +17,7 @@ use super::lobby::Herald;
 use super::seed_dir::{OwnFile, SeedDir};
 use super::seeds::Sources;
 use super::standing::Standing;
+use super::watched::readable;
 use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::id::{HostName, NodeId};
@@ -453,11 +452,11 @@ impl Driver {
 
     /// The same for whoever takes them.
     pub(super) fn read(&self, most: usize, mut handle: impl FnMut(Time, SocketAddr, &[u8])) -> bool {
-        let receivers = self.links.receivers().iter();
-        let more = receivers
-            .map(|socket| self.take(most, |buffer| socket.try_recv_from(buffer), &mut handle))
-            .filter(|&more| more);
-        more.count() > 0
+        let mut more = false;
+        for socket in self.links.receivers() {
+            more |= self.take(most, |buffer| socket.try_recv_from(buffer), &mut handle);
+        }
+        more
     }
 
     /// Reads at most so many datagrams. Returns whether there may be more.
@@ -553,17 +552,6 @@ impl Driver {
             slots: formed.slots,
         }
     }
-}
-
-/// Until one of the sockets has something.
-pub(super) async fn readable(sockets: &[UdpSocket]) {
-    std::future::poll_fn(|context| {
-        let ready = sockets.iter().map(|socket| socket.poll_recv_ready(context));
-        // All of them are asked, so that each wakes this task.
-        let ready = ready.filter(Poll::is_ready).count();
-        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
-    })
-    .await;
 }
 
 #[allow(clippy::disallowed_methods, reason = "the driver is where the protocol gets its time from")]

@@ -1,5 +1,6 @@
 //! A node's own port, TCP and UDP, and what its connections are told.
 
+use std::borrow::Borrow;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
@@ -68,14 +69,14 @@ pub(super) fn bind_at(
 }
 
 fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
-    let (listener, socket) = bind_family(only.unwrap_or(Ipv4Addr::UNSPECIFIED).into(), port, ttl)?;
-    let port = listener.local_addr()?.port();
+    let any = only.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
+    let (listener, socket, port) = bind_family(any, port, ttl)?;
     let mut endpoint = Endpoint { listeners: vec![listener], sockets: vec![socket], port };
     if only.is_some() {
         return Ok(endpoint);
     }
     match bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl) {
-        Ok((listener, socket)) => {
+        Ok((listener, socket, _)) => {
             endpoint.listeners.push(listener);
             endpoint.sockets.push(socket);
         }
@@ -91,16 +92,14 @@ pub(super) fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
 }
 
-/// Listens again on the port of an endpoint whose datagram sockets were kept, in as many families as it had.
-pub(crate) fn listen_again(port: u16, families: usize) -> io::Result<Vec<TcpListener>> {
-    let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
-    any.into_iter().take(families).map(|ip| listen(ip, port)).collect()
+/// Listens where an endpoint did whose datagram sockets were kept.
+pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
+    sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
 }
 
-fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
-    let address = SocketAddr::from((ip, port));
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let family = Domain::for_address(address);
-    let tcp = Socket::new(family, Type::STREAM, Some(Protocol::TCP))?;
+    let tcp = Socket::new(family, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if family == Domain::IPV6 {
         tcp.set_only_v6(true)?;
     }
@@ -110,22 +109,21 @@ fn listen(ip: IpAddr, port: u16) -> io::Result<TcpListener> {
     // Beside a second socket that has SO_REUSEADDR and does not listen yet, bind succeeds: it is listen
     // that tells who has the port. 4096 is net.core.somaxconn, to which it is cut: a large world dials at once.
     tcp.listen(4096)?;
-    tcp.set_nonblocking(true)?;
     Ok(TcpListener::from(tcp))
 }
 
-fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket)> {
-    let listener = listen(ip, port)?;
+/// Both sockets of an address, and their port.
+fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket, u16)> {
+    let listener = listen((ip, port).into())?;
     let address = listener.local_addr()?;
     let family = Domain::for_address(address);
 
     // No SO_REUSEADDR here: two sockets would share the port, and unicast would reach only the later one.
-    let udp = Socket::new(family, Type::DGRAM, Some(Protocol::UDP))?;
+    let udp = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if family == Domain::IPV6 {
         udp.set_only_v6(true)?;
     }
     udp.bind(&address.into())?;
-    udp.set_nonblocking(true)?;
     // Other processes on this host are nodes too.
     if family == Domain::IPV6 {
         udp.set_multicast_loop_v6(true)?;
@@ -136,7 +134,7 @@ fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSo
     }
     deafen(&udp, family);
     enlarge(&udp);
-    Ok((listener, UdpSocket::from(udp)))
+    Ok((listener, UdpSocket::from(udp), address.port()))
 }
 
 /// Keeps a socket from hearing groups that only other sockets of the host have joined (IP_MULTICAST_ALL is

@@ -1,14 +1,14 @@
 //! How a node speaks to all: by multicast and broadcast on every interface, in both families.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket as StdUdpSocket};
-
-use tokio::net::UdpSocket;
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::sync::Arc;
 
 use super::Builder;
 use super::interface::Interface;
 use super::lobby;
 use super::multicast::{Air, Groups};
+use super::watched::Watched;
 use crate::error::Error;
 
 /// The sockets that datagrams leave from and arrive at, and the interfaces that they use.
@@ -21,7 +21,7 @@ pub(super) struct Links {
     /// How many sockets of each group are among the receivers.
     received: Vec<usize>,
     /// The node's own port, then those of broadcasts and of the groups.
-    receivers: Vec<UdpSocket>,
+    receivers: Vec<Watched>,
     /// Interfaces by which a group could not be reached; each is told once.
     mute: Vec<(u32, bool)>,
 }
@@ -31,7 +31,7 @@ impl Links {
     pub(super) fn open(
         builder: &Builder,
         interfaces: Vec<Interface>,
-        own: Vec<StdUdpSocket>,
+        own: Vec<UdpSocket>,
     ) -> Result<Self, Error> {
         let alone = builder.world.get() == 1;
         let group = builder.group.unwrap_or_else(|| builder.job.group_v4());
@@ -39,7 +39,7 @@ impl Links {
         let joined = if alone { &[] } else { &interfaces[..] };
         let air = Air::open(own, &builder.job, group, builder.broadcast && !alone, joined)?;
         let heard = air.own.iter().chain(air.broadcast.as_ref().map(|(socket, _)| socket));
-        let receivers = heard.map(watched).collect::<Result<_, _>>()?;
+        let receivers = heard.cloned().map(Watched::new).collect::<Result<_, _>>()?;
         let received = vec![0; air.groups.len()];
         let mut links = Self { interfaces, alone, air, received, receivers, mute: Vec::new() };
         links.hear()?;
@@ -50,28 +50,28 @@ impl Links {
     fn hear(&mut self) -> Result<(), Error> {
         for (groups, received) in self.air.groups.iter().zip(&mut self.received) {
             for socket in &groups.sockets()[*received..] {
-                self.receivers.push(watched(socket)?);
+                self.receivers.push(Watched::new(Arc::clone(socket))?);
             }
             *received = groups.sockets().len();
         }
         Ok(())
     }
 
-    /// How many families the node's own port has.
-    pub(super) fn families(&self) -> usize {
-        self.air.own.len()
+    /// The node's own port, in each family.
+    pub(super) fn own(&self) -> &[Arc<UdpSocket>] {
+        &self.air.own
     }
 
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.interfaces
     }
 
-    pub(super) fn receivers(&self) -> &[UdpSocket] {
+    pub(super) fn receivers(&self) -> &[Watched] {
         &self.receivers
     }
 
     /// All of them, without the runtime.
-    pub(super) fn sockets(&self) -> impl Iterator<Item = &StdUdpSocket> {
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
         let broadcasts = self.air.broadcast.as_ref().map(|(socket, _)| socket);
         self.air.own.iter().chain(broadcasts).chain(self.air.groups.iter().flat_map(Groups::sockets))
     }
@@ -158,10 +158,4 @@ impl Links {
 fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ENODEV)
         || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
-}
-
-/// The same socket for the runtime.
-pub(super) fn watched(socket: &StdUdpSocket) -> Result<UdpSocket, Error> {
-    let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
-    UdpSocket::from_std(socket.try_clone().map_err(failed)?).map_err(failed)
 }

@@ -17,6 +17,7 @@ mod seed_dir;
 mod seeds;
 mod standing;
 pub(crate) mod system;
+mod watched;
 
 #[cfg(test)]
 mod namespace_tests;

@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -19,10 +20,10 @@ use crate::id::JobId;
 pub(crate) struct Air {
     /// The node's own port, IPv4 first. Sending needs no readiness: what does not fit is lost, as on any
     /// network.
-    pub(crate) own: Vec<UdpSocket>,
+    pub(crate) own: Vec<Arc<UdpSocket>>,
     pub(crate) groups: Vec<Groups>,
     /// Where broadcasts are wanted, what hears them, and where they go.
-    pub(crate) broadcast: Option<(UdpSocket, SocketAddr)>,
+    pub(crate) broadcast: Option<(Arc<UdpSocket>, SocketAddr)>,
 }
 
 impl Air {
@@ -35,6 +36,7 @@ impl Air {
         broadcast: bool,
         interfaces: &[Interface],
     ) -> Result<Self, Error> {
+        let own = own.into_iter().map(Arc::new).collect();
         let mut air = Self { own, groups: Vec::new(), broadcast: None };
         for group in [group.into(), SocketAddr::from((job.group_v6(), group.port()))] {
             let speaking = interfaces.iter().filter(|interface| interface.voice(group.is_ipv6()).is_some());
@@ -49,16 +51,16 @@ impl Air {
         }
         if broadcast {
             let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
-            SockRef::from(&air.own[0]).set_broadcast(true).map_err(failed)?;
+            SockRef::from(&*air.own[0]).set_broadcast(true).map_err(failed)?;
             let to = SocketAddr::from((Ipv4Addr::BROADCAST, group.port()));
-            air.broadcast = Some((broadcast_receiver(group.port())?, to));
+            air.broadcast = Some((broadcast_receiver(group.port())?.into(), to));
         }
         Ok(air)
     }
 
     /// The own socket that sends there.
     pub(crate) fn socket(&self, to: SocketAddr) -> Option<&UdpSocket> {
-        self.own.get(usize::from(to.is_ipv6()))
+        self.own.get(usize::from(to.is_ipv6())).map(Arc::as_ref)
     }
 
     /// Where to send what is for all.
@@ -79,7 +81,7 @@ impl Air {
 #[derive(Debug)]
 pub(crate) struct Groups {
     pub(crate) group: SocketAddr,
-    sockets: Vec<UdpSocket>,
+    sockets: Vec<Arc<UdpSocket>>,
     memberships: Vec<Membership>,
     warnings: Vec<String>,
 }
@@ -114,7 +116,7 @@ impl Groups {
             };
             Error::Socket { what: format!("cannot hear group {ip} on UDP port {port}{hint}"), source }
         })?;
-        self.sockets.push(socket);
+        self.sockets.push(socket.into());
         Ok(())
     }
 
@@ -165,9 +167,8 @@ impl Groups {
         self.memberships.iter().any(|membership| membership.index == interface.index)
     }
 
-    /// The receiving sockets, which do not block. A runtime that wants to own one takes a clone
-    /// (`try_clone`); both are then the same socket.
-    pub(crate) fn sockets(&self) -> &[UdpSocket] {
+    /// The receiving sockets, which do not block.
+    pub(crate) fn sockets(&self) -> &[Arc<UdpSocket>] {
         &self.sockets
     }
 
@@ -200,7 +201,7 @@ impl Groups {
     fn enter(&self, membership: &Membership) -> io::Result<()> {
         // By index: joining on an address, or on none, asks the routing table, and without a default route
         // that is ENODEV.
-        let socket = SockRef::from(&self.sockets[membership.socket]);
+        let socket = SockRef::from(&*self.sockets[membership.socket]);
         let joined = match self.group.ip() {
             IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &membership.interface()),
             IpAddr::V6(group) => socket.join_multicast_v6(&group, membership.index),
@@ -232,7 +233,7 @@ impl Membership {
 
 fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
     let family = Domain::for_address(group);
-    let socket = Socket::new(family, Type::DGRAM, Some(Protocol::UDP))?;
+    let socket = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if family == Domain::IPV6 {
         socket.set_only_v6(true)?;
     }
@@ -240,7 +241,6 @@ fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
     socket.set_reuse_address(true)?;
     // Bound to the group itself the socket hears neither unicast nor broadcast.
     socket.bind(&group.into())?;
-    socket.set_nonblocking(true)?;
     deafen(&socket, family);
     enlarge(&socket);
     Ok(socket.into())

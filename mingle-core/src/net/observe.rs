@@ -4,17 +4,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use tokio::net::UdpSocket;
 use tokio::time::{Instant, Interval, interval_at};
 
 use super::diagnose::Place;
-use super::driver::{REJOIN, clock, readable};
+use super::driver::{REJOIN, clock};
 use super::endpoint::is_without_ipv6;
 use super::interface::{Interface, list, select};
-use super::links::watched;
 use super::lobby;
 use super::multicast::{Groups, broadcast_receiver};
+use super::watched::{Watched, readable};
 use super::{DISCOVERY_PORT, Filter};
 use crate::error::Error;
 use crate::proto::MAX_DATAGRAM;
@@ -23,7 +23,7 @@ use crate::proto::MAX_DATAGRAM;
 #[derive(Debug)]
 pub struct Ears {
     groups: Vec<Groups>,
-    receivers: Vec<UdpSocket>,
+    receivers: Vec<Watched>,
     rejoin: Interval,
 }
 
@@ -36,7 +36,7 @@ impl Ears {
         let v6 = SocketAddr::from((place.job.group_v6(), place.group.port()));
         let mut ears = Self::open([place.group.into(), v6], filters)?;
         if place.broadcast {
-            ears.receivers.push(watched(&broadcast_receiver(place.group.port())?)?);
+            ears.receivers.push(Watched::new(broadcast_receiver(place.group.port())?)?);
         }
         Ok(ears)
     }
@@ -63,7 +63,7 @@ impl Ears {
             }
         }
         for socket in ears.groups.iter().flat_map(Groups::sockets) {
-            ears.receivers.push(watched(socket)?);
+            ears.receivers.push(Watched::new(Arc::clone(socket))?);
         }
         Ok(ears)
     }

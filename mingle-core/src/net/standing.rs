@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use super::Assignment;
 use super::connection::Happened;
 use super::connections::{Connections, What};
-use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, readable, select, usable};
-use super::endpoint::{self, OpenFiles, bind_endpoint};
+use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, select, usable};
+use super::endpoint::{self, OpenFiles, bind_at};
 use super::links::Links;
+use super::watched::readable;
 use crate::error::Error;
 use crate::proto::{self, Change, End, Event};
 
@@ -181,7 +182,7 @@ impl Driver {
     async fn listen_again(&mut self) -> Result<Vec<TcpListener>, Error> {
         let until = clock() + GRACE;
         loop {
-            match endpoint::listen_again(self.port, self.links.families()) {
+            match endpoint::listen_again(self.links.own()) {
                 Ok(listeners) => return Ok(listeners),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
                     tokio::time::sleep(AGAIN).await;
@@ -193,7 +194,8 @@ impl Driver {
             }
         }
         let interfaces = usable(&self.builder).await?;
-        let endpoint = bind_endpoint(None, self.builder.job.ports(), self.builder.ttl)?;
+        let builder = &self.builder;
+        let endpoint = bind_at(builder.loopback, None, builder.job.ports(), builder.ttl)?;
         self.port = endpoint.port;
         self.links = Links::open(&self.builder, interfaces, endpoint.sockets)?;
         Ok(endpoint.listeners)

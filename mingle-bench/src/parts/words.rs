@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mingle_core::proto::{Config, Node, Output, Time};
-use mingle_core::{HostName, JobId, Lineage, Metadata, NodeId, RankBy, World};
+use mingle_core::{HostName, JobId, NodeId, World};
 
 use super::Effort;
 use crate::report::{Row, Table};
@@ -109,23 +109,7 @@ fn listener() -> Node {
 
 fn config() -> Config {
     let job: JobId = "sim".parse().unwrap_or_else(|_| unreachable!("a valid name"));
-    Config {
-        id: NodeId([1; 16]),
-        tag: job.tag(),
-        keys: None,
-        world: World::new(WORLD).unwrap_or_else(|_| unreachable!("a valid size")),
-        rank: None,
-        host: HostName::new("listener"),
-        endpoints: vec![SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 29500))],
-        prefers_ipv6: false,
-        slots: 1,
-        metadata: Metadata::default(),
-        lineage: Lineage::default(),
-        rank_by: RankBy::Address,
-        roster: false,
-        fabric: mingle_core::rdma::Summary::default(),
-        settings: 0,
-        may_be_master: true,
-        timeout: Some(Duration::from_secs(60)),
-    }
+    let world = World::new(WORLD).unwrap_or_else(|_| unreachable!("a valid size"));
+    let endpoint = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 29500));
+    Config::new(NodeId([1; 16]), job.tag(), world, HostName::new("listener"), vec![endpoint])
 }

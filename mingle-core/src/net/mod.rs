@@ -31,7 +31,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::error::Error;
 use crate::id::{HostName, JobId, Lineage, Rank, World};
 use crate::metadata::Metadata;
-use crate::proto::{Event, Formed, RankBy};
+use crate::proto::{self, Event, Formed, RankBy};
 use crate::rdma::{Summary, Verdict};
 use crate::roster::{Digest, Roster, Slots};
 use crate::secret::Secret;
@@ -68,7 +68,7 @@ impl Rendezvous {
             private: false,
             prefers_ipv6: false,
             ttl: 1,
-            timeout: Some(Duration::from_secs(600)),
+            timeout: Some(proto::TIMEOUT),
             secret: None,
             host: None,
             slots: 1,

@@ -62,6 +62,9 @@ pub enum RankBy {
     Host,
 }
 
+/// How long a node waits for the others unless it is told.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
+
 /// What a node brings to its rendezvous.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -103,17 +106,26 @@ pub struct Config {
 }
 
 impl Config {
-    /// Node `number` of a world without anything special.
-    #[cfg(test)]
-    fn plain(tag: JobTag, world: u32, number: u8, endpoint: SocketAddr) -> Self {
+    /// A node without a secret, a rank or anything else special, which waits for ten minutes.
+    ///
+    /// ```
+    /// use mingle_core::proto::Config;
+    /// use mingle_core::{HostName, JobId, NodeId, World};
+    ///
+    /// let (job, here): (JobId, _) = ("foo".parse()?, "10.0.0.1:29500".parse().unwrap());
+    /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, HostName::new("a"), vec![here]);
+    /// let config = Config { roster: true, ..config };
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn new(id: NodeId, tag: JobTag, world: World, host: HostName, endpoints: Vec<SocketAddr>) -> Self {
         Self {
-            id: NodeId([number; 16]),
+            id,
             tag,
             keys: None,
-            world: World::new(world).unwrap(),
+            world,
             rank: None,
-            host: HostName::new(&format!("host-{number}")),
-            endpoints: vec![endpoint],
+            host,
+            endpoints,
             prefers_ipv6: false,
             slots: 1,
             metadata: Metadata::default(),
@@ -123,8 +135,16 @@ impl Config {
             fabric: Summary::default(),
             settings: 0,
             may_be_master: true,
-            timeout: Some(Duration::from_secs(30)),
+            timeout: Some(TIMEOUT),
         }
+    }
+
+    /// Node `number` of a world without anything special.
+    #[cfg(test)]
+    fn plain(tag: JobTag, world: u32, number: u8, endpoint: SocketAddr) -> Self {
+        let (world, host) = (World::new(world).unwrap(), HostName::new(&format!("host-{number}")));
+        let timeout = Some(Duration::from_secs(30));
+        Self { timeout, ..Self::new(NodeId([number; 16]), tag, world, host, vec![endpoint]) }
     }
 
     /// A node that was given rank 1 or more never gathers: it listens and asks.

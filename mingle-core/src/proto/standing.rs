@@ -22,7 +22,7 @@ use super::backoff::Backoff;
 use super::node::Node;
 use super::outcome::{End, Formed, Over, Peer};
 use super::shared::Shared;
-use super::timer::{Time, Timer};
+use super::timer::{Time, Timer, Timers};
 use super::waves::Waves;
 use crate::id::{Lineage, NodeId, Rank};
 use crate::roster::{Member, Roster};
@@ -121,7 +121,7 @@ impl Node {
         }
         let mut shared = self.shared;
         shared.config.lineage = shared.config.lineage.formed(formed.digest);
-        shared.timers = super::timer::Timers::default();
+        shared.timers = Timers::default();
         Some(Standing {
             shared,
             by_id: members.iter().map(|member| (member.id, member.rank)).collect(),
@@ -217,16 +217,19 @@ impl Standing {
         }
         tracing::trace!(%from, sender = %header.sender, ?message, "heard");
         let own = self.shared.config.lineage;
+        let is_behind = header.lineage < own;
+        let is_new =
+            matches!(message, Message::Solicit(_) | Message::Announce(_)) && !self.is_member(header.sender);
         if header.lineage == own || header.lineage.succeeds(own) && !self.is_over() {
             self.on_message(from, header, to_all, message);
-        } else if header.lineage < own
-            && matches!(message, Message::Solicit(_) | Message::Announce(_))
-            && !self.is_member(header.sender)
-        {
+        } else if is_behind && self.is_over() {
+            // It looks for the others, or has heard of the next formation and asks whether that is so: the lineage
+            // tells it where this node goes.
+            if is_new || header.recipient == self.shared.me() {
+                self.shared.send(from, header.sender, &Message::Pong);
+            }
+        } else if is_behind && is_new {
             self.on_newcomer(from, header.sender, to_all);
-        } else if header.lineage < own && header.recipient == self.shared.me() && self.is_over() {
-            // It has heard of the next formation, and asks whether that is so.
-            self.shared.send(from, header.sender, &Message::Pong);
         }
     }
 
@@ -280,9 +283,13 @@ impl Standing {
         self.by_id.contains_key(&id)
     }
 
+    fn member(&self, rank: Rank) -> Option<&Member> {
+        self.members.get(usize::try_from(rank.get()).ok()?)
+    }
+
     fn over(&self, rank: Rank, end: End) -> Over {
-        let member = usize::try_from(rank.get()).ok().and_then(|index| self.members.get(index));
-        let peer = member.map(|member| Peer { host: member.host.clone(), address: member.address });
+        let peer =
+            self.member(rank).map(|member| Peer { host: member.host.clone(), address: member.address });
         Over { rank: Some(rank), peer, end }
     }
 
@@ -302,6 +309,7 @@ impl Standing {
             self.shared.send(from, sender, &Message::Pong);
             return;
         }
+        let looks = matches!(message, Message::Ping | Message::Missing(_));
         let asked = match message {
             Message::Ping => true,
             Message::Missing(ranks) => ranks.contains(&self.rank.get()),
@@ -344,7 +352,7 @@ impl Standing {
         };
         if asked {
             self.shared.send(from, sender, &Message::Pong);
-            if self.is_member(sender) && !self.is_over() {
+            if looks && self.is_member(sender) && !self.is_over() {
                 // Somebody looks, so this node need not.
                 self.looked = Some(self.shared.now);
             }
@@ -377,7 +385,7 @@ impl Standing {
 
     fn end(&mut self, next: Lineage) {
         self.shared.config.lineage = next;
-        self.shared.timers = super::timer::Timers::default();
+        self.shared.timers = Timers::default();
         self.look = None;
         self.phase = Phase::Ended;
     }
@@ -414,7 +422,7 @@ impl Standing {
 
     fn finish(&mut self) {
         self.phase = Phase::Ended;
-        self.shared.timers = super::timer::Timers::default();
+        self.shared.timers = Timers::default();
         self.changes.push_back(Change::Finished);
     }
 
@@ -424,12 +432,12 @@ impl Standing {
         match &mut self.phase {
             Phase::Telling { until, .. } if now >= *until => self.told(),
             Phase::Telling { over, unaware, waves, .. } => {
-                let before = waves.number();
+                let begins = waves.is_between();
                 let burst = waves.burst(|| unaware.iter().copied().collect(), &mut self.shared);
                 let rank = over.rank.unwrap_or(self.rank).get();
                 let word = Message::Over(wire::Over { rank, end: over.end });
-                if before != waves.number() || burst.len() == unaware.len() {
-                    // Some may be reached at another address than they prefer.
+                if begins && !burst.is_empty() {
+                    // Once a wave: some may be reached at another address than they prefer.
                     self.shared.multicast(&word);
                 }
                 self.write(&burst, &word);
@@ -447,20 +455,15 @@ impl Standing {
 
     fn write(&mut self, to: &[NodeId], word: &Message) {
         for id in to {
-            let rank = self.by_id.get(id).and_then(|rank| usize::try_from(rank.get()).ok());
-            if let Some(member) = rank.and_then(|rank| self.members.get(rank)) {
-                self.shared.send(member.address, *id, word);
+            if let Some(member) = self.by_id.get(id).and_then(|rank| self.member(*rank)) {
+                let address = member.address;
+                self.shared.send(address, *id, word);
             }
         }
     }
 
     /// A node that is in no world asks who gathers. Either it takes a dead member's place, or it is one too many.
     fn on_newcomer(&mut self, from: SocketAddr, sender: NodeId, to_all: bool) {
-        if self.is_over() {
-            // It learns from the lineage where this node goes.
-            self.shared.send(from, sender, &Message::Pong);
-            return;
-        }
         // Of many that hear it, one answers.
         if !to_all || self.rank.get() == 0 {
             self.shared.send(from, sender, &Message::Running);
@@ -489,9 +492,9 @@ impl Standing {
     fn look(&mut self) {
         let Some(mut look) = self.look.take() else { return };
         if self.shared.now >= look.until {
-            let first = self.members.iter().find(|member| look.silent.contains(&member.id));
-            if let Some(rank) = first.map(|member| member.rank) {
-                self.gone(rank);
+            // The lowest of them is named.
+            if let Some(rank) = look.silent.iter().filter_map(|id| self.by_id.get(id)).min() {
+                self.gone(*rank);
             }
             return;
         }

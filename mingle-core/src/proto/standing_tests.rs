@@ -37,6 +37,10 @@ fn config(rank: u8) -> Config {
 
 /// The node of a rank, in a world whose ranks are nodes 1, 2 and so on.
 fn standing(rank: u8, keys: Option<Keys>) -> Standing {
+    standing_of(SIZE, rank, keys)
+}
+
+fn standing_of(size: u8, rank: u8, keys: Option<Keys>) -> Standing {
     let config = Config { keys, ..config(rank) };
     let member = |number: u8| Member {
         rank: Rank(u32::from(number) - 1),
@@ -46,11 +50,11 @@ fn standing(rank: u8, keys: Option<Keys>) -> Standing {
         slots: 1,
         metadata: Metadata::default(),
     };
-    let roster = Roster::new((1..=SIZE).map(member).collect()).unwrap();
+    let roster = Roster::new((1..=size).map(member).collect()).unwrap();
     let rank = Rank(rank.into());
     let formed = Formed {
         rank,
-        world: World::new(SIZE.into()).unwrap(),
+        world: World::new(size.into()).unwrap(),
         master: address(1),
         local: address(1).ip(),
         digest: roster.digest(),
@@ -66,6 +70,20 @@ fn standing(rank: u8, keys: Option<Keys>) -> Standing {
 fn said(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
     let header = Header { sender: id(from), recipient: NodeId::ALL, lineage };
     Codec::new(tag(), None).encode(header, message)
+}
+
+/// Node 9, which is no member, asks who gathers.
+fn a_stranger_asks(standing: &mut Standing) {
+    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).host });
+    standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
+    standing.handle_timeout(Time::ZERO);
+}
+
+fn all_answer(standing: &mut Standing, now: Time, members: impl IntoIterator<Item = u8>) {
+    let own = standing.lineage();
+    for member in members {
+        standing.handle_datagram(now, address(member), &said(member, own, &Message::Pong));
+    }
 }
 
 fn over(rank: u32) -> Message {
@@ -110,17 +128,12 @@ fn only_a_later_word_of_the_same_origin_ends_a_world() {
 #[test]
 fn a_stranger_that_asks_once_ends_nothing_while_all_answer() {
     let mut standing = standing(0, None);
-    let own = standing.lineage();
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).host });
-    standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
-    standing.handle_timeout(Time::ZERO);
+    a_stranger_asks(&mut standing);
     let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| standing.poll_output())
         .filter_map(|output| if let Output::Send { to, .. } = output { Some(to) } else { None })
         .collect();
     assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the stranger has its answer, too");
-    for member in 2..=SIZE {
-        standing.handle_datagram(Time::ZERO, address(member), &said(member, own, &Message::Pong));
-    }
+    all_answer(&mut standing, Time::ZERO, 2..=SIZE);
     assert_eq!(run(&mut standing, Time::from_secs(60)), []);
     assert_eq!(standing.poll_timeout(), None, "and it is quiet again");
 }
@@ -128,16 +141,8 @@ fn a_stranger_that_asks_once_ends_nothing_while_all_answer() {
 #[test]
 fn a_member_that_does_not_answer_is_gone_after_its_time_and_not_before() {
     let mut standing = standing(0, None);
-    let own = standing.lineage();
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).host });
-    standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
-    for member in [2, 4] {
-        standing.handle_datagram(Time::ZERO, address(member), &said(member, own, &Message::Pong));
-    }
-    standing.handle_timeout(Time::ZERO);
-    for member in [2, 4] {
-        standing.handle_datagram(Time::ZERO, address(member), &said(member, own, &Message::Pong));
-    }
+    a_stranger_asks(&mut standing);
+    all_answer(&mut standing, Time::ZERO, [2, 4]);
     assert_eq!(run(&mut standing, Time::from_millis(7900)), []);
     let changes = run(&mut standing, Time::from_secs(10));
     let [Change::Over(over), Change::Told] = &changes[..] else { panic!("{changes:?}") };
@@ -145,18 +150,51 @@ fn a_member_that_does_not_answer_is_gone_after_its_time_and_not_before() {
 }
 
 #[test]
-fn a_process_that_was_stopped_blames_nobody_for_what_it_has_not_read() {
+fn a_member_that_has_finished_is_no_look_at_the_others() {
     let mut standing = standing(0, None);
     let own = standing.lineage();
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).host });
-    standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
-    standing.handle_timeout(Time::ZERO);
+    standing.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    while standing.poll_output().is_some() {}
+    a_stranger_asks(&mut standing);
+    all_answer(&mut standing, Time::ZERO, [2, 4]);
+    let changes = run(&mut standing, Time::from_secs(10));
+    assert!(
+        matches!(&changes[..], [Change::Over(over), Change::Told] if over.rank == Some(Rank(2))),
+        "{changes:?}"
+    );
+}
+
+#[test]
+fn that_a_large_world_is_over_is_told_to_all_at_once_in_each_wave() {
+    let size = 250;
+    let mut standing = standing_of(size, 0, None);
+    standing.handle_failure(Time::ZERO, End::Exited(1));
+    let (mut multicasts, mut told, mut waves) = (0, BTreeSet::new(), Vec::new());
+    while let Some(at) = standing.poll_timeout().filter(|&at| at <= Time::from_millis(500)) {
+        standing.handle_timeout(at);
+        while let Some(output) = standing.poll_output() {
+            match output {
+                Output::Multicast { .. } => multicasts += 1,
+                Output::Send { to, .. } => told.extend([to]),
+                other => panic!("{other:?}"),
+            }
+        }
+        if told.len() == usize::from(size) - 1 {
+            told.clear();
+            waves.push(multicasts);
+        }
+    }
+    assert!(waves.len() > 3 && waves.iter().enumerate().all(|(wave, count)| *count == wave + 1), "{waves:?}");
+}
+
+#[test]
+fn a_process_that_was_stopped_blames_nobody_for_what_it_has_not_read() {
+    let mut standing = standing(0, None);
+    a_stranger_asks(&mut standing);
     let late = Time::from_secs(100);
     standing.handle_timeout(late);
     assert_eq!(standing.poll_change(), None);
-    for member in 2..=SIZE {
-        standing.handle_datagram(late, address(member), &said(member, own, &Message::Pong));
-    }
+    all_answer(&mut standing, late, 2..=SIZE);
     assert_eq!(run(&mut standing, late + Duration::from_secs(60)), []);
 }
 

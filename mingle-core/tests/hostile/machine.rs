@@ -7,8 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, ConnId, DialId, MAX_DATAGRAM, Node, Output, TOKEN, Time};
-use mingle_core::{Event, HostName, JobId, NodeId, RankBy, Secret, World};
-use mingle_core::{Lineage, Metadata};
+use mingle_core::{Event, HostName, JobId, NodeId, Secret, World};
 
 const HEADER: usize = 68;
 /// Least length of a solicit or join.
@@ -60,25 +59,8 @@ pub fn node(kind: u8) -> Node {
 }
 
 fn config(world: World) -> Config {
-    Config {
-        id: ME,
-        tag: job().tag(),
-        keys: None,
-        world,
-        rank: None,
-        host: HostName::new("host"),
-        endpoints: vec![endpoint(1)],
-        prefers_ipv6: false,
-        slots: 1,
-        metadata: Metadata::default(),
-        lineage: Lineage::default(),
-        rank_by: RankBy::Address,
-        roster: false,
-        fabric: mingle_core::rdma::Summary::default(),
-        settings: 0,
-        may_be_master: true,
-        timeout: Some(Duration::from_secs(60)),
-    }
+    let timeout = Some(Duration::from_secs(60));
+    Config { timeout, ..Config::new(ME, job().tag(), world, HostName::new("host"), vec![endpoint(1)]) }
 }
 
 fn endpoint(number: u8) -> SocketAddr {

@@ -5,8 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, Standing, Time};
-use mingle_core::{Failure, Formed, HostName, JobId, NodeId, Over, RankBy, World};
-use mingle_core::{Lineage, Metadata};
+use mingle_core::{Failure, Formed, HostName, JobId, NodeId, Over, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -95,24 +94,13 @@ impl Network {
         let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
         let endpoint = SocketAddr::from((ip, port));
         let (fabric, summary, settings) = self.fabrics.next();
+        let (tag, host) = (job.parse::<JobId>().unwrap().tag(), HostName::new(&format!("host-{number}")));
         let config = Config {
-            id: NodeId([0; 16]),
-            tag: job.parse::<JobId>().unwrap().tag(),
-            keys: None,
-            world,
             rank: rank.map(|rank| world.rank(rank).unwrap()),
-            host: HostName::new(&format!("host-{number}")),
-            endpoints: vec![endpoint],
-            prefers_ipv6: false,
-            slots: 1,
-            metadata: Metadata::default(),
-            lineage: Lineage::default(),
-            rank_by: RankBy::Address,
-            roster: false,
             fabric: summary,
             settings,
-            may_be_master: true,
             timeout: Some(Duration::from_secs(60)),
+            ..Config::new(NodeId([0; 16]), tag, world, host, vec![endpoint])
         };
         self.hosts.push(Host {
             node: None,

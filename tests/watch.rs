@@ -7,6 +7,9 @@
 )]
 
 mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant};
 use lab::proc::{Outcome, Proc};
 use lab::world::{finish_all, line_with};
 use lab::{Lab, MINGLE, Options};
+use machine::fixture;
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -27,6 +31,12 @@ fn watch(lab: &Lab, node: usize, more: &str) -> Proc {
     let mut args = vec!["watch"];
     args.extend(more.split_whitespace());
     lab.spawn(node, &args)
+}
+
+/// Waits until who watches has said this.
+fn told(watcher: &Proc, text: &str) {
+    let found = watcher.transcript.stdout.wait_until(Instant::now() + PATIENCE, |all| all.contains(text));
+    assert!(found, "no {text:?} in\n{}", watcher.transcript.render());
 }
 
 fn join(lab: &Lab, node: usize, job: &str, more: &str) -> Proc {
@@ -46,10 +56,7 @@ fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
     let node = join(&lab, 0, "seen", "-r 0");
     node.expect_stderr("gathering");
     let lines = watch(&lab, 3, "--job-id seen");
-    let told = |text: &str| {
-        let found = lines.transcript.stdout.wait_until(Instant::now() + PATIENCE, |all| all.contains(text));
-        assert!(found, "no {text:?} in\n{}", lines.transcript.render());
-    };
+    let told = |text: &str| told(&lines, text);
     told(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
     let second = join(&lab, 1, "seen", "-r 1");
     second.expect_stderr("2 of 3 nodes here");
@@ -86,9 +93,13 @@ fn a_secret_opens_what_is_sealed_and_without_it_the_job_is_only_there() {
     let node = join(&lab, 0, "sealed", &format!("--secret-file {file}"));
     node.expect_stderr("gathering");
     let blind = document(&watch(&lab, 1, "-j sealed --format json").finish());
-    assert_eq!((&blind["sealed"], &blind["leader"]), (&true.into(), &Value::Null));
+    assert_eq!(
+        (&blind["sealed"], &blind["leader"], &blind["rdma"]),
+        (&true.into(), &Value::Null, &Value::Null)
+    );
     let open = document(&watch(&lab, 1, &format!("-j sealed --format json --secret-file {file}")).finish());
     assert_eq!((&open["sealed"], &open["joined"]), (&false.into(), &1.into()));
+    assert!(open["rdma"]["usable"].is_u64(), "{open}");
     let jobs = document(&watch(&lab, 1, "--format json").finish());
     assert_eq!((&jobs["jobs"][0]["job"], &jobs["jobs"][0]["world"]), (&Value::Null, &Value::Null), "{jobs}");
     node.signal("KILL");
@@ -111,6 +122,62 @@ fn all_jobs_on_the_link_are_listed_but_private_ones() {
     for proc in procs {
         proc.signal("KILL");
     }
+}
+
+#[test]
+fn an_address_and_an_interface_that_come_while_somebody_watches_are_listened_on() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    lab.at(1, "ip addr flush dev eth0");
+    let first = watch(&lab, 1, "--job-id late");
+    told(&first, "nothing heard so far");
+    // That one has begun on loopback, and this one begins without any socket for IPv4.
+    lab.at(1, "ip addr add fd99::1/64 dev eth0 nodad");
+    let second = watch(&lab, 1, "--job-id late");
+    told(&second, "nothing heard so far");
+    let node = join(&lab, 0, "late", "");
+    node.expect_stderr("gathering");
+    lab.restore_ipv4(1);
+    told(&first, "job late: 1 of 3 nodes here");
+    told(&second, "job late: 1 of 3 nodes here");
+    // Then there is another way, and this one no more.
+    lab.at(1, "ip addr flush dev eth0");
+    lab.plug(1, "net1");
+    lab.at(1, "ip addr add 10.77.0.11/24 brd + dev net1");
+    let member = join(&lab, 1, "late", "");
+    member.expect_stderr("2 of 3 nodes here");
+    told(&first, "job late: 2 of 3 nodes here");
+    for proc in [node, member] {
+        proc.signal("KILL");
+    }
+}
+
+#[test]
+fn how_many_of_those_who_are_here_can_use_rdma_is_seen_as_they_come_and_go() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let node = |node: usize, name: &str| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(line_with("rails", 4, "")).env("MINGLE_SYSFS_ROOT", fixture(name));
+        lab.start(node, command)
+    };
+    let lines = watch(&lab, 3, "--job-id rails");
+    let told = |text: &str| told(&lines, text);
+    let leader = node(0, "one-roce");
+    told("gathers; RDMA: 1 of 1, RoCE");
+    let without = node(1, "none");
+    told("gathers; RDMA: 1 of 2, RoCE");
+    let other = node(2, "ib4");
+    told("gathers; RDMA: 2 of 3, 1 InfiniBand and 1 RoCE");
+    let seen = document(&watch(&lab, 3, "--job-id rails --format json").finish());
+    let rdma = serde_json::json!({ "usable": 2, "infiniband": 1, "roce": 1, "efa": 0 });
+    assert_eq!(seen["rdma"], rdma, "{seen}");
+    without.signal("KILL");
+    told("gathers; RDMA: 2 of 2, 1 InfiniBand and 1 RoCE");
+    other.signal("KILL");
+    let gone =
+        |all: &str| all.rsplit_once("2 of 2").is_some_and(|(_, rest)| rest.contains("RDMA: 1 of 1, RoCE"));
+    let found = lines.transcript.stdout.wait_until(Instant::now() + PATIENCE, gone);
+    assert!(found, "{}", lines.transcript.render());
+    leader.signal("KILL");
 }
 
 fn events(path: &PathBuf) -> Vec<Value> {

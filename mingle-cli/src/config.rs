@@ -27,6 +27,8 @@ use values::{
     slots_number, tf_ps, timeout, ttl, verbose, world_size,
 };
 
+pub(crate) use values::LONGEST;
+
 /// How long a command has to stop, unless it is said.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 

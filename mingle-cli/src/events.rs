@@ -6,7 +6,7 @@ mod file;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Instant, SystemTime};
 
 use mingle_core::net::diagnose;
 use mingle_core::{Assignment, End, Event, HostName, Over, Peer, Progress, RankRange};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::exit::Stop;
+use crate::exit::{self, Stop};
 use crate::{stderr, stdout};
 
 /// The file of `--events`, if there is one, and what of the events so far tells what is new.
@@ -53,7 +53,7 @@ struct Line<'a> {
 }
 
 impl Journal {
-    /// Writes down what happens during `work`, its failure included.
+    /// Writes down what happens during `work`, its failure included, even where that is a bug.
     pub(crate) fn during<T>(
         config: &Config,
         started: Instant,
@@ -63,7 +63,7 @@ impl Journal {
         let (job, world, host) = (config.job.as_str(), config.world.get(), diagnose::host_name());
         let pid = std::process::id();
         journal.write("started", json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid }));
-        work(&mut journal).inspect_err(|stop| {
+        exit::contain(|| work(&mut journal)).inspect_err(|stop| {
             let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
             journal.write("failed", json!({ "code": code, "kind": kind, "message": message }));
         })
@@ -238,11 +238,7 @@ impl Journal {
 }
 
 fn since(origin: Instant) -> u64 {
-    milliseconds(origin.elapsed())
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+    clock::milliseconds(origin.elapsed())
 }
 
 fn peer(peer: &Peer) -> Value {

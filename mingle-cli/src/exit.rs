@@ -172,6 +172,11 @@ pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop
         };
         stderr::say(format_args!("error: {}{place}{backtrace}", bug(info.payload())));
     }));
+    contain(work)
+}
+
+/// The same for a part of it, after whose failure there is something to do.
+pub(crate) fn contain<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
     // What `work` has left half done is not looked at again: the process ends.
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Stop::Panic(bug(panic.as_ref()))))
 }

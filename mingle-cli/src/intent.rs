@@ -96,12 +96,22 @@ mod tests {
             "-j foo --help",
             "--version --format json",
             "-h -w 4",
+            "watch",
+            "watch -j foo --format json",
+            "doctor --format json",
+            "rdma --watch",
+            "run -j foo -w 4 -- echo --format json",
+            "secret",
         ];
         for line in lines {
             let names = Format::all().map(Format::name);
             for variable in [None, Some("")].into_iter().chain(names.into_iter().map(Some)) {
                 let guess = intent(line, variable);
                 match LowArgs::try_parse_from(["mingle"].into_iter().chain(line.split_whitespace())) {
+                    Ok(low) if low.command.is_some() => {
+                        // A secret may well be for eval, as in SECRET=$(mingle secret).
+                        assert_eq!((guess.plain, guess.command), (true, line != "secret"), "{line}");
+                    }
                     Ok(low) => {
                         let environment = |name: &str| {
                             let value = if name == "MINGLE_FORMAT" { variable } else { None };

@@ -135,6 +135,15 @@ fn environment(name: &str) -> Option<String> {
     Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
+/// Whether a report is for programs: what its --format says.
+fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
+    match format {
+        None | Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'"))),
+    }
+}
+
 /// The parser's own message: what is wrong, what may have been meant, and how it is used.
 fn usage(error: &clap::Error) -> Stop {
     let text = error.render().to_string();

@@ -12,8 +12,9 @@ use crate::stderr::LogFormat;
 
 /// Where the kernel tells the host's name.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// The longest time that `--timeout` takes, one year: a clock cannot count much further.
-const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+/// The longest time that `--timeout` takes, one year, which also stands for never in a sleep: a clock cannot count much
+/// further.
+pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) fn job_argument(text: &str) -> Result<JobId, String> {
     text.parse().map_err(|e: InvalidId| format!("{e}; give all nodes the same name, such as --job-id foo"))

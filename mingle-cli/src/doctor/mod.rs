@@ -33,14 +33,14 @@ use mingle_core::net::diagnose::{self, Judged, Place, Station};
 use mingle_core::rdma::{Machine, Transport};
 use mingle_core::{Error, Failure, Secret};
 use serde_json::json;
-use tokio::runtime::{self, Runtime};
+use tokio::runtime::Runtime;
 
 use crate::args::{DoctorArgs, JoinArgs};
 use crate::config::{Config, Network};
-use crate::environment;
 use crate::exit::Stop;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
+use crate::{environment, join, wants_json};
 use finding::{Finding, Status};
 use firewall::{Hook, Packet};
 use interfaces::Nic;
@@ -61,13 +61,7 @@ const SHORT: usize = 6;
 
 /// Looks at this host, and with a world at the others, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
-    let is_json = match args.format.as_deref() {
-        None | Some("text") => false,
-        Some("json") => true,
-        Some(other) => {
-            return Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'")));
-        }
-    };
+    let is_json = wants_json(args.format.as_deref())?;
     let (config, meets) = configure(args)?;
     let network = config.network();
     if meets && !(2..=LARGEST).contains(&network.world.get()) {
@@ -76,8 +70,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
             network.world
         )));
     }
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Stop::System("start the runtime", error))?;
+    let runtime = join::runtime()?;
     let mut visit = Visit::begin(&network, &runtime, RULES)?;
     let mut board = None;
     if meets && let Some((station, wires)) = visit.opened.take() {
@@ -103,7 +96,7 @@ pub(crate) fn after(stop: &Stop, network: Network) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
-    let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
+    let Ok(runtime) = join::runtime() else { return };
     let Ok(visit) = Visit::begin(&network, &runtime, RULES_AFTER) else { return };
     let mut bad: Vec<&Finding> = visit
         .findings

@@ -1,6 +1,10 @@
-//! The date and time of an event, as RFC 3339 writes them: a few lines, and no crate with time zones.
+//! Times for programs: milliseconds, and dates as RFC 3339 writes them, a few lines in place of a crate with time zones.
 
 use std::time::Duration;
+
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
 
 /// `2026-11-21T21:07:52.123Z` for the time since 1970.
 pub(crate) fn rfc_3339(since_epoch: Duration) -> String {

@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::child::{self, Child};
 use super::command::{Command, Hostfile};
-use crate::config::{Config, Restarts};
+use crate::config::{Config, LONGEST, Restarts};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -36,8 +36,6 @@ const TAKEN: [Signal; 8] = [
 ];
 /// Those that ask a command to end.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-/// What stands for never, in a sleep.
-const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 /// Between two looks whether what a command has left behind is gone.
 const LOOK: Duration = Duration::from_millis(20);
 /// What does not die by SIGKILL in so long hangs in the kernel.
@@ -138,7 +136,7 @@ async fn attend(
 
     let mut world = World { standing, restarts, config, over: None, own: None, told: false, asked: None };
     let (mut runs, mut clears, mut kills) = (true, false, false);
-    let mut limit = pin!(sleep(LONG));
+    let mut limit = pin!(sleep(LONGEST));
     loop {
         tokio::select! {
             biased;
@@ -150,7 +148,7 @@ async fn attend(
                     world.say_over(&over);
                     world.over = Some(over);
                     child.signal(Signal::SIGTERM);
-                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONG)));
+                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONGEST)));
                 }
                 _ => {}
             },
@@ -191,7 +189,7 @@ async fn attend(
             if !std::mem::replace(&mut clears, true) {
                 child::signal_all(&left, Signal::SIGTERM);
                 if world.over.is_none() {
-                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONG)));
+                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONGEST)));
                 }
             }
         }

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::{Gathering, Observer, Sighting, Word};
+use mingle_core::rdma::Tally;
 use mingle_core::{HostName, JobId, Keys, NodeId, RankRange};
 use serde_json::{Value, json};
 
-use super::{SILENT, Scene, columns, milliseconds};
+use super::{SILENT, Scene, columns};
+use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
 /// Most nodes, and most names that others tell, which are remembered: a stranger can send any number.
@@ -173,9 +175,14 @@ impl Job {
                 } else {
                     format!("{} gathers{generation}", progress.leader)
                 });
+                lines.push(match gathering.rdma {
+                    Some(tally) => format!("RDMA: {}", tally.among(progress.joined)),
+                    None => "RDMA: unknown, since nobody here has looked for it".to_owned(),
+                });
             }
             None if !self.nodes.is_empty() => {
                 lines.push(format!("job {name}: {} heard, and nobody gathers{generation}", self.nodes.len()));
+                lines.push("RDMA: unknown, since nobody gathers".to_owned());
             }
             None if self.sealed.is_none() => lines.push(format!("job {name}: nothing heard so far")),
             None => lines.push(format!("job {name}: it is here")),
@@ -282,6 +289,10 @@ impl Scene for Job {
             })
             .collect();
         let leading = self.leading(now);
+        let rdma = leading.as_ref().and_then(|leading| leading.gathering.rdma).map(|tally| {
+            let Tally { infiniband, roce, efa } = tally;
+            json!({ "usable": tally.usable(), "infiniband": infiniband, "roce": roce, "efa": efa })
+        });
         let progress = leading.as_ref().map(|leading| &leading.gathering.progress);
         let missing: Option<Vec<[u32; 2]>> = progress.map(|progress| {
             progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
@@ -299,6 +310,7 @@ impl Scene for Job {
             "joined": progress.map(|progress| progress.joined),
             "world": progress.map(|progress| progress.world.get()),
             "missing": missing,
+            "rdma": rdma,
             "nodes": nodes,
             "other_versions": self.versions.keys().collect::<Vec<_>>(),
         })

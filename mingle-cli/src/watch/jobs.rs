@@ -7,7 +7,8 @@ use std::time::Duration;
 use mingle_core::proto::Notice;
 use serde_json::{Value, json};
 
-use super::{SILENT, Scene, columns, milliseconds};
+use super::{SILENT, Scene, columns};
+use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
 /// Most jobs that are remembered: a stranger can tell of any number.

@@ -18,12 +18,12 @@ use serde_json::Value;
 use tokio::time::{interval, sleep};
 
 use crate::args::{JoinArgs, WatchArgs};
-use crate::config::Config;
+use crate::config::{Config, LONGEST};
 use crate::events::clock;
 use crate::exit::Stop;
-use crate::join;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
+use crate::{join, wants_json};
 use job::Job;
 use jobs::Jobs;
 
@@ -35,8 +35,6 @@ const SHOT: Duration = Duration::from_secs(2);
 const SHOW: Duration = Duration::from_millis(250);
 /// Who has spoken regularly and not for so long has nothing more to say, or cannot.
 const SILENT: Duration = Duration::from_secs(5);
-/// What stands for never, in a sleep.
-const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What is watched. Times are since the start.
 trait Scene {
@@ -54,19 +52,13 @@ trait Scene {
 
 /// Shows what is heard, until the time is up or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
-    let is_json = match args.format.as_deref() {
-        None | Some("text") => false,
-        Some("json") => true,
-        Some(other) => {
-            return Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'")));
-        }
-    };
+    let is_json = wants_json(args.format.as_deref())?;
     let (config, has_job) = configure(args)?;
     for warning in &config.warnings {
         stderr::say(format_args!("warning: {warning}"));
     }
     let network = config.network();
-    let limit = config.limit(if is_json { SHOT } else { LONG }).unwrap_or(LONG);
+    let limit = config.limit(if is_json { SHOT } else { LONGEST }).unwrap_or(LONGEST);
     let runtime = join::runtime()?;
     runtime.block_on(async {
         let opened = if has_job {
@@ -200,8 +192,4 @@ fn columns(rows: &[Vec<String>]) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

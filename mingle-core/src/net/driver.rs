@@ -81,9 +81,7 @@ pub(super) fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
     if let Some(address) = builder.loopback {
         return Ok(vec![Interface::loopback(address)]);
     }
-    let all = interface::list()
-        .map_err(|source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source })?;
-    interface::select(&all, &builder.interfaces)
+    interface::find(&builder.interfaces)
 }
 
 fn tell(builder: &Builder, event: Event) {

@@ -72,6 +72,13 @@ impl Family {
     }
 }
 
+/// The interfaces of this host to use: what [`select`] makes of them.
+pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, Error> {
+    let all = list()
+        .map_err(|source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source })?;
+    select(&all, filters)
+}
+
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
 ///
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the

@@ -18,8 +18,6 @@ pub(super) struct Links {
     /// A world of one has nobody to hear.
     alone: bool,
     air: Air,
-    /// How many sockets of each group are among the receivers.
-    received: Vec<usize>,
     /// The node's own port, then those of broadcasts and of the groups.
     receivers: Vec<Watched>,
     /// Interfaces by which a group could not be reached; each is told once.
@@ -40,21 +38,9 @@ impl Links {
         let air = Air::open(own, &builder.job, group, builder.broadcast && !alone, joined)?;
         let heard = air.own.iter().chain(air.broadcast.as_ref().map(|(socket, _)| socket));
         let receivers = heard.cloned().map(Watched::new).collect::<Result<_, _>>()?;
-        let received = vec![0; air.groups.len()];
-        let mut links = Self { interfaces, alone, air, received, receivers, mute: Vec::new() };
-        links.hear()?;
+        let mut links = Self { interfaces, alone, air, receivers, mute: Vec::new() };
+        hear(&mut links.air.groups, &mut links.receivers)?;
         Ok(links)
-    }
-
-    /// Takes sockets that groups have opened among the receivers.
-    fn hear(&mut self) -> Result<(), Error> {
-        for (groups, received) in self.air.groups.iter().zip(&mut self.received) {
-            for socket in &groups.sockets()[*received..] {
-                self.receivers.push(Watched::new(Arc::clone(socket))?);
-            }
-            *received = groups.sockets().len();
-        }
-        Ok(())
     }
 
     /// The node's own port, in each family.
@@ -92,25 +78,16 @@ impl Links {
     pub(super) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
         self.interfaces = interfaces;
         for groups in &mut self.air.groups {
-            let speaks = |interface: &&Interface| interface.voice(groups.group.is_ipv6()).is_some();
-            let usable: Vec<Interface> = self.interfaces.iter().filter(speaks).cloned().collect();
-            groups.retain(&usable);
-            for interface in &usable {
-                if !groups.has(interface) {
-                    groups.add(interface)?;
-                }
-            }
+            groups.change(&self.interfaces)?;
         }
-        self.hear()?;
+        hear(&mut self.air.groups, &mut self.receivers)?;
         self.mute.clear();
         Ok(())
     }
 
     /// Joins again on all interfaces; see [`Groups::rejoin`].
     pub(super) fn rejoin(&self) {
-        for warning in self.air.groups.iter().flat_map(Groups::rejoin) {
-            tracing::debug!(warning);
-        }
+        Groups::rejoin_all(&self.air.groups);
     }
 
     pub(super) fn send(&self, to: SocketAddr, datagram: &[u8]) {
@@ -158,4 +135,14 @@ impl Links {
 fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ENODEV)
         || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
+}
+
+/// Takes sockets that groups have opened among the receivers.
+pub(super) fn hear(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
+    for groups in groups {
+        for socket in groups.take_new() {
+            receivers.push(Watched::new(Arc::clone(socket))?);
+        }
+    }
+    Ok(())
 }

@@ -36,19 +36,9 @@ impl Air {
         broadcast: bool,
         interfaces: &[Interface],
     ) -> Result<Self, Error> {
-        let own = own.into_iter().map(Arc::new).collect();
-        let mut air = Self { own, groups: Vec::new(), broadcast: None };
-        for group in [group.into(), SocketAddr::from((job.group_v6(), group.port()))] {
-            let speaking = interfaces.iter().filter(|interface| interface.voice(group.is_ipv6()).is_some());
-            if air.socket(group).is_none() {
-                continue;
-            }
-            match Groups::join(group, speaking) {
-                Ok(groups) => air.groups.push(groups),
-                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
-                Err(error) => return Err(error),
-            }
-        }
+        let both = [group.into(), SocketAddr::from((job.group_v6(), group.port()))];
+        let groups = Groups::join_all(both.into_iter().take(own.len()), interfaces)?;
+        let mut air = Self { own: own.into_iter().map(Arc::new).collect(), groups, broadcast: None };
         if broadcast {
             let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
             SockRef::from(&*air.own[0]).set_broadcast(true).map_err(failed)?;
@@ -82,6 +72,8 @@ impl Air {
 pub(crate) struct Groups {
     pub(crate) group: SocketAddr,
     sockets: Vec<Arc<UdpSocket>>,
+    /// How many of them have been [taken](Groups::take_new).
+    taken: usize,
     memberships: Vec<Membership>,
     warnings: Vec<String>,
 }
@@ -94,13 +86,31 @@ struct Membership {
 }
 
 impl Groups {
+    /// Joins each group on the interfaces that speak its family; one of IPv6 only where the kernel has that.
+    pub(crate) fn join_all(
+        groups: impl IntoIterator<Item = SocketAddr>,
+        interfaces: &[Interface],
+    ) -> Result<Vec<Self>, Error> {
+        let mut all = Vec::new();
+        for group in groups {
+            let speaking = interfaces.iter().filter(|interface| interface.voice(group.is_ipv6()).is_some());
+            match Self::join(group, speaking) {
+                Ok(groups) => all.push(groups),
+                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(all)
+    }
+
     /// Joins `group` on each of the interfaces. One that cannot join is a warning; see [`Groups::joined`]
     /// for how many did.
     pub(crate) fn join<'a>(
         group: SocketAddr,
         interfaces: impl IntoIterator<Item = &'a Interface>,
     ) -> Result<Self, Error> {
-        let mut groups = Self { group, sockets: Vec::new(), memberships: Vec::new(), warnings: Vec::new() };
+        let mut groups =
+            Self { group, sockets: Vec::new(), taken: 0, memberships: Vec::new(), warnings: Vec::new() };
         for interface in interfaces {
             groups.add(interface)?;
         }
@@ -121,7 +131,7 @@ impl Groups {
     }
 
     /// Joins on one more interface.
-    pub(crate) fn add(&mut self, interface: &Interface) -> Result<(), Error> {
+    fn add(&mut self, interface: &Interface) -> Result<(), Error> {
         // Not before: most hosts have no IPv6 address that is worth a socket.
         if self.sockets.is_empty() {
             self.open()?;
@@ -149,27 +159,42 @@ impl Groups {
         Ok(())
     }
 
-    /// Leaves on interfaces that are not among these any more.
-    pub(crate) fn retain(&mut self, interfaces: &[Interface]) {
+    /// Takes other interfaces from now on: leaves on those that are not among these any more, joins on those that are
+    /// new and speak the family.
+    pub(crate) fn change(&mut self, interfaces: &[Interface]) -> Result<(), Error> {
+        let is_ipv6 = self.group.is_ipv6();
+        let usable = || interfaces.iter().filter(move |interface| interface.voice(is_ipv6).is_some());
         let (group, sockets) = (self.group, &self.sockets);
         self.memberships.retain(|membership| {
-            let stays = interfaces.iter().any(|interface| interface.index == membership.index);
+            let stays = usable().any(|interface| interface.index == membership.index);
             if !stays {
                 // Fails where the interface itself is gone, and its membership with it.
                 let _ = membership.leave(&sockets[membership.socket], group.ip());
             }
             stays
         });
+        for interface in usable() {
+            if !self.has(interface) {
+                self.add(interface)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the group was joined, or tried to be, on this interface.
-    pub(crate) fn has(&self, interface: &Interface) -> bool {
+    fn has(&self, interface: &Interface) -> bool {
         self.memberships.iter().any(|membership| membership.index == interface.index)
     }
 
     /// The receiving sockets, which do not block.
     pub(crate) fn sockets(&self) -> &[Arc<UdpSocket>] {
         &self.sockets
+    }
+
+    /// Those of them that have been opened since this was asked last.
+    pub(crate) fn take_new(&mut self) -> &[Arc<UdpSocket>] {
+        let first = std::mem::replace(&mut self.taken, self.sockets.len());
+        &self.sockets[first..]
     }
 
     /// On how many interfaces the group was joined. With none, no multicast will be heard.
@@ -196,6 +221,13 @@ impl Groups {
             }
         }
         warnings
+    }
+
+    /// The same for several groups; the warnings go to the log.
+    pub(crate) fn rejoin_all(all: &[Self]) {
+        for warning in all.iter().flat_map(Self::rejoin) {
+            tracing::debug!(warning);
+        }
     }
 
     fn enter(&self, membership: &Membership) -> io::Result<()> {
@@ -293,4 +325,20 @@ pub(crate) fn send_by(
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_socket_of_an_interface_that_comes_later_is_taken_then_and_once() {
+        let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[]).unwrap();
+        assert_eq!(groups.take_new().len(), 0);
+        groups.change(&[Interface::loopback(Ipv4Addr::LOCALHOST)]).unwrap();
+        assert_eq!((groups.joined(), groups.take_new().len()), (1, 1));
+        assert_eq!(groups.take_new().len(), 0);
+        groups.change(&[]).unwrap();
+        assert_eq!(groups.joined(), 0);
+    }
 }

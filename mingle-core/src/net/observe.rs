@@ -4,14 +4,13 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use tokio::time::{Instant, Interval, interval_at};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::diagnose::Place;
-use super::driver::{REJOIN, clock};
-use super::endpoint::is_without_ipv6;
-use super::interface::{Interface, list, select};
+use super::driver::{LOOK, REJOIN, clock};
+use super::interface::{Interface, find};
+use super::links::hear;
 use super::lobby;
 use super::multicast::{Groups, broadcast_receiver};
 use super::watched::{Watched, readable};
@@ -19,12 +18,15 @@ use super::{DISCOVERY_PORT, Filter};
 use crate::error::Error;
 use crate::proto::MAX_DATAGRAM;
 
-/// What hears all that is said to everybody.
+/// What hears all that is said to everybody. Interfaces and addresses that come later are noticed within two seconds.
 #[derive(Debug)]
 pub struct Ears {
+    filters: Vec<Filter>,
+    interfaces: Vec<Interface>,
     groups: Vec<Groups>,
     receivers: Vec<Watched>,
     rejoin: Interval,
+    look: Interval,
 }
 
 impl Ears {
@@ -50,22 +52,33 @@ impl Ears {
     }
 
     fn open(groups: [SocketAddr; 2], filters: &[Filter]) -> Result<Self, Error> {
-        let failed = |source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source };
-        let interfaces = select(&list().map_err(failed)?, filters)?;
-        let start = Instant::from_std(clock() + REJOIN);
-        let mut ears = Self { groups: Vec::new(), receivers: Vec::new(), rejoin: interval_at(start, REJOIN) };
-        for group in groups {
-            let hears = |interface: &&Interface| interface.voice(group.is_ipv6()).is_some();
-            match Groups::join(group, interfaces.iter().filter(hears)) {
-                Ok(groups) => ears.groups.push(groups),
-                Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
-                Err(error) => return Err(error),
+        let interfaces = find(filters)?;
+        let mut groups = Groups::join_all(groups, &interfaces)?;
+        let mut receivers = Vec::new();
+        hear(&mut groups, &mut receivers)?;
+        let every = |period| {
+            let mut interval = interval_at(Instant::from_std(clock() + period), period);
+            // A process that was stopped has nothing to make up for.
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        };
+        let (rejoin, look) = (every(REJOIN), every(LOOK));
+        Ok(Self { filters: filters.to_vec(), interfaces, groups, receivers, rejoin, look })
+    }
+
+    /// Hears on other interfaces from now on, where there are others.
+    fn look_at_interfaces(&mut self) -> Result<(), Error> {
+        // What has all gone may come again.
+        let Ok(interfaces) = find(&self.filters) else { return Ok(()) };
+        if interfaces != self.interfaces {
+            for groups in &mut self.groups {
+                groups.change(&interfaces)?;
             }
+            hear(&mut self.groups, &mut self.receivers)?;
+            // Only now: what has failed is tried again.
+            self.interfaces = interfaces;
         }
-        for socket in ears.groups.iter().flat_map(Groups::sockets) {
-            ears.receivers.push(Watched::new(Arc::clone(socket))?);
-        }
-        Ok(ears)
+        Ok(())
     }
 
     /// Which interfaces could not join a group, and why.
@@ -88,9 +101,10 @@ impl Ears {
             }
             tokio::select! {
                 () = readable(&self.receivers) => {}
-                _ = self.rejoin.tick() => {
-                    for warning in self.groups.iter().flat_map(Groups::rejoin) {
-                        tracing::debug!(warning);
+                _ = self.rejoin.tick() => Groups::rejoin_all(&self.groups),
+                _ = self.look.tick() => {
+                    if let Err(error) = self.look_at_interfaces() {
+                        tracing::debug!(%error, "looking at the interfaces");
                     }
                 }
             }

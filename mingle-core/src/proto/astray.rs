@@ -67,7 +67,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
 
 fn announce(candidate: Candidate) -> Message {
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
 }
 
 /// A node on its way to the leader, and its first dial.

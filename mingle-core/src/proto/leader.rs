@@ -13,6 +13,7 @@ use super::shared::{Shared, hinted};
 use super::timer::{Time, Timer};
 use super::waves::Window;
 use crate::id::{HostName, NodeId};
+use crate::rdma::Counted;
 use crate::wire::{
     Announce, Candidate, Introduction, Join, Message, NEWEST, PeerName, RUNS, Refusal, Want, Welcome,
 };
@@ -40,6 +41,8 @@ pub(crate) struct Lead {
     pub(crate) seated: u32,
     /// The most that `seated` has been.
     pub(crate) high_water: u32,
+    /// Of those who have a seat.
+    fabrics: Counted,
     /// Joined and proved, but without a seat, in the order of their coming.
     pub(crate) waiting: Vec<NodeId>,
     /// Who joined last, newest first.
@@ -134,6 +137,7 @@ impl Lead {
             ranks: own_rank.into_iter().collect(),
             seated: 1,
             high_water: 1,
+            fabrics: Counted::new(shared.config.fabric),
             waiting: Vec::new(),
             newest: VecDeque::new(),
             challenges: BTreeMap::new(),
@@ -171,6 +175,7 @@ impl Lead {
             joined: self.seated,
             newest: self.newest.iter().cloned().collect(),
             missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+            rdma: self.fabrics.tally(),
         })
     }
 
@@ -347,6 +352,7 @@ impl Lead {
             }
             self.seated += 1;
             self.high_water = self.high_water.max(self.seated);
+            self.fabrics.add(entry.join.fabric);
             self.waiting.retain(|&waiting| waiting != id);
             self.newest.push_front(host);
             self.newest.truncate(NEWEST);
@@ -444,6 +450,7 @@ impl Lead {
         self.void_round(shared);
         let Some(entry) = self.members.remove(&id) else { return };
         self.seated -= 1;
+        self.fabrics.remove(entry.join.fabric);
         self.proving_since = None;
         self.failed_rounds = 0;
         self.ranks.retain(|_, holder| *holder != id);

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use super::election::Key;
 use super::outcome::{End, Peer, Progress, RankRange};
 use crate::id::{HostName, JobTag, Lineage, NodeId, World};
+use crate::rdma::Tally;
 use crate::secret::Keys;
 use crate::wire::{Codec, Dropped, Message};
 
@@ -82,6 +83,8 @@ pub struct Gathering {
     pub explicit: bool,
     /// The most members that it has ever had, itself included.
     pub most: u32,
+    /// How many of those who are there can use RDMA; none where nobody of them has looked.
+    pub rdma: Option<Tally>,
 }
 
 impl Gathering {
@@ -123,6 +126,7 @@ impl Observer {
                     },
                     explicit: candidate.explicit,
                     most: candidate.members,
+                    rdma: announce.rdma,
                 })
             }
             Message::Solicit(solicit) => Word::Seeks { host: solicit.host, rank: solicit.rank },
@@ -179,6 +183,7 @@ mod tests {
             joined: 2,
             newest: [HostName::new("b")].into_iter().collect(),
             missing: [(2, 3)].into_iter().collect(),
+            rdma: Some(Tally { roce: 2, ..Tally::default() }),
         })
     }
 
@@ -203,6 +208,7 @@ mod tests {
             let Word::Gathers(gathering) = &sighting.word else { panic!("{sighting:?}") };
             assert_eq!(gathering.progress.to_string(), "2 of 4 nodes here, missing ranks 2-3");
             assert_eq!(gathering.progress.leader.to_string(), "a (10.0.0.1:29503)");
+            assert_eq!(gathering.rdma, Some(Tally { roce: 2, ..Tally::default() }));
             assert!(node.decode(&bytes).is_ok(), "it is new to a node all the same");
             assert_eq!(
                 read(&mut observer, &bytes).is_none(),

@@ -85,7 +85,7 @@ impl Link {
         matches!(self, Self::InfiniBand | Self::Roce | Self::Efa)
     }
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Unasked => "no fabric that mingle knows of",
             Self::Nothing => "no RDMA",

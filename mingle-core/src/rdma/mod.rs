@@ -4,6 +4,7 @@
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
 //! agree             the Summaries of all nodes to one Verdict, which the leader sends with the commit
+//! tally             how many can use RDMA so far, for those who watch
 //! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
 //! ```
 //!
@@ -33,6 +34,7 @@ mod machine;
 mod pci;
 mod read;
 mod snapshot;
+mod tally;
 #[cfg(test)]
 mod tests;
 
@@ -44,5 +46,7 @@ pub use machine::{
 };
 pub use pci::{Distance, Gpu};
 pub use snapshot::InvalidAddress;
+pub use tally::Tally;
 
 pub(crate) use agree::Rank;
+pub(crate) use tally::Counted;

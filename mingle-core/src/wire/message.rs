@@ -12,7 +12,7 @@ use super::Config;
 use crate::id::{HostName, NodeId, Rank, World};
 use crate::metadata::Metadata;
 use crate::proto::End;
-use crate::rdma::{Summary, Verdict};
+use crate::rdma::{Summary, Tally, Verdict};
 use crate::roster::{Digest, Member, Roster};
 
 /// Most endpoints that a node tells others of.
@@ -153,6 +153,8 @@ pub(crate) struct Announce {
     pub(crate) newest: List<HostName, NEWEST>,
     /// Runs of given ranks that are missing, both ends included.
     pub(crate) missing: List<(u32, u32), RUNS>,
+    /// How many of those here can use RDMA, where somebody has looked.
+    pub(crate) rdma: Option<Tally>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@ use super::*;
 use crate::id::HostName;
 use crate::metadata::Metadata;
 use crate::proto::End;
-use crate::rdma::{Summary, Verdict};
+use crate::rdma::{Summary, Tally, Verdict};
 use crate::roster::Digest;
 
 const TAG: JobTag = JobTag([7; 16]);
@@ -61,6 +61,7 @@ fn largest() -> Vec<Message> {
             joined: u32::MAX,
             newest: (0..99).map(|_| longest_name()).collect(),
             missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
+            rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
@@ -220,12 +221,14 @@ fn the_bytes_on_the_wire_are_these() {
         joined: 3,
         newest: [HostName::new("b")].into_iter().collect(),
         missing: [(1, 2)].into_iter().collect(),
+        rdma: Some(Tally { infiniband: 0, roce: 2, efa: 300 }),
     });
     let body = &encode(TAG, HEAD, &announce)[HEADER..];
     let mut golden = vec![1; 16];
     golden.extend([0, 1, 4, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
     golden.extend([3, 1, 1, b'b', 1, 1, 2]);
+    golden.extend([1, 0, 2, 0xfb, 0x2c, 0x01]);
     assert_eq!(body, golden);
 }
 

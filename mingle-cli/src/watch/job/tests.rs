@@ -25,6 +25,7 @@ fn gathers(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Wo
         },
         explicit: false,
         most: joined,
+        rdma: Some(Tally { roce: joined - 1, ..Tally::default() }),
     })
 }
 
@@ -49,7 +50,8 @@ fn each_change_is_a_line_and_each_node_a_row() {
             "node-2 (10.0.0.2:29503) is here",
             "node-3 (10.0.0.3:29503) is here",
             "node-1 (10.0.0.1:29503) is here",
-            "job foo: 2 of 4 nodes here, missing ranks 1-2; node-1 (10.0.0.1:29503) gathers",
+            "job foo: 2 of 4 nodes here, missing ranks 1-2; node-1 (10.0.0.1:29503) gathers; \
+             RDMA: 1 of 2, RoCE",
         ]
     );
     assert_eq!(job.news(seconds(1)), [""; 0], "nothing is said twice");
@@ -57,14 +59,30 @@ fn each_change_is_a_line_and_each_node_a_row() {
     let table = job.table(seconds(2));
     let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(rows[0].join(" "), "job foo: 3 of 4 nodes here");
-    assert_eq!(rows[3][..4], ["node-1", "10.0.0.1:29503", "-", "gathers"]);
-    assert_eq!(rows[4][..4], ["node-2", "10.0.0.2:29503", "-", "joined"]);
-    assert_eq!(rows[5][..4], ["node-3", "10.0.0.3:29503", "3", "seeks"]);
-    assert_eq!(rows[6][..4], ["node-9", "-", "-", "joined"]);
+    assert_eq!(rows[2].join(" "), "RDMA: 2 of 3, RoCE");
+    assert_eq!(rows[4][..4], ["node-1", "10.0.0.1:29503", "-", "gathers"]);
+    assert_eq!(rows[5][..4], ["node-2", "10.0.0.2:29503", "-", "joined"]);
+    assert_eq!(rows[6][..4], ["node-3", "10.0.0.3:29503", "3", "seeks"]);
+    assert_eq!(rows[7][..4], ["node-9", "-", "-", "joined"]);
     let document = job.document(seconds(2));
     assert_eq!((&document["joined"], &document["leader"]["host"]), (&json!(3), &json!("node-1")));
+    assert_eq!(document["rdma"], json!({ "usable": 2, "infiniband": 0, "roce": 2, "efa": 0 }));
     assert_eq!(document["nodes"].as_array().unwrap().len(), 4);
     assert!(job.news(seconds(20)).concat().contains("is silent"), "who gathers speaks every 1.25 s");
+}
+
+#[test]
+fn rdma_is_unknown_while_nobody_gathers_or_nobody_has_looked() {
+    let mut job = job();
+    assert_eq!(job.news(seconds(0)), ["job foo: nothing heard so far"]);
+    job.see(seconds(1), at(3), said(3, 0, seeks(3, 3)));
+    assert!(job.table(seconds(1)).contains("\nRDMA: unknown, since nobody gathers\n"));
+    assert_eq!(job.document(seconds(1))["rdma"], Value::Null);
+    let Word::Gathers(mut gathering) = gathers(1, 1, &[], &[]) else { unreachable!() };
+    assert!(gathering.rdma.take().is_some());
+    job.see(seconds(2), at(1), said(1, 0, Word::Gathers(gathering)));
+    assert!(job.table(seconds(2)).contains("\nRDMA: unknown, since nobody here has looked for it\n"));
+    assert_eq!(job.document(seconds(2))["rdma"], Value::Null);
 }
 
 #[test]

@@ -145,7 +145,7 @@ async fn attend(
                 Change::Told => world.told = true,
                 Change::Over(over) => {
                     journal.over(&over);
-                    world.say_over(&over);
+                    world.say(&over.to_string());
                     world.over = Some(over);
                     child.signal(Signal::SIGTERM);
                     limit.set(sleep(restarts.stop_timeout.unwrap_or(LONGEST)));
@@ -245,20 +245,20 @@ impl World<'_> {
         }
     }
 
-    fn say_over(&self, over: &Over) {
-        self.say(&over.to_string());
-    }
-
     /// With a word on what follows, for the generation that the world's end has begun.
     fn say(&self, what: &str) {
         if !self.config.quiet {
             let (next, most) = (self.standing.generation(), self.restarts.most);
             if next > most {
-                stderr::say(format_args!("{what}; no restart is left of --max-restarts {most}"));
+                stderr::say(format_args!("{}", self.last(what)));
             } else {
                 stderr::say(format_args!("{what}; all start again, {next} of {most}"));
             }
         }
+    }
+
+    fn last(&self, what: &str) -> String {
+        format!("{what}; no restart is left of --max-restarts {}", self.restarts.most)
     }
 
     fn after(&self) -> After {
@@ -273,8 +273,7 @@ impl World<'_> {
             None => After::GiveUp(own, None),
             // As that node ends itself.
             Some(over) => {
-                let message = format!("{over}; no restart is left of --max-restarts {}", self.restarts.most);
-                After::GiveUp(code(over.end).max(1), Some(message))
+                After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string())))
             }
         }
     }

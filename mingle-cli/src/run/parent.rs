@@ -272,9 +272,7 @@ impl World<'_> {
         match &self.over {
             None => After::GiveUp(own, None),
             // As that node ends itself.
-            Some(over) => {
-                After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string())))
-            }
+            Some(over) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
         }
     }
 }

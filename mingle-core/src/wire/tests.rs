@@ -1,3 +1,5 @@
+mod document;
+
 use std::net::SocketAddr;
 
 use super::*;
@@ -8,6 +10,7 @@ use crate::rdma::{Summary, Tally, Verdict};
 use crate::roster::Digest;
 
 const TAG: JobTag = JobTag([7; 16]);
+
 /// A job without a secret.
 fn encode(tag: JobTag, header: Header, message: &Message) -> Vec<u8> {
     Codec::new(tag, None).encode(header, message)

@@ -1,0 +1,254 @@
+//! The examples in PROTOCOL.md are what the codec writes and reads.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+
+use super::*;
+use crate::id::{JobId, World};
+use crate::rdma::Tally;
+use crate::roster::{Member, Roster};
+
+const A: NodeId = NodeId([1; 16]);
+const B: NodeId = NodeId([2; 16]);
+const HEADING: &str = "## Examples";
+
+/// The document; none, after saying so, in a package, which has the crate alone.
+fn document() -> Option<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../PROTOCOL.md");
+    let text = std::fs::read_to_string(&path).ok();
+    if text.is_none() {
+        // Not `eprintln`, which the test harness keeps to itself as long as the test passes.
+        let _ = writeln!(std::io::stderr(), "skipped: the examples of the protocol: no {}", path.display());
+    }
+    Some(text?.split_once(HEADING).expect("it has examples").1.to_owned())
+}
+
+/// Bytes as the document writes them: pairs of digits, `9x00` for nine of them, and after two blanks a remark.
+fn bytes(text: &str) -> Vec<u8> {
+    let digits = text.trim().split("  ").next().unwrap_or_default();
+    let mut bytes = Vec::new();
+    for word in digits.split(' ') {
+        let (times, pairs) = word.split_once('x').unwrap_or(("1", word));
+        for _ in 0..times.parse().expect(text) {
+            let pair = |at: usize| u8::from_str_radix(pairs.get(at..at + 2).expect(text), 16).expect(text);
+            bytes.extend((0..pairs.len()).step_by(2).map(pair));
+        }
+    }
+    bytes
+}
+
+/// What stands under each heading as a block.
+fn blocks(document: &str) -> BTreeMap<&str, Vec<u8>> {
+    let parts = document.split("\n### ").skip(1).filter_map(|part| part.split_once('\n'));
+    let block =
+        |text: &str| text.lines().filter_map(|line| line.strip_prefix("    ")).flat_map(bytes).collect();
+    parts.map(|(title, text)| (title, block(text))).collect()
+}
+
+/// The last cell of each row, by the first.
+fn rows(document: &str) -> BTreeMap<&str, &str> {
+    fn row(line: &str) -> Option<(&str, &str)> {
+        let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
+        Some((*cells.first()?, cells.last()?.trim_matches('`')))
+    }
+    document.lines().filter_map(row).collect()
+}
+
+fn foo() -> JobId {
+    "foo".parse().unwrap()
+}
+
+fn address(last: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, last], 29500))
+}
+
+fn candidate() -> Candidate {
+    Candidate {
+        id: A,
+        explicit: false,
+        members: 3,
+        world: 4,
+        host: HostName::new("a"),
+        endpoints: [address(1)].into_iter().collect(),
+    }
+}
+
+fn metadata() -> Metadata {
+    let mut metadata = Metadata::default();
+    metadata.insert("rack", "7").unwrap();
+    metadata
+}
+
+/// Those that are shown whole.
+fn datagrams() -> Vec<(&'static str, Header, Message)> {
+    let from =
+        |sender, recipient| Header { sender, recipient, lineage: Lineage { generation: 0, origin: 0 } };
+    let announce = Announce {
+        candidate: candidate(),
+        joined: 3,
+        newest: ["c", "b"].into_iter().map(HostName::new).collect(),
+        missing: [(2, 2)].into_iter().collect(),
+        rdma: Some(Tally { infiniband: 0, roce: 3, efa: 0 }),
+    };
+    let join = Join {
+        world: 4,
+        rank: Some(2),
+        host: HostName::new("b"),
+        endpoints: [address(2), v6(29500)].into_iter().collect(),
+        slots: 8,
+        metadata: metadata(),
+        master: true,
+        roster: false,
+        fabric: Summary::largest(),
+        settings: 0,
+    };
+    let prepare = Prepare {
+        round: 1,
+        lease: 1,
+        rank: 2,
+        digest: Digest([5; 16]),
+        slots_before: 16,
+        slots_total: 32,
+        roster_bytes: 0,
+        master: A,
+        endpoints: [address(1)].into_iter().collect(),
+    };
+    let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
+    vec![
+        ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
+        ("Join", from(B, A), Message::Join(join)),
+        ("Prepare", from(A, B), Message::Prepare(prepare)),
+        ("Commit", from(A, B), Message::Commit(commit)),
+    ]
+}
+
+/// Those of which the body is shown.
+fn bodies() -> Vec<(&'static str, Message)> {
+    let introduction = || Introduction { candidate: candidate(), seen: address(1) };
+    let peer = |name: &str, last| PeerName { host: HostName::new(name), address: address(last) };
+    let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
+    vec![
+        ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
+        ("Hint", Message::Hint(introduction())),
+        ("Redirect", Message::Redirect(introduction())),
+        ("Welcome", Message::Welcome(Welcome { lease: Some(1), seated: true })),
+        ("Welcome, nothing arrived", Message::Welcome(Welcome { lease: None, seated: false })),
+        ("Refuse, rank taken", Message::Refuse(Refusal::RankTaken(peer("b", 2)))),
+        ("Refuse, world differs", Message::Refuse(Refusal::WorldDiffers(300))),
+        ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
+        ("Refuse, closing", Message::Refuse(Refusal::Closing)),
+        ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
+        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example()))),
+        ("Ping", Message::Ping),
+        ("Pong", Message::Pong),
+        ("Prove", Message::Prove),
+        ("Proved", Message::Proved(1)),
+        ("Ready", Message::Ready(Ready { round: 1, endpoint: 0 })),
+        ("Unproved", Message::Unproved(250)),
+        ("Void", Message::Void(251)),
+        ("Done", Message::Done(70_000)),
+        ("Want", Message::Want(Want { round: 1, first: 0, mask: 0x8000_0001 })),
+        ("Part", Message::Part(Part { round: 1, index: 0, bytes: [0xfb, 0xff].into_iter().collect() })),
+        ("Over, exit code 255", Message::Over(Over { rank: 2, end: End::Exited(255) })),
+        ("Over, signal 9", Message::Over(Over { rank: 2, end: End::Killed(9) })),
+        ("Over, gone", Message::Over(Over { rank: 2, end: End::Gone })),
+        ("Over, not known", Message::Over(Over { rank: 2, end: End::Unknown })),
+        ("Finished", Message::Finished),
+        ("Released", Message::Released),
+        ("Leaving", Message::Leaving),
+        ("Running", Message::Running),
+        ("Missing", Message::Missing([1, 3].into_iter().collect())),
+    ]
+}
+
+#[test]
+fn the_datagrams_in_the_document_are_written_and_read_so() {
+    let Some(document) = document() else { return };
+    let (blocks, rows) = (blocks(&document), rows(&document));
+    for (title, header, message) in datagrams() {
+        let written = encode(foo().tag(), header, &message);
+        assert_eq!(hex(&written), hex(&blocks[title]), "{title}");
+        assert_eq!(decode(foo().tag(), &blocks[title]), Ok((header, message)), "{title}");
+    }
+    for (title, message) in bodies() {
+        let shown = if rows[title] == "nothing" { Vec::new() } else { bytes(rows[title]) };
+        let mut written = Vec::new();
+        message.encode_body(config(), &mut written);
+        assert_eq!(hex(&written), hex(&shown), "{title}");
+        assert_eq!(Message::decode_body(message.kind(), &shown, config()), Some(message), "{title}");
+    }
+    let all =
+        datagrams().into_iter().map(|(_, _, message)| message).chain(bodies().into_iter().map(|(_, m)| m));
+    let mut kinds: Vec<_> = all.map(|message| message.kind()).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    assert_eq!(kinds, (1..=25).collect::<Vec<u8>>(), "every kind has an example");
+}
+
+#[test]
+fn the_sealed_datagram_and_the_tokens_in_the_document_are_written_and_read_so() {
+    let Some(document) = document() else { return };
+    let blocks = blocks(&document);
+    let keys = keys("correct horse battery staple");
+    let mut sealed = Codec::new(foo().tag(), Some(&keys));
+    let header = Header { sender: B, recipient: A, lineage: Lineage { generation: 1, origin: 2 } };
+    let written = sealed.encode(header, &Message::Done(1));
+    assert_eq!(hex(&written), hex(&blocks["A sealed Done"]));
+    let read = Codec::new(foo().tag(), Some(&keys)).decode(&blocks["A sealed Done"]);
+    assert_eq!(read, Ok((header, Message::Done(1))));
+
+    let token = Token { prover: B, target: A, dial: 1, dialled: address(1) };
+    for (title, codec) in [("A token", Codec::new(foo().tag(), None)), ("A token with a MAC", sealed)] {
+        assert_eq!(hex(&codec.encode_token(&token)), hex(&blocks[title]), "{title}");
+        let shown: [u8; TOKEN] = blocks[title][..].try_into().unwrap();
+        assert_eq!(codec.decode_token(&shown), Ok(token), "{title}");
+    }
+    let rows = rows(&document);
+    assert_eq!(hex(&keys.seal), rows["key of datagrams"]);
+    assert_eq!(hex(&keys.token), rows["key of tokens"]);
+}
+
+#[test]
+fn the_notices_in_the_document_are_written_and_read_so() {
+    let Some(document) = document() else { return };
+    let blocks = blocks(&document);
+    let open = Notice::Open { job: foo(), world: World::new(4).unwrap(), joined: 3 };
+    for (title, notice) in
+        [("A notice", open), ("A notice with a secret", Notice::Sealed(foo().tag().beginning()))]
+    {
+        assert_eq!(hex(&notice.encode(&foo())), hex(&blocks[title]), "{title}");
+        assert_eq!(Notice::decode(&blocks[title]), Some(notice), "{title}");
+    }
+}
+
+#[test]
+fn the_hashes_in_the_document_are_those_of_the_code() {
+    let Some(document) = document() else { return };
+    let rows = rows(&document);
+    assert_eq!(hex(&foo().tag().0), rows["tag"]);
+    assert_eq!(foo().group_v4().to_string(), rows["group of IPv4"]);
+    assert_eq!(foo().group_v6().to_string(), rows["group of IPv6"]);
+    #[cfg(feature = "net")]
+    {
+        assert_eq!(crate::id::lobby_v4().to_string(), rows["group of notices of IPv4"]);
+        assert_eq!(crate::id::lobby_v6().to_string(), rows["group of notices of IPv6"]);
+    }
+    let ports: Vec<_> = foo().ports().take(4).map(|port| port.to_string()).collect();
+    assert_eq!(ports.join(", "), rows["first four ports"]);
+
+    let member = |rank: u32, id, host: &str, last: u8, slots, metadata| Member {
+        rank: crate::Rank(rank),
+        id,
+        host: HostName::new(host),
+        address: address(last),
+        slots,
+        metadata,
+    };
+    let members = vec![member(0, A, "a", 1, 1, Metadata::default()), member(1, B, "b", 2, 8, metadata())];
+    let roster = Roster::new(members).unwrap();
+    assert_eq!(hex(&encode_roster(&roster)), hex(&bytes(rows["roster as it is sent"])));
+    assert_eq!(hex(&roster.digest().0), rows["digest of that roster"]);
+    let settings = ["NCCL_IB_TC=106", "NCCL_IB_SL=1"].map(|setting| setting.parse().unwrap());
+    assert_eq!(format!("{:#x}", crate::env::Setting::hash(&settings)), rows["hash of the settings"]);
+}

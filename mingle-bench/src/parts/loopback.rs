@@ -31,8 +31,8 @@ pub fn measure(effort: Effort) -> Table {
         (4, effort.choose(5, 30), &[Target::Ratio(2.0)]),
         (64, effort.choose(3, 30), &[Target::Ratio(2.0)]),
         (256, effort.choose(3, 20), &[Target::Ratio(2.0)]),
-        (1024, effort.choose(1, 5), &[Target::Ratio(2.0), Target::Median(250.0)]),
-        (4096, effort.choose(0, 2), &[Target::Ratio(2.0), Target::Median(1000.0)]),
+        (1024, effort.choose(1, 10), &[Target::Ratio(2.0), Target::Median(250.0)]),
+        (4096, effort.choose(0, 3), &[Target::Ratio(2.0), Target::Median(1000.0)]),
     ];
     for &(nodes, rounds, targets) in sizes {
         let (mut floors, mut worlds) = (Sample::default(), Sample::default());

@@ -5,6 +5,7 @@ pub mod processes;
 pub mod program;
 pub mod rdma;
 pub mod simulated;
+mod turns;
 pub mod waiting;
 pub mod words;
 

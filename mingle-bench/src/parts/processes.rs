@@ -15,27 +15,43 @@ use crate::sample::Sample;
 const WORLD: usize = 4;
 /// By then those who wait have nothing more to say at once.
 const SETTLED: Duration = Duration::from_millis(400);
+/// The same for four that load torch first.
+const LOADED: Duration = Duration::from_secs(10);
 
 /// A way to form a world.
 struct Way {
     name: &'static str,
     command: fn(&str, usize) -> Command,
-    /// It prints when it has found all, and does not end by itself, as others may need it.
+    /// It prints when it has found all, and ends later, as others may need it.
     stays: bool,
+    /// When those who wait have settled.
+    settled: Duration,
     /// Of how many times that mingle is measured this one is: some take seconds.
     every: usize,
 }
 
 const OURS: [Way; 2] = [
-    Way { name: "floor", command: floor, stays: false, every: 1 },
-    Way { name: "mingle", command: |job, _| mingle(job, WORLD), stays: false, every: 1 },
+    Way { name: "floor", command: floor, stays: false, settled: SETTLED, every: 1 },
+    Way { name: "mingle", command: |job, _| mingle(job, WORLD), stays: false, settled: SETTLED, every: 1 },
 ];
 
 const OTHERS: [Way; 4] = [
-    Way { name: "multicast.py", command: python, stays: true, every: 2 },
-    Way { name: "zenoh", command: |job, host| other("find-zenoh", job, host), stays: true, every: 4 },
-    Way { name: "mdns-sd", command: |job, host| other("find-mdns", job, host), stays: true, every: 4 },
-    Way { name: "torchrun c10d", command: torchrun, stays: false, every: 20 },
+    Way { name: "multicast.py", command: python, stays: true, settled: SETTLED, every: 2 },
+    Way {
+        name: "zenoh",
+        command: |job, host| other("find-zenoh", job, host),
+        stays: true,
+        settled: SETTLED,
+        every: 4,
+    },
+    Way {
+        name: "mdns-sd",
+        command: |job, host| other("find-mdns", job, host),
+        stays: true,
+        settled: SETTLED,
+        every: 4,
+    },
+    Way { name: "torchrun c10d", command: torchrun, stays: true, settled: LOADED, every: 8 },
 ];
 
 /// All four start at once: from the first start to the last output.
@@ -134,7 +150,7 @@ fn form(lab: &Lab, way: &'static Way, job: &str, late: Option<usize>) -> Option<
                 let command = (way.command)(&job, host);
                 start.wait();
                 if late == Some(host) {
-                    thread::sleep(SETTLED);
+                    thread::sleep(way.settled);
                 }
                 Run::of(command, way.stays)
             })
@@ -206,11 +222,9 @@ fn python(job: &str, host: usize) -> Command {
     command
 }
 
-fn torchrun(job: &str, _host: usize) -> Command {
-    let mut command = clean("torchrun");
-    command.args(["--rdzv_backend", "c10d", "--rdzv_endpoint", &format!("{}:29400", address(0))]);
-    command.args(["--rdzv_id", job, "--nnodes", &WORLD.to_string(), "--nproc_per_node", "1"]);
-    // What torch 1.13 takes by default it cannot read with Python 3.11.
-    command.args(["--redirects", "0:1", "--tee", "0:1", "--no_python", "echo", "formed"]);
+fn torchrun(job: &str, host: usize) -> Command {
+    let mut command = clean("unshare");
+    command.args(["--uts", "--mount", "sh"]).arg(script("torchrun.sh")).args([job, &host.to_string()]);
+    command.args((0..WORLD).map(|host| address(host).to_string()));
     command
 }

@@ -1,5 +1,5 @@
 //! What one datagram costs a node: those of a simulated world, handed to a node that they are not for, which decodes each
-//! and lets it go; and a question that is answered.
+//! and lets it go; and turns in which a node answers one word by another.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use mingle_core::proto::{Config, Node, Output, Time};
 use mingle_core::{HostName, JobId, NodeId, World};
 
-use super::Effort;
+use super::{Effort, turns};
 use crate::report::{Row, Table};
 use crate::sample::Sample;
 use crate::sim::network::{Network, Weather};
@@ -25,20 +25,30 @@ const PING: u8 = 8;
 const WORLD: u32 = 40;
 const STRANGER: NodeId = NodeId([0xee; 16]);
 
-/// Each kind that a world says, decoded; and a ping that is answered.
+/// Each kind that a world says, decoded; a ping that is answered; and the turns of a small world.
 pub fn measure(effort: Effort) -> Table {
-    let mut table = Table::new("words", "One datagram: decoded, or decoded and answered");
+    let mut table = Table::new(
+        "words",
+        "One datagram decoded, and turns of a node, from what happens to the words that it says",
+    );
     let batches = effort.choose(5, 51);
-    for (kind, word) in recorded() {
-        let name = KINDS.get(usize::from(kind) - 1).copied().unwrap_or("another");
+    for word in recorded().values() {
         table.rows.push(Row::new(
-            format!("{name}, {} bytes: decoded", word.len()),
+            format!("{}, {} bytes: decoded", name(word), word.len()),
             "µs",
-            time(&word, batches),
+            time(word, batches),
         ));
     }
-    table.rows.push(Row::new("ping: decoded, and a pong encoded", "µs", time(&ping(), batches)));
+    table.rows.push(Row::new("ping: taken in, and pong said", "µs", time(&ping(), batches)));
+    for turn in turns::all() {
+        table.rows.push(Row::new(&turn.what, "µs", turn.time(batches)));
+    }
     table
+}
+
+/// What a word is called.
+pub(super) fn name(word: &[u8]) -> &'static str {
+    KINDS.get(usize::from(word[KIND]) - 1).copied().unwrap_or("another")
 }
 
 /// The same work a given number of times, for whoever counts instructions.
@@ -97,6 +107,8 @@ fn ping() -> Vec<u8> {
     word.extend(config().tag.0);
     word.extend(STRANGER.0);
     word.extend(config().id.0);
+    word.extend(config().lineage.generation.to_le_bytes());
+    word.extend(config().lineage.origin.to_le_bytes());
     word
 }
 
@@ -107,9 +119,36 @@ fn listener() -> Node {
     node
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     let job: JobId = "sim".parse().unwrap_or_else(|_| unreachable!("a valid name"));
     let world = World::new(WORLD).unwrap_or_else(|_| unreachable!("a valid size"));
     let endpoint = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 29500));
     Config::new(NodeId([1; 16]), job.tag(), world, HostName::new("listener"), vec![endpoint])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_is_answered() {
+        let mut node = listener();
+        node.handle_datagram(Time::ZERO, SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 29500)), &ping());
+        assert!(matches!(node.poll_output(), Some(Output::Send { .. })));
+    }
+
+    #[test]
+    fn the_turns_of_a_world_of_two_are_those_of_a_world() {
+        let what: Vec<_> = turns::all().into_iter().map(|turn| turn.what).collect();
+        let expected = [
+            "timer: taken in, and announce said",
+            "announce: taken in, and join said",
+            "join: taken in, and welcome said",
+            "token: taken in, and welcome, prepare said",
+            "prepare: taken in, and ready said",
+            "timer: taken in, and commit said",
+            "commit: taken in, and done, done, done said",
+        ];
+        assert_eq!(what, expected);
+    }
 }

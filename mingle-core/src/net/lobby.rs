@@ -10,6 +10,8 @@ use crate::proto::{Event, Notice};
 /// How often whoever gathers says so at most. The first time only after as long, so that a world which forms at once
 /// says nothing, nor does a node that gathers for a moment until it has heard of a better one.
 const EVERY: Duration = Duration::from_secs(1);
+/// So much later where nothing else wakes the process, which its own announce does a little less than once a second.
+const AT_LEISURE: Duration = Duration::from_millis(250);
 
 /// The groups of both families.
 pub(super) fn groups(port: u16) -> [SocketAddr; 2] {
@@ -21,7 +23,7 @@ pub(super) fn groups(port: u16) -> [SocketAddr; 2] {
 pub(super) struct Herald {
     job: JobId,
     notice: Notice,
-    /// When it is time, while this node gathers.
+    /// From when on it is time, while this node gathers.
     due: Option<Instant>,
 }
 
@@ -57,9 +59,9 @@ impl Herald {
         }
     }
 
-    /// When [`Herald::speak`] will have something to say.
+    /// When to ask [`Herald::speak`] at the latest. Whoever is awake anyway asks before.
     pub(super) fn due(&self) -> Option<Instant> {
-        self.due
+        self.due.map(|due| due + AT_LEISURE)
     }
 
     /// The datagram, where it is time for one.

@@ -89,7 +89,7 @@ pub(super) enum Told {
 type Askers = std::collections::BTreeMap<NodeId, SocketAddr>;
 type Rivals = std::collections::BTreeMap<NodeId, (Time, Option<Time>)>;
 
-/// Most askers and rivals that are remembered.
+/// Most rivals that are remembered, and most askers in a world of half as many.
 pub(super) const REMEMBERED: usize = 4096;
 
 impl Node {
@@ -427,7 +427,10 @@ impl Node {
             Message::Ping => self.shared.send(seen, from, &Message::Pong),
             Message::Pong => self.lead.on_pong(from, &mut self.shared),
             Message::Prove => {
-                if self.askers.len() < REMEMBERED || self.askers.contains_key(&from) {
+                // In a world of more than that all may ask before their tokens come.
+                let most = usize::try_from(self.shared.world())
+                    .map_or(REMEMBERED, |world| REMEMBERED.max(2 * world));
+                if self.askers.len() < most || self.askers.contains_key(&from) {
                     self.askers.insert(from, seen);
                 }
                 if let Some(lease) = self.arrivals.lease(from) {

@@ -1,5 +1,7 @@
 //! Where the probe reads: the system's own files, a snapshot of another machine's, or a test's.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -33,49 +35,76 @@ pub(crate) trait Files {
 pub(crate) struct Disk {
     sys: PathBuf,
     dev: PathBuf,
-    is_snapshot: bool,
+    /// Of a snapshot: its folders, and where they are. To resolve a path costs many times what it does to read the
+    /// file, and a table of GIDs has hundreds in one folder.
+    folders: Option<RefCell<BTreeMap<PathBuf, PathBuf>>>,
 }
 
 impl Disk {
     /// This machine's own.
+    #[cfg(feature = "net")]
     pub(crate) fn live() -> Self {
-        Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), is_snapshot: false }
+        Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), folders: None }
     }
 
     /// A folder that a snapshot was saved to.
     pub(crate) fn snapshot(folder: &Path) -> Self {
-        Self { sys: folder.to_owned(), dev: folder.join("dev_infiniband"), is_snapshot: true }
+        // Where it cannot be resolved, nothing below it can be, and whoever reads there is told why.
+        let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        Self { dev: sys.join("dev_infiniband"), sys, folders: Some(RefCell::default()) }
     }
-}
 
-impl Disk {
-    /// A snapshot may come from anybody: no file of it leads out of it, and none is a pipe, whose opening would
-    /// not end.
-    fn check(&self, path: &Path) -> io::Result<()> {
+    fn is_snapshot(&self) -> bool {
+        self.folders.is_some()
+    }
+
+    /// The real folder. A snapshot may come from anybody: none of its links leads out of it.
+    fn folder(&self, path: &Path) -> io::Result<PathBuf> {
+        let Some(folders) = &self.folders else { return Ok(path.to_owned()) };
+        if let Some(real) = folders.borrow().get(path) {
+            return Ok(real.clone());
+        }
+        let real = self.inside(path)?;
+        folders.borrow_mut().insert(path.to_owned(), real.clone());
+        Ok(real)
+    }
+
+    /// Where a path of a snapshot leads, which is not out of it.
+    fn inside(&self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
-        let inside = real.starts_with(self.sys.canonicalize()?) && real.is_file();
-        if inside { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+        if real.starts_with(&self.sys) { Ok(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Opens a file to read it; in a snapshot no pipe, whose opening would not end.
+    fn open(&self, path: &Path) -> io::Result<File> {
+        if !self.is_snapshot() {
+            return File::open(path);
+        }
+        let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        let is_file = |path: &Path| path.symlink_metadata().is_ok_and(|metadata| metadata.is_file());
+        let path = self.folder(folder)?.join(name);
+        if is_file(&path) {
+            return File::open(path);
+        }
+        let real = self.inside(&path)?;
+        if is_file(&real) { File::open(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
     /// The whole text of a file of a snapshot, of at most a megabyte.
     pub(super) fn text(&self, path: &str) -> io::Result<String> {
-        let path = self.sys.join(path);
-        self.check(&path)?;
         let mut text = String::new();
-        File::open(path)?.take(1 << 20).read_to_string(&mut text)?;
+        self.open(&self.sys.join(path))?.take(1 << 20).read_to_string(&mut text)?;
         Ok(text)
     }
 }
 
 impl Files for Disk {
     fn read(&self, path: &str) -> io::Result<String> {
-        let path = self.sys.join(path);
-        if self.is_snapshot {
-            self.check(&path)?;
-        }
         let mut bytes = [0; LONGEST];
         // One read: sysfs makes the whole value at once, and a second could belong to another value.
-        let length = File::open(path)?.read(&mut bytes)?;
+        let length = self.open(&self.sys.join(path))?.read(&mut bytes)?;
         if length == LONGEST {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
@@ -84,28 +113,32 @@ impl Files for Disk {
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        names(&self.sys.join(path))
+        names(&self.folder(&self.sys.join(path))?)
     }
 
     fn exists(&self, path: &str) -> bool {
-        self.sys.join(path).is_dir()
+        self.folder(&self.sys.join(path)).is_ok_and(|path| path.is_dir())
     }
 
     fn resolve(&self, path: &str) -> io::Result<String> {
-        let (root, target) = (self.sys.canonicalize()?, self.sys.join(path).canonicalize()?);
-        let below = target.strip_prefix(root).ok().and_then(Path::to_str);
+        let target = self.sys.join(path).canonicalize()?;
+        let below = target.strip_prefix(&self.sys).ok().and_then(Path::to_str);
         below.map(str::to_owned).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     fn open_device(&self, name: &str) -> io::Result<()> {
+        let path = self.dev.join(name);
+        if self.is_snapshot() {
+            return self.open(&path).map(drop);
+        }
         // A container may show a device and refuse to open it: the rules of cgroups are asked only then.
-        File::options().read(true).write(!self.is_snapshot).open(self.dev.join(name)).map(drop)
+        File::options().read(true).write(true).open(path).map(drop)
     }
 
     fn devices(&self) -> io::Result<Vec<String>> {
-        match names(&self.dev) {
+        match self.folder(&self.dev).and_then(|folder| names(&folder)) {
             // A container without the devices. A snapshot says so by a folder that is empty.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_snapshot => Ok(Vec::new()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_snapshot() => Ok(Vec::new()),
             listed => listed,
         }
     }
@@ -115,4 +148,97 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?;
     // A folder that vanishes while it is read has no more names.
     Ok(entries.map_while(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use super::*;
+
+    /// A snapshot that anybody may have made, and beside it what is none of its business.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = Self(std::env::temp_dir().join(format!("mingle-{name}-{}", std::process::id())));
+            for part in ["saved/class", "saved/devices/nic", "saved/dev_infiniband", "saved-too/nic"] {
+                fs::create_dir_all(folder.0.join(part)).unwrap();
+            }
+            fs::write(folder.0.join("saved/devices/nic/state"), "4: ACTIVE\n").unwrap();
+            fs::write(folder.0.join("saved-too/nic/state"), "secret\n").unwrap();
+            folder
+        }
+
+        /// A link in the snapshot.
+        fn link(&self, path: &str, target: impl AsRef<Path>) {
+            symlink(target, self.0.join("saved").join(path)).unwrap();
+        }
+
+        fn disk(&self) -> Disk {
+            Disk::snapshot(&self.0.join("saved"))
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn links_within_a_snapshot_are_followed_wherever_it_is() {
+        let folder = Folder::new("links-within");
+        folder.link("class/nic", "../devices/nic");
+        folder.link("class/state", "nic/state");
+        symlink("saved", folder.0.join("elsewhere")).unwrap();
+        for disk in [folder.disk(), Disk::snapshot(&folder.0.join("elsewhere"))] {
+            for path in ["class/nic/state", "class/state", "devices/nic/state"] {
+                assert_eq!(disk.read(path).unwrap(), "4: ACTIVE", "{path}");
+            }
+            assert_eq!(disk.list("class/nic").unwrap(), ["state"]);
+            assert_eq!(disk.resolve("class/nic").unwrap(), "devices/nic");
+            assert!(disk.exists("class/nic") && !disk.exists("class/state"));
+        }
+    }
+
+    #[test]
+    fn no_link_leads_out_of_a_snapshot() {
+        let folder = Folder::new("links-out");
+        let outside = folder.0.join("saved-too");
+        folder.link("class/relative", "../../saved-too/nic");
+        folder.link("class/absolute", outside.join("nic"));
+        folder.link("class/twice", "relative");
+        folder.link("devices/nic/file", outside.join("nic/state"));
+        folder.link("dev_infiniband/uverbs0", outside.join("nic/state"));
+        let disk = folder.disk();
+        for path in ["class/relative", "class/absolute", "class/twice"] {
+            // The second time as the first, whatever is known of the folder by then.
+            for _ in 0..2 {
+                assert!(disk.read(&format!("{path}/state")).is_err(), "{path}");
+                assert!(disk.list(path).is_err(), "{path}");
+                assert!(disk.resolve(path).is_err(), "{path}");
+                assert!(!disk.exists(path), "{path}");
+            }
+        }
+        assert!(disk.read("devices/nic/file").is_err() && disk.text("devices/nic/file").is_err());
+        assert!(disk.open_device("uverbs0").is_err());
+        fs::remove_dir_all(folder.0.join("saved/dev_infiniband")).unwrap();
+        folder.link("dev_infiniband", outside.join("nic"));
+        assert!(folder.disk().devices().is_err() && folder.disk().open_device("state").is_err());
+    }
+
+    #[test]
+    fn a_pipe_in_a_snapshot_is_not_read() {
+        let folder = Folder::new("pipe");
+        let path = folder.0.join("saved/dev_infiniband/uverbs0");
+        assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        // Whoever did open it would not wait.
+        let mut pipe = File::options().read(true).write(true).open(path).unwrap();
+        pipe.write_all(b"text").unwrap();
+        assert!(folder.disk().open_device("uverbs0").is_err());
+        assert!(folder.disk().read("dev_infiniband/uverbs0").is_err());
+    }
 }

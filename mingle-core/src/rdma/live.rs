@@ -5,9 +5,9 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use super::files::Disk;
+use super::files::{Disk, Files as _};
 use super::machine::{Address, Machine};
-use super::{pci, read, snapshot};
+use super::{pci, read, save};
 use crate::net::system;
 
 impl Machine {
@@ -18,7 +18,11 @@ impl Machine {
     /// Where the addresses of this network namespace cannot be listed.
     pub fn probe() -> io::Result<Self> {
         let files = Disk::live();
-        if read::has_devices(&files) { Ok(read::machine(&files, addresses()?)) } else { Ok(Self::default()) }
+        if files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
+            Ok(read::machine(&files, addresses()?))
+        } else {
+            Ok(Self::default())
+        }
     }
 
     /// This machine with its GPUs.
@@ -36,7 +40,7 @@ impl Machine {
     /// # Errors
     /// Where the addresses cannot be listed, the folder is not empty, or a file cannot be written.
     pub fn save(folder: &Path) -> io::Result<()> {
-        snapshot::save(&Disk::live(), &addresses()?, folder)
+        save::save(&Disk::live(), &addresses()?, folder)
     }
 }
 

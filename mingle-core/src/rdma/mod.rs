@@ -33,6 +33,8 @@ mod live;
 mod machine;
 mod pci;
 mod read;
+#[cfg(any(feature = "net", test))]
+mod save;
 mod snapshot;
 mod tally;
 #[cfg(test)]

@@ -23,11 +23,6 @@ pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 const TUNNELS: [&str; 10] =
     ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
 
-/// Whether there is any RDMA device: much less to read than all of them.
-pub(crate) fn has_devices(files: &impl Files) -> bool {
-    files.list(DEVICES).is_ok_and(|names| !names.is_empty())
-}
-
 /// All that is there. What cannot be read is left out, whatever the reason: a device may vanish while it
 /// is being read (ENODEV), attributes of empty slots refuse to be (EINVAL), hardware fails (EIO).
 pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {

@@ -6,23 +6,19 @@
 //! addrs.txt          a line such as `eth0 inet 10.1.2.3/24` for each address of the network namespace
 //! ```
 //!
-//! What could not be read is not there. Saving is reading with every answer written down, so that what is
-//! saved is what was read, and nothing else of the host.
+//! What could not be read is not there.
 
-use std::cell::RefCell;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
-use super::files::{Disk, Files};
-use super::gid::Gid;
+use super::files::{Disk, Files as _};
 use super::machine::{Address, Machine};
 use super::{pci, read};
 
-const ADDRESSES: &str = "addrs.txt";
+pub(super) const ADDRESSES: &str = "addrs.txt";
 
 impl Machine {
     /// The machine that was saved in `folder`, with its GPUs.
@@ -42,97 +38,6 @@ impl Machine {
             Err(error) => return Err(io::Error::new(error.kind(), NoSnapshot)),
         };
         Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, addresses) })
-    }
-}
-
-/// Reads all that the probe reads, and writes it to `folder`.
-pub(crate) fn save(files: &impl Files, held: &[Address], folder: &Path) -> io::Result<()> {
-    fs::create_dir_all(folder)?;
-    if fs::read_dir(folder)?.next().is_some() {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty"));
-    }
-    let recorder = Recorder { files, folder, failed: RefCell::new(Ok(())) };
-    read::machine(&recorder, held.to_vec());
-    pci::gpus(&recorder);
-    recorder.failed.into_inner()?;
-    let lines: Vec<_> = held.iter().map(|address| format!("{address}\n")).collect();
-    fs::write(folder.join(ADDRESSES), lines.concat())
-}
-
-/// Passes on every answer, and writes it down.
-struct Recorder<'a, F> {
-    files: &'a F,
-    folder: &'a Path,
-    /// The first failure to write.
-    failed: RefCell<io::Result<()>>,
-}
-
-impl<F: Files> Recorder<'_, F> {
-    fn note(&self, write: impl FnOnce() -> io::Result<()>) {
-        let mut failed = self.failed.borrow_mut();
-        if failed.is_ok() {
-            *failed = write();
-        }
-    }
-
-    fn file(&self, path: &str, text: &str) -> io::Result<()> {
-        let path = self.folder.join(path);
-        path.parent().map_or(Ok(()), fs::create_dir_all)?;
-        fs::write(path, text)
-    }
-
-    fn folder(&self, path: &str) {
-        self.note(|| fs::create_dir_all(self.folder.join(path)));
-    }
-}
-
-impl<F: Files> Files for Recorder<'_, F> {
-    fn read(&self, path: &str) -> io::Result<String> {
-        let text = self.files.read(path)?;
-        // The empty slots of all tables would be most of the files.
-        if text.parse() != Ok(Gid::ZERO) {
-            self.note(|| self.file(path, &format!("{text}\n")));
-        }
-        Ok(text)
-    }
-
-    fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        let names = self.files.list(path)?;
-        self.folder(path);
-        Ok(names)
-    }
-
-    fn exists(&self, path: &str) -> bool {
-        let exists = self.files.exists(path);
-        if exists {
-            self.folder(path);
-        }
-        exists
-    }
-
-    fn resolve(&self, path: &str) -> io::Result<String> {
-        let target = self.files.resolve(path)?;
-        self.note(|| {
-            let link = self.folder.join(path);
-            let up: PathBuf =
-                Path::new(path).parent().into_iter().flat_map(Path::iter).map(|_| "..").collect();
-            fs::create_dir_all(self.folder.join(&target))?;
-            link.parent().map_or(Ok(()), fs::create_dir_all)?;
-            std::os::unix::fs::symlink(up.join(&target), link)
-        });
-        Ok(target)
-    }
-
-    fn open_device(&self, name: &str) -> io::Result<()> {
-        self.files.open_device(name)?;
-        self.note(|| self.file(&format!("dev_infiniband/{name}"), ""));
-        Ok(())
-    }
-
-    fn devices(&self) -> io::Result<Vec<String>> {
-        let names = self.files.devices()?;
-        self.folder("dev_infiniband");
-        Ok(names)
     }
 }
 

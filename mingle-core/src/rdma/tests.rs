@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::files::Files;
-use super::{Address, Choice, Family, Gid, GidEntry, Kind, Machine, Transport, pci, read, snapshot};
+use super::{Address, Choice, Family, Gid, GidEntry, Kind, Machine, Transport, pci, read, save};
 use crate::env::fabric::{self, Extent};
 
 /// Files in memory: a text each, and links by name. Folders are what the paths imply.
@@ -324,9 +324,9 @@ fn what_was_saved_is_read_again_as_it_was() {
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/class", "0x030200\n");
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor", "0x10de\n");
     let machine = Machine { gpus: pci::gpus(&tree), ..read::machine(&tree, addresses()) };
-    let saved = snapshot::save(&tree, &addresses(), &folder);
+    let saved = save::save(&tree, &addresses(), &folder);
     let again = Machine::from_snapshot(&folder);
-    let twice = snapshot::save(&tree, &addresses(), &folder);
+    let twice = save::save(&tree, &addresses(), &folder);
     std::fs::remove_dir_all(&folder).unwrap();
     saved.unwrap();
     assert_eq!(again.unwrap(), machine);

@@ -9,7 +9,7 @@ use rand::RngExt;
 
 use super::Network;
 use super::hosts::PORT;
-use super::queue::{Happening, Packet};
+use super::queue::{Arrival, Happening, Packet};
 
 /// How long a datagram takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
@@ -107,7 +107,9 @@ impl Network {
                 let (life, at) = (self.hosts[host].life, self.now + LOOPBACK);
                 self.at(at, Happening::Datagram { to: host, life, packet });
             } else {
-                self.deliver(host, target, &packet);
+                let mut arrivals = Vec::new();
+                self.copy(host, target, &mut arrivals);
+                self.queue.push_copies(packet, arrivals);
             }
         }
     }
@@ -116,16 +118,19 @@ impl Network {
     pub(super) fn multicast(&mut self, host: usize, bytes: &[u8]) {
         self.count_sent(host, bytes);
         let group = self.hosts[host].group;
-        let packet = |from| Rc::new(Packet { from, bytes: bytes.to_vec() });
-        let packets: Vec<Rc<Packet>> = self.live(host).map(packet).collect();
+        let sources: Vec<SocketAddr> = self.live(host).collect();
+        let mut arrivals: Vec<Vec<Arrival>> = sources.iter().map(|_| Vec::new()).collect();
         for target in 0..self.hosts.len() {
             if !self.hosts[target].deaf && self.hosts[target].group == group {
-                for packet in &packets {
-                    if self.source(target, packet.from).is_some() {
-                        self.deliver(host, target, packet);
+                for (from, arrivals) in sources.iter().zip(&mut arrivals) {
+                    if self.source(target, *from).is_some() {
+                        self.copy(host, target, arrivals);
                     }
                 }
             }
+        }
+        for (from, arrivals) in sources.into_iter().zip(arrivals) {
+            self.queue.push_copies(Rc::new(Packet { from, bytes: bytes.to_vec() }), arrivals);
         }
     }
 
@@ -135,17 +140,18 @@ impl Network {
         host.sent_bytes += u64::try_from(bytes.len()).unwrap();
     }
 
-    fn deliver(&mut self, from: usize, to: usize, packet: &Rc<Packet>) {
+    /// Adds the copies of a packet that get from one host to another.
+    fn copy(&mut self, from: usize, to: usize, arrivals: &mut Vec<Arrival>) {
         let host = &self.hosts[to];
         if host.node.is_none() && host.standing.is_none() || from == to {
             return;
         }
-        let life = self.hosts[to].life;
+        let life = host.life;
         let copies = 1 + u32::from(self.chance(self.weather.duplicate));
         for _ in 0..copies {
             if !self.cut.contains(&(from, to)) && !self.chance(self.weather.loss) {
                 let at = self.now + self.delay();
-                self.at(at, Happening::Datagram { to, life, packet: Rc::clone(packet) });
+                arrivals.push(Arrival { at, to, life });
             }
         }
     }

@@ -2,8 +2,11 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::mem;
 use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
+use std::vec;
 
 use mingle_core::End;
 use mingle_core::proto::Time;
@@ -13,6 +16,14 @@ use mingle_core::proto::Time;
 pub struct Packet {
     pub from: SocketAddr,
     pub bytes: Vec<u8>,
+}
+
+/// One of the copies of a datagram: when it arrives, at which host, in which of its lives.
+#[derive(Debug)]
+pub struct Arrival {
+    pub at: Time,
+    pub to: usize,
+    pub life: u32,
 }
 
 #[derive(Debug)]
@@ -68,6 +79,8 @@ struct Entry {
     time: Time,
     sequence: u64,
     happening: Happening,
+    /// Of a datagram: its further copies, the next first. A word to 10,000 nodes is one entry and not 10,000.
+    further: vec::IntoIter<Arrival>,
 }
 
 impl Ord for Entry {
@@ -98,16 +111,62 @@ pub struct Queue {
 
 impl Queue {
     pub fn push(&mut self, time: Time, happening: Happening) {
+        self.enter(time, happening, Vec::new().into_iter());
+    }
+
+    /// The copies of a datagram; of those that arrive at the same time the first is the first here.
+    pub fn push_copies(&mut self, packet: Rc<Packet>, mut arrivals: Vec<Arrival>) {
+        arrivals.sort_by_key(|arrival| arrival.at);
+        let mut arrivals = arrivals.into_iter();
+        if let Some(Arrival { at, to, life }) = arrivals.next() {
+            self.enter(at, Happening::Datagram { to, life, packet }, arrivals);
+        }
+    }
+
+    fn enter(&mut self, time: Time, happening: Happening, further: vec::IntoIter<Arrival>) {
         self.sequence += 1;
-        self.entries.push(Reverse(Entry { time, sequence: self.sequence, happening }));
+        self.entries.push(Reverse(Entry { time, sequence: self.sequence, happening, further }));
     }
 
     pub fn pop(&mut self) -> Option<(Time, Happening)> {
-        self.entries.pop().map(|Reverse(entry)| (entry.time, entry.happening))
+        let mut top = self.entries.peek_mut()?;
+        let Reverse(entry) = &mut *top;
+        if let Happening::Datagram { packet, .. } = &entry.happening
+            && let Some(Arrival { at, to, life }) = entry.further.next()
+        {
+            let next = Happening::Datagram { to, life, packet: Rc::clone(packet) };
+            return Some((mem::replace(&mut entry.time, at), mem::replace(&mut entry.happening, next)));
+        }
+        let Reverse(entry) = PeekMut::pop(top);
+        Some((entry.time, entry.happening))
     }
 
     /// When the next thing happens.
     pub fn next(&self) -> Option<Time> {
         self.entries.peek().map(|Reverse(entry)| entry.time)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_arrive_each_at_its_time_and_at_the_same_time_in_the_order_in_which_they_left() {
+        let ms = Time::from_millis;
+        let mut queue = Queue::default();
+        queue.push(ms(3), Happening::Start(30));
+        let to = |to, at| Arrival { at: ms(at), to, life: 1 };
+        let packet = Rc::new(Packet { from: SocketAddr::from(([10, 0, 0, 1], 1)), bytes: Vec::new() });
+        queue.push_copies(packet, vec![to(50, 5), to(20, 2), to(31, 3), to(21, 2)]);
+        queue.push(ms(2), Happening::Start(22));
+        let mut order = Vec::new();
+        while let Some((time, happening)) = queue.pop() {
+            let (Happening::Start(host) | Happening::Datagram { to: host, .. }) = happening else {
+                panic!("{happening:?}")
+            };
+            order.push((time, host));
+        }
+        assert_eq!(order, [(ms(2), 20), (ms(2), 21), (ms(2), 22), (ms(3), 30), (ms(3), 31), (ms(5), 50)]);
     }
 }

@@ -1,5 +1,6 @@
 //! What a node has heard, for the message at its deadline. Bounded, whatever is sent.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
@@ -35,9 +36,20 @@ pub(crate) struct Memory {
 
 impl Memory {
     pub(crate) fn node(&mut self, id: NodeId, host: &HostName, address: SocketAddr, rank: Option<u32>) {
-        if self.nodes.len() < NODES || self.nodes.contains_key(&id) {
-            let heard = Heard { host: host.clone(), address: Some(address), rank };
-            self.nodes.insert(id, heard);
+        let is_full = self.nodes.len() >= NODES;
+        match self.nodes.entry(id) {
+            Entry::Occupied(mut known) => {
+                let heard = known.get_mut();
+                (heard.address, heard.rank) = (Some(address), rank);
+                // Most datagrams tell nothing new.
+                if heard.host != *host {
+                    heard.host = host.clone();
+                }
+            }
+            Entry::Vacant(_) if is_full => {}
+            Entry::Vacant(new) => {
+                new.insert(Heard { host: host.clone(), address: Some(address), rank });
+            }
         }
     }
 

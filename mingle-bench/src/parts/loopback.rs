@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mingle_core::{Error, JobId, Rendezvous, World};
-use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::LocalSet;
 
 use super::Effort;
@@ -15,8 +15,8 @@ use crate::programs::Watched;
 use crate::report::{Row, Table, Target};
 use crate::sample::Sample;
 
-/// Two sockets to hear by, each known to the runtime as well, a listener, and both ends of a connection.
-const FILES: u32 = 7;
+/// Two sockets to hear by, a listener, and both ends of a connection.
+const FILES: u32 = 5;
 
 /// The address of a node.
 pub fn address(node: u32) -> Ipv4Addr {
@@ -157,7 +157,7 @@ pub fn take_part(job: &str, [first, count, world]: [u32; 3], ranks: bool) -> Res
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| told(&e))?;
     // Raised once here, or the first node to end would lower it for all others.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        nix::sys::resource::setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|e| told(&e))?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|e| told(&e))?;
     }
     println("ready");
     io::stdin().read_line(&mut String::new()).map_err(|e| told(&e))?;

@@ -59,7 +59,8 @@ pub fn save(table: &Table) -> Result<(), Box<dyn Error>> {
             .label(name)
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 20, y)], colour.stroke_width(2)));
     }
-    chart.configure_series_labels().background_style(WHITE).border_style(BLACK).draw()?;
+    let mut labels = chart.configure_series_labels();
+    labels.position(SeriesLabelPosition::UpperLeft).background_style(WHITE).border_style(BLACK).draw()?;
     area.present()?;
     Ok(())
 }

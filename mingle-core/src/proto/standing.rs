@@ -40,12 +40,12 @@ const LOOKED: Duration = Duration::from_secs(15);
 /// How long a rank waits for a lower one to look at the members, for each rank; and at most.
 const TURN: Duration = Duration::from_millis(200);
 const LAST_TURN: u32 = 20;
-/// A node that waits to be let go asks rank 0 at least so often before it takes it for gone, and for at least so
-/// long.
-const PATIENCE: u32 = 40;
-const SILENCE: Duration = Duration::from_secs(10);
 /// How long rank 0 tells the others that all have finished. Who is stopped or cut off for longer takes it for gone.
 const RELEASE: Duration = Duration::from_secs(30);
+/// A node that waits to be let go asks rank 0 at least so often before it takes it for gone, and for at least as long
+/// as rank 0 would answer.
+const PATIENCE: u32 = 40;
+const SILENCE: Duration = RELEASE;
 /// How often rank 0, when it waits for the others, asks whether they live.
 const CARE: Duration = Duration::from_secs(5);
 /// A timer that fires so late has been slept through.
@@ -220,7 +220,9 @@ impl Standing {
         let is_behind = header.lineage < own;
         let is_new =
             matches!(message, Message::Solicit(_) | Message::Announce(_)) && !self.is_member(header.sender);
-        if header.lineage == own || header.lineage.succeeds(own) && !self.is_over() {
+        // Who goes on where all have finished was cut off from that: nothing starts again for its sake.
+        let is_through = self.is_over() || matches!(self.phase, Phase::Releasing { .. });
+        if header.lineage == own || header.lineage.succeeds(own) && !is_through {
             self.on_message(from, header, to_all, message);
         } else if is_behind && self.is_over() {
             // It looks for the others, or has heard of the next formation and asks whether that is so: the lineage
@@ -328,7 +330,9 @@ impl Standing {
                 self.finished.insert(sender);
                 true
             }
-            Message::Released if matches!(self.phase, Phase::Waiting { .. }) => {
+            Message::Released
+                if matches!(self.phase, Phase::Waiting { .. }) && self.members[0].id == sender =>
+            {
                 for _ in 0..LAST_WORDS {
                     self.shared.send(from, sender, &Message::Leaving);
                 }
@@ -468,15 +472,23 @@ impl Standing {
         if !to_all || self.rank.get() == 0 {
             self.shared.send(from, sender, &Message::Running);
         }
-        let now = self.shared.now;
-        if self.look.is_none() && self.looked.is_none_or(|at| now >= at + LOOKED) {
-            self.shared.timers.set_earlier(Timer::Challenge, now + TURN * self.rank.get().min(LAST_TURN));
+        if self.may_look() {
+            let turn = TURN * self.rank.get().min(LAST_TURN);
+            self.shared.timers.set_earlier(Timer::Challenge, self.shared.now + turn);
         }
     }
 
-    /// Somebody new has asked: looks who is there, unless another member has just done so.
+    /// Whether somebody new is a reason to look who is there: not where all have finished, nor where this node or
+    /// another member has just done so.
+    fn may_look(&self) -> bool {
+        matches!(self.phase, Phase::Running | Phase::Waiting { .. })
+            && self.look.is_none()
+            && self.looked.is_none_or(|at| self.shared.now >= at + LOOKED)
+    }
+
+    /// Somebody new has asked.
     fn look_for_newcomer(&mut self) {
-        if self.look.is_none() && self.looked.is_none_or(|at| self.shared.now >= at + LOOKED) {
+        if self.may_look() {
             self.start_to_look(self.peers().map(|member| member.id).collect());
         }
     }

@@ -187,6 +187,51 @@ fn that_a_large_world_is_over_is_told_to_all_at_once_in_each_wave() {
     assert!(waves.len() > 3 && waves.iter().enumerate().all(|(wave, count)| *count == wave + 1), "{waves:?}");
 }
 
+/// Rank 0 of a world of two, whose commands have both ended well.
+fn releasing() -> Standing {
+    let mut standing = standing_of(2, 0, None);
+    standing.handle_success(Time::ZERO);
+    let own = standing.lineage();
+    standing.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    standing
+}
+
+#[test]
+fn somebody_new_does_not_keep_rank_0_once_all_have_finished() {
+    let mut standing = releasing();
+    a_stranger_asks(&mut standing);
+    all_answer(&mut standing, Time::ZERO, [2]);
+    assert_eq!(run(&mut standing, Time::from_secs(60)), [Change::Finished]);
+    assert_eq!(standing.poll_timeout(), None);
+}
+
+#[test]
+fn a_member_that_was_cut_off_when_all_had_finished_starts_nothing_again() {
+    let mut standing = releasing();
+    let later = standing.lineage().next().unwrap();
+    standing.handle_datagram(Time::from_secs(12), address(2), &said(2, later, &over(0)));
+    assert_eq!(run(&mut standing, Time::from_secs(60)), [Change::Finished]);
+}
+
+#[test]
+fn a_member_that_has_finished_waits_for_rank_0_as_long_as_that_may_answer() {
+    let mut standing = standing_of(2, 1, None);
+    let own = standing.lineage();
+    standing.handle_success(Time::ZERO);
+    assert_eq!(run(&mut standing, Time::from_millis(29_900)), []);
+    // Others have nothing to say in this.
+    standing.handle_datagram(Time::from_secs(29), address(9), &said(9, own, &Message::Released));
+    assert_eq!(standing.poll_change(), None);
+    let mut released = standing.clone();
+    released.handle_datagram(Time::from_secs(29), address(1), &said(1, own, &Message::Released));
+    assert_eq!(released.poll_change(), Some(Change::Finished));
+    let changes = run(&mut standing, Time::from_secs(40));
+    assert!(
+        matches!(&changes[..], [Change::Over(over), Change::Told] if over.end == End::Gone),
+        "{changes:?}"
+    );
+}
+
 #[test]
 fn a_process_that_was_stopped_blames_nobody_for_what_it_has_not_read() {
     let mut standing = standing(0, None);

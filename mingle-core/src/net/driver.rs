@@ -17,7 +17,7 @@ use super::lobby::Herald;
 use super::seed_dir::{OwnFile, SeedDir};
 use super::seeds::Sources;
 use super::standing::Standing;
-use super::watched::readable;
+use super::watched::{Watched, readable};
 use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::id::{HostName, NodeId};
@@ -445,13 +445,19 @@ impl Driver {
     /// Reads at most so many datagrams from each socket. Returns whether there may be more.
     fn receive(&mut self, node: &mut Node, most: usize) -> bool {
         self.look_at_happenings(node);
-        self.read(most, |now, from, datagram| node.handle_datagram(now, from, datagram))
+        let receivers = self.links.receivers();
+        self.read(receivers, most, |now, from, datagram| node.handle_datagram(now, from, datagram))
     }
 
-    /// The same for whoever takes them.
-    pub(super) fn read(&self, most: usize, mut handle: impl FnMut(Time, SocketAddr, &[u8])) -> bool {
+    /// The same for whoever takes them, from these sockets in their order.
+    pub(super) fn read<'a>(
+        &self,
+        receivers: impl IntoIterator<Item = &'a Watched>,
+        most: usize,
+        mut handle: impl FnMut(Time, SocketAddr, &[u8]),
+    ) -> bool {
         let mut more = false;
-        for socket in self.links.receivers() {
+        for socket in receivers {
             more |= self.take(most, |buffer| socket.try_recv_from(buffer), &mut handle);
         }
         more

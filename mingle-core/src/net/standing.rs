@@ -126,7 +126,11 @@ impl Standing {
 
     fn read(&mut self, most: usize) {
         let machine = &mut self.machine;
-        self.driver.read(most, |now, from, datagram| machine.handle_datagram(now, from, datagram));
+        // What was said to all first: there the reason why the world is over comes before any word of the next one.
+        let receivers = self.driver.links.receivers().iter().rev();
+        self.driver.read(receivers, most, |now, from, datagram| {
+            machine.handle_datagram(now, from, datagram);
+        });
     }
 
     /// An interface may have come on which replacements are heard.

@@ -11,14 +11,15 @@ mod lab;
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 mod machine;
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
+use lab::proc::{Outcome, Proc, Stream};
 use lab::world::{finish_all, line_with};
 use lab::{Lab, MINGLE, Options};
 use machine::fixture;
+use nix::pty::{Winsize, openpty};
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -82,6 +83,37 @@ fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
     let nothing = watch(&lab, 3, "--job-id other --format json --timeout 300ms").finish();
     assert_eq!(nothing.status.code(), Some(3), "{}", nothing.render());
     assert_eq!(document(&nothing)["heard"], false);
+}
+
+#[test]
+fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let node = join(&lab, 0, "drawn", "-r 0");
+    node.expect_stderr("gathering");
+    let (width, height) = (30, 5);
+    let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
+    let terminal = openpty(&size, None).unwrap();
+    let mut command = lab.command(1, MINGLE);
+    command.args(["watch", "--job-id", "drawn", "--timeout", "3s"]).env("TERM", "xterm");
+    let mut watcher = command.stdout(terminal.slave).spawn().unwrap();
+    let screen = Stream::collect(File::from(terminal.master));
+    assert!(watcher.wait().unwrap().success());
+    node.signal("KILL");
+    // Other tests' processes may hold the terminal, so its end is not waited for.
+    let is_whole = |all: &str| all.ends_with("more lines\r\n");
+    let is_whole = screen.wait_until(Instant::now() + PATIENCE, is_whole);
+    let text = screen.text();
+    assert!(is_whole, "{text}");
+    assert!(text.contains("job drawn: 1 of 3 nodes here"), "{text}");
+    let drawn: Vec<&str> = text.split("\x1b[J").collect();
+    assert!(drawn.len() > 3, "{text}");
+    for table in &drawn[..drawn.len() - 1] {
+        let (table, up) = table.rsplit_once("\x1b[").unwrap();
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(up, format!("{}A", lines.len()));
+        assert!(lines.len() < usize::from(height), "{table}");
+        assert!(lines.iter().all(|line| line.len() <= usize::from(width)), "{table}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::{Instant, SystemTime};
 
 use mingle_core::net::diagnose;
 use mingle_core::{Assignment, End, Event, HostName, Over, Peer, Progress, RankRange};
+use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -45,11 +46,11 @@ pub(crate) struct Timings {
 
 #[derive(Serialize)]
 struct Line<'a> {
-    time: String,
+    time: &'a str,
     ms: u64,
     event: &'a str,
     #[serde(flatten)]
-    facts: Value,
+    facts: &'a Value,
 }
 
 impl Journal {
@@ -99,6 +100,10 @@ impl Journal {
             Event::Leading => {
                 self.meet(None);
                 self.write("leading", json!({}));
+            }
+            Event::StoodAside => {
+                self.meet(None);
+                self.write("leading_ended", json!({}));
             }
             Event::Following(leader) => {
                 self.timings.found_ms.get_or_insert(since(self.begun));
@@ -213,16 +218,24 @@ impl Journal {
     }
 
     /// One write for the line, so that those of several processes do not mix and nobody reads half of one.
-    fn write(&mut self, event: &str, facts: Value) {
+    fn write(&mut self, event: &str, mut facts: Value) {
         let Some(file) = &mut self.file else { return };
         #[expect(
             clippy::disallowed_methods,
             reason = "the real world, whose calendar a reader compares with"
         )]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let line = Line { time: clock::rfc_3339(now), ms: since(self.started), event, facts };
-        // Numbers and texts alone: that cannot fail.
-        let line = stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n";
+        let (time, ms) = (clock::rfc_3339(now), since(self.started));
+        let text = |facts: &Value| {
+            let line = Line { time: &time, ms, event, facts };
+            // Numbers and texts alone: that cannot fail.
+            stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
+        };
+        let mut line = text(&facts);
+        if line.len() > PIPE_BUF {
+            shorten(&mut facts, line.len() - PIPE_BUF);
+            line = text(&facts);
+        }
         match file.write_all(line.as_bytes()) {
             // A pipe that nobody empties: a line is lost, and no world waits for it.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -235,6 +248,21 @@ impl Journal {
             Ok(()) => {}
         }
     }
+}
+
+/// Cuts the message of a line that is so many bytes longer than what a pipe takes as a whole or not at all: of a longer
+/// one a pipe that is nearly full takes the beginning. All else in a line has a limit of its own.
+fn shorten(facts: &mut Value, excess: usize) {
+    const MARK: &str = "...";
+    let Some(Value::String(message)) = facts.get_mut("message") else { return };
+    let mut excess = excess + MARK.len();
+    while excess > 0
+        && let Some(last) = message.pop()
+    {
+        // As it is written, without the quotation marks.
+        excess = excess.saturating_sub(stdout::ascii(&json!(last).to_string()).len() - 2);
+    }
+    *message += MARK;
 }
 
 fn since(origin: Instant) -> u64 {

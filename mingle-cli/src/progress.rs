@@ -113,7 +113,8 @@ impl Words {
             // A leader gone wrong may begin thousands.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving the master again, attempt {round}"),
-            // The end is told by whoever waits for it. Events of later versions are not known.
+            // Why a node stands aside is in a warning before that, and the end is told by whoever waits for it. Events
+            // of later versions are not known.
             _ => return None,
         };
         if line == self.last {

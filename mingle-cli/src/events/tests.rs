@@ -1,4 +1,6 @@
 use std::fs;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
 use mingle_core::World;
@@ -36,6 +38,7 @@ fn every_change_is_one_line_behind_those_that_are_there() {
     let mut journal = journal(Some(&path));
     for event in [
         Event::Leading,
+        Event::StoodAside,
         here(1, &["a"], &[]),
         here(3, &["c", "b", "a"], &[]),
         here(3, &["c", "b", "a"], &[]),
@@ -72,6 +75,7 @@ fn every_change_is_one_line_behind_those_that_are_there() {
         lines,
         [
             json!({ "event": "leading" }),
+            json!({ "event": "leading_ended" }),
             json!({ "event": "joined", "joined": 1, "world": 4, "missing": none, "new": 1, "hosts": ["a"] }),
             json!({ "event": "joined", "joined": 3, "world": 4, "missing": none, "new": 2, "hosts": ["c", "b"] }),
             json!({ "event": "left", "joined": 2, "world": 4, "missing": none, "gone": 1 }),
@@ -84,6 +88,39 @@ fn every_change_is_one_line_behind_those_that_are_there() {
             json!({ "event": "over", "rank": null, "node": leader, "how": "the node is gone" }),
         ]
     );
+}
+
+#[test]
+fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
+    let (mut reader, writer) = io::pipe().unwrap();
+    let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
+    let mut journal = journal(Some(&path));
+    for _ in 0..20 {
+        journal.event(&Event::Warning("a".repeat(10_000)));
+    }
+    drop((journal, writer));
+    let mut all = String::new();
+    reader.read_to_string(&mut all).unwrap();
+    let lines: Vec<&str> = all.split_inclusive('\n').collect();
+    assert!(lines.iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{:?}", lines.last());
+    assert!(all.ends_with('\n') && all.len() > 40_000, "{}", all.len());
+}
+
+#[test]
+fn a_message_is_cut_to_what_a_line_may_have() {
+    let path = scratch("long");
+    let mut journal = journal(Some(&path));
+    for text in ["a", "\u{e9}", "\u{1f600}"] {
+        journal.event(&Event::Warning(text.repeat(5_000)));
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(text.lines().count(), 3);
+    for line in text.split_inclusive('\n') {
+        let message = serde_json::from_str::<Value>(line).unwrap()["message"].as_str().unwrap().to_owned();
+        assert!(message.ends_with("..."), "{line}");
+        assert!((PIPE_BUF - 12..=PIPE_BUF).contains(&line.len()), "{} bytes of {line}", line.len());
+    }
 }
 
 #[test]

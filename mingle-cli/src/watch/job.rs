@@ -1,15 +1,15 @@
 //! One job, as far as its words to all tell of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::{Gathering, Observer, Sighting, Word};
 use mingle_core::rdma::Tally;
-use mingle_core::{HostName, JobId, Keys, NodeId, RankRange};
+use mingle_core::{End, HostName, JobId, Keys, Lineage, NodeId, RankRange};
 use serde_json::{Value, json};
 
-use super::{SILENT, Scene, columns};
+use super::{News, Scene, columns, has_place, is_silent};
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
@@ -23,14 +23,19 @@ pub(super) struct Job {
     has_secret: bool,
     observer: Observer,
     nodes: BTreeMap<NodeId, Node>,
-    /// Hosts that somebody has told of, and since when.
-    told: BTreeMap<HostName, Duration>,
-    /// The newest formation of the job.
-    generation: u32,
+    /// Hosts that somebody has told of: since when, and when last.
+    told: BTreeMap<HostName, (Duration, Duration)>,
+    /// Who has told of those who have joined, and how many there were.
+    counted: Option<(NodeId, u32)>,
+    /// The formation that is shown, and when it was heard last.
+    lineage: Lineage,
+    heard: Option<Duration>,
+    /// What was said last of a world's end, and of the formation that follows it.
+    over: Option<(Lineage, u32, End)>,
     /// Where a word came from that did not open.
     sealed: Option<SocketAddr>,
     versions: BTreeMap<u8, SocketAddr>,
-    news: Vec<String>,
+    news: News,
     said: String,
 }
 
@@ -61,10 +66,13 @@ impl Job {
             name,
             nodes: BTreeMap::new(),
             told: BTreeMap::new(),
-            generation: 0,
+            counted: None,
+            lineage: Lineage::default(),
+            heard: None,
+            over: None,
             sealed: None,
             versions: BTreeMap::new(),
-            news: Vec::new(),
+            news: News::default(),
             said: String::new(),
         }
     }
@@ -77,30 +85,57 @@ impl Job {
                     self.news.push(format!("{from} speaks protocol version {version}"));
                 }
             }
-            // What the former world still says is of no matter once the next one gathers.
-            _ if sighting.lineage.generation < self.generation => {}
-            word => {
-                if sighting.lineage.generation > self.generation {
-                    self.generation = sighting.lineage.generation;
+            _ if !self.admits(now, sighting.lineage) => {}
+            // It has the lineage of the formation that follows, in which nobody is yet, and perhaps nobody will be.
+            Word::Over { rank, end } => {
+                let over = Some((sighting.lineage, rank, end));
+                if self.over != over {
+                    self.over = over;
+                    self.news.push(format!("the world is over: rank {rank}, {end}"));
+                }
+            }
+            word @ (Word::Gathers(_) | Word::Seeks { .. } | Word::Hints { .. }) => {
+                if self.lineage != sighting.lineage {
+                    self.lineage = sighting.lineage;
                     self.nodes.clear();
                     self.told.clear();
                 }
+                self.heard = Some(now);
                 self.understand(now, from, sighting.node, word);
             }
+            // It says only that the node is there.
+            _ => {
+                if self.lineage == sighting.lineage {
+                    self.heard = Some(now);
+                }
+                if let Some(node) = self.nodes.get_mut(&sighting.node) {
+                    node.last = now;
+                }
+            }
         }
+    }
+
+    /// Whether a word of this formation counts: of the one that is shown, or of a restart after it. What the former
+    /// world still says is of no matter, and neither is another run of the job, unless nothing is heard any more of
+    /// what is shown: a new run begins at 0, and anybody can make up a generation that no restart will ever reach.
+    fn admits(&self, now: Duration, lineage: Lineage) -> bool {
+        let ours = self.lineage;
+        let is_restart = lineage > ours && (ours.origin == 0 || ours.origin == lineage.origin);
+        lineage == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
     fn understand(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Word) {
         match word {
             Word::Gathers(gathering) => {
-                for host in &gathering.progress.newest {
-                    self.tell(now, host);
-                }
-                let leader = gathering.progress.leader.clone();
+                let (leader, joined) = (gathering.progress.leader.clone(), gathering.progress.joined);
+                let newest = gathering.progress.newest.clone();
                 if let Some(node) = self.node(now, id, &leader.host, leader.address) {
                     // Of those that may gather only rank 0 can have been given.
                     node.rank = gathering.explicit.then_some(0);
                     node.gathers = Some((gathering, now));
+                }
+                if self.leading(now).is_some_and(|leading| leading.id == id) {
+                    self.count(now, id, joined, &newest);
                 }
             }
             Word::Seeks { host, rank } => {
@@ -109,33 +144,34 @@ impl Job {
                 }
             }
             Word::Hints { peer, .. } => self.tell(now, &peer.host),
-            Word::Over { rank, end } => {
-                let line = format!("the world is over: rank {rank}, {end}");
-                if self.news.last() != Some(&line) {
-                    self.news.push(line);
-                }
-            }
-            // It says only that the node is there.
-            _ => {
-                if let Some(node) = self.nodes.get_mut(&id) {
-                    node.last = now;
-                }
-            }
+            _ => {}
+        }
+    }
+
+    /// Who gathers tells who has come, but not who has left: where fewer are there, or another one counts, the names
+    /// are of no use.
+    fn count(&mut self, now: Duration, leader: NodeId, joined: u32, newest: &[HostName]) {
+        if self.counted.is_some_and(|(before, were)| before != leader || joined < were) {
+            self.told.clear();
+        }
+        self.counted = Some((leader, joined));
+        for host in newest {
+            self.tell(now, host);
         }
     }
 
     fn tell(&mut self, now: Duration, host: &HostName) {
-        if self.told.len() < MOST && !self.told.contains_key(host) {
-            self.told.insert(host.clone(), now);
+        if has_place(&mut self.told, host, MOST, |(_, last)| is_silent(now, *last)) {
+            self.told.entry(host.clone()).or_insert((now, now)).1 = now;
         }
     }
 
     /// The node as it is now, unless there are too many.
     fn node(&mut self, now: Duration, id: NodeId, host: &HostName, at: SocketAddr) -> Option<&mut Node> {
+        if !has_place(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
+            return None;
+        }
         if !self.nodes.contains_key(&id) {
-            if self.nodes.len() >= MOST {
-                return None;
-            }
             self.news.push(format!("{host} ({at}) is here"));
         }
         let new =
@@ -147,18 +183,17 @@ impl Job {
 
     fn leading(&self, now: Duration) -> Option<Leading<'_>> {
         let all = self.nodes.iter().filter_map(|(id, node)| node.gathers.as_ref().map(|said| (*id, said)));
-        let is_silent = |at: Duration| now.saturating_sub(at) > SILENT;
-        let loud = all.clone().filter(|(_, (_, at))| !is_silent(*at));
+        let loud = all.clone().filter(|(_, (_, at))| !is_silent(now, *at));
         // Where nobody speaks any more, who has spoken last.
         let best = loud.max_by_key(|(id, (gathering, _))| gathering.precedence(*id));
         let (id, (gathering, at)) = best.or_else(|| all.max_by_key(|(_, (_, at))| *at))?;
-        Some(Leading { id, gathering, is_silent: is_silent(*at) })
+        Some(Leading { id, gathering, is_silent: is_silent(now, *at) })
     }
 
     /// How far it has come, and what is to be said of it.
     fn lines(&self, now: Duration) -> Vec<String> {
         let mut lines = Vec::new();
-        let generation = match self.generation {
+        let generation = match self.lineage.generation {
             0 => String::new(),
             generation => format!(", generation {generation}"),
         };
@@ -204,20 +239,19 @@ impl Job {
             .nodes
             .iter()
             .map(|(id, node)| {
-                let is_silent = now.saturating_sub(node.last) > SILENT;
                 let state = match &node.gathers {
                     _ if leader == Some(*id) => "gathers",
                     _ if self.told.contains_key(&node.host) => "joined",
-                    _ if is_silent => "silent",
+                    _ if is_silent(now, node.last) => "silent",
                     Some(_) => "gathers too",
                     None => "seeks",
                 };
                 Row { host: &node.host, node: Some((id, node)), state, first: node.first }
             })
             .collect();
-        let is_heard = |host: &HostName| self.nodes.values().any(|node| node.host == *host);
-        let told = self.told.iter().filter(|(host, _)| !is_heard(host));
-        rows.extend(told.map(|(host, first)| Row { host, node: None, state: "joined", first: *first }));
+        let heard: BTreeSet<&HostName> = self.nodes.values().map(|node| &node.host).collect();
+        let told = self.told.iter().filter(|(host, _)| !heard.contains(host));
+        rows.extend(told.map(|(host, (first, _))| Row { host, node: None, state: "joined", first: *first }));
         rows.sort_by_key(|row| (row.state != "gathers", row.first));
         rows
     }
@@ -238,7 +272,7 @@ impl Scene for Job {
     }
 
     fn news(&mut self, now: Duration) -> Vec<String> {
-        let mut news = std::mem::take(&mut self.news);
+        let mut news = self.news.take();
         let line = self.lines(now).join("; ");
         if line != self.said {
             self.said.clone_from(&line);
@@ -301,7 +335,7 @@ impl Scene for Job {
             "job": self.name.as_str(),
             "heard": self.has_heard(),
             "sealed": self.sealed.is_some(),
-            "generation": self.generation,
+            "generation": self.lineage.generation,
             "leader": progress.map(|progress| json!({
                 "host": progress.leader.host.as_str(),
                 "address": progress.leader.address.ip(),
@@ -317,7 +351,8 @@ impl Scene for Job {
     }
 
     fn has_heard(&self) -> bool {
-        !self.nodes.is_empty() || self.sealed.is_some() || !self.versions.is_empty()
+        let has_words = self.heard.is_some() || self.over.is_some();
+        has_words || self.sealed.is_some() || !self.versions.is_empty()
     }
 
     fn silence(&self) -> String {

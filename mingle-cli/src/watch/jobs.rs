@@ -7,7 +7,7 @@ use std::time::Duration;
 use mingle_core::proto::Notice;
 use serde_json::{Value, json};
 
-use super::{SILENT, Scene, columns};
+use super::{Scene, columns, has_place, is_silent};
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
@@ -18,7 +18,6 @@ const MOST: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     jobs: BTreeMap<[u8; 8], Listed>,
-    news: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -49,7 +48,7 @@ impl Listed {
 
 impl Jobs {
     fn loud(&self, now: Duration) -> impl Iterator<Item = &Listed> {
-        self.jobs.values().filter(move |listed| now.saturating_sub(listed.last) <= SILENT)
+        self.jobs.values().filter(move |listed| !is_silent(now, listed.last))
     }
 }
 
@@ -60,12 +59,8 @@ impl Scene for Jobs {
             Notice::Open { job, .. } => job.tag().beginning(),
             Notice::Sealed(tag) => *tag,
         };
-        if self.jobs.len() >= MOST && !self.jobs.contains_key(&tag) {
-            // Those that are gone make place.
-            self.jobs.retain(|_, listed| now.saturating_sub(listed.last) <= SILENT);
-            if self.jobs.len() >= MOST {
-                return;
-            }
+        if !has_place(&mut self.jobs, &tag, MOST, |listed| is_silent(now, listed.last)) {
+            return;
         }
         let new = || Listed { notice: notice.clone(), from, first: now, last: now, said: String::new() };
         let listed = self.jobs.entry(tag).or_insert_with(new);
@@ -74,19 +69,19 @@ impl Scene for Jobs {
     }
 
     fn news(&mut self, now: Duration) -> Vec<String> {
+        let mut news = Vec::new();
         for listed in self.jobs.values_mut() {
-            let is_silent = now.saturating_sub(listed.last) > SILENT;
             let what = match &listed.notice {
-                _ if is_silent => "silent: its world has formed, or it is gone".to_owned(),
+                _ if is_silent(now, listed.last) => "silent: its world has formed, or it is gone".to_owned(),
                 Notice::Open { .. } => format!("{} nodes here, says {}", listed.count(), listed.from.ip()),
                 Notice::Sealed(_) => format!("here, says {}", listed.from.ip()),
             };
             if what != listed.said {
-                self.news.push(format!("job {}: {what}", listed.name()));
+                news.push(format!("job {}: {what}", listed.name()));
                 listed.said = what;
             }
         }
-        std::mem::take(&mut self.news)
+        news
     }
 
     fn table(&self, now: Duration) -> String {

@@ -8,6 +8,9 @@
 mod job;
 mod jobs;
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
@@ -15,6 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use mingle_core::net::observe::Ears;
 use serde_json::Value;
+use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{interval, sleep};
 
 use crate::args::{JoinArgs, WatchArgs};
@@ -35,6 +39,18 @@ const SHOT: Duration = Duration::from_secs(2);
 const SHOW: Duration = Duration::from_millis(250);
 /// Who has spoken regularly and not for so long has nothing more to say, or cannot.
 const SILENT: Duration = Duration::from_secs(5);
+/// Most lines for what has changed since it was shown last: a stranger can have any number said.
+const MOST_LINES: usize = 1024;
+/// The variables of the options that there are. That of `--timeout` is left out: it says how long a node waits.
+const VARIABLES: [&str; 7] = [
+    "MINGLE_JOB_ID",
+    "MINGLE_SECRET",
+    "MINGLE_SECRET_FILE",
+    "MINGLE_INTERFACE",
+    "MINGLE_DISCOVERY_PORT",
+    "MINGLE_GROUP",
+    "MINGLE_BROADCAST",
+];
 
 /// What is watched. Times are since the start.
 trait Scene {
@@ -53,7 +69,7 @@ trait Scene {
 /// Shows what is heard, until the time is up or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let (config, has_job) = configure(args)?;
+    let (config, has_job) = configure(args, |name| std::env::var_os(name))?;
     for warning in &config.warnings {
         stderr::say(format_args!("warning: {warning}"));
     }
@@ -80,8 +96,11 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
 }
 
 /// Where to listen, and whether to one job.
-fn configure(args: WatchArgs) -> Result<(Config, bool), Stop> {
-    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+fn configure(
+    args: WatchArgs,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<(Config, bool), Stop> {
+    let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
     let has_job = args.job_id.is_some() || is_set("MINGLE_JOB_ID");
     if !has_job && args.secret_file.is_some() {
         return Err(Stop::Usage(
@@ -95,14 +114,9 @@ fn configure(args: WatchArgs) -> Result<(Config, bool), Stop> {
     if !has_job {
         low.job_id = Some(NO_JOB.to_owned());
     }
-    // They are of a node that takes part.
-    let of_nodes = ["MINGLE_RANK", "MINGLE_TIMEOUT", "MINGLE_MASTER_PORT"];
     let of_jobs = ["MINGLE_SECRET", "MINGLE_SECRET_FILE"];
-    let variable = |name: &str| {
-        let is_others = of_nodes.contains(&name) || !has_job && of_jobs.contains(&name);
-        if is_others { None } else { std::env::var_os(name) }
-    };
-    let config = Config::new(low, variable);
+    let is_ours = |name: &str| VARIABLES.contains(&name) && (has_job || !of_jobs.contains(&name));
+    let config = Config::new(low, |name| environment(name).filter(|_| is_ours(name)));
     Ok((config?, has_job))
 }
 
@@ -136,10 +150,10 @@ async fn watch(mut ears: Ears, mut scene: impl Scene, is_json: bool, limit: Dura
 enum Screen {
     /// Only the end is of interest.
     Dark,
-    /// One table that is drawn again in its place; so many lines of it stand there.
-    Live(std::fs::File, usize),
+    /// One table that is drawn again in its place; so many rows of it stand there.
+    Live(File, usize),
     /// A line for each change.
-    Lines(std::fs::File),
+    Lines(File),
 }
 
 impl Screen {
@@ -154,21 +168,23 @@ impl Screen {
 
     /// Whether somebody still reads it.
     fn show(&mut self, scene: &mut impl Scene, now: Duration) -> Result<bool, Stop> {
+        // Asked for on every screen, since it grows until it is.
+        let news = scene.news(now);
         let written = match self {
             Self::Dark => Ok(()),
             Self::Live(out, drawn) => {
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
-                let table = scene.table(now);
+                let table = fitted(&printable(&scene.table(now)), window(out));
                 *drawn = table.lines().count();
                 // At once, so that a terminal never shows half of it.
-                out.write_all((lead + &printable(&table)).as_bytes())
+                out.write_all((lead + &table).as_bytes())
             }
             Self::Lines(out) => {
                 #[expect(clippy::disallowed_methods, reason = "the real world, whose calendar is shown")]
                 let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 let time = clock::rfc_3339(time);
                 let lines: Vec<String> =
-                    scene.news(now).iter().map(|line| format!("{time} {}\n", printable(line))).collect();
+                    news.iter().map(|line| format!("{time} {}\n", printable(line))).collect();
                 out.write_all(lines.concat().as_bytes())
             }
         };
@@ -178,6 +194,70 @@ impl Screen {
             Ok(()) => Ok(true),
         }
     }
+}
+
+/// How many columns and rows the terminal has; no end of them where it does not say.
+fn window(terminal: &File) -> (usize, usize) {
+    terminal_size_of(terminal)
+        .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
+}
+
+/// As much of the text as a window shows in place, a row for each line: one that is longer would take two, and what has
+/// left the window at the top cannot be drawn over.
+fn fitted(text: &str, (width, height): (usize, usize)) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    // The cursor stands below the last one.
+    let rows = height.saturating_sub(1).max(1);
+    if lines.len() > rows {
+        let hidden = lines.len() - (rows - 1);
+        lines.truncate(rows - 1);
+        lines.push(format!("and {hidden} more lines"));
+    }
+    // All that is shown is ASCII: a character is a column.
+    lines.iter().flat_map(|line| line.chars().take(width).chain(['\n'])).collect()
+}
+
+/// What has changed, a line each.
+#[derive(Debug, Default)]
+struct News {
+    lines: Vec<String>,
+    left_out: usize,
+}
+
+impl News {
+    fn push(&mut self, line: String) {
+        if self.lines.len() < MOST_LINES {
+            self.lines.push(line);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    fn take(&mut self) -> Vec<String> {
+        let News { mut lines, left_out } = std::mem::take(self);
+        if left_out > 0 {
+            lines.push(format!("and {left_out} more changes at once"));
+        }
+        lines
+    }
+}
+
+fn is_silent(now: Duration, last: Duration) -> bool {
+    now.saturating_sub(last) > SILENT
+}
+
+/// Whether this one is among at most `most`, or has a place there: those who are silent make place.
+fn has_place<K: Ord, V>(
+    all: &mut BTreeMap<K, V>,
+    key: &K,
+    most: usize,
+    is_silent: impl Fn(&V) -> bool,
+) -> bool {
+    if all.len() < most || all.contains_key(key) {
+        return true;
+    }
+    all.retain(|_, value| !is_silent(value));
+    all.len() < most
 }
 
 /// Lines under a heading, each column as wide as it must be.
@@ -193,3 +273,6 @@ fn columns(rows: &[Vec<String>]) -> String {
     };
     rows.iter().map(line).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,7 +48,9 @@ impl Herald {
                 self.due.get_or_insert(now + EVERY);
             }
             Event::Progress(progress) => self.count(progress.joined),
-            Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => self.due = None,
+            Event::StoodAside | Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => {
+                self.due = None;
+            }
             _ => {}
         }
     }
@@ -74,9 +76,10 @@ impl Herald {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::World;
+    use crate::id::{Lineage, NodeId, World};
     use crate::net::Rendezvous;
-    use crate::proto::Peer;
+    use crate::proto::{Config, Node, Output, Peer, Time};
+    use crate::wire::{Codec, Header, Join, Message};
     use crate::{HostName, Secret};
 
     fn builder() -> Builder {
@@ -103,6 +106,61 @@ mod tests {
         herald.observe(&Event::Following(leader), origin);
         assert_eq!(herald.due(), None);
         assert_eq!(herald.speak(origin + Duration::from_secs(60)), None);
+    }
+
+    /// Says this to the node, and has the herald observe what comes of it.
+    fn say(node: &mut Node, herald: &mut Herald, now: Time, message: &Message) {
+        let header =
+            Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: Lineage::default() };
+        let datagram = Codec::new(herald.job.tag(), None).encode(header, message);
+        node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
+        node.handle_timeout(now);
+        while let Some(output) = node.poll_output() {
+            if let Output::Event(event) = output {
+                herald.observe(&event, origin());
+            }
+        }
+    }
+
+    /// Node 1, which gathers.
+    fn gathering() -> (Node, Herald) {
+        let (builder, host) = (builder(), HostName::new("a"));
+        let endpoints = vec!["10.0.0.1:29503".parse().unwrap()];
+        let config = Config::new(NodeId([1; 16]), builder.job.tag(), builder.world, host, endpoints);
+        let (mut node, mut herald) = (Node::new(config, 1, Time::ZERO), Herald::new(&builder).unwrap());
+        say(&mut node, &mut herald, Time::ZERO, &Message::Ping);
+        assert!(herald.due().is_some());
+        (node, herald)
+    }
+
+    #[test]
+    fn who_stands_aside_for_a_world_that_has_formed_says_nothing() {
+        let (mut node, mut herald) = gathering();
+        say(&mut node, &mut herald, Time::ZERO, &Message::Running);
+        assert_eq!(herald.due(), None);
+    }
+
+    #[test]
+    fn who_lets_others_gather_because_nobody_reaches_it_says_nothing() {
+        let (mut node, mut herald) = gathering();
+        let join = Message::Join(Join {
+            world: 4,
+            rank: None,
+            host: HostName::new("i"),
+            endpoints: std::iter::once("10.0.0.9:29503".parse().unwrap()).collect(),
+            slots: 1,
+            metadata: crate::Metadata::default(),
+            master: true,
+            roster: false,
+            fabric: crate::rdma::Summary::default(),
+            settings: 0,
+        });
+        let mut now = Time::ZERO;
+        while herald.due().is_some() && now < Time::from_secs(60) {
+            say(&mut node, &mut herald, now, &join);
+            now = node.poll_timeout().unwrap();
+        }
+        assert_eq!(herald.due(), None);
     }
 
     #[test]

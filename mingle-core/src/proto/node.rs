@@ -386,6 +386,9 @@ impl Node {
         if self.is_bound() || std::mem::replace(&mut self.formed_already, true) {
             return;
         }
+        if self.follow.is_none() && self.announced {
+            self.shared.event(Event::StoodAside);
+        }
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }

@@ -15,6 +15,9 @@ use crate::roster::{Digest, Roster, Slots};
 pub enum Event {
     /// This node gathers the others now.
     Leading,
+    /// This node gathers the others no longer, and has joined nobody: none of them reaches it, or the world has
+    /// formed without it.
+    StoodAside,
     /// This node has been counted by the node that gathers.
     Following(Peer),
     /// The node that gathered is gone or does not answer; this node looks for another.

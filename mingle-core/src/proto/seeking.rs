@@ -440,6 +440,7 @@ impl Node {
             "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
              check the firewall for that port"
         )));
+        self.shared.event(Event::StoodAside);
         self.resigned = self.shared.now + RESIGNED;
         self.shared.unreached = true;
         self.lead.resign();

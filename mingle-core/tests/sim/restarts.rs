@@ -146,6 +146,28 @@ fn a_node_too_many_stops_no_world_and_is_told_that_the_job_runs() {
 }
 
 #[test]
+fn where_twice_as_many_nodes_start_again_one_world_forms_and_the_others_stand_aside() {
+    for seed in 0..50 {
+        let mut net = world(seed, 0.1);
+        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        // Three wait beside the world, and the fourth comes when all start again.
+        for number in 5..8 {
+            let start = net.now + ms(500);
+            add(&mut net, number, start);
+        }
+        let failure = net.now + ms(3000);
+        net.end_command_at(0, failure, Some(End::Exited(1)));
+        add(&mut net, 8, failure + ms(5));
+        net.run_until(failure + Duration::from_secs(40), |_| false);
+        let restarted =
+            (0..8).filter(|&host| net.hosts[host].standing.is_some() && generation(&net, host) == 1);
+        let worlds: Vec<_> = restarted.map(|host| formed(&net, host).digest).collect();
+        assert_eq!(worlds.len(), 4, "seed {seed}\n{}", tail(&net.trace));
+        assert!(worlds.iter().all(|digest| *digest == worlds[0]), "seed {seed}: {worlds:?}");
+    }
+}
+
+#[test]
 fn commands_that_end_well_let_all_go_and_none_before_the_last() {
     for (loss, most) in [(0.0, 200), (0.3, 15_000)] {
         for seed in 0..SEEDS {

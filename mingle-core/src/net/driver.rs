@@ -1,7 +1,7 @@
 //! The loop between the sockets and the state machine.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use rand::TryRng;
@@ -84,6 +84,19 @@ pub(super) fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
     interface::find(&builder.interfaces)
 }
 
+/// Opens them, and tells people what is wrong with them.
+pub(super) fn links(
+    builder: &Builder,
+    interfaces: Vec<Interface>,
+    own: Vec<UdpSocket>,
+) -> Result<Links, Error> {
+    let links = Links::open(builder, interfaces, own)?;
+    for warning in links.warnings() {
+        tell(builder, Event::Warning(warning));
+    }
+    Ok(links)
+}
+
 fn tell(builder: &Builder, event: Event) {
     if let Some(events) = &builder.events {
         // A receiver that is gone has lost interest.
@@ -136,7 +149,7 @@ impl Driver {
         endpoint: Endpoint,
         origin: Instant,
     ) -> Result<Self, Error> {
-        let links = Links::open(&builder, interfaces, endpoint.sockets)?;
+        let links = links(&builder, interfaces, endpoint.sockets)?;
         let connections = Connections::open(endpoint.listeners, builder.keep_listener)?;
         let mut driver = Self {
             builder,
@@ -153,9 +166,6 @@ impl Driver {
             connections,
             open_files: Some(OpenFiles::raise()),
         };
-        for warning in driver.links.warnings() {
-            driver.tell(Event::Warning(warning));
-        }
         driver.endpoints = driver.own_endpoints();
         Ok(driver)
     }
@@ -289,7 +299,8 @@ impl Driver {
                 }
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
-            let due = [Some(rejoin), quiet, herald.as_ref().and_then(Herald::due), due]
+            let former_due = Some(former).filter(|_| !self.former.is_empty());
+            let due = [Some(rejoin), former_due, quiet, herald.as_ref().and_then(Herald::due), due]
                 .into_iter()
                 .flatten()
                 .fold(look + AT_LEISURE, Instant::min);
@@ -360,11 +371,14 @@ impl Driver {
     fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
         // What has all gone may come again, and what goes on in a round has an end of its own.
         let Ok(interfaces) = select(&self.builder) else { return Ok(()) };
-        if self.builder.world.get() == 1 || interfaces == self.links.interfaces() || node.is_bound() {
+        if self.builder.world.get() == 1 || self.links.are_on(&interfaces) || node.is_bound() {
             return Ok(());
         }
-        if let Err(error) = self.links.change(interfaces) {
-            self.tell(Event::Warning(error.to_string()));
+        let again = interfaces == self.links.interfaces();
+        match self.links.change(interfaces) {
+            Err(error) if again => tracing::debug!(%error, "taking the same interfaces once more"),
+            Err(error) => self.tell(Event::Warning(error.to_string())),
+            Ok(()) => {}
         }
         let own = self.own_endpoints();
         if own == self.endpoints {

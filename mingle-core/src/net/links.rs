@@ -15,6 +15,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub(super) struct Links {
     interfaces: Vec<Interface>,
+    /// Whether the last [`change`](Self::change) has failed in part, and is to be tried again.
+    unfinished: bool,
     /// A world of one has nobody to hear.
     alone: bool,
     air: Air,
@@ -38,7 +40,7 @@ impl Links {
         let air = Air::open(own, &builder.job, group, builder.broadcast && !alone, joined)?;
         let heard = air.own.iter().chain(air.broadcast.as_ref().map(|(socket, _)| socket));
         let receivers = heard.cloned().map(Watched::new).collect::<Result<_, _>>()?;
-        let mut links = Self { interfaces, alone, air, receivers, mute: Vec::new() };
+        let mut links = Self { interfaces, unfinished: false, alone, air, receivers, mute: Vec::new() };
         hear(&mut links.air.groups, &mut links.receivers)?;
         Ok(links)
     }
@@ -50,6 +52,11 @@ impl Links {
 
     pub(super) fn interfaces(&self) -> &[Interface] {
         &self.interfaces
+    }
+
+    /// Whether there is nothing to [`change`](Self::change).
+    pub(super) fn are_on(&self, interfaces: &[Interface]) -> bool {
+        !self.unfinished && self.interfaces == interfaces
     }
 
     pub(super) fn receivers(&self) -> &[Watched] {
@@ -74,15 +81,20 @@ impl Links {
         warnings
     }
 
-    /// Takes other interfaces from now on: joins on those that are new, leaves those that have gone.
+    /// Takes other interfaces from now on: joins on those that are new, leaves those that have gone. What fails
+    /// keeps nothing else from it, and is tried again by the next call.
     pub(super) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
-        self.interfaces = interfaces;
-        for groups in &mut self.air.groups {
-            groups.change(&self.interfaces)?;
+        if interfaces != self.interfaces {
+            self.interfaces = interfaces;
+            self.mute.clear();
         }
-        hear(&mut self.air.groups, &mut self.receivers)?;
-        self.mute.clear();
-        Ok(())
+        let mut changed = Ok(());
+        for groups in &mut self.air.groups {
+            changed = changed.and(groups.change(&self.interfaces));
+        }
+        changed = changed.and(hear(&mut self.air.groups, &mut self.receivers));
+        self.unfinished = changed.is_err();
+        changed
     }
 
     /// Joins again on all interfaces; see [`Groups::rejoin`].
@@ -140,9 +152,43 @@ fn is_passing(error: &io::Error) -> bool {
 /// Takes sockets that groups have opened among the receivers.
 pub(super) fn hear(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
     for groups in groups {
-        for socket in groups.take_new() {
+        groups.hand_over(|socket| {
             receivers.push(Watched::new(Arc::clone(socket))?);
-        }
+            Ok(())
+        })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::id::World;
+    use crate::net::Rendezvous;
+
+    #[tokio::test]
+    async fn what_could_not_be_joined_is_tried_again_and_keeps_nothing_else_from_it() {
+        let hog = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let builder = Rendezvous::builder("foo".parse().unwrap(), World::new(2).unwrap())
+            .discovery_port(hog.local_addr().unwrap().port());
+        let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut links = Links::open(&builder, Vec::new(), vec![own]).unwrap();
+        // After the one whose port another program keeps to itself.
+        let free = "239.192.1.2:0".parse().unwrap();
+        links.air.groups.push(Groups::join(free, &[]).unwrap());
+        let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];
+
+        assert!(links.change(lo.clone()).is_err() && !links.are_on(&lo));
+        assert_eq!(links.interfaces(), lo, "it speaks by them");
+        assert_eq!(links.air.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(links.receivers().len(), 2);
+
+        drop(hog);
+        links.change(lo.clone()).unwrap();
+        assert!(links.are_on(&lo));
+        assert_eq!(links.air.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(links.receivers().len(), 3);
+    }
 }

@@ -72,10 +72,9 @@ impl Air {
 pub(crate) struct Groups {
     pub(crate) group: SocketAddr,
     sockets: Vec<Arc<UdpSocket>>,
-    /// How many of them have been [taken](Groups::take_new).
-    taken: usize,
+    /// How many of them have been [handed over](Groups::hand_over).
+    handed_over: usize,
     memberships: Vec<Membership>,
-    warnings: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -83,6 +82,8 @@ struct Membership {
     socket: usize,
     index: u32,
     name: String,
+    /// Why it could not join, for people.
+    failure: Option<String>,
 }
 
 impl Groups {
@@ -109,8 +110,7 @@ impl Groups {
         group: SocketAddr,
         interfaces: impl IntoIterator<Item = &'a Interface>,
     ) -> Result<Self, Error> {
-        let mut groups =
-            Self { group, sockets: Vec::new(), taken: 0, memberships: Vec::new(), warnings: Vec::new() };
+        let mut groups = Self { group, sockets: Vec::new(), handed_over: 0, memberships: Vec::new() };
         for interface in interfaces {
             groups.add(interface)?;
         }
@@ -132,28 +132,24 @@ impl Groups {
 
     /// Joins on one more interface.
     fn add(&mut self, interface: &Interface) -> Result<(), Error> {
-        // Not before: most hosts have no IPv6 address that is worth a socket.
-        if self.sockets.is_empty() {
-            self.open()?;
-        }
-        let mut membership = Membership {
-            socket: self.sockets.len() - 1,
-            index: interface.index,
-            name: interface.name.clone(),
-        };
-        let mut joined = self.enter(&membership);
-        // A socket may have 20 memberships (net.ipv4.igmp_max_memberships), then it takes another socket.
-        let full = |joined: &io::Result<()>| {
-            joined.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOBUFS))
-        };
-        if full(&joined) && self.memberships.iter().any(|other| other.socket == membership.socket) {
-            self.open()?;
+        let mut membership =
+            Membership { socket: 0, index: interface.index, name: interface.name.clone(), failure: None };
+        let joined = loop {
+            // Not before: most hosts have no IPv6 address that is worth a socket.
+            if membership.socket == self.sockets.len() {
+                self.open()?;
+            }
+            let joined = self.enter(&membership);
+            // A socket may have 20 memberships (net.ipv4.igmp_max_memberships), then it takes another: one that
+            // interfaces have left, or a new one. Where one without any is full, no other would help.
+            let full = joined.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOBUFS));
+            let is_member = |other: &Membership| other.socket == membership.socket && other.failure.is_none();
+            if !full || !self.memberships.iter().any(is_member) {
+                break joined;
+            }
             membership.socket += 1;
-            joined = self.enter(&membership);
-        }
-        if let Err(error) = joined {
-            self.warnings.push(membership.warning(&error));
-        }
+        };
+        membership.failure = joined.err().map(|error| membership.warning(&error));
         // Kept even if it failed: the interface may be ready by the next `rejoin`.
         self.memberships.push(membership);
         Ok(())
@@ -191,20 +187,26 @@ impl Groups {
         &self.sockets
     }
 
-    /// Those of them that have been opened since this was asked last.
-    pub(crate) fn take_new(&mut self) -> &[Arc<UdpSocket>] {
-        let first = std::mem::replace(&mut self.taken, self.sockets.len());
-        &self.sockets[first..]
+    /// Hands over each of them once, and again where that has failed.
+    pub(crate) fn hand_over(
+        &mut self,
+        mut take: impl FnMut(&Arc<UdpSocket>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        while let Some(socket) = self.sockets.get(self.handed_over) {
+            take(socket)?;
+            self.handed_over += 1;
+        }
+        Ok(())
     }
 
     /// On how many interfaces the group was joined. With none, no multicast will be heard.
     pub(crate) fn joined(&self) -> usize {
-        self.memberships.len().saturating_sub(self.warnings.len())
+        self.memberships.iter().filter(|membership| membership.failure.is_none()).count()
     }
 
     /// Which interfaces could not join, and why, for people.
-    pub(crate) fn warnings(&self) -> &[String] {
-        &self.warnings
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &String> {
+        self.memberships.iter().filter_map(|membership| membership.failure.as_ref())
     }
 
     /// Leaves and joins again on every interface, which makes the kernel report the membership on the
@@ -332,13 +334,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_of_an_interface_that_comes_later_is_taken_then_and_once() {
+    fn the_socket_of_an_interface_that_comes_later_is_handed_over_until_somebody_takes_it() {
         let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[]).unwrap();
-        assert_eq!(groups.take_new().len(), 0);
+        let refuse = |_: &_| Err(Error::NoInterface(String::new()));
+        groups.hand_over(refuse).unwrap();
         groups.change(&[Interface::loopback(Ipv4Addr::LOCALHOST)]).unwrap();
-        assert_eq!((groups.joined(), groups.take_new().len()), (1, 1));
-        assert_eq!(groups.take_new().len(), 0);
+        assert_eq!(groups.joined(), 1);
+        assert!(groups.hand_over(refuse).is_err());
+        let mut taken = 0;
+        for _ in 0..2 {
+            groups
+                .hand_over(|_| {
+                    taken += 1;
+                    Ok(())
+                })
+                .unwrap();
+        }
+        assert_eq!(taken, 1);
         groups.change(&[]).unwrap();
         assert_eq!(groups.joined(), 0);
+    }
+
+    #[test]
+    fn an_interface_that_could_not_join_counts_and_warns_no_more_once_it_is_gone() {
+        let lo = Interface::loopback(Ipv4Addr::LOCALHOST);
+        let broken = Interface { index: u32::MAX >> 1, name: "broken".to_owned(), ..lo.clone() };
+        let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[lo.clone(), broken]).unwrap();
+        assert_eq!((groups.joined(), groups.warnings().count()), (1, 1));
+        groups.change(&[lo]).unwrap();
+        assert_eq!((groups.joined(), groups.warnings().count()), (1, 0));
     }
 }

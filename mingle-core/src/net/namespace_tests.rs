@@ -105,7 +105,7 @@ fn on_loopback_every_node_of_the_host_hears_every_other() {
         send(endpoint, lo, b"hello").unwrap();
         let expected = (b"hello".to_vec(), format!("127.0.0.1:{}", endpoint.port));
         for (groups, _) in &nodes {
-            assert!(groups.warnings().is_empty(), "{:?}", groups.warnings());
+            assert_eq!(groups.warnings().count(), 0, "{groups:?}");
             assert_eq!(receive(&groups.sockets()[0]), expected);
         }
     }
@@ -163,8 +163,9 @@ fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
     chosen.insert(3, Interface { index: 9999, name: "gone".to_owned(), ..chosen[0].clone() });
     let groups = Groups::join(GROUP, &chosen).unwrap();
     assert_eq!((groups.joined(), groups.sockets().len()), (50, 3));
-    assert!(matches!(groups.warnings(), [warning] if warning.contains("gone")), "{:?}", groups.warnings());
-    assert_eq!(groups.rejoin(), groups.warnings());
+    let warnings: Vec<String> = groups.warnings().cloned().collect();
+    assert!(matches!(&*warnings, [warning] if warning.contains("gone")), "{warnings:?}");
+    assert_eq!(groups.rejoin(), warnings);
 
     chosen.remove(3);
     let node = endpoint();
@@ -177,6 +178,36 @@ fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
         }
         assert!(is_silent(socket));
     }
+}
+
+#[test]
+fn interfaces_that_come_and_go_take_no_more_sockets_than_there_are_at_once() {
+    if !inside("interfaces_that_come_and_go_take_no_more_sockets_than_there_are_at_once", FIFTY) {
+        return;
+    }
+    let chosen = select(&list().unwrap(), &[]).unwrap();
+    let mut groups = Groups::join(GROUP, &[]).unwrap();
+    for turn in 0..chosen.len() {
+        // One more than a socket has room for; each time the oldest goes and another comes.
+        let now: Vec<Interface> = chosen.iter().cycle().skip(turn).take(21).cloned().collect();
+        groups.change(&now).unwrap();
+        assert_eq!((groups.joined(), groups.sockets().len()), (21, 2), "turn {turn}");
+    }
+}
+
+const NO_ROOM: &str = "
+    ip link add nic1 type veth peer name nic2; ip link set nic1 up; ip link set nic2 up
+    ip address add 10.1.0.1/24 dev nic1
+    ip address add 10.2.0.1/24 dev nic2
+    echo 0 > /proc/sys/net/ipv4/igmp_max_memberships";
+
+#[test]
+fn where_no_socket_may_join_one_is_enough_to_know_it() {
+    if !inside("where_no_socket_may_join_one_is_enough_to_know_it", NO_ROOM) {
+        return;
+    }
+    let groups = Groups::join(GROUP, &[named("nic1"), named("nic2")]).unwrap();
+    assert_eq!((groups.joined(), groups.warnings().count(), groups.sockets().len()), (0, 2, 1));
 }
 
 #[test]

@@ -8,9 +8,8 @@ use std::time::{Duration, Instant};
 use super::Assignment;
 use super::connection::Happened;
 use super::connections::{Connections, What};
-use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, select, usable};
+use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, links, select, usable};
 use super::endpoint::{self, OpenFiles, bind_at};
-use super::links::Links;
 use super::watched::readable;
 use crate::error::Error;
 use crate::proto::{self, Change, End, Event};
@@ -136,7 +135,7 @@ impl Standing {
     /// An interface may have come on which replacements are heard.
     fn look_at_interfaces(&mut self) {
         let Ok(interfaces) = select(&self.driver.builder) else { return };
-        if interfaces != self.driver.links.interfaces()
+        if !self.driver.links.are_on(&interfaces)
             && self.driver.builder.world.get() > 1
             && let Err(error) = self.driver.links.change(interfaces)
         {
@@ -200,8 +199,8 @@ impl Driver {
         let interfaces = usable(&self.builder).await?;
         let builder = &self.builder;
         let endpoint = bind_at(builder.loopback, None, builder.job.ports(), builder.ttl)?;
+        self.links = links(builder, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
-        self.links = Links::open(&self.builder, interfaces, endpoint.sockets)?;
         Ok(endpoint.listeners)
     }
 }

@@ -47,7 +47,8 @@ impl Disk {
         Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), folders: None }
     }
 
-    /// A folder that a snapshot was saved to.
+    /// A folder that a snapshot was saved to. Nobody may change it meanwhile: whoever puts a link or a pipe in a file's
+    /// place, after it was looked at and before it is opened, can have any file read, or the program wait.
     pub(crate) fn snapshot(folder: &Path) -> Self {
         // Where it cannot be resolved, nothing below it can be, and whoever reads there is told why.
         let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
@@ -75,7 +76,8 @@ impl Disk {
         if real.starts_with(&self.sys) { Ok(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// Opens a file to read it; in a snapshot no pipe, whose opening would not end.
+    /// Opens a file to read it; in a snapshot no pipe, whose opening would not end. (The flags that would see to it in
+    /// the same step, O_NOFOLLOW and O_NONBLOCK, are a crate away for who builds this without sockets.)
     fn open(&self, path: &Path) -> io::Result<File> {
         if !self.is_snapshot() {
             return File::open(path);

@@ -158,7 +158,9 @@ fn shuffle<T>(items: &mut [T], rng: &mut Xoshiro256PlusPlus) {
 
 /// Whether seeds and islands connect all members, one way or the other.
 pub(super) fn connected(net: &Network) -> bool {
-    let members: Vec<usize> = (0..net.hosts.len()).filter(|&host| is_member(net, host)).collect();
+    let tag = net.hosts[0].config.tag;
+    let members: Vec<usize> =
+        (0..net.hosts.len()).filter(|&host| net.hosts[host].config.tag == tag).collect();
     let knows = |a: usize, b: usize| {
         let (a, b) = (&net.hosts[a], &net.hosts[b]);
         a.group == b.group || a.seeds.contains(&b.config.endpoints[0])
@@ -172,7 +174,7 @@ pub(super) fn connected(net: &Network) -> bool {
         reached.extend(next);
         at += 1;
     }
-    reached.len() == members.len()
+    members.iter().all(|member| reached.contains(member) || !is_member(net, *member))
 }
 
 /// Whether a host is of the world: no stranger, and no life that has ended in a crash.

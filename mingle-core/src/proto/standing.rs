@@ -468,8 +468,8 @@ impl Standing {
 
     /// A node that is in no world asks who gathers. Either it takes a dead member's place, or it is one too many.
     fn on_newcomer(&mut self, from: SocketAddr, sender: NodeId, to_all: bool) {
-        // Of many that hear it, one answers.
-        if !to_all || self.rank.get() == 0 {
+        // Of many that hear it, one answers: rank 0, which may be gone, and who looks.
+        if !to_all || self.rank.get() == 0 || self.look.is_some() {
             self.shared.send(from, sender, &Message::Running);
         }
         if self.may_look() {

@@ -150,6 +150,20 @@ fn a_member_that_does_not_answer_is_gone_after_its_time_and_not_before() {
 }
 
 #[test]
+fn where_rank_0_may_be_gone_who_looks_tells_the_others_that_the_job_runs() {
+    let mut standing = standing(1, None);
+    let told = |standing: &mut Standing| {
+        let outputs: Vec<Output> = std::iter::from_fn(|| standing.poll_output()).collect();
+        outputs.iter().any(|output| matches!(output, Output::Send { to, datagram } if *to == address(9) && datagram[5] == 24))
+    };
+    a_stranger_asks(&mut standing);
+    assert!(!told(&mut standing), "that is for rank 0 to say");
+    assert_eq!(run(&mut standing, Time::from_secs(1)), []);
+    a_stranger_asks(&mut standing);
+    assert!(told(&mut standing));
+}
+
+#[test]
 fn a_member_that_has_finished_is_no_look_at_the_others() {
     let mut standing = standing(0, None);
     let own = standing.lineage();

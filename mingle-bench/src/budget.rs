@@ -57,7 +57,7 @@ const BUDGETS: [Budget; 13] = [
     },
     Budget {
         what: "wake-ups a second, a leader that waits",
-        limit: 3.4,
+        limit: 4.6,
         margin: TIMED,
         count: |c| Some(c.leader.wakes),
     },

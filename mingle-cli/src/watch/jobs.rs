@@ -47,8 +47,8 @@ impl Listed {
 }
 
 impl Jobs {
-    fn loud(&self, now: Duration) -> impl Iterator<Item = &Listed> {
-        self.jobs.values().filter(move |listed| !is_silent(now, listed.last))
+    fn loud(&self, now: Duration) -> impl Iterator<Item = (&[u8; 8], &Listed)> {
+        self.jobs.iter().filter(move |(_, listed)| !is_silent(now, listed.last))
     }
 }
 
@@ -86,7 +86,7 @@ impl Scene for Jobs {
 
     fn table(&self, now: Duration) -> String {
         let mut cells = vec![["job", "here", "gathered by", "first heard"].map(str::to_owned).to_vec()];
-        for listed in self.loud(now) {
+        for (_, listed) in self.loud(now) {
             let ago = format!("{} ago", duration(now.saturating_sub(listed.first)));
             cells.push(vec![listed.name(), listed.count(), listed.from.to_string(), ago]);
         }
@@ -94,16 +94,14 @@ impl Scene for Jobs {
     }
 
     fn document(&self, now: Duration) -> Value {
-        let entry = |listed: &Listed| {
-            let (job, world, joined, tag) = match &listed.notice {
-                Notice::Open { job, world, joined } => {
-                    (Some(job.as_str()), Some(world.get()), Some(*joined), job.tag().beginning())
-                }
-                Notice::Sealed(tag) => (None, None, None, *tag),
+        let entry = |(tag, listed): (&[u8; 8], &Listed)| {
+            let (job, world, joined) = match &listed.notice {
+                Notice::Open { job, world, joined } => (Some(job.as_str()), Some(world.get()), Some(*joined)),
+                Notice::Sealed(_) => (None, None, None),
             };
             json!({
                 "job": job,
-                "tag": hex(tag),
+                "tag": hex(*tag),
                 "world": world,
                 "joined": joined,
                 "address": listed.from.ip(),

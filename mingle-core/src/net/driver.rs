@@ -300,11 +300,11 @@ impl Driver {
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
             let former_due = Some(former).filter(|_| !self.former.is_empty());
-            let due = [Some(rejoin), former_due, quiet, herald.as_ref().and_then(Herald::due), due]
+            let herald_due = herald.as_ref().and_then(Herald::due);
+            let due = [Some(rejoin), former_due, quiet, herald_due, self.connections.again(), due]
                 .into_iter()
                 .flatten()
                 .fold(look + AT_LEISURE, Instant::min);
-            let due = self.connections.again().map_or(due, |again| due.min(again));
             tokio::select! {
                 // Datagrams first: a word of the leader's may explain why a connection closes.
                 biased;
@@ -369,9 +369,13 @@ impl Driver {
 
     /// Addresses come and go: a pod gets its second network, DHCP answers.
     fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
-        // What has all gone may come again, and what goes on in a round has an end of its own.
+        // What goes on in a round has an end of its own.
+        if self.builder.world.get() == 1 || node.is_bound() {
+            return Ok(());
+        }
+        // What has all gone may come again.
         let Ok(interfaces) = select(&self.builder) else { return Ok(()) };
-        if self.builder.world.get() == 1 || self.links.are_on(&interfaces) || node.is_bound() {
+        if self.links.are_on(&interfaces) {
             return Ok(());
         }
         let again = interfaces == self.links.interfaces();

@@ -88,11 +88,7 @@ impl Links {
             self.interfaces = interfaces;
             self.mute.clear();
         }
-        let mut changed = Ok(());
-        for groups in &mut self.air.groups {
-            changed = changed.and(groups.change(&self.interfaces));
-        }
-        changed = changed.and(hear(&mut self.air.groups, &mut self.receivers));
+        let changed = hear_on(&mut self.air.groups, &self.interfaces, &mut self.receivers);
         self.unfinished = changed.is_err();
         changed
     }
@@ -147,6 +143,16 @@ impl Links {
 fn is_passing(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ENODEV)
         || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
+}
+
+/// Has groups take other interfaces from now on. All of them, also where one fails; the first failure is returned.
+pub(super) fn hear_on(
+    groups: &mut [Groups],
+    interfaces: &[Interface],
+    receivers: &mut Vec<Watched>,
+) -> Result<(), Error> {
+    let changed = groups.iter_mut().fold(Ok(()), |changed, groups| changed.and(groups.change(interfaces)));
+    changed.and(hear(groups, receivers))
 }
 
 /// Takes sockets that groups have opened among the receivers.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::diagnose::Place;
 use super::driver::{LOOK, REJOIN, clock};
 use super::interface::{Interface, find};
-use super::links::hear;
+use super::links::{hear, hear_on};
 use super::lobby;
 use super::multicast::{Groups, broadcast_receiver};
 use super::watched::{Watched, readable};
@@ -71,10 +71,7 @@ impl Ears {
         // What has all gone may come again.
         let Ok(interfaces) = find(&self.filters) else { return Ok(()) };
         if interfaces != self.interfaces {
-            for groups in &mut self.groups {
-                groups.change(&interfaces)?;
-            }
-            hear(&mut self.groups, &mut self.receivers)?;
+            hear_on(&mut self.groups, &interfaces, &mut self.receivers)?;
             // Only now: what has failed is tried again.
             self.interfaces = interfaces;
         }

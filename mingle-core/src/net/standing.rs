@@ -134,10 +134,13 @@ impl Standing {
 
     /// An interface may have come on which replacements are heard.
     fn look_at_interfaces(&mut self) {
-        let Ok(interfaces) = select(&self.driver.builder) else { return };
-        if !self.driver.links.are_on(&interfaces)
-            && self.driver.builder.world.get() > 1
-            && let Err(error) = self.driver.links.change(interfaces)
+        let Driver { builder, links, .. } = &mut *self.driver;
+        if builder.world.get() == 1 {
+            return;
+        }
+        if let Ok(interfaces) = select(builder)
+            && !links.are_on(&interfaces)
+            && let Err(error) = links.change(interfaces)
         {
             tracing::debug!(%error, "taking other interfaces");
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::host::NoInterface;
 use crate::proto::Failure;
 
 /// Why [`Builder::join`](crate::Builder::join) gave no assignment. In every case all sockets are
@@ -39,6 +40,17 @@ impl Error {
         match self {
             Self::Failed(failure) => failure.code(),
             Self::NoInterface(_) | Self::PortTaken { .. } | Self::Socket { .. } => 5,
+        }
+    }
+}
+
+impl From<NoInterface> for Error {
+    fn from(error: NoInterface) -> Self {
+        match error {
+            NoInterface::Unlisted(source) => {
+                Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
+            }
+            NoInterface::Unsuitable(why) => Self::NoInterface(why),
         }
     }
 }

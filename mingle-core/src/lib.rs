@@ -22,11 +22,9 @@ pub mod env;
 pub mod proto;
 pub mod rdma;
 
-mod id;
-mod metadata;
-mod natural;
-mod roster;
-mod secret;
+#[cfg(feature = "net")]
+mod host;
+mod model;
 mod wire;
 
 #[cfg(feature = "net")]
@@ -34,14 +32,12 @@ mod error;
 #[cfg(feature = "net")]
 pub mod net;
 
-pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
-pub use metadata::{InvalidMetadata, Metadata};
-pub use proto::{
-    End, Event, Failure, Formed, Heard, Over, Peer, Progress, RankBy, RankRange, Report, Unproved,
+pub use model::{
+    Digest, End, Endpoints, HostName, InvalidId, InvalidMetadata, InvalidSecret, JobId, JobTag, Keys,
+    Lineage, Member, Metadata, NodeId, Peer, Rank, Roster, Secret, Slots, World,
 };
-pub use roster::{Digest, Member, Roster, Slots};
-pub use secret::{InvalidSecret, Keys, Secret};
-pub use wire::VERSION;
+pub use proto::{Event, Failure, Formed, Heard, Over, Progress, RankBy, RankRange, Report, Unproved};
+pub use wire::{Attributes, NodeInfo, VERSION};
 
 #[cfg(feature = "net")]
 pub use error::Error;

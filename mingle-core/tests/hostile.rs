@@ -51,7 +51,7 @@ fn a_member_that_answers_and_is_never_ready_does_not_keep_a_leader_past_its_dead
     let (me, them) = (NodeId([1; 16]), NodeId([2; 16]));
     let from = SocketAddr::from(([10, 0, 0, 2], 29500));
     let mut node = machine::plain_node(2, 0);
-    // World 2, no rank, host "x", no endpoints, 1 slot, may be master, wants no roster.
+    // World 2, no rank, host "x", no endpoint, 1 slot, may be master, wants no roster.
     let join = machine::datagram(5, them, me, &[2, 0, 1, b'x', 0, 1, 1, 0]);
     node.handle_datagram(Time::ZERO, from, &join);
     let token = machine::token(them, me, 1);

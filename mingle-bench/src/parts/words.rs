@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mingle_core::proto::{Config, Node, Output, Time};
-use mingle_core::{HostName, JobId, NodeId, World};
+use mingle_core::{HostName, JobId, NodeId, NodeInfo, World};
 
 use super::{Effort, turns};
 use crate::report::{Row, Table};
@@ -90,7 +90,7 @@ fn recorded() -> BTreeMap<u8, Vec<u8>> {
     net.record = Some(Vec::new());
     for number in 1..=WORLD {
         let host = net.add(number, WORLD, None, Duration::from_millis(u64::from(WORLD - number)));
-        net.hosts[host].config.roster = true;
+        net.hosts[host].config.node.attributes.wants_roster = true;
     }
     net.run(Duration::from_secs(60));
     let mut words = BTreeMap::new();
@@ -123,7 +123,7 @@ pub(super) fn config() -> Config {
     let job: JobId = "sim".parse().unwrap_or_else(|_| unreachable!("a valid name"));
     let world = World::new(WORLD).unwrap_or_else(|_| unreachable!("a valid size"));
     let endpoint = SocketAddr::from((Ipv4Addr::new(10, 0, 1, 1), 29500));
-    Config::new(NodeId([1; 16]), job.tag(), world, HostName::new("listener"), vec![endpoint])
+    Config::new(NodeId([1; 16]), job.tag(), world, NodeInfo::new(HostName::new("listener"), endpoint.into()))
 }
 
 #[cfg(test)]

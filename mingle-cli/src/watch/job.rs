@@ -266,7 +266,7 @@ struct Row<'a> {
 
 impl Scene for Job {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
-        if let Some(sighting) = self.observer.read(from, datagram) {
+        if let Some(sighting) = self.observer.read(datagram) {
             self.see(now, from, sighting);
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::id::{InvalidId, JobId};
+use crate::model::{InvalidId, JobId};
 
 /// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) but for `A-Z a-z 0-9 . _ -`.
 ///

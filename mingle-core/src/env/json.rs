@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 
 use super::{Facts, Variable, Variables};
-use crate::metadata::Metadata;
-use crate::roster::{Member, Roster};
+use crate::model::{Member, Metadata, Roster};
 
 /// The JSON document of a formed world; serialize it with whatever writes JSON.
 ///

@@ -31,7 +31,7 @@ mod sh;
 
 use std::borrow::Cow;
 
-use crate::id::JobId;
+use crate::model::JobId;
 use crate::proto::Formed;
 
 pub use format::{Format, InvalidFormat, Rendered, Unfit};
@@ -311,9 +311,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::id::World;
+    use crate::model::World;
+    use crate::model::{Digest, Slots};
     use crate::rdma::Verdict;
-    use crate::roster::{Digest, Slots};
 
     /// Rank 2 of 4, as all tests of this module see it.
     pub(super) fn formed(master: &str) -> Formed {

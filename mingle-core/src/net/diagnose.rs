@@ -10,13 +10,13 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::connection::Happened;
 use super::endpoint::{bind_endpoint, reset_on_close};
-use super::filter::Filter;
-use super::interface::{self, Family, Interface};
 use super::multicast::{Air, Groups};
 use super::seed_dir::SeedDir;
 use super::seeds::{Seed, Sources};
 use crate::error::Error;
-use crate::id::{HostName, JobId, NodeId};
+use crate::host::Filter;
+use crate::host::{self, Family, Interface};
+use crate::model::{HostName, JobId, NodeId};
 
 /// An interface, and whether a rendezvous would use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +30,12 @@ pub struct Judged {
 
 /// All interfaces of this network namespace: those that would be used, in order of preference, then the others.
 pub fn interfaces(filters: &[Filter]) -> io::Result<Vec<Judged>> {
-    let all = interface::list()?;
-    let chosen = interface::select(&all, filters).unwrap_or_default();
+    let all = host::list()?;
+    let chosen = host::select(&all, filters).unwrap_or_default();
     let is_chosen = |other: &Interface| chosen.iter().any(|interface| interface.index == other.index);
     let refused = all.iter().filter(|interface| !is_chosen(interface)).map(|interface| Judged {
         interface: interface.clone(),
-        refused: Some(interface::refusal(interface, filters)),
+        refused: Some(host::refusal(interface, filters)),
     });
     let used = chosen.iter().cloned().map(|interface| Judged { interface, refused: None });
     Ok(used.chain(refused).collect())
@@ -145,7 +145,7 @@ impl Station {
     /// addresses of both families, both are among them: others may have one alone.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
         let prefer = Family::preferred(self.place.prefers_ipv6);
-        let all = interface::endpoints(&self.interfaces, self.port, usize::MAX, prefer);
+        let all = host::endpoints(&self.interfaces, self.port, usize::MAX, prefer);
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
         let is_one = |is_ipv6| first.iter().all(|at| at.is_ipv6() == is_ipv6);
         if let Some(only) = first.first().map(SocketAddr::is_ipv6).filter(|only| is_one(*only))

@@ -11,7 +11,6 @@ use tokio::task::AbortHandle;
 use super::connection::Happened;
 use super::connections::{Accepted, Connections, What};
 use super::endpoint::{Endpoint, OpenFiles, bind_at};
-use super::interface::{self, Family, Interface, endpoints, holder_of};
 use super::links::Links;
 use super::lobby::Herald;
 use super::seed_dir::{OwnFile, SeedDir};
@@ -20,8 +19,10 @@ use super::standing::Standing;
 use super::watched::{Watched, readable};
 use super::{Assignment, Builder};
 use crate::error::Error;
-use crate::id::{HostName, NodeId};
+use crate::host::{self, Family, Interface, endpoints, holder_of};
+use crate::model::{Endpoints, HostName, NodeId};
 use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
+use crate::wire::{Attributes, NodeInfo};
 
 /// Most own addresses that are looked at; others are told fewer.
 const ADDRESSES: usize = 64;
@@ -81,7 +82,7 @@ pub(super) fn select(builder: &Builder) -> Result<Vec<Interface>, Error> {
     if let Some(address) = builder.loopback {
         return Ok(vec![Interface::loopback(address)]);
     }
-    interface::find(&builder.interfaces)
+    Ok(host::find(&builder.interfaces)?)
 }
 
 /// Opens them, and tells people what is wrong with them.
@@ -118,6 +119,13 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], Error> {
     Ok(bytes)
 }
 
+/// Where others may reach this node. A world of one may have no interface, and makes do with the loopback address.
+fn own_endpoints(builder: &Builder, links: &Links, port: u16) -> Endpoints {
+    let family = Family::preferred(builder.prefers_ipv6);
+    let own = endpoints(links.interfaces(), port, ADDRESSES, family);
+    Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
+}
+
 /// The sockets of one rendezvous. Dropping it closes them all.
 pub(super) struct Driver {
     pub(super) builder: Builder,
@@ -127,7 +135,7 @@ pub(super) struct Driver {
     /// The node that is running.
     pub(super) id: NodeId,
     /// This node's addresses, as it has told them.
-    pub(super) endpoints: Vec<SocketAddr>,
+    pub(super) endpoints: Endpoints,
     /// Where others may be, as it was told last.
     seeds: Vec<SocketAddr>,
     /// Where the members of the world before this one were.
@@ -151,13 +159,13 @@ impl Driver {
     ) -> Result<Self, Error> {
         let links = links(&builder, interfaces, endpoint.sockets)?;
         let connections = Connections::open(endpoint.listeners, builder.keep_listener)?;
-        let mut driver = Self {
+        Ok(Self {
+            id: NodeId(random()?),
+            endpoints: own_endpoints(&builder, &links, endpoint.port),
             builder,
             links,
             origin,
             port: endpoint.port,
-            id: NodeId(random()?),
-            endpoints: Vec::new(),
             seeds: Vec::new(),
             former: Vec::new(),
             asks_former: true,
@@ -165,9 +173,7 @@ impl Driver {
             own_file: None,
             connections,
             open_files: Some(OpenFiles::raise()),
-        };
-        driver.endpoints = driver.own_endpoints();
-        Ok(driver)
+        })
     }
 
     /// Takes part in it until its end.
@@ -183,23 +189,21 @@ impl Driver {
     /// A new node for what is left of the time.
     fn node(&self) -> Result<Node, Error> {
         let builder = &self.builder;
+        let wants_roster = builder.attributes.wants_roster || builder.stays;
         let config = Config {
             id: self.id,
             tag: builder.job.tag(),
             keys: builder.secret.as_ref().map(|secret| secret.keys(&builder.job)),
             world: builder.world,
-            rank: builder.rank,
             lineage: builder.lineage,
-            host: builder.host.clone().unwrap_or_else(host_name),
-            endpoints: self.endpoints.clone(),
+            node: NodeInfo {
+                rank: builder.rank,
+                host: builder.host.clone().unwrap_or_else(host_name),
+                endpoints: self.endpoints.clone(),
+                attributes: Attributes { wants_roster, ..builder.attributes.clone() },
+            },
             prefers_ipv6: builder.prefers_ipv6,
-            slots: builder.slots,
-            metadata: builder.metadata.clone(),
             rank_by: builder.rank_by,
-            roster: builder.roster || builder.stays,
-            fabric: builder.fabric,
-            settings: builder.settings,
-            may_be_master: true,
             timeout: builder.timeout.map(|timeout| timeout.saturating_sub(self.now())),
         };
         let seed = random::<8>().map(u64::from_le_bytes)?;
@@ -230,10 +234,8 @@ impl Driver {
         Ok(())
     }
 
-    pub(super) fn own_endpoints(&self) -> Vec<SocketAddr> {
-        let family = Family::preferred(self.builder.prefers_ipv6);
-        let own = endpoints(self.links.interfaces(), self.port, ADDRESSES, family);
-        if own.is_empty() { vec![SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))] } else { own }
+    pub(super) fn own_endpoints(&self) -> Endpoints {
+        own_endpoints(&self.builder, &self.links, self.port)
     }
 
     /// Only here is a folder that cannot be written to an error: this node's file is in it first.
@@ -392,7 +394,7 @@ impl Driver {
         let was = std::mem::replace(&mut self.endpoints, own);
         let loopback =
             |endpoints: &[SocketAddr]| endpoints.iter().all(|endpoint| endpoint.ip().is_loopback());
-        if self.endpoints.first() == was.first() && loopback(&self.endpoints) == loopback(&was) {
+        if self.endpoints.preferred() == was.preferred() && loopback(&self.endpoints) == loopback(&was) {
             node.handle_endpoints(self.now(), self.endpoints.clone());
             // Its file in the shared folder tells them, too.
             self.follow(self.seed_dir());

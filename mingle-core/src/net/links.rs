@@ -5,11 +5,11 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 
 use super::Builder;
-use super::interface::Interface;
 use super::lobby;
 use super::multicast::{Air, Groups};
 use super::watched::Watched;
 use crate::error::Error;
+use crate::host::Interface;
 
 /// The sockets that datagrams leave from and arrive at, and the interfaces that they use.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ mod tests {
     use std::net::Ipv4Addr;
 
     use super::*;
-    use crate::id::World;
+    use crate::model::World;
     use crate::net::Rendezvous;
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Builder;
-use crate::id::{JobId, lobby_v4, lobby_v6};
+use crate::model::{JobId, lobby_v4, lobby_v6};
 use crate::proto::{Event, Notice};
 
 /// How often whoever gathers says so at most. The first time only after as long, so that a world which forms at once
@@ -76,11 +76,11 @@ impl Herald {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{Lineage, NodeId, World};
+    use crate::model::{Lineage, NodeId, World};
     use crate::net::Rendezvous;
-    use crate::proto::{Config, Node, Output, Peer, Time};
-    use crate::wire::{Codec, Header, Join, Message};
-    use crate::{HostName, Secret};
+    use crate::proto::{Config, Node, Output, Time};
+    use crate::wire::{Codec, Header, Join, Message, NodeInfo};
+    use crate::{HostName, Peer, Secret};
 
     fn builder() -> Builder {
         Rendezvous::builder("foo".parse().unwrap(), World::new(4).unwrap())
@@ -122,11 +122,14 @@ mod tests {
         }
     }
 
+    fn node_info(host: &str, last: u8) -> NodeInfo {
+        NodeInfo::new(HostName::new(host), SocketAddr::from(([10, 0, 0, last], 29503)).into())
+    }
+
     /// Node 1, which gathers.
     fn gathering() -> (Node, Herald) {
-        let (builder, host) = (builder(), HostName::new("a"));
-        let endpoints = vec!["10.0.0.1:29503".parse().unwrap()];
-        let config = Config::new(NodeId([1; 16]), builder.job.tag(), builder.world, host, endpoints);
+        let builder = builder();
+        let config = Config::new(NodeId([1; 16]), builder.job.tag(), builder.world, node_info("a", 1));
         let (mut node, mut herald) = (Node::new(config, 1, Time::ZERO), Herald::new(&builder).unwrap());
         say(&mut node, &mut herald, Time::ZERO, &Message::Ping);
         assert!(herald.due().is_some());
@@ -143,18 +146,7 @@ mod tests {
     #[test]
     fn who_lets_others_gather_because_nobody_reaches_it_says_nothing() {
         let (mut node, mut herald) = gathering();
-        let join = Message::Join(Join {
-            world: 4,
-            rank: None,
-            host: HostName::new("i"),
-            endpoints: std::iter::once("10.0.0.9:29503".parse().unwrap()).collect(),
-            slots: 1,
-            metadata: crate::Metadata::default(),
-            master: true,
-            roster: false,
-            fabric: crate::rdma::Summary::default(),
-            settings: 0,
-        });
+        let join = Message::Join(Join { world: 4, node: node_info("i", 9) });
         let mut now = Time::ZERO;
         while herald.due().is_some() && now < Time::from_secs(60) {
             say(&mut node, &mut herald, now, &join);

@@ -7,8 +7,6 @@ mod connections;
 pub mod diagnose;
 mod driver;
 mod endpoint;
-mod filter;
-mod interface;
 mod links;
 mod lobby;
 mod multicast;
@@ -16,7 +14,6 @@ pub mod observe;
 mod seed_dir;
 mod seeds;
 mod standing;
-pub(crate) mod system;
 mod watched;
 
 #[cfg(test)]
@@ -29,15 +26,13 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::error::Error;
-use crate::id::{HostName, JobId, Lineage, Rank, World};
-use crate::metadata::Metadata;
+use crate::model::{Digest, HostName, JobId, Lineage, Metadata, Rank, Roster, Secret, Slots, World};
 use crate::proto::{self, Event, Formed, RankBy};
 use crate::rdma::{Summary, Verdict};
-use crate::roster::{Digest, Roster, Slots};
-use crate::secret::Secret;
 
-pub use filter::{Filter, InvalidFilter};
-pub use interface::{Interface, Kind};
+pub use crate::host::{Filter, InvalidFilter};
+pub use crate::host::{Interface, Kind};
+use crate::wire::Attributes;
 pub use seeds::{InvalidSeed, Seed};
 pub use standing::Standing;
 
@@ -71,11 +66,7 @@ impl Rendezvous {
             timeout: Some(proto::TIMEOUT),
             secret: None,
             host: None,
-            slots: 1,
-            metadata: Metadata::default(),
-            fabric: Summary::default(),
-            settings: 0,
-            roster: false,
+            attributes: Attributes::default(),
             keep_listener: false,
             stays: false,
             events: None,
@@ -107,11 +98,7 @@ pub struct Builder {
     timeout: Option<Duration>,
     secret: Option<Secret>,
     host: Option<HostName>,
-    slots: u32,
-    metadata: Metadata,
-    fabric: Summary,
-    settings: u64,
-    roster: bool,
+    attributes: Attributes,
     keep_listener: bool,
     stays: bool,
     events: Option<UnboundedSender<Event>>,
@@ -228,20 +215,20 @@ impl Builder {
 
     /// How many workers this node will run. Default: 1.
     pub fn slots(mut self, slots: u32) -> Self {
-        self.slots = slots;
+        self.attributes.slots = slots;
         self
     }
 
     /// What the others' launchers shall know of this node: it arrives in every roster. Default: nothing.
     pub fn metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = metadata;
+        self.attributes.metadata = metadata;
         self
     }
 
     /// What RDMA this host has, so that it is compared with the others': see [`Summary::new`]. Default:
     /// nothing is known, and nothing is compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
-        self.fabric = summary;
+        self.attributes.fabric = summary;
         self
     }
 
@@ -249,13 +236,13 @@ impl Builder {
     /// most others' is named in the verdict. For variables: [`Setting::hash`](crate::env::Setting::hash).
     /// Default: 0.
     pub fn settings(mut self, hash: u64) -> Self {
-        self.settings = hash;
+        self.attributes.settings = hash;
         self
     }
 
     /// Whether the assignment shall carry the whole roster. Default: no, which saves its transfer.
     pub fn roster(mut self, wanted: bool) -> Self {
-        self.roster = wanted;
+        self.attributes.wants_roster = wanted;
         self
     }
 

@@ -11,9 +11,9 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendms
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
 use super::endpoint::{deafen, enlarge, is_without_ipv6};
-use super::interface::Interface;
 use crate::error::Error;
-use crate::id::JobId;
+use crate::host::Interface;
+use crate::model::JobId;
 
 /// All by which a node speaks to all and hears: its own port, the groups of both families, and broadcasts.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use std::time::Duration;
 use network_interface::{NetworkInterface, NetworkInterfaceConfig as _};
 
 use super::endpoint::{Endpoint, bind_endpoint};
-use super::interface::{Interface, Kind, list, select};
 use super::multicast::{Groups, send_by};
+use crate::host::{Interface, Kind, list, select};
 
 const INSIDE: &str = "MINGLE_TEST_INSIDE";
 const BARE: &str = "ip link set lo up";

@@ -9,13 +9,13 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::diagnose::Place;
 use super::driver::{LOOK, REJOIN, clock};
-use super::interface::{Interface, find};
 use super::links::{hear, hear_on};
 use super::lobby;
 use super::multicast::{Groups, broadcast_receiver};
 use super::watched::{Watched, readable};
 use super::{DISCOVERY_PORT, Filter};
 use crate::error::Error;
+use crate::host::{Interface, find};
 use crate::proto::MAX_DATAGRAM;
 
 /// What hears all that is said to everybody. Interfaces and addresses that come later are noticed within two seconds.

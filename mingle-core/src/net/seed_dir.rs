@@ -27,7 +27,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::error::Error;
-use crate::id::{JobTag, NodeId};
+use crate::model::{JobTag, NodeId};
 
 const HEAD: &str = "mingle 1";
 /// How often a node writes its own file again, at least.

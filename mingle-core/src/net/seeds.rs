@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use super::connection::Happened;
 use super::seed_dir::{Look, SeedDir};
-use crate::id::JobId;
+use crate::model::JobId;
 
 /// Ports of the job at which a seed without one is tried: on most hosts a node has the first.
 const PORTS: usize = 8;

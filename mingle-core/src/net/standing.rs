@@ -12,7 +12,8 @@ use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, 
 use super::endpoint::{self, OpenFiles, bind_at};
 use super::watched::readable;
 use crate::error::Error;
-use crate::proto::{self, Change, End, Event};
+use crate::model::End;
+use crate::proto::{self, Change, Event};
 
 /// How often a port that the command has left is tried again.
 const AGAIN: Duration = Duration::from_millis(50);

@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use super::outcome::Event;
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output};
-use crate::id::{HostName, JobId, Lineage, NodeId};
-use crate::metadata::Metadata;
-use crate::roster::Digest;
+use crate::model::{Digest, HostName, JobId, Lineage, List, NodeId};
 use crate::wire::{
-    Announce, Candidate, Codec, Commit, Header, Introduction, Join, List, Message, Prepare, Token, Welcome,
+    Announce, Candidate, Codec, Commit, Header, Introduction, Join, Message, NodeInfo, Prepare, Token,
+    Welcome,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -61,7 +60,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
         members: 1,
         world: 2,
         host: HostName::new("host"),
-        endpoints: std::iter::once(endpoint(last)).collect(),
+        endpoints: endpoint(last).into(),
     }
 }
 
@@ -100,18 +99,7 @@ fn a_redirect_is_followed_to_a_better_leader_alone() {
 fn a_leader_does_not_yield_in_a_round() {
     let mut node = node();
     let _ = outputs(&mut node);
-    let join = Join {
-        world: 2,
-        rank: None,
-        host: HostName::new("host-9"),
-        endpoints: std::iter::once(endpoint(9)).collect(),
-        slots: 1,
-        metadata: Metadata::default(),
-        master: true,
-        roster: false,
-        fabric: crate::rdma::Summary::default(),
-        settings: 0,
-    };
+    let join = Join { world: 2, node: NodeInfo::new(HostName::new("host-9"), endpoint(9).into()) };
     hear(&mut node, &Message::Join(join));
     let token = Token { prover: LEADER, target: ME, dial: 1, dialled: endpoint(2) };
     node.handle_token(Time::ZERO, ConnId(1), endpoint(2).ip(), &codec().encode_token(&token));
@@ -150,7 +138,7 @@ fn a_commit_of_another_round_forms_no_world() {
         rank: 1,
         digest: Digest([0; 16]),
         master: LEADER,
-        endpoints: std::iter::once(endpoint(1)).collect(),
+        endpoints: endpoint(1).into(),
     };
     let prepared = hear(&mut node, &Message::Prepare(prepare));
     assert!(says(&prepared, |message| matches!(message, Message::Ready(_))), "{prepared:?}");

@@ -2,11 +2,11 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use super::timer::Time;
-use crate::id::NodeId;
+use crate::model::NodeId;
 use crate::wire::Candidate;
 
 /// A candidate's place in the order; the greater gathers.
@@ -19,30 +19,26 @@ use crate::wire::Candidate;
 pub(crate) struct Key {
     explicit: bool,
     members: u32,
-    address: Option<IpAddr>,
+    address: IpAddr,
     id: NodeId,
 }
 
 impl Key {
-    pub(crate) fn new(explicit: bool, members: u32, endpoints: &[SocketAddr], id: NodeId) -> Self {
-        Self { explicit, members, address: endpoints.first().map(SocketAddr::ip), id }
+    pub(crate) fn new(explicit: bool, members: u32, address: IpAddr, id: NodeId) -> Self {
+        Self { explicit, members, address, id }
     }
 
     pub(crate) fn of(candidate: &Candidate) -> Self {
-        Self::new(candidate.explicit, candidate.members, &candidate.endpoints, candidate.id)
+        Self::new(candidate.explicit, candidate.members, candidate.endpoints.preferred().ip(), candidate.id)
     }
 }
 
 impl Ord for Key {
     fn cmp(&self, other: &Self) -> Ordering {
-        let lower_address = |a: &Self, b: &Self| match (a.address, b.address) {
-            (Some(a), Some(b)) => b.cmp(&a),
-            (a, b) => a.is_some().cmp(&b.is_some()),
-        };
         self.explicit
             .cmp(&other.explicit)
             .then(self.members.cmp(&other.members))
-            .then_with(|| lower_address(self, other))
+            .then_with(|| other.address.cmp(&self.address))
             .then_with(|| other.id.cmp(&self.id))
     }
 }
@@ -113,7 +109,7 @@ mod tests {
     use super::*;
 
     fn key(explicit: bool, members: u32, last: u8, id: u8) -> Key {
-        Key::new(explicit, members, &[SocketAddr::from(([10, 0, 0, last], 29500))], NodeId([id; 16]))
+        Key::new(explicit, members, IpAddr::from([10, 0, 0, last]), NodeId([id; 16]))
     }
 
     #[test]

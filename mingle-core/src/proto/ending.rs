@@ -2,9 +2,10 @@
 
 use super::follower::Follow;
 use super::node::Node;
-use super::outcome::{Event, Failure, Heard, Peer, Report, Unproved};
+use super::outcome::{Event, Failure, Heard, Report, Unproved};
 use super::round::Phase;
-use crate::wire::{PeerName, Refusal};
+use crate::model::Peer;
+use crate::wire::Refusal;
 
 impl Node {
     pub(super) fn on_refusal(&mut self, refusal: Refusal) {
@@ -12,17 +13,13 @@ impl Node {
         let leader = follow.leader.peer();
         let config = &self.shared.config;
         let failure = match refusal {
-            Refusal::RankTaken(holder) => {
-                config.rank.map(|rank| Failure::RankTaken { rank, holder: peer(holder) })
-            }
+            Refusal::RankTaken(holder) => config.node.rank.map(|rank| Failure::RankTaken { rank, holder }),
             Refusal::WorldDiffers(theirs) => {
                 Some(Failure::WorldDiffers { ours: config.world, theirs, leader })
             }
             Refusal::WorldFull => Some(Failure::WorldFull { world: config.world, leader }),
             Refusal::MasterUnproved(pairs) => {
-                let pairs = pairs.into_vec().into_iter();
-                let pairs =
-                    pairs.map(|(prover, master)| Unproved { prover: peer(prover), master: peer(master) });
+                let pairs = pairs.into_vec().into_iter().map(|(prover, master)| Unproved { prover, master });
                 Some(Failure::MasterUnproved { pairs: pairs.collect() })
             }
             Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
@@ -51,7 +48,7 @@ impl Node {
     pub(super) fn report(&self) -> Report {
         let config = &self.shared.config;
         let progress = self.follow.as_ref().filter(|follow| follow.is_joined()).and_then(Follow::progress);
-        let mut heard = self.memory.heard(&config.host);
+        let mut heard = self.memory.heard(&config.node.host);
         let leads = self.follow.is_none() && config.is_candidate();
         if leads && self.lead.seated > 1 {
             heard = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
@@ -59,13 +56,13 @@ impl Node {
         }
         let unreached = match &self.follow {
             Some(follow) if follow.has_answered() && !follow.is_joined() => {
-                Some((follow.leader.peer(), follow.leader.endpoints.clone()))
+                Some((follow.leader.peer(), follow.leader.endpoints.to_vec()))
             }
             _ => self.memory.unreached.clone(),
         };
         Report {
             world: config.world,
-            rank: config.rank,
+            rank: config.node.rank,
             joined: progress.map_or(self.lead.seated, |progress| progress.joined),
             heard,
             missing: progress.map_or_else(
@@ -102,10 +99,6 @@ impl Node {
         self.shared.event(event);
         self.ended = true;
     }
-}
-
-fn peer(name: PeerName) -> Peer {
-    Peer { host: name.host, address: name.address }
 }
 
 impl From<(Peer, Option<u32>)> for Heard {

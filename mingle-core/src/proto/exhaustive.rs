@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::outcome::{Event, Failure, Formed};
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output, TOKEN};
-use crate::id::JobId;
+use crate::model::JobId;
 use crate::wire::{Codec, Message};
 
 /// By then every node has ended: 30 s are its patience, and a round that it began before has limits of its own.

@@ -10,10 +10,9 @@ use super::master::MasterProof;
 use super::outcome::{Event, Failure, Formed, Progress, RankRange};
 use super::parts::Parts;
 use super::proof::{Lost, Prover, Won};
-use super::shared::{Contact, Shared, hinted};
+use super::shared::{Contact, Shared};
 use super::timer::{Time, Timer};
-use crate::id::{NodeId, Rank};
-use crate::roster::{Digest, Slots};
+use crate::model::{Digest, NodeId, Rank, Slots};
 use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Ready, Welcome};
 
 /// How long a leader may be silent before it has been joined; in a large world 1 ms for each node that it may have to
@@ -144,18 +143,7 @@ impl Follow {
     }
 
     fn join_message(shared: &Shared) -> Message {
-        Message::Join(Join {
-            world: shared.world(),
-            rank: shared.config.rank.map(Rank::get),
-            host: shared.config.host.clone(),
-            endpoints: hinted(&shared.config.endpoints),
-            slots: shared.config.slots,
-            metadata: shared.config.metadata.clone(),
-            master: shared.may_be_master(),
-            roster: shared.config.roster,
-            fabric: shared.config.fabric,
-            settings: shared.config.settings,
-        })
+        Message::Join(Join { world: shared.world(), node: shared.node_info() })
     }
 
     /// Sends a join, and sets the timer for the next.
@@ -169,7 +157,7 @@ impl Follow {
         let join = Self::join_message(shared);
         shared.send(self.leader.seen, self.leader.id, &join);
         // Where its words come from may be a way that leads only hither.
-        if self.joins >= 2 && !self.leader.endpoints.is_empty() {
+        if self.joins >= 2 {
             let other = self.leader.endpoints[self.joins % self.leader.endpoints.len()];
             if other != self.leader.seen {
                 shared.send(other, self.leader.id, &join);
@@ -384,14 +372,16 @@ impl Follow {
             rank,
             digest: prepare.digest,
             slots: Slots {
-                own: shared.config.slots,
+                own: shared.config.node.attributes.slots,
                 before: prepare.slots_before,
                 total: prepare.slots_total,
             },
             proof,
             parts: shared
                 .config
-                .roster
+                .node
+                .attributes
+                .wants_roster
                 .then(|| Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes)),
             ready: false,
             unproved: false,

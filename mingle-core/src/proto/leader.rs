@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::follower::{LARGE, LAST_WORDS};
-use super::outcome::{Event, Peer, Progress, RankRange};
+use super::outcome::{Event, Progress, RankRange};
 use super::proof::Arrivals;
 use super::round::Phase;
-use super::shared::{Shared, hinted};
+use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::waves::Window;
-use crate::id::{HostName, NodeId};
+use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::rdma::Counted;
 use crate::wire::{
-    Announce, Candidate, Introduction, Join, Message, NEWEST, PeerName, RUNS, Refusal, Want, Welcome,
+    Announce, Candidate, Introduction, Join, Message, NEWEST, NodeInfo, RUNS, Refusal, Want, Welcome,
 };
 
 /// A change of the members is told after this long, so that several are told at once; in a world of more than 400 nodes
@@ -76,7 +76,7 @@ pub(crate) struct Lead {
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
-    pub(crate) join: Join,
+    pub(crate) node: NodeInfo,
     /// Where its words come from.
     pub(crate) seen: SocketAddr,
     pub(crate) seated: bool,
@@ -99,8 +99,8 @@ impl Entry {
     /// come from may be a way that leads only hither, or somebody else's who has repeated its words.
     pub(crate) fn reach(&self, id: NodeId, attempt: usize, message: &Message, shared: &mut Shared) {
         shared.send(self.seen, id, message);
-        if attempt > 0 && !self.join.endpoints.is_empty() {
-            let other = self.join.endpoints[(attempt - 1) % self.join.endpoints.len()];
+        if attempt > 0 {
+            let other = self.node.endpoints[(attempt - 1) % self.node.endpoints.len()];
             if other != self.seen {
                 shared.send(other, id, message);
             }
@@ -108,13 +108,7 @@ impl Entry {
     }
 
     pub(crate) fn peer(&self) -> Peer {
-        let address = self.join.endpoints.first().copied().unwrap_or(self.seen);
-        Peer { host: self.join.host.clone(), address }
-    }
-
-    pub(crate) fn name(&self) -> PeerName {
-        let Peer { host, address } = self.peer();
-        PeerName { host, address }
+        self.node.peer()
     }
 }
 
@@ -131,13 +125,13 @@ struct Challenge {
 
 impl Lead {
     pub(crate) fn new(shared: &Shared) -> Self {
-        let own_rank = shared.config.rank.map(|rank| (rank.get(), shared.me()));
+        let own_rank = shared.config.node.rank.map(|rank| (rank.get(), shared.me()));
         Self {
             members: BTreeMap::new(),
             ranks: own_rank.into_iter().collect(),
             seated: 1,
             high_water: 1,
-            fabrics: Counted::new(shared.config.fabric),
+            fabrics: Counted::new(shared.config.node.attributes.fabric),
             waiting: Vec::new(),
             newest: VecDeque::new(),
             challenges: BTreeMap::new(),
@@ -161,11 +155,11 @@ impl Lead {
     pub(crate) fn candidate(&self, shared: &Shared) -> Candidate {
         Candidate {
             id: shared.me(),
-            explicit: shared.config.rank.is_some(),
+            explicit: shared.config.node.rank.is_some(),
             members: self.high_water,
             world: shared.world(),
-            host: shared.config.host.clone(),
-            endpoints: hinted(&shared.config.endpoints),
+            host: shared.config.node.host.clone(),
+            endpoints: shared.config.node.endpoints.advertised(),
         }
     }
 
@@ -193,7 +187,7 @@ impl Lead {
             world: shared.config.world,
             newest: self.newest.iter().cloned().collect(),
             missing: self.missing(shared),
-            leader: shared.config.peer(),
+            leader: shared.peer(),
         }
     }
 
@@ -240,7 +234,7 @@ impl Lead {
     ) {
         if join.world != shared.world() {
             if self.warned.len() < WARNINGS && self.warned.insert(from) {
-                let (host, theirs, ours) = (&join.host, join.world, shared.world());
+                let (host, theirs, ours) = (&join.node.host, join.world, shared.world());
                 shared.event(Event::Warning(format!(
                     "{host} ({seen}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
                 )));
@@ -252,12 +246,12 @@ impl Lead {
         if self.refuse_or_repeat(from, seen, shared) {
             return;
         }
-        if join.rank.is_some_and(|rank| rank >= shared.world()) {
+        if join.node.rank.is_some_and(|rank| rank.get() >= shared.world()) {
             return;
         }
         self.make_room(arrivals, shared);
         let entry = self.members.entry(from).or_insert_with(|| Entry {
-            join: join.clone(),
+            node: join.node.clone(),
             seen,
             seated: false,
             heard: shared.now,
@@ -271,9 +265,9 @@ impl Lead {
         entry.seen = seen;
         if entry.seated {
             // Its addresses may have changed; its place stays what it is.
-            entry.join.endpoints = join.endpoints;
+            entry.node.endpoints = join.node.endpoints;
         } else {
-            entry.join = join;
+            entry.node = join.node;
         }
         if arrivals.is_empty() && shared.timers.get(Timer::Resign).is_none() {
             shared.set_after(Timer::Resign, RESIGN);
@@ -342,17 +336,17 @@ impl Lead {
         if entry.seated {
             return;
         }
-        let holder = entry.join.rank.and_then(|rank| self.ranks.get(&rank).copied());
+        let holder = entry.node.rank.and_then(|rank| self.ranks.get(&rank.get()).copied());
         let full = self.seated >= shared.world() || self.frozen || !matches!(self.phase, Phase::Gathering);
         if holder.is_none() && !full {
             entry.seated = true;
-            let (rank, host) = (entry.join.rank, entry.join.host.clone());
+            let (rank, host) = (entry.node.rank, entry.node.host.clone());
             if let Some(rank) = rank {
-                self.ranks.insert(rank, id);
+                self.ranks.insert(rank.get(), id);
             }
             self.seated += 1;
             self.high_water = self.high_water.max(self.seated);
-            self.fabrics.add(entry.join.fabric);
+            self.fabrics.add(entry.node.attributes.fabric);
             self.waiting.retain(|&waiting| waiting != id);
             self.newest.push_front(host);
             self.newest.truncate(NEWEST);
@@ -363,11 +357,10 @@ impl Lead {
         if is_new {
             self.waiting.push(id);
         }
-        match (holder, entry.join.rank) {
+        match (holder, entry.node.rank) {
             (Some(holder), Some(rank)) if holder == shared.me() => {
-                let me = shared.config.peer();
-                let me = PeerName { host: me.host, address: me.address };
-                tracing::debug!(%id, rank, "refused: the rank is this node's own");
+                let me = shared.peer();
+                tracing::debug!(%id, %rank, "refused: the rank is this node's own");
                 shared.send(entry.seen, id, &Message::Refuse(Refusal::RankTaken(me)));
             }
             _ if self.frozen => {}
@@ -418,7 +411,7 @@ impl Lead {
 
     /// A challenged member lives: those that were given its rank are refused.
     pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
-        let Some(holder) = self.members.get(&from).map(Entry::name) else { return };
+        let Some(holder) = self.members.get(&from).map(Entry::peer) else { return };
         let Some(challenge) = self.challenges.get_mut(&from) else { return };
         challenge.contenders.retain(|contender| self.members.contains_key(contender));
         challenge.since = shared.now;
@@ -450,11 +443,11 @@ impl Lead {
         self.void_round(shared);
         let Some(entry) = self.members.remove(&id) else { return };
         self.seated -= 1;
-        self.fabrics.remove(entry.join.fabric);
+        self.fabrics.remove(entry.node.attributes.fabric);
         self.proving_since = None;
         self.failed_rounds = 0;
         self.ranks.retain(|_, holder| *holder != id);
-        self.newest.retain(|host| *host != entry.join.host);
+        self.newest.retain(|host| *host != entry.node.host);
         self.news(shared);
         self.seat_waiting(arrivals, shared);
     }
@@ -507,6 +500,9 @@ impl Lead {
 
     /// Members by given rank and name, for a message to people.
     pub(crate) fn present(&self) -> impl Iterator<Item = (Peer, Option<u32>)> {
-        self.members.values().filter(|entry| entry.seated).map(|entry| (entry.peer(), entry.join.rank))
+        self.members
+            .values()
+            .filter(|entry| entry.seated)
+            .map(|entry| (entry.peer(), entry.node.rank.map(Rank::get)))
     }
 }

@@ -8,7 +8,7 @@ use super::backoff::Backoff;
 use super::proof::{Prover, Won};
 use super::shared::Shared;
 use super::timer::Timer;
-use crate::id::NodeId;
+use crate::model::NodeId;
 use crate::wire::Message;
 
 /// How long a node tries before it says that it cannot reach the master.
@@ -131,7 +131,7 @@ impl MasterProof {
             Way::Race(prover) => prover.won().map(|won| (won.endpoint, won.local))?,
         };
         // A driver tells the own address of every connection; the preferred one stands in.
-        let local = local.or_else(|| shared.config.endpoints.first().map(SocketAddr::ip))?;
+        let local = local.unwrap_or_else(|| shared.config.node.endpoints.preferred().ip());
         Some((master, local))
     }
 

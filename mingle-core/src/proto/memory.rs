@@ -4,8 +4,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::outcome::{Heard, Peer, Report};
-use crate::id::{HostName, NodeId};
+use super::outcome::{Heard, Report};
+use crate::model::{HostName, NodeId, Peer};
 
 /// Most nodes that are remembered.
 const NODES: usize = 256;

@@ -40,15 +40,15 @@ mod waves;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use crate::id::{HostName, JobTag, Lineage, NodeId, Rank, World};
-use crate::metadata::Metadata;
-use crate::rdma::Summary;
-use crate::secret::Keys;
+#[cfg(test)]
+use crate::model::HostName;
+use crate::model::{JobTag, Keys, Lineage, NodeId, World};
+use crate::wire::NodeInfo;
 
 pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
 pub use observe::{Gathering, Observer, Sighting, Word};
-pub use outcome::{End, Event, Failure, Formed, Heard, Over, Peer, Progress, RankRange, Report, Unproved};
+pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
 pub use standing::{Change, Standing};
 pub use timer::Time;
 
@@ -79,62 +79,38 @@ pub struct Config {
     /// Which formation of the job it is; the first, unless this node comes from an earlier one or has heard of a
     /// later one.
     pub lineage: Lineage,
-    /// The rank that was given to this node.
-    pub rank: Option<Rank>,
-    /// What the host calls itself.
-    pub host: HostName,
-    /// Where this node can be reached, TCP and UDP, in order of preference.
-    pub endpoints: Vec<SocketAddr>,
+    /// What the leader is told of this node.
+    pub node: NodeInfo,
     /// Whether a world that can have either family is one of IPv6.
     pub prefers_ipv6: bool,
-    /// How many workers it will run.
-    pub slots: u32,
-    /// What its launcher wants the others to know.
-    pub metadata: Metadata,
     /// How it orders the others, where it is the leader.
     pub rank_by: RankBy,
-    /// Whether the roster is wanted.
-    pub roster: bool,
-    /// What RDMA the host has, for the others to compare.
-    pub fabric: Summary,
-    /// A hash of the variables that the user has set for all ranks, for the others to compare.
-    pub settings: u64,
-    /// Whether this node may become the master without having been given rank 0.
-    pub may_be_master: bool,
     /// How long to wait; nothing waits for ever.
     pub timeout: Option<Duration>,
 }
 
 impl Config {
-    /// A node without a secret, a rank or anything else special, which waits for ten minutes.
+    /// A node without a secret, in the first formation of its job, which waits for ten minutes.
     ///
     /// ```
     /// use mingle_core::proto::Config;
-    /// use mingle_core::{HostName, JobId, NodeId, World};
+    /// use mingle_core::{Endpoints, HostName, JobId, NodeId, NodeInfo, World};
     ///
-    /// let (job, here): (JobId, _) = ("foo".parse()?, "10.0.0.1:29500".parse().unwrap());
-    /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, HostName::new("a"), vec![here]);
-    /// let config = Config { roster: true, ..config };
+    /// let (job, here): (JobId, Endpoints) = ("foo".parse()?, "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into());
+    /// let node = NodeInfo::new(HostName::new("a"), here);
+    /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, node);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new(id: NodeId, tag: JobTag, world: World, host: HostName, endpoints: Vec<SocketAddr>) -> Self {
+    pub fn new(id: NodeId, tag: JobTag, world: World, node: NodeInfo) -> Self {
         Self {
             id,
             tag,
             keys: None,
             world,
-            rank: None,
-            host,
-            endpoints,
-            prefers_ipv6: false,
-            slots: 1,
-            metadata: Metadata::default(),
             lineage: Lineage::default(),
+            node,
+            prefers_ipv6: false,
             rank_by: RankBy::Address,
-            roster: false,
-            fabric: Summary::default(),
-            settings: 0,
-            may_be_master: true,
             timeout: Some(TIMEOUT),
         }
     }
@@ -142,21 +118,14 @@ impl Config {
     /// Node `number` of a world without anything special.
     #[cfg(test)]
     fn plain(tag: JobTag, world: u32, number: u8, endpoint: SocketAddr) -> Self {
-        let (world, host) = (World::new(world).unwrap(), HostName::new(&format!("host-{number}")));
+        let node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         let timeout = Some(Duration::from_secs(30));
-        Self { timeout, ..Self::new(NodeId([number; 16]), tag, world, host, vec![endpoint]) }
+        Self { timeout, ..Self::new(NodeId([number; 16]), tag, World::new(world).unwrap(), node) }
     }
 
     /// A node that was given rank 1 or more never gathers: it listens and asks.
     fn is_candidate(&self) -> bool {
-        self.rank.is_none_or(|rank| rank.get() == 0)
-    }
-
-    /// This node, as a message to people names it.
-    fn peer(&self) -> Peer {
-        let address = self.endpoints.first().copied();
-        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
-        Peer { host: self.host.clone(), address: address.unwrap_or(nowhere) }
+        self.node.rank.is_none_or(|rank| rank.get() == 0)
     }
 }
 

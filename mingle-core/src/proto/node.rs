@@ -15,7 +15,7 @@ use super::round::Phase;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{Config, ConnId, DialId, Output};
-use crate::id::NodeId;
+use crate::model::{Endpoints, NodeId, Rank};
 use crate::wire::{Candidate, Dropped, Message, TOKEN};
 
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
@@ -304,10 +304,10 @@ impl Node {
 
     /// The addresses of this host have changed. The preferred one, by which candidates are ordered, must be
     /// the same: where it has gone, a new node takes this one's place.
-    pub fn handle_endpoints(&mut self, now: Time, endpoints: Vec<SocketAddr>) {
+    pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints) {
         self.at(now);
-        if endpoints.first() == self.shared.config.endpoints.first() {
-            self.shared.config.endpoints = endpoints;
+        if endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
+            self.shared.config.node.endpoints = endpoints;
             self.with_follow(Follow::tell_endpoints);
         }
     }
@@ -420,7 +420,7 @@ impl Node {
                 self.on_candidate(&introduction.candidate, introduction.seen, Told::ByAnother);
             }
             Message::Join(join) => {
-                self.memory.node(from, &join.host, seen, join.rank);
+                self.memory.node(from, &join.node.host, seen, join.node.rank.map(Rank::get));
                 self.on_join(from, seen, join);
             }
             Message::Running => {

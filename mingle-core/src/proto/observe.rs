@@ -1,12 +1,9 @@
 //! What somebody learns who only listens: from a datagram to what it says of a job.
 
-use std::net::SocketAddr;
-
 use super::election::Key;
-use super::outcome::{End, Peer, Progress, RankRange};
-use crate::id::{HostName, JobTag, Lineage, NodeId, World};
+use super::outcome::{Progress, RankRange};
+use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
-use crate::secret::Keys;
 use crate::wire::{Codec, Dropped, Message};
 
 /// Reads the datagrams of one job without being a node of it: nothing that it does is heard by anybody.
@@ -20,7 +17,7 @@ use crate::wire::{Codec, Dropped, Message};
 ///
 /// let job: JobId = "foo".parse()?;
 /// let mut observer = Observer::new(job.tag(), None);
-/// assert_eq!(observer.read("10.0.0.1:29503".parse().unwrap(), b"of another protocol"), None);
+/// assert_eq!(observer.read(b"of another protocol"), None);
 /// # Ok::<(), mingle_core::InvalidId>(())
 /// ```
 #[derive(Debug)]
@@ -91,7 +88,7 @@ impl Gathering {
     /// The place of this gathering, which is `node`'s, in the order of all: the greatest is the one that the others
     /// will join.
     pub fn precedence(&self, node: NodeId) -> impl Ord + use<> {
-        Key::new(self.explicit, self.most, &[self.progress.leader.address], node)
+        Key::new(self.explicit, self.most, self.progress.leader.address.ip(), node)
     }
 }
 
@@ -101,8 +98,8 @@ impl Observer {
         Self { codec: Codec::new(tag, keys) }
     }
 
-    /// What a datagram from `from` tells of the job, where it is one of the job's and has not come before.
-    pub fn read(&mut self, from: SocketAddr, datagram: &[u8]) -> Option<Sighting> {
+    /// What a datagram tells of the job, where it is one of the job's and has not come before.
+    pub fn read(&mut self, datagram: &[u8]) -> Option<Sighting> {
         let (header, message) = match self.codec.decode(datagram) {
             Ok(decoded) => decoded,
             Err(dropped) => return unread(dropped, datagram),
@@ -111,7 +108,7 @@ impl Observer {
             Message::Announce(announce) => {
                 let candidate = announce.candidate;
                 let Ok(world) = World::new(candidate.world) else { return None };
-                let address = candidate.endpoints.first().copied().unwrap_or(from);
+                let address = candidate.endpoints.preferred();
                 Word::Gathers(Gathering {
                     progress: Progress {
                         joined: announce.joined,
@@ -131,7 +128,7 @@ impl Observer {
             }
             Message::Solicit(solicit) => Word::Seeks { host: solicit.host, rank: solicit.rank },
             Message::Hint(hint) => {
-                let address = hint.candidate.endpoints.first().copied().unwrap_or(hint.seen);
+                let address = hint.candidate.endpoints.preferred();
                 Word::Hints { leader: hint.candidate.id, peer: Peer { host: hint.candidate.host, address } }
             }
             Message::Over(over) => Word::Over { rank: over.rank, end: over.end },
@@ -156,8 +153,8 @@ fn unread(dropped: Dropped, datagram: &[u8]) -> Option<Sighting> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::JobId;
-    use crate::secret::Secret;
+    use crate::model::JobId;
+    use crate::model::Secret;
     use crate::wire::{Announce, Candidate, Header, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
@@ -178,7 +175,7 @@ mod tests {
                 members: 3,
                 world: 4,
                 host: HostName::new("a"),
-                endpoints: ["10.0.0.1:29503".parse().unwrap()].into_iter().collect(),
+                endpoints: "10.0.0.1:29503".parse::<std::net::SocketAddr>().unwrap().into(),
             },
             joined: 2,
             newest: [HostName::new("b")].into_iter().collect(),
@@ -194,7 +191,7 @@ mod tests {
     }
 
     fn read(observer: &mut Observer, bytes: &[u8]) -> Option<Sighting> {
-        observer.read("10.9.9.9:1".parse().unwrap(), bytes)
+        observer.read(bytes)
     }
 
     #[test]

@@ -3,11 +3,8 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use serde::{Deserialize, Serialize};
-
-use crate::id::{HostName, Lineage, Rank, World};
+use crate::model::{Digest, End, HostName, Lineage, Peer, Rank, Roster, Slots, World};
 use crate::rdma::Verdict;
-use crate::roster::{Digest, Roster, Slots};
 
 /// Something that the caller may want to show or act on.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,21 +101,6 @@ fn ranks(runs: &[RankRange]) -> String {
     if single { format!("rank {list}") } else { format!("ranks {list}") }
 }
 
-/// Another node, as a message to a person names it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Peer {
-    /// What its host calls itself.
-    pub host: HostName,
-    /// Where it was heard from, or its preferred endpoint.
-    pub address: SocketAddr,
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.host, self.address)
-    }
-}
-
 /// A formed world, as one of its nodes sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Formed {
@@ -138,31 +120,6 @@ pub struct Formed {
     pub verdict: Verdict,
     /// How many workers there are, here and in all.
     pub slots: Slots,
-}
-
-/// How a node's command ended, as others are told.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
-pub enum End {
-    /// With this exit code, which is not 0.
-    Exited(u8),
-    /// By this signal.
-    Killed(u8),
-    /// The node itself is gone: it answers nobody.
-    Gone,
-    /// Nobody has said.
-    Unknown,
-}
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(code) => write!(f, "exit code {code}"),
-            Self::Killed(signal) => write!(f, "signal {signal}"),
-            Self::Gone => f.write_str("the node is gone"),
-            Self::Unknown => f.write_str("nobody has said why"),
-        }
-    }
 }
 
 /// Why a world that stood is over.

@@ -1,7 +1,6 @@
 //! The roster as it arrives in parts, for a node that wants it.
 
-use crate::id::World;
-use crate::roster::{Digest, Roster};
+use crate::model::{Digest, Roster, World};
 use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
 
 /// The parts that have arrived, and the digest that they must have together.
@@ -88,9 +87,9 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::id::{HostName, NodeId, Rank};
-    use crate::metadata::Metadata;
-    use crate::roster::Member;
+    use crate::model::Member;
+    use crate::model::Metadata;
+    use crate::model::{HostName, NodeId, Rank};
 
     fn roster(size: u32) -> Roster {
         let member = |rank: u32| Member {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{ConnId, DialId};
-use crate::id::NodeId;
+use crate::model::NodeId;
 
 /// Between two dials of one endpoint at first, and between the first dials of two endpoints. The
 /// kernel repeats a lost SYN only after 1 s.
@@ -69,7 +69,7 @@ impl Prover {
         let mut prover = Self { target, lanes: Vec::new(), won: None };
         // The preferred endpoint has a head start; the others follow one by one (RFC 8305).
         let mut next = shared.now + delay;
-        for &endpoint in endpoints.iter().filter(|e| !shared.config.endpoints.contains(e)) {
+        for &endpoint in endpoints.iter().filter(|e| !shared.config.node.endpoints.contains(e)) {
             prover.lanes.push(Lane { endpoint, next, tries: 0, open: Vec::new() });
             next += STAGGER;
         }

@@ -5,35 +5,26 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::RankBy;
-use crate::id::{HostName, NodeId};
-use crate::metadata::Metadata;
-use crate::natural::natural;
-use crate::rdma::{self, Summary};
+use crate::model::{NodeId, Rank, natural};
+use crate::rdma;
+use crate::wire::{Attributes, NodeInfo};
 
 /// A node of a full world, before it has a rank.
 #[derive(Debug, Clone)]
 pub(crate) struct Applicant {
     pub(crate) id: NodeId,
-    pub(crate) host: HostName,
-    pub(crate) endpoints: Vec<SocketAddr>,
-    pub(crate) slots: u32,
-    pub(crate) metadata: Metadata,
-    /// The rank that it was given.
-    pub(crate) rank: Option<u32>,
-    /// It may be master, as far as it knows.
-    pub(crate) master: bool,
-    pub(crate) fabric: Summary,
-    pub(crate) settings: u64,
+    pub(crate) node: NodeInfo,
 }
 
 impl Applicant {
     pub(crate) fn address(&self) -> SocketAddr {
-        self.endpoints.first().copied().unwrap_or_else(|| SocketAddr::from(([0, 0, 0, 0], 0)))
+        self.node.endpoints.preferred()
     }
 
     /// What of it is compared with the others.
     pub(crate) fn comparable(&self) -> rdma::Rank {
-        rdma::Rank { address: self.address().ip(), fabric: self.fabric, settings: self.settings }
+        let Attributes { fabric, settings, .. } = self.node.attributes;
+        rdma::Rank { address: self.address().ip(), fabric, settings }
     }
 }
 
@@ -46,20 +37,19 @@ pub(crate) fn settle_family(
     ipv6: bool,
     failed_rounds: u64,
 ) -> Result<(), (NodeId, NodeId)> {
-    let common = |is_ipv6: bool| {
-        applicants.iter().all(|a| a.endpoints.iter().any(|endpoint| endpoint.is_ipv6() == is_ipv6))
-    };
+    let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
+    let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
     let turn = usize::try_from(failed_rounds).unwrap_or(0);
     let Some(&chosen) = families.get(turn % families.len().max(1)) else {
-        let only = |is_ipv6: bool| {
-            applicants.iter().find(|a| a.endpoints.iter().all(|endpoint| endpoint.is_ipv6() == is_ipv6))
-        };
+        let only = |is_ipv6: bool| applicants.iter().find(|a| !has(a, !is_ipv6));
         // Without a common family, some have the one alone and some the other.
         return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
     };
     for applicant in applicants {
-        applicant.endpoints.retain(|endpoint| endpoint.is_ipv6() == chosen);
+        if let Some(endpoints) = applicant.node.endpoints.of_family(chosen) {
+            applicant.node.endpoints = endpoints;
+        }
     }
     Ok(())
 }
@@ -80,7 +70,7 @@ pub(crate) fn choose(
     let assigned = assign(applicants.clone(), order, |id| failed(id) || alone(id));
     assigned.or_else(|| assign(applicants.clone(), order, failed)).or_else(|| {
         for applicant in &mut applicants {
-            applicant.master = true;
+            applicant.node.attributes.may_be_master = true;
         }
         assign(applicants, order, failed)
     })
@@ -98,17 +88,19 @@ fn assign(
     failed: impl Fn(NodeId) -> bool,
 ) -> Option<Vec<Applicant>> {
     applicants.sort_by(|a, b| compare(a, b, order));
-    let given_zero = applicants.iter().position(|a| a.rank == Some(0));
+    let given_zero = applicants.iter().position(|a| a.node.rank == Some(Rank(0)));
     let master = match given_zero {
         Some(at) => (!failed(applicants[at].id)).then_some(at),
-        None => applicants.iter().position(|a| a.rank.is_none() && a.master && !failed(a.id)),
+        None => applicants
+            .iter()
+            .position(|a| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id)),
     }?;
     let master = applicants.remove(master);
     let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
-    let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.rank.is_some());
+    let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
     for applicant in given {
         // Seats are given so that ranks differ and are below the world; rank 0 is taken out above.
-        let place = applicant.rank.and_then(|rank| usize::try_from(rank).ok()?.checked_sub(1))?;
+        let place = applicant.node.rank.and_then(|rank| usize::try_from(rank.get()).ok()?.checked_sub(1))?;
         *places.get_mut(place)? = Some(applicant);
     }
     let mut automatic = automatic.into_iter();
@@ -118,7 +110,7 @@ fn assign(
 
 fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
     let address = a.address().ip().cmp(&b.address().ip());
-    let host = natural(a.host.as_str(), b.host.as_str());
+    let host = natural(a.node.host.as_str(), b.node.host.as_str());
     let first = match order {
         RankBy::Address => address.then(host),
         RankBy::Host => host.then(address),
@@ -129,23 +121,16 @@ fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Endpoints, HostName};
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
-        Applicant {
-            id: NodeId([last; 16]),
-            host: HostName::new(host),
-            endpoints: vec![SocketAddr::from(([10, 0, 0, last], 29500))],
-            slots: 1,
-            metadata: Metadata::default(),
-            rank,
-            master: true,
-            fabric: Summary::default(),
-            settings: 0,
-        }
+        let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
+        let node = NodeInfo::new(HostName::new(host), endpoint.into());
+        Applicant { id: NodeId([last; 16]), node: NodeInfo { rank: rank.map(Rank), ..node } }
     }
 
     fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
-        assigned.unwrap_or_default().iter().map(|a| a.host.to_string()).collect()
+        assigned.unwrap_or_default().iter().map(|a| a.node.host.to_string()).collect()
     }
 
     #[test]
@@ -158,16 +143,20 @@ mod tests {
     fn a_world_has_one_family_the_one_that_all_can_use() {
         let v6 = |last: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 29500));
         let both = |n: u8| {
-            let mut node = applicant("both", n, None);
-            node.endpoints.push(v6(n.into()));
-            node
+            let mut both = applicant("both", n, None);
+            both.node.endpoints = Endpoints::new(vec![both.address(), v6(n.into())]).unwrap();
+            both
         };
-        let only = |n: u8| Applicant { endpoints: vec![v6(n.into())], ..applicant("six", n, None) };
+        let only = |n: u8| {
+            let mut six = applicant("six", n, None);
+            six.node.endpoints = v6(n.into()).into();
+            six
+        };
         let settled = |mut nodes: Vec<Applicant>, ipv6: bool, failed: u64| {
             let _ = settle_family(&mut nodes, ipv6, failed);
             nodes
                 .iter()
-                .map(|a| a.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())
+                .map(|a| a.node.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())
                 .collect::<Vec<String>>()
         };
         assert_eq!(settled(vec![both(1), both(2)], false, 0), ["4", "4"]);
@@ -202,7 +191,7 @@ mod tests {
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
         let unreached = NodeId([1; 16]);
         assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["b", "a", "c"]);
-        nodes[1].master = false;
+        nodes[1].node.attributes.may_be_master = false;
         assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
         assert!(assign(nodes, RankBy::Address, |_| true).is_none());
     }
@@ -220,8 +209,8 @@ mod tests {
         // Both fail to reach a: the fault is a's.
         assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
         // One that nobody has reached so far is better than none.
-        nodes[1].master = false;
-        nodes[2].master = false;
+        nodes[1].node.attributes.may_be_master = false;
+        nodes[2].node.attributes.may_be_master = false;
         assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
         let all = [(id(2), id(1)), (id(1), id(2)), (id(1), id(3))];
         assert!(chosen(&nodes, &all).is_empty());

@@ -8,17 +8,16 @@ use super::DialId;
 use super::follower::LAST_WORDS;
 use super::leader::{Entry, Lead};
 use super::master::MasterProof;
-use super::outcome::{Event, Failure, Formed, Peer, Unproved};
+use super::outcome::{Event, Failure, Formed, Unproved};
 use super::parts;
 use super::proof::Arrivals;
 use super::ranks::{self, Applicant};
-use super::shared::{Shared, hinted};
+use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::waves::Waves;
-use crate::id::{NodeId, Rank};
+use crate::model::{Digest, Endpoints, Member, NodeId, Rank, Roster};
 use crate::rdma::Verdict;
-use crate::roster::{Digest, Member, Roster};
-use crate::wire::{self, Commit, Message, PeerName, Prepare, Ready, Refusal, Want};
+use crate::wire::{self, Commit, Message, Prepare, Ready, Refusal, Want};
 
 /// A member that has been silent for so long in a round is thrown out.
 const EXPEL: Duration = Duration::from_secs(5);
@@ -68,7 +67,7 @@ pub(crate) struct Round {
     places: BTreeMap<NodeId, (u32, u64)>,
     slots: u64,
     master: NodeId,
-    endpoints: Vec<SocketAddr>,
+    endpoints: Endpoints,
     proof: MasterProof,
     started: Time,
     /// How many members are ready.
@@ -137,34 +136,10 @@ impl Lead {
         if !may || self.seated != shared.world() {
             return;
         }
-        let mut applicants = vec![Applicant {
-            id: shared.me(),
-            host: shared.config.host.clone(),
-            endpoints: shared.config.endpoints.clone(),
-            slots: shared.config.slots,
-            metadata: shared.config.metadata.clone(),
-            rank: shared.config.rank.map(Rank::get),
-            master: shared.may_be_master(),
-            fabric: shared.config.fabric,
-            settings: shared.config.settings,
-        }];
-        applicants.extend(self.members.iter().filter(|(_, entry)| entry.seated).map(|(&id, entry)| {
-            Applicant {
-                id,
-                host: entry.join.host.clone(),
-                endpoints: if entry.join.endpoints.is_empty() {
-                    vec![entry.seen]
-                } else {
-                    entry.join.endpoints.to_vec()
-                },
-                slots: entry.join.slots,
-                metadata: entry.join.metadata.clone(),
-                rank: entry.join.rank,
-                master: entry.join.master,
-                fabric: entry.join.fabric,
-                settings: entry.join.settings,
-            }
-        }));
+        let own = Applicant { id: shared.me(), node: shared.node_info() };
+        let seated = self.members.iter().filter(|(_, entry)| entry.seated);
+        let members = seated.map(|(&id, entry)| Applicant { id, node: entry.node.clone() });
+        let mut applicants: Vec<_> = std::iter::once(own).chain(members).collect();
         let since = *self.proving_since.get_or_insert(shared.now);
         if let Err(apart) =
             ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed_rounds)
@@ -194,17 +169,17 @@ impl Lead {
             self.end_without_rdma(verdict, shared);
             return;
         }
-        let (master, endpoints) = (assigned[0].id, hinted(&assigned[0].endpoints).into_vec());
+        let (master, endpoints) = (assigned[0].id, assigned[0].node.endpoints.advertised());
         let members = (0..).zip(&assigned).map(|(rank, a)| Member {
             rank: Rank(rank),
             id: a.id,
-            host: a.host.clone(),
+            host: a.node.host.clone(),
             address: a.address(),
-            slots: a.slots,
-            metadata: a.metadata.clone(),
+            slots: a.node.attributes.slots,
+            metadata: a.node.attributes.metadata.clone(),
         });
         let Some(roster) = Roster::new(members.collect()) else { return };
-        let is_wanted = self.members.values().any(|entry| entry.seated && entry.join.roster);
+        let is_wanted = self.members.values().any(|entry| entry.seated && entry.node.attributes.wants_roster);
         self.rounds += 1;
         for entry in self.members.values_mut() {
             entry.ready = None;
@@ -273,7 +248,7 @@ impl Lead {
                         slots_total: round.slots,
                         roster_bytes: u32::try_from(round.parts.len()).unwrap_or(u32::MAX),
                         master: round.master,
-                        endpoints: hinted(&round.endpoints),
+                        endpoints: round.endpoints.clone(),
                     });
                     entry.reach(id, round.waves.number(), &prepare, shared);
                 }
@@ -426,7 +401,12 @@ impl Lead {
         let Some(entry) = seated.filter(|_| round.number == want.round) else { return };
         let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
         let alone = again || entry.deaf;
-        let many = self.members.values().filter(|entry| entry.join.roster).take(MULTICAST_ROSTER).count()
+        let many = self
+            .members
+            .values()
+            .filter(|entry| entry.node.attributes.wants_roster)
+            .take(MULTICAST_ROSTER)
+            .count()
             == MULTICAST_ROSTER;
         for part in parts::answer(want, &round.parts) {
             if !many || alone {
@@ -529,7 +509,7 @@ impl Lead {
             master,
             local,
             digest: round.digest,
-            roster: shared.config.roster.then(|| round.roster.clone()),
+            roster: shared.config.node.attributes.wants_roster.then(|| round.roster.clone()),
             verdict: round.verdict.clone(),
             slots,
         }));
@@ -578,19 +558,14 @@ impl Lead {
     /// Nobody can be master: all are told who could not reach whom.
     fn end_unproved(&mut self, shared: &mut Shared) {
         let peer = |id: NodeId| {
-            if id == shared.me() {
-                Some(shared.config.peer())
-            } else {
-                self.members.get(&id).map(Entry::peer)
-            }
+            if id == shared.me() { Some(shared.peer()) } else { self.members.get(&id).map(Entry::peer) }
         };
         let pairs = self
             .unproved
             .iter()
             .filter_map(|&(prover, master)| Some(Unproved { prover: peer(prover)?, master: peer(master)? }));
         let pairs: Vec<Unproved> = pairs.collect();
-        let name = |peer: &Peer| PeerName { host: peer.host.clone(), address: peer.address };
-        let told = pairs.iter().map(|pair| (name(&pair.prover), name(&pair.master))).collect();
+        let told = pairs.iter().map(|pair| (pair.prover.clone(), pair.master.clone())).collect();
         self.end_for_all(Refusal::MasterUnproved(told), Failure::MasterUnproved { pairs }, shared);
     }
 

@@ -60,7 +60,7 @@ impl Node {
     /// written to at once.
     pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
         self.at(now);
-        let own = self.shared.config.endpoints.clone();
+        let own = self.shared.config.node.endpoints.clone();
         if !self.shared.seeds.replace(seeds, &own) || self.ended {
             return;
         }

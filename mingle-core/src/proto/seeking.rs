@@ -12,7 +12,7 @@ use super::outcome::Event;
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::Timer;
-use crate::id::NodeId;
+use crate::model::NodeId;
 use crate::wire::{self, Announce, Candidate, Introduction, Message, Solicit};
 
 /// The longest random wait before a first announce; in a world of this size or more.
@@ -61,8 +61,9 @@ impl Node {
     }
 
     pub(super) fn key(&self) -> Key {
-        let explicit = self.shared.config.rank.is_some();
-        Key::new(explicit, self.lead.high_water, &self.shared.config.endpoints, self.shared.me())
+        let address = self.shared.config.node.endpoints.preferred().ip();
+        let explicit = self.shared.config.node.rank.is_some();
+        Key::new(explicit, self.lead.high_water, address, self.shared.me())
     }
 
     /// Starts to look for the others: by announcing where this node may gather, else by asking.
@@ -359,7 +360,7 @@ impl Node {
                 self.shunned.silent(id, self.shared.now);
             }
             GaveUp::Unreached => {
-                self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.clone()));
+                self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.to_vec()));
                 if self.may_lead() {
                     self.shunned.unreached(id, self.shared.now);
                 }
@@ -435,7 +436,7 @@ impl Node {
             self.lead.resign();
             return;
         }
-        let address = self.shared.config.peer().address;
+        let address = self.shared.config.node.endpoints.preferred();
         self.shared.event(Event::Warning(format!(
             "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
              check the firewall for that port"

@@ -7,12 +7,12 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::outcome::{Event, Peer};
+use super::outcome::Event;
 use super::seeds::Seeds;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
-use crate::id::{HostName, NodeId, Rank};
-use crate::wire::{self, Candidate, Codec, Header, List, Message, Solicit, Token};
+use crate::model::{Endpoints, HostName, NodeId, Peer, Rank};
+use crate::wire::{Candidate, Codec, Header, Message, NodeInfo, Solicit, Token};
 
 /// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
 #[derive(Debug, Clone)]
@@ -50,7 +50,19 @@ impl Shared {
 
     /// Whether this node should be considered for master.
     pub(crate) fn may_be_master(&self) -> bool {
-        self.config.may_be_master && !self.unreached
+        self.config.node.attributes.may_be_master && !self.unreached
+    }
+
+    /// This node as its leader is to know it.
+    pub(crate) fn node_info(&self) -> NodeInfo {
+        let mut node = self.config.node.clone();
+        node.attributes.may_be_master = self.may_be_master();
+        node
+    }
+
+    /// This node as a message to people names it.
+    pub(crate) fn peer(&self) -> Peer {
+        self.config.node.peer()
     }
 
     pub(crate) fn world(&self) -> u32 {
@@ -77,8 +89,8 @@ impl Shared {
 
     /// This node's question for a leader.
     pub(crate) fn solicit(&self) -> Message {
-        let rank = self.config.rank.map(Rank::get);
-        Message::Solicit(Solicit { rank, host: self.config.host.clone() })
+        let NodeInfo { rank, host, .. } = &self.config.node;
+        Message::Solicit(Solicit { rank: rank.map(Rank::get), host: host.clone() })
     }
 
     /// Opens a connection to `to`, on which the token for `target` goes first.
@@ -123,25 +135,16 @@ pub(crate) struct Contact {
     /// Where its words come from.
     pub(crate) seen: SocketAddr,
     /// Its endpoints, in its order of preference.
-    pub(crate) endpoints: Vec<SocketAddr>,
+    pub(crate) endpoints: Endpoints,
 }
 
 impl Contact {
     pub(crate) fn of(candidate: &Candidate, seen: SocketAddr) -> Self {
-        Self { id: candidate.id, host: candidate.host.clone(), seen, endpoints: candidate.endpoints.to_vec() }
+        Self { id: candidate.id, host: candidate.host.clone(), seen, endpoints: candidate.endpoints.clone() }
     }
 
     /// For messages to people: by the preferred endpoint.
     pub(crate) fn peer(&self) -> Peer {
-        Peer { host: self.host.clone(), address: self.preferred() }
+        Peer { host: self.host.clone(), address: self.endpoints.preferred() }
     }
-
-    pub(crate) fn preferred(&self) -> SocketAddr {
-        self.endpoints.first().copied().unwrap_or(self.seen)
-    }
-}
-
-/// At most as many of a node's endpoints as others are told.
-pub(crate) fn hinted(endpoints: &[SocketAddr]) -> List<SocketAddr, { wire::HINTED_ENDPOINTS }> {
-    endpoints.iter().copied().collect()
 }

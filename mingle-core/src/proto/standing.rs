@@ -20,12 +20,11 @@ use std::time::Duration;
 use super::Output;
 use super::backoff::Backoff;
 use super::node::Node;
-use super::outcome::{End, Formed, Over, Peer};
+use super::outcome::{Formed, Over};
 use super::shared::Shared;
 use super::timer::{Time, Timer, Timers};
 use super::waves::Waves;
-use crate::id::{Lineage, NodeId, Rank};
-use crate::roster::{Member, Roster};
+use crate::model::{End, Lineage, Member, NodeId, Peer, Rank, Roster};
 use crate::wire::{self, Header, MISSING, Message};
 
 /// How long a node tells the others that the world is over. Those that have not answered then learn it from the

@@ -7,14 +7,13 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::outcome::{End, Formed};
+use super::outcome::Formed;
 use super::standing::{Change, Standing};
 use super::{Config, Node, Output, Time};
-use crate::id::{JobId, JobTag, Lineage, NodeId, Rank, World};
-use crate::metadata::Metadata;
+use crate::model::{
+    End, JobId, JobTag, Keys, Lineage, Member, Metadata, NodeId, Rank, Roster, Secret, World,
+};
 use crate::rdma::Verdict;
-use crate::roster::{Member, Roster};
-use crate::secret::{Keys, Secret};
 use crate::wire::{self, Codec, Header, Message, Solicit};
 
 const SIZE: u8 = 4;
@@ -45,7 +44,7 @@ fn standing_of(size: u8, rank: u8, keys: Option<Keys>) -> Standing {
     let member = |number: u8| Member {
         rank: Rank(u32::from(number) - 1),
         id: id(number),
-        host: config.host.clone(),
+        host: config.node.host.clone(),
         address: address(number),
         slots: 1,
         metadata: Metadata::default(),
@@ -74,7 +73,7 @@ fn said(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
 
 /// Node 9, which is no member, asks who gathers.
 fn a_stranger_asks(standing: &mut Standing) {
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).host });
+    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
     standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
     standing.handle_timeout(Time::ZERO);
 }
@@ -279,7 +278,7 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
         master: address(1),
         local: address(1).ip(),
         digest: Roster::new(formed_elsewhere.members().to_vec()).unwrap().digest(),
-        slots: crate::roster::Slots { own: 1, before: 0, total: 4 },
+        slots: crate::model::Slots { own: 1, before: 0, total: 4 },
         roster: Roster::new(formed_elsewhere.members().to_vec()),
         verdict: Verdict::default(),
     };
@@ -317,7 +316,7 @@ fn whatever_is_said_it_neither_panics_nor_goes_back() {
                         Message::Running,
                         Message::Missing([0, 1, u32::MAX].into_iter().collect()),
                         over(rng.random_range(0..9)),
-                        Message::Solicit(Solicit { rank: Some(u32::MAX), host: config(1).host }),
+                        Message::Solicit(Solicit { rank: Some(u32::MAX), host: config(1).node.host }),
                         Message::Done(1),
                     ];
                     let word = &words[rng.random_range(0..words.len())];

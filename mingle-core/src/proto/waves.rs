@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::backoff::{Backoff, FIRST};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use crate::id::NodeId;
+use crate::model::NodeId;
 
 /// Most words whose answers are under way: a receive buffer of the default size holds 166 small datagrams
 /// (net.core.rmem_default of 212,992 bytes).

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{Choice, Kind, Rate};
 use super::gid::Addressing;
 use super::machine::Machine;
-use crate::wire::List;
+use crate::model::List;
 
 /// Most ranks that a verdict names, and most lines of warning that it is worth.
 pub(crate) const NAMED: usize = 6;

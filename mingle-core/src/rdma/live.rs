@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use super::files::{Disk, Files as _};
 use super::machine::{Address, Machine};
 use super::{pci, read, save};
-use crate::net::system;
+use crate::host;
 
 impl Machine {
     /// This machine, as far as a job needs to know it: without its GPUs. Where there is no RDMA device,
@@ -52,5 +52,5 @@ fn addresses() -> io::Result<Vec<Address>> {
         address: net.addr(),
         prefix: net.prefix_len(),
     };
-    Ok(system::addresses()?.into_iter().map(address).collect())
+    Ok(host::addresses()?.into_iter().map(address).collect())
 }

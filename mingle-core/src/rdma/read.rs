@@ -7,7 +7,7 @@ use super::gid::{Gid, RoceVersion};
 use super::machine::{
     Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };
-use crate::natural::natural;
+use crate::model::natural;
 
 /// The folder of all RDMA devices, below the root of sysfs.
 pub(crate) const DEVICES: &str = "class/infiniband";

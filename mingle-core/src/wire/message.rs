@@ -1,22 +1,13 @@
 //! The messages and their bodies.
 
-use std::fmt;
-use std::marker::PhantomData;
 use std::net::SocketAddr;
-use std::ops::Deref;
 
-use serde::de::{Error as _, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
-use super::Config;
-use crate::id::{HostName, NodeId, Rank, World};
-use crate::metadata::Metadata;
-use crate::proto::End;
-use crate::rdma::{Summary, Tally, Verdict};
-use crate::roster::{Digest, Member, Roster};
+use super::{Config, NodeInfo};
+use crate::model::{Digest, End, Endpoints, HostName, List, Member, NodeId, Peer, Rank, Roster, World};
+use crate::rdma::{Tally, Verdict};
 
-/// Most endpoints that a node tells others of.
-pub(crate) const HINTED_ENDPOINTS: usize = 6;
 /// Most names of hosts in an announce.
 pub(crate) const NEWEST: usize = 3;
 /// Most runs of missing ranks in an announce.
@@ -141,7 +132,7 @@ pub(crate) struct Candidate {
     pub(crate) world: u32,
     pub(crate) host: HostName,
     /// In its order of preference.
-    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
+    pub(crate) endpoints: Endpoints,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -174,20 +165,7 @@ pub(crate) struct Introduction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Join {
     pub(crate) world: u32,
-    pub(crate) rank: Option<u32>,
-    pub(crate) host: HostName,
-    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
-    pub(crate) slots: u32,
-    /// What its launcher wants the others to know.
-    pub(crate) metadata: Metadata,
-    /// It may become the master: nobody has failed to reach it so far.
-    pub(crate) master: bool,
-    /// It wants the roster.
-    pub(crate) roster: bool,
-    /// What RDMA it has.
-    pub(crate) fabric: Summary,
-    /// The hash of the variables that it was told to print.
-    pub(crate) settings: u64,
+    pub(crate) node: NodeInfo,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,16 +176,10 @@ pub(crate) struct Welcome {
     pub(crate) seated: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct PeerName {
-    pub(crate) host: HostName,
-    pub(crate) address: SocketAddr,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// The rank is held by a node that answers.
-    RankTaken(PeerName),
+    RankTaken(Peer),
     /// The leader gathers a world of this size.
     WorldDiffers(u32),
     /// The world has formed without this node, which waited for a place.
@@ -215,7 +187,7 @@ pub(crate) enum Refusal {
     /// The world has formed; this is the wrong moment.
     Closing,
     /// Nobody can be master: pairs of prover and master.
-    MasterUnproved(List<(PeerName, PeerName), UNPROVED>),
+    MasterUnproved(List<(Peer, Peer), UNPROVED>),
     /// Somebody needs RDMA, and not all have it.
     NoRdma(Verdict),
 }
@@ -234,7 +206,7 @@ pub(crate) struct Prepare {
     /// The length of the roster as it is sent; zero where nobody wants it.
     pub(crate) roster_bytes: u32,
     pub(crate) master: NodeId,
-    pub(crate) endpoints: List<SocketAddr, HINTED_ENDPOINTS>,
+    pub(crate) endpoints: Endpoints,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,15 +240,6 @@ pub(crate) struct Part {
     pub(crate) bytes: List<u8, PART>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
-struct RosterEntry {
-    id: NodeId,
-    host: HostName,
-    address: SocketAddr,
-    slots: u32,
-    metadata: Metadata,
-}
-
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Over {
     /// Who failed, or is gone.
@@ -288,14 +251,7 @@ pub(crate) struct Over {
 pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in roster.members() {
-        let entry = RosterEntry {
-            id: member.id,
-            host: member.host.clone(),
-            address: member.address,
-            slots: member.slots,
-            metadata: member.metadata.clone(),
-        };
-        put(&entry, super::config(), &mut bytes);
+        put(member, super::config(), &mut bytes);
     }
     bytes
 }
@@ -304,10 +260,10 @@ pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
 pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     let mut members = Vec::new();
     for rank in 0..world.get() {
-        let decoded = bincode::serde::borrow_decode_from_slice::<RosterEntry, _>(bytes, super::config());
-        let (RosterEntry { id, host, address, slots, metadata }, used) = decoded.ok()?;
+        let decoded = bincode::serde::borrow_decode_from_slice::<Member, _>(bytes, super::config());
+        let (member, used) = decoded.ok()?;
         bytes = &bytes[used..];
-        members.push(Member { rank: Rank(rank), id, host, address, slots, metadata });
+        members.push(Member { rank: Rank(rank), ..member });
     }
     Roster::new(members).filter(|_| bytes.is_empty())
 }
@@ -320,83 +276,4 @@ fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
 fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Config) -> Option<T> {
     let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
     (used == bytes.len()).then_some(body)
-}
-
-/// A list of at most `MAX` entries. More are an error when decoded and cut off when made, and the
-/// length that a sender claims allocates nothing.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(transparent)]
-pub(crate) struct List<T, const MAX: usize>(Vec<T>);
-
-impl<T, const MAX: usize> List<T, MAX> {
-    pub(crate) fn into_vec(self) -> Vec<T> {
-        self.0
-    }
-}
-
-impl<T, const MAX: usize> Default for List<T, MAX> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T, const MAX: usize> FromIterator<T> for List<T, MAX> {
-    fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
-        Self(entries.into_iter().take(MAX).collect())
-    }
-}
-
-impl<T, const MAX: usize> Deref for List<T, MAX> {
-    type Target = [T];
-
-    fn deref(&self) -> &[T] {
-        &self.0
-    }
-}
-
-impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries<T, const MAX: usize>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
-            type Value = List<T, MAX>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "at most {MAX} entries")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-                let mut list = Vec::new();
-                while let Some(entry) = entries.next_element()? {
-                    if list.len() == MAX {
-                        return Err(A::Error::custom("too many entries"));
-                    }
-                    list.push(entry);
-                }
-                Ok(List(list))
-            }
-        }
-
-        deserializer.deserialize_seq(Entries(PhantomData))
-    }
-}
-
-impl<'de> Deserialize<'de> for HostName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
-
-        impl Visitor<'_> for Text {
-            type Value = HostName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a host name")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HostName, E> {
-                Ok(HostName::new(text))
-            }
-        }
-
-        deserializer.deserialize_str(Text)
-    }
 }

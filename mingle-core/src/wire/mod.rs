@@ -23,21 +23,21 @@
 //! golden bytes in the tests pin what it writes.
 
 mod message;
+mod node_info;
 mod notice;
 mod seal;
 mod token;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 
-use crate::id::{JobTag, Lineage, NodeId};
-use crate::secret::Keys;
+use crate::model::{JobTag, Keys, Lineage, NodeId};
 use seal::{Replays, Seal};
 
 pub(crate) use message::{
-    Announce, Candidate, Commit, HINTED_ENDPOINTS, Introduction, Join, LONGEST_ENTRY, List, MISSING, Message,
-    NEWEST, Over, PART, Part, PeerName, Prepare, RUNS, Ready, Refusal, Solicit, Want, Welcome, decode_roster,
-    encode_roster,
+    Announce, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, MISSING, Message, NEWEST, Over, PART,
+    Part, Prepare, RUNS, Ready, Refusal, Solicit, Want, Welcome, decode_roster, encode_roster,
 };
+pub use node_info::{Attributes, NodeInfo};
 pub use notice::Notice;
 pub use token::TOKEN;
 pub(crate) use token::Token;

@@ -1,6 +1,6 @@
 //! The notice by which jobs are seen on a link: not a word of the protocol, and of no matter to any node.
 
-use crate::id::{JobId, World};
+use crate::model::{JobId, World};
 
 const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 1;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 
-use crate::id::NodeId;
+use crate::model::NodeId;
 
 /// What a sealed datagram is longer than a plain one: counter and tag.
 #[cfg(test)]

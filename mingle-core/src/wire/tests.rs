@@ -3,11 +3,8 @@ mod document;
 use std::net::SocketAddr;
 
 use super::*;
-use crate::id::HostName;
-use crate::metadata::Metadata;
-use crate::proto::End;
+use crate::model::{Digest, End, Endpoints, HostName, Metadata, Peer, Rank};
 use crate::rdma::{Summary, Tally, Verdict};
-use crate::roster::Digest;
 
 const TAG: JobTag = JobTag([7; 16]);
 
@@ -51,13 +48,13 @@ fn candidate() -> Candidate {
         members: u32::MAX,
         world: u32::MAX,
         host: longest_name(),
-        endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
+        endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
     }
 }
 
 /// Every kind, each at its largest.
 fn largest() -> Vec<Message> {
-    let peer = PeerName { host: longest_name(), address: v6(u16::MAX) };
+    let peer = Peer { host: longest_name(), address: v6(u16::MAX) };
     vec![
         Message::Announce(Announce {
             candidate: candidate(),
@@ -71,15 +68,19 @@ fn largest() -> Vec<Message> {
         Message::Redirect(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
         Message::Join(Join {
             world: u32::MAX,
-            rank: Some(u32::MAX),
-            host: longest_name(),
-            endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
-            slots: u32::MAX,
-            metadata: longest_metadata(),
-            master: true,
-            roster: true,
-            fabric: Summary::largest(),
-            settings: u64::MAX,
+            node: NodeInfo {
+                rank: Some(Rank(u32::MAX)),
+                host: longest_name(),
+                endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+                attributes: Attributes {
+                    slots: u32::MAX,
+                    metadata: longest_metadata(),
+                    may_be_master: true,
+                    wants_roster: true,
+                    fabric: Summary::largest(),
+                    settings: u64::MAX,
+                },
+            },
         }),
         Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
         Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer.clone(), peer.clone())).collect())),
@@ -94,7 +95,7 @@ fn largest() -> Vec<Message> {
             slots_total: u64::MAX,
             roster_bytes: u32::MAX,
             master: NodeId([4; 16]),
-            endpoints: (0..99).map(|_| v6(u16::MAX)).collect(),
+            endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
         }),
         Message::Prove,
         Message::Proved(u32::MAX),
@@ -219,7 +220,7 @@ fn the_bytes_on_the_wire_are_these() {
             members: 1,
             world: 4,
             host: HostName::new("a"),
-            endpoints: [SocketAddr::from(([10, 0, 0, 1], 29500))].into_iter().collect(),
+            endpoints: SocketAddr::from(([10, 0, 0, 1], 29500)).into(),
         },
         joined: 3,
         newest: [HostName::new("b")].into_iter().collect(),

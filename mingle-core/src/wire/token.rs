@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::{Dropped, MAGIC, VERSION, id};
-use crate::id::{JobTag, NodeId};
+use crate::model::{JobTag, NodeId};
 
 /// The length of a token in bytes, the same for every one: there is no stream to parse.
 pub const TOKEN: usize = 112;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, ConnId, DialId, MAX_DATAGRAM, Node, Output, TOKEN, Time};
-use mingle_core::{Event, HostName, JobId, NodeId, Secret, World};
+use mingle_core::{Event, HostName, JobId, NodeId, NodeInfo, Secret, World};
 
 const HEADER: usize = 68;
 /// Least length of a solicit or join.
@@ -43,7 +43,7 @@ fn id(number: u8) -> NodeId {
 pub fn plain_node(world: u32, rank: u32) -> Node {
     let world = World::new(world).unwrap_or_else(|_| unreachable!());
     let mut config = config(world);
-    config.rank = world.rank(rank).ok();
+    config.node.rank = world.rank(rank).ok();
     Node::new(config, 1, Time::ZERO)
 }
 
@@ -53,14 +53,17 @@ pub fn node(kind: u8) -> Node {
     let secret = Secret::new(b"sixteen bytes it is").ok().filter(|_| kind & 0x20 != 0);
     let mut config = config(world);
     config.keys = secret.map(|secret| secret.keys(&job()));
-    config.rank = world.rank(u32::from(kind % 4)).ok().filter(|_| kind & 0x10 != 0);
-    config.roster = kind & 0x08 != 0;
+    config.node.rank = world.rank(u32::from(kind % 4)).ok().filter(|_| kind & 0x10 != 0);
+    config.node.attributes.wants_roster = kind & 0x08 != 0;
     Node::new(config, u64::from(kind), Time::ZERO)
 }
 
 fn config(world: World) -> Config {
     let timeout = Some(Duration::from_secs(60));
-    Config { timeout, ..Config::new(ME, job().tag(), world, HostName::new("host"), vec![endpoint(1)]) }
+    Config {
+        timeout,
+        ..Config::new(ME, job().tag(), world, NodeInfo::new(HostName::new("host"), endpoint(1).into()))
+    }
 }
 
 fn endpoint(number: u8) -> SocketAddr {

@@ -38,7 +38,7 @@ fn a_proof_that_was_begun_in_an_earlier_round_cannot_fail_in_a_later_one() {
         let leader = net.add(2, 3, None, Time::ZERO);
         let third = net.add(3, 3, None, Time::ZERO);
         net.add(9, 3, None, ms(start));
-        net.hosts[third].config.roster = true;
+        net.hosts[third].config.node.attributes.wants_roster = true;
         for host in [leader, third] {
             net.no_syn.insert((host, master), Duration::from_secs(80));
         }

@@ -238,7 +238,7 @@ fn a_roster_reaches_those_that_ask_for_it() {
         let mut net = Network::new(14, Weather { loss: 0.2, ..Weather::fine() });
         for number in 1..=25 {
             let host = net.add(number, 25, None, Time::ZERO);
-            net.hosts[host].config.roster = number <= wanting;
+            net.hosts[host].config.node.attributes.wants_roster = number <= wanting;
         }
         finish(&mut net);
         for host in 0..25 {
@@ -342,7 +342,7 @@ fn check(seed: u64, net: &Network) -> Option<Time> {
             None => fail("a node has not ended"),
             Some(Ok(formed)) => {
                 worlds.entry(formed.digest).or_default().push(formed);
-                if host.config.rank.is_some_and(|rank| rank != formed.rank) {
+                if host.config.node.rank.is_some_and(|rank| rank != formed.rank) {
                     fail("a given rank was not kept");
                 }
             }

@@ -25,7 +25,7 @@ fn world(seed: u64, loss: f64) -> Network {
 fn add(net: &mut Network, number: u32, start: Time) -> usize {
     let host = net.add(number, 4, None, start);
     net.hosts[host].stays = true;
-    net.hosts[host].config.roster = true;
+    net.hosts[host].config.node.attributes.wants_roster = true;
     host
 }
 

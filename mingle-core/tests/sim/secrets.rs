@@ -26,7 +26,7 @@ fn sealed_part(nodes: u32, seed: u64, weather: Weather) -> Network {
     for number in 1..=nodes {
         let host = net.add(number, 4, None, Time::ZERO);
         net.hosts[host].config.keys = Some(ours());
-        net.hosts[host].config.roster = number == 2;
+        net.hosts[host].config.node.attributes.wants_roster = number == 2;
     }
     net
 }

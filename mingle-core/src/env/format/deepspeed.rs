@@ -4,7 +4,7 @@
 //! have a host twice (deepspeed/launcher/runner.py, `_parse_hostfile`).
 
 use super::nodes;
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn text(roster: &Roster) -> String {
     nodes::by_address(roster)

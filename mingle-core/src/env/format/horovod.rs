@@ -6,7 +6,7 @@
 //! have its number of workers overwritten.
 
 use super::{Format, Unfit, nodes};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn list(format: Format, roster: &Roster) -> Result<String, Unfit> {
     Ok(nodes::counted(format, roster)?.join(","))

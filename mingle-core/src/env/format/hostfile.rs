@@ -6,7 +6,7 @@
 //! ("multiple definitions of the slot count"), so nodes that share an address share a line.
 
 use super::{Format, Unfit, nodes};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn text(roster: &Roster) -> Result<String, Unfit> {
     nodes::by_address_or_name(Format::Hostfile, roster)

@@ -7,8 +7,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use crate::env::job_to_env;
-use crate::id::JobId;
-use crate::roster::Roster;
+use crate::model::{JobId, Roster};
 
 /// The names that Debian and systemd give the host itself and its link (hosts(5), RFC 6761).
 const OWN: [&str; 8] = [

@@ -19,8 +19,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use super::{Document, Facts, Script, Shell, UnsafeStatement, Variable, Variables};
-use crate::id::Rank;
-use crate::roster::Roster;
+use crate::model::{Rank, Roster};
 
 /// What a formed world is written as.
 ///

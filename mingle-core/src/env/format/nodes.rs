@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use super::{Format, Unfit, hosts};
-use crate::roster::{Member, Roster};
+use crate::model::{Member, Roster};
 
 /// A host, by its lowest rank, with the workers of all nodes that have its address: launchers know a host once.
 fn all_hosts(roster: &Roster) -> Vec<(&Member, u64)> {

@@ -3,7 +3,7 @@
 //! end, since `wc -l` of what `echo` prints is the number of nodes.
 
 use super::{Facts, Variable};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn variables(facts: Facts<'_>, roster: &Roster) -> Vec<Variable> {
     let formed = facts.formed;

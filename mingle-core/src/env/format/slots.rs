@@ -3,7 +3,7 @@
 //! They use the variable as it is, so it is exported; who wants the list alone takes the format `horovod`.
 
 use super::{Format, Unfit, Variable, horovod};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn variables(roster: &Roster) -> Result<Vec<Variable>, Unfit> {
     Ok(vec![("NODE_IP_SLOT_LIST".into(), horovod::list(Format::Slots, roster)?)])

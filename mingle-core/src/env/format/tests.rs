@@ -5,11 +5,9 @@ use std::path::PathBuf;
 
 use super::super::tests::facts;
 use super::*;
-use crate::id::{HostName, NodeId, World};
-use crate::metadata::Metadata;
+use crate::model::{Digest, HostName, Member, Metadata, NodeId, World};
 use crate::proto::Formed;
 use crate::rdma::Verdict;
-use crate::roster::{Digest, Member};
 
 /// A world of four nodes with 8, 4, 8 and 1 workers, as this rank sees it; the last two share a host.
 fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {

@@ -5,7 +5,7 @@
 //! held during the rendezvous, so they were free on each.
 
 use super::{Facts, Unfit, endpoint};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn value(facts: Facts<'_>, roster: &Roster) -> Result<String, Unfit> {
     let (rank, world) = (facts.formed.rank.get(), facts.formed.world.get());

@@ -4,7 +4,7 @@
 //! `ray start --address=$HEAD_ADDR:$HEAD_PORT`. GPU_NUM counts all GPUs, GPU_NUM_PER_NODE those of this node.
 
 use super::{Facts, Format, Unfit, Variable, nodes};
-use crate::roster::Roster;
+use crate::model::Roster;
 
 pub(super) fn variables(facts: Facts<'_>, roster: &Roster) -> Result<Vec<Variable>, Unfit> {
     let formed = facts.formed;

@@ -5,9 +5,8 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::id::{JobId, World};
+use crate::model::{End, Endpoints, JobId, Member, Peer, Rank, Roster, World};
 use crate::rdma::Tally;
-use crate::roster::{Member, Roster};
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
@@ -70,7 +69,7 @@ fn candidate() -> Candidate {
         members: 3,
         world: 4,
         host: HostName::new("a"),
-        endpoints: [address(1)].into_iter().collect(),
+        endpoints: address(1).into(),
     }
 }
 
@@ -93,15 +92,17 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
     };
     let join = Join {
         world: 4,
-        rank: Some(2),
-        host: HostName::new("b"),
-        endpoints: [address(2), v6(29500)].into_iter().collect(),
-        slots: 8,
-        metadata: metadata(),
-        master: true,
-        roster: false,
-        fabric: Summary::largest(),
-        settings: 0,
+        node: NodeInfo {
+            rank: Some(Rank(2)),
+            host: HostName::new("b"),
+            endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
+            attributes: Attributes {
+                slots: 8,
+                metadata: metadata(),
+                fabric: Summary::largest(),
+                ..Attributes::default()
+            },
+        },
     };
     let prepare = Prepare {
         round: 1,
@@ -112,7 +113,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         slots_total: 32,
         roster_bytes: 0,
         master: A,
-        endpoints: [address(1)].into_iter().collect(),
+        endpoints: address(1).into(),
     };
     let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
     vec![
@@ -126,7 +127,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
 /// Those of which the body is shown.
 fn bodies() -> Vec<(&'static str, Message)> {
     let introduction = || Introduction { candidate: candidate(), seen: address(1) };
-    let peer = |name: &str, last| PeerName { host: HostName::new(name), address: address(last) };
+    let peer = |name: &str, last| Peer { host: HostName::new(name), address: address(last) };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
     vec![
         ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
@@ -231,8 +232,8 @@ fn the_hashes_in_the_document_are_those_of_the_code() {
     assert_eq!(foo().group_v6().to_string(), rows["group of IPv6"]);
     #[cfg(feature = "net")]
     {
-        assert_eq!(crate::id::lobby_v4().to_string(), rows["group of notices of IPv4"]);
-        assert_eq!(crate::id::lobby_v6().to_string(), rows["group of notices of IPv6"]);
+        assert_eq!(crate::model::lobby_v4().to_string(), rows["group of notices of IPv4"]);
+        assert_eq!(crate::model::lobby_v6().to_string(), rows["group of notices of IPv6"]);
     }
     let ports: Vec<_> = foo().ports().take(4).map(|port| port.to_string()).collect();
     assert_eq!(ports.join(", "), rows["first four ports"]);

@@ -29,15 +29,15 @@ impl Network {
 
     /// All addresses of a host that has not started, in order of preference.
     pub fn set_addresses(&mut self, host: usize, ips: &[IpAddr]) {
-        let port = self.hosts[host].config.endpoints[0].port();
-        for endpoint in std::mem::take(&mut self.hosts[host].config.endpoints) {
+        let port = self.hosts[host].config.node.endpoints[0].port();
+        for endpoint in self.hosts[host].config.node.endpoints.to_vec() {
             self.forget_address(host, endpoint);
         }
-        for &ip in ips {
-            let endpoint = SocketAddr::from((ip, port));
-            self.hosts[host].config.endpoints.push(endpoint);
+        let new: Vec<_> = ips.iter().map(|&ip| SocketAddr::from((ip, port))).collect();
+        for &endpoint in &new {
             self.by_address.entry(endpoint).or_default().push(host);
         }
+        self.hosts[host].edit_endpoints(|endpoints| *endpoints = new);
     }
 
     fn forget_address(&mut self, host: usize, endpoint: SocketAddr) {
@@ -57,23 +57,23 @@ impl Network {
     pub(super) fn change_address(&mut self, host: usize, ip: IpAddr, appears: bool) {
         let free = self.hosts[host].node.as_ref().is_some_and(|node| !node.is_bound());
         let slot = &mut self.hosts[host];
-        let endpoint = SocketAddr::from((ip, slot.config.endpoints[0].port()));
-        if !free || appears == slot.config.endpoints.contains(&endpoint) {
+        let endpoint = SocketAddr::from((ip, slot.config.node.endpoints[0].port()));
+        if !free || appears == slot.config.node.endpoints.contains(&endpoint) {
             return;
         }
         if appears {
-            slot.config.endpoints.push(endpoint);
+            slot.edit_endpoints(|endpoints| endpoints.push(endpoint));
             slot.gained.push(endpoint);
             self.by_address.entry(endpoint).or_default().push(host);
         } else {
-            slot.config.endpoints.retain(|own| *own != endpoint);
+            slot.edit_endpoints(|endpoints| endpoints.retain(|own| *own != endpoint));
             slot.lost.push(endpoint);
             self.forget_address(host, endpoint);
             self.starve(host, ip);
         }
         self.note(host, || format!("{ip} {}", if appears { "appears" } else { "vanishes" }));
         self.healed = self.now;
-        let endpoints = self.hosts[host].config.endpoints.clone();
+        let endpoints = self.hosts[host].config.node.endpoints.clone();
         self.with(host, |node, now| node.handle_endpoints(now, endpoints));
     }
 

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, Standing, Time};
-use mingle_core::{Failure, Formed, HostName, JobId, NodeId, Over, World};
+use mingle_core::{Endpoints, Failure, Formed, HostName, JobId, NodeId, NodeInfo, Over, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -70,7 +70,14 @@ pub struct Host {
 impl Host {
     /// Whether an endpoint is its own, or has been.
     pub fn has_had(&self, endpoint: SocketAddr) -> bool {
-        self.config.endpoints.iter().chain(&self.lost).any(|own| *own == endpoint)
+        self.config.node.endpoints.iter().chain(&self.lost).any(|own| *own == endpoint)
+    }
+
+    /// Changes its endpoints, of which one must be left.
+    pub(super) fn edit_endpoints(&mut self, edit: impl FnOnce(&mut Vec<SocketAddr>)) {
+        let mut endpoints = self.config.node.endpoints.to_vec();
+        edit(&mut endpoints);
+        self.config.node.endpoints = Endpoints::new(endpoints).expect("every host has an endpoint");
     }
 }
 
@@ -94,14 +101,12 @@ impl Network {
         let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
         let endpoint = SocketAddr::from((ip, port));
         let (fabric, summary, settings) = self.fabrics.next();
-        let (tag, host) = (job.parse::<JobId>().unwrap().tag(), HostName::new(&format!("host-{number}")));
-        let config = Config {
-            rank: rank.map(|rank| world.rank(rank).unwrap()),
-            fabric: summary,
-            settings,
-            timeout: Some(Duration::from_secs(60)),
-            ..Config::new(NodeId([0; 16]), tag, world, host, vec![endpoint])
-        };
+        let tag = job.parse::<JobId>().unwrap().tag();
+        let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
+        node.rank = rank.map(|rank| world.rank(rank).unwrap());
+        (node.attributes.fabric, node.attributes.settings) = (summary, settings);
+        let timeout = Some(Duration::from_secs(60));
+        let config = Config { timeout, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {
             node: None,
             config,
@@ -146,9 +151,10 @@ impl Network {
     /// Gives a host one more address, before or after those that it has. A `dead` one leads nowhere from
     /// other hosts.
     pub fn add_address(&mut self, host: usize, ip: Ipv4Addr, preferred: bool, dead: bool) {
-        let endpoints = &mut self.hosts[host].config.endpoints;
-        let endpoint = SocketAddr::from((ip, endpoints[0].port()));
-        endpoints.insert(if preferred { 0 } else { endpoints.len() }, endpoint);
+        let endpoint = SocketAddr::from((ip, self.hosts[host].config.node.endpoints.preferred().port()));
+        self.hosts[host].edit_endpoints(|endpoints| {
+            endpoints.insert(if preferred { 0 } else { endpoints.len() }, endpoint);
+        });
         self.by_address.entry(endpoint).or_default().push(host);
         if dead {
             self.hosts[host].dead.insert(endpoint);
@@ -166,14 +172,14 @@ impl Network {
     pub fn set_fabric(&mut self, host: usize, fabric: Fabric) {
         let host = &mut self.hosts[host];
         host.fabric = fabric;
-        host.config.fabric = fabric.summary(false);
+        host.config.node.attributes.fabric = fabric.summary(false);
     }
 
     /// This host's job is of no use without RDMA.
     pub fn need_rdma(&mut self, host: usize) {
         let host = &mut self.hosts[host];
         host.needs_rdma = true;
-        host.config.fabric = host.config.fabric.required(true);
+        host.config.node.attributes.fabric = host.config.node.attributes.fabric.required(true);
     }
 
     /// A host that was to start earlier starts at `start`.

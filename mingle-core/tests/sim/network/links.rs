@@ -86,7 +86,7 @@ impl Network {
     pub fn live(&self, host: usize) -> impl Iterator<Item = SocketAddr> {
         let host = &self.hosts[host];
         let silent = |endpoint| host.dead.contains(endpoint) || host.shared.contains(endpoint);
-        host.config.endpoints.iter().filter(move |endpoint| !silent(endpoint)).copied()
+        host.config.node.endpoints.iter().filter(move |endpoint| !silent(endpoint)).copied()
     }
 
     /// The address from which a host's packets to another leave.

@@ -137,7 +137,7 @@ impl Network {
         self.connections.get_mut(&conn).unwrap().acceptor = Some((acceptor, acceptor_life));
         self.hosts[acceptor].connections.insert(conn);
         let to = self.connections[&conn].to;
-        let local = self.source(host, to).unwrap_or(self.hosts[host].config.endpoints[0]).ip();
+        let local = self.source(host, to).unwrap_or(self.hosts[host].config.node.endpoints[0]).ip();
         self.connections.get_mut(&conn).unwrap().local = Some(local);
         self.with(host, |node, now| node.handle_dialed(now, dial, local));
         let at = self.segment();

@@ -63,7 +63,7 @@ fn common(net: &Network, of: impl Fn(&Host, bool) -> bool) -> Vec<bool> {
 /// The families that all hosts have had at some time, and that lead to them.
 pub(super) fn ever_common(net: &Network) -> Vec<bool> {
     common(net, |host, ipv6| {
-        let all = host.config.endpoints.iter().chain(&host.lost);
+        let all = host.config.node.endpoints.iter().chain(&host.lost);
         all.filter(|endpoint| !host.dead.contains(endpoint)).any(|endpoint| endpoint.is_ipv6() == ipv6)
     })
 }
@@ -71,7 +71,7 @@ pub(super) fn ever_common(net: &Network) -> Vec<bool> {
 /// Those that all have in the end.
 pub(super) fn common_in_the_end(net: &Network) -> Vec<bool> {
     common(net, |host, ipv6| {
-        let all = host.config.endpoints.iter().filter(|endpoint| !host.dead.contains(endpoint));
+        let all = host.config.node.endpoints.iter().filter(|endpoint| !host.dead.contains(endpoint));
         all.into_iter().any(|endpoint| endpoint.is_ipv6() == ipv6)
     })
 }

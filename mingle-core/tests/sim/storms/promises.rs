@@ -110,7 +110,7 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
     if members.iter().any(|(host, _)| host.config.world != formed.world) {
         return Err("a world has nodes that were told another size".to_owned());
     }
-    if members.iter().any(|(host, formed)| host.config.rank.is_some_and(|rank| rank != formed.rank)) {
+    if members.iter().any(|(host, formed)| host.config.node.rank.is_some_and(|rank| rank != formed.rank)) {
         return Err("a given rank was not kept".to_owned());
     }
     if members.iter().any(|(_, other)| other.verdict != formed.verdict) {
@@ -148,7 +148,7 @@ fn somebody_lacks_rdma(net: &Network) -> bool {
 
 /// Whether a node has no given rank, or rank 0.
 fn somebody_gathers(net: &Network) -> bool {
-    net.hosts.iter().any(|host| host.config.rank.is_none_or(|rank| rank.get() == 0))
+    net.hosts.iter().any(|host| host.config.node.rank.is_none_or(|rank| rank.get() == 0))
 }
 
 /// Whether somebody ends with the two sizes, or was warned of them.

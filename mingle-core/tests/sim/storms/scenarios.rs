@@ -14,7 +14,7 @@ fn a_roster_that_all_want_reaches_one_that_hears_no_multicast() {
     let mut net = Network::new(30, Weather::fine());
     for number in 1..=5 {
         let host = net.add(number, 5, None, Time::ZERO);
-        net.hosts[host].config.roster = true;
+        net.hosts[host].config.node.attributes.wants_roster = true;
         net.hosts[host].deaf = number == 5;
     }
     let last = finish(&mut net);
@@ -28,7 +28,7 @@ fn a_roster_that_a_thousand_want_gets_through_when_one_datagram_in_twenty_is_los
     net.tracing = false;
     for number in 1..=1000 {
         let host = net.add(number, 1000, None, ms(u64::from(number % 100)));
-        net.hosts[host].config.roster = true;
+        net.hosts[host].config.node.attributes.wants_roster = true;
     }
     assert!(net.run(Duration::from_secs(3)), "{:?} and nobody is through", net.now);
 }
@@ -107,7 +107,7 @@ fn a_chain_in_which_each_knows_only_the_next_forms_without_multicast() {
         net.hosts[host].group = u32::try_from(group).unwrap();
     }
     for host in 0..3 {
-        net.hosts[host].seeds = net.hosts[host + 1].config.endpoints.clone();
+        net.hosts[host].seeds = net.hosts[host + 1].config.node.endpoints.to_vec();
     }
     let last = finish(&mut net);
     assert!((0..4).all(|host| formed(&net, host).world.get() == 4));
@@ -122,7 +122,7 @@ fn rdma_that_all_have_is_enough_however_many_differ_in_something_else() {
         net.set_fabric(host, Fabric::InfiniBand);
         net.need_rdma(host);
         // More than a verdict names.
-        net.hosts[host].config.settings = number.into();
+        net.hosts[host].config.node.attributes.settings = number.into();
     }
     finish(&mut net);
     assert!((0..9).all(|host| formed(&net, host).verdict.transport == Transport::InfiniBand));

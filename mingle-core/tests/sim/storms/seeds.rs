@@ -26,7 +26,7 @@ pub(super) fn seeds(seed: u64) -> Network {
         let rank = given(style, index, &mut rng);
         let number = rng.random_range(0..40) * 10 + index + 1;
         let host = net.add(number, world, rank, ms(rng.random_range(0..spread)));
-        net.hosts[host].config.roster = rng.random_bool(0.2);
+        net.hosts[host].config.node.attributes.wants_roster = rng.random_bool(0.2);
     }
     let count = net.hosts.len();
     let connected = rng.random_bool(0.85);
@@ -47,19 +47,20 @@ pub(super) fn seeds(seed: u64) -> Network {
     let stranger = rng.random_bool(0.3).then(|| stranger(&mut net));
     let moved = (count > 2 && rng.random_bool(0.3)).then(|| moved(&mut net, &graph, &mut rng));
     for host in 0..count {
-        let target = |&(_, to): &(usize, usize)| net.hosts[to].config.endpoints[0];
+        let target = |&(_, to): &(usize, usize)| net.hosts[to].config.node.endpoints[0];
         let right: Vec<SocketAddr> = graph.iter().filter(|(from, _)| *from == host).map(target).collect();
-        let mut wrong = vec![SocketAddr::from(([10, 200, 0, 1], PORT)), net.hosts[host].config.endpoints[0]];
+        let mut wrong =
+            vec![SocketAddr::from(([10, 200, 0, 1], PORT)), net.hosts[host].config.node.endpoints[0]];
         let alias = IpAddr::from([10, 201, 0, u8::try_from(host).unwrap()]);
         net.add_translated_address(host, alias);
         wrong.push(SocketAddr::from((alias, PORT)));
-        wrong.extend(stranger.map(|stranger| net.hosts[stranger].config.endpoints[0]));
+        wrong.extend(stranger.map(|stranger| net.hosts[stranger].config.node.endpoints[0]));
         wrong.retain(|_| rng.random_bool(0.3));
         // Where the one that has moved was, its neighbours still look.
         if let Some((new, old)) = moved
             && graph.contains(&(host, new))
         {
-            wrong.push(net.hosts[old].config.endpoints[0]);
+            wrong.push(net.hosts[old].config.node.endpoints[0]);
         }
         resolve(&mut net, host, right, &wrong, &mut rng);
     }
@@ -138,12 +139,12 @@ fn moved(net: &mut Network, graph: &Graph, rng: &mut Xoshiro256PlusPlus) -> (usi
     let new = rng.random_range(0..count);
     let last = usize::try_from((new + rng.random_range(1..count)) % count).unwrap();
     let new = usize::try_from(new).unwrap();
-    let rank = net.hosts[new].config.rank.map(Rank::get);
+    let rank = net.hosts[new].config.node.rank.map(Rank::get);
     let killed = ms(rng.random_range(500..4000));
     let old = net.add(5000 + rng.random_range(0..2) * 1000, count, rank, ms(0));
     net.hosts[old].group = net.hosts[new].group;
     let known = graph.iter().filter(|(from, _)| *from == new);
-    net.hosts[old].seeds = known.map(|&(_, to)| net.hosts[to].config.endpoints[0]).collect();
+    net.hosts[old].seeds = known.map(|&(_, to)| net.hosts[to].config.node.endpoints[0]).collect();
     net.kill_at(old, killed);
     net.delay_start(new, killed + ms(rng.random_range(0..1000)));
     net.delay_start(last, killed + ms(rng.random_range(1000..3000)));
@@ -163,7 +164,7 @@ pub(super) fn connected(net: &Network) -> bool {
         (0..net.hosts.len()).filter(|&host| net.hosts[host].config.tag == tag).collect();
     let knows = |a: usize, b: usize| {
         let (a, b) = (&net.hosts[a], &net.hosts[b]);
-        a.group == b.group || a.seeds.contains(&b.config.endpoints[0])
+        a.group == b.group || a.seeds.contains(&b.config.node.endpoints[0])
     };
     let mut reached = vec![members[0]];
     let mut at = 0;

@@ -62,7 +62,7 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
             net.need_rdma(host);
         }
         if trouble == Trouble::Deaf {
-            net.hosts[host].config.roster = rng.random_bool(0.8);
+            net.hosts[host].config.node.attributes.wants_roster = rng.random_bool(0.8);
             // Two deaf ones alone never meet; the first one hears.
             net.hosts[host].deaf = index > 0 && world > 2 && rng.random_bool(0.3);
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::id::JobId;
+use crate::model::JobId;
 
 /// What only the nodes of a job know: at least [`Secret::SHORTEST`] bytes.
 ///

@@ -9,7 +9,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use ipnet::IpNet;
 
 use super::filter::{Filter, Filters, Opinion};
-use crate::error::Error;
 
 pub(crate) use super::system::list;
 
@@ -73,17 +72,27 @@ impl Family {
 }
 
 /// The interfaces of this host to use: what [`select`] makes of them.
-pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, Error> {
-    let all = list()
-        .map_err(|source| Error::Socket { what: "cannot list the network interfaces".to_owned(), source })?;
+pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
+    let all = list().map_err(NoInterface::Unlisted)?;
     select(&all, filters)
+}
+
+/// Why no interface can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoInterface {
+    /// The kernel did not list them.
+    #[error("cannot list the network interfaces")]
+    Unlisted(#[source] std::io::Error),
+    /// None suits; the text says which there are, and why each is refused.
+    #[error("no usable network interface: {0}")]
+    Unsuitable(String),
 }
 
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
 ///
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the
 /// better kind. What hardly serves stays behind whatever the filters prefer.
-pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Error> {
+pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Refusal, Vec<&str>> = BTreeMap::new();
@@ -97,7 +106,7 @@ pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interf
         chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
     }
     if chosen.is_empty() {
-        return Err(Error::NoInterface(explain(&refused, &filters)));
+        return Err(NoInterface::Unsuitable(explain(&refused, &filters)));
     }
     chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;

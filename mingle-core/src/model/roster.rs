@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{HostName, NodeId, Rank};
-use crate::metadata::Metadata;
+use crate::model::{HostName, Metadata, NodeId, Rank};
 
 /// One node of a formed world.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its place in the world.
+    /// Its place in the world. A roster is sent in the order of ranks, without them.
+    #[serde(skip)]
     pub rank: Rank,
     /// The process.
     pub id: NodeId,

@@ -4,9 +4,10 @@ use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::roster::Digest;
+use crate::model::Digest;
 
 /// Why a text or number is not a valid name.
 ///
@@ -220,7 +221,7 @@ impl fmt::Display for World {
 }
 
 /// A node's place in 0..world. Made by [`World::rank`], so it is in range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Rank(pub(crate) u32);
 
 impl Rank {
@@ -335,6 +336,26 @@ impl HostName {
 impl fmt::Display for HostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Text;
+
+        impl Visitor<'_> for Text {
+            type Value = HostName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a host name")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HostName, E> {
+                Ok(HostName::new(text))
+            }
+        }
+
+        deserializer.deserialize_str(Text)
     }
 }
 

@@ -1,0 +1,76 @@
+//! The addresses of a node.
+
+use std::net::SocketAddr;
+use std::ops::Deref;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::List;
+
+/// The TCP and UDP endpoints of a node, in its order of preference: at least one.
+///
+/// A host may have any number of them; a message carries the first [`Endpoints::ADVERTISED`], so that it fits one
+/// datagram.
+///
+/// ```
+/// use mingle_core::Endpoints;
+/// let endpoints = Endpoints::new(vec!["10.0.0.1:29500".parse()?, "[fd00::1]:29500".parse()?]).unwrap();
+/// assert_eq!(endpoints.preferred().port(), 29500);
+/// assert_eq!(Endpoints::new(Vec::new()), None);
+/// # Ok::<(), std::net::AddrParseError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Endpoints(Vec<SocketAddr>);
+
+impl Endpoints {
+    /// The most endpoints of one node in a message.
+    pub const ADVERTISED: usize = 6;
+
+    /// These endpoints, or nothing where there is none.
+    pub fn new(endpoints: Vec<SocketAddr>) -> Option<Self> {
+        (!endpoints.is_empty()).then_some(Self(endpoints))
+    }
+
+    /// The endpoint that the node prefers.
+    pub fn preferred(&self) -> SocketAddr {
+        self.0[0]
+    }
+
+    /// The part of them that a message carries.
+    pub(crate) fn advertised(&self) -> Self {
+        Self(self.0.iter().copied().take(Self::ADVERTISED).collect())
+    }
+
+    /// Those of one address family, or nothing where there is none.
+    pub(crate) fn of_family(&self, is_ipv6: bool) -> Option<Self> {
+        Self::new(self.0.iter().copied().filter(|endpoint| endpoint.is_ipv6() == is_ipv6).collect())
+    }
+}
+
+impl From<SocketAddr> for Endpoints {
+    fn from(endpoint: SocketAddr) -> Self {
+        Self(vec![endpoint])
+    }
+}
+
+impl Deref for Endpoints {
+    type Target = [SocketAddr];
+
+    fn deref(&self) -> &[SocketAddr] {
+        &self.0
+    }
+}
+
+impl Serialize for Endpoints {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let advertised: List<SocketAddr, { Self::ADVERTISED }> = self.0.iter().copied().collect();
+        advertised.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Endpoints {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let list = List::<SocketAddr, { Self::ADVERTISED }>::deserialize(deserializer)?;
+        Self::new(list.into_vec()).ok_or_else(|| serde::de::Error::custom("a node without an endpoint"))
+    }
+}

@@ -1,0 +1,67 @@
+//! Lists with a limit, for what comes from the network.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Deref;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// A list of at most `MAX` entries. More are an error when decoded and cut off when made, and the
+/// length that a sender claims allocates nothing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub(crate) struct List<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> List<T, MAX> {
+    pub(crate) fn into_vec(self) -> Vec<T> {
+        self.0
+    }
+}
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T, const MAX: usize> FromIterator<T> for List<T, MAX> {
+    fn from_iter<I: IntoIterator<Item = T>>(entries: I) -> Self {
+        Self(entries.into_iter().take(MAX).collect())
+    }
+}
+
+impl<T, const MAX: usize> Deref for List<T, MAX> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.0
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for Entries<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "at most {MAX} entries")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+                let mut list = Vec::new();
+                while let Some(entry) = entries.next_element()? {
+                    if list.len() == MAX {
+                        return Err(A::Error::custom("too many entries"));
+                    }
+                    list.push(entry);
+                }
+                Ok(List(list))
+            }
+        }
+
+        deserializer.deserialize_seq(Entries(PhantomData))
+    }
+}

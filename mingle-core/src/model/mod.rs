@@ -1,0 +1,22 @@
+//! Names, numbers and lists that exist only when they are valid. Everything else is made of them; they know nothing
+//! of sockets, messages or devices.
+
+mod endpoints;
+mod id;
+mod list;
+mod metadata;
+mod natural;
+mod peer;
+mod roster;
+mod secret;
+
+pub use endpoints::Endpoints;
+pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
+#[cfg(feature = "net")]
+pub(crate) use id::{lobby_v4, lobby_v6};
+pub(crate) use list::List;
+pub use metadata::{InvalidMetadata, Metadata};
+pub(crate) use natural::natural;
+pub use peer::{End, Peer};
+pub use roster::{Digest, Member, Roster, Slots};
+pub use secret::{InvalidSecret, Keys, Secret};

@@ -101,7 +101,7 @@ impl Journal {
                 self.meet(None);
                 self.write("leading", json!({}));
             }
-            Event::StoodAside => {
+            Event::SteppedDown => {
                 self.meet(None);
                 self.write("leading_ended", json!({}));
             }

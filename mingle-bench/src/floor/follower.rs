@@ -20,7 +20,7 @@ struct Follower {
     /// Connections that do not stand yet.
     dialled: Vec<TcpStream>,
     /// Those that have brought their token.
-    standing: Vec<TcpStream>,
+    running: Vec<TcpStream>,
     dialled_at: Instant,
 }
 
@@ -35,7 +35,7 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
         leader: None,
         prepared: false,
         dialled: Vec::new(),
-        standing: Vec::new(),
+        running: Vec::new(),
         dialled_at: Instant::now(),
     };
     follower.speak()?;
@@ -66,7 +66,7 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
         if let Some(leader) = follower.leader
             && racing
             && Instant::now() >= follower.dialled_at + BETWEEN_DIALS
-            && follower.dialled.len() + follower.standing.len() < DIALS
+            && follower.dialled.len() + follower.running.len() < DIALS
         {
             follower.dial(leader)?;
         }
@@ -106,9 +106,9 @@ impl Follower {
     /// Sends the token on connections that stand.
     fn prove(&mut self) {
         let token = self.rank.to_le_bytes();
-        let (standing, dialled) =
+        let (running, dialled) =
             self.dialled.drain(..).partition(|mut stream| stream.write_all(&token).is_ok());
         self.dialled = dialled;
-        self.standing.extend::<Vec<_>>(standing);
+        self.running.extend::<Vec<_>>(running);
     }
 }

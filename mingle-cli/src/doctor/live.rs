@@ -77,7 +77,7 @@ impl Wires {
         for socket in &own {
             listen(Arc::clone(socket), Heard::Own, sender.clone());
         }
-        for ear in station.ears() {
+        for ear in station.listener() {
             listen(shared(ear)?, Heard::Group, sender.clone());
         }
         if let Some(ear) = station.broadcasts() {

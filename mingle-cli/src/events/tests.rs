@@ -38,7 +38,7 @@ fn every_change_is_one_line_behind_those_that_are_there() {
     let mut journal = journal(Some(&path));
     for event in [
         Event::Leading,
-        Event::StoodAside,
+        Event::SteppedDown,
         here(1, &["a"], &[]),
         here(3, &["c", "b", "a"], &[]),
         here(3, &["c", "b", "a"], &[]),

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::Variables;
-use mingle_core::net::Standing;
+use mingle_core::net::RunningWorld;
 use mingle_core::proto::Change;
 use mingle_core::{Assignment, End, Over};
 use nix::sys::signal::Signal;
@@ -83,7 +83,7 @@ async fn supervised(
     drop(progress);
     loop {
         let time = started.elapsed();
-        let (standing, after) =
+        let (running, after) =
             attend(config, found, command, restarts, (&mut assignment, time), &mut signals, journal).await?;
         match after {
             After::Finished => {
@@ -96,10 +96,10 @@ async fn supervised(
             After::Again => {}
         }
         started = now();
-        journal.restart(standing.generation(), started);
+        journal.restart(running.generation(), started);
         // What was said of the last world says nothing of this one.
         while events.try_recv().is_ok() {}
-        let joining = Box::pin(standing.again());
+        let joining = Box::pin(running.again());
         assignment =
             join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
     }
@@ -114,34 +114,34 @@ async fn attend(
     (assignment, time): (&mut Assignment, Duration),
     signals: &mut Signals,
     journal: &mut Journal,
-) -> Result<(Standing, After), Stop> {
-    let taken = assignment.standing.take();
+) -> Result<(RunningWorld, After), Stop> {
+    let taken = assignment.running.take();
     let missing = || Stop::System("stay with the world", std::io::Error::other("it has no roster"));
-    let mut standing = taken.ok_or_else(missing)?;
-    if standing.generation() >= restarts.most {
-        standing.set_last();
+    let mut running = taken.ok_or_else(missing)?;
+    if running.generation() >= restarts.most {
+        running.set_last();
     }
     let formation = Formation::new(config, found, assignment, journal.timings());
-    let (mut child, variables, _hostfile) = match begin(config, command, &formation, &standing) {
+    let (mut child, variables, _hostfile) = match begin(config, command, &formation, &running) {
         Ok(begun) => begun,
         Err(stop) => {
             // The others' commands cannot do without this one.
-            standing.fail(End::Exited(stop.code().get()));
-            while standing.next().await != Change::Told {}
+            running.fail(End::Exited(stop.code().get()));
+            while running.next().await != Change::Told {}
             return Err(stop);
         }
     };
     formation.report(&variables, time);
     journal.command_started(child.id());
 
-    let mut world = World { standing, restarts, config, over: None, own: None, told: false, asked: None };
+    let mut world = World { running, restarts, config, over: None, own: None, told: false, asked: None };
     let (mut runs, mut clears, mut kills) = (true, false, false);
     let mut limit = pin!(sleep(LONGEST));
     loop {
         tokio::select! {
             biased;
-            change = world.standing.next() => match change {
-                Change::Finished => return Ok((world.standing, After::Finished)),
+            change = world.running.next() => match change {
+                Change::Finished => return Ok((world.running, After::Finished)),
                 Change::Told => world.told = true,
                 Change::Over(over) => {
                     journal.over(&over);
@@ -162,14 +162,14 @@ async fn attend(
                 child.forward(signal);
                 if ENDING.contains(&signal) && world.asked.replace(signal).is_none() && !runs && !world.told {
                     // It has ended well, and waits for others: they must do without.
-                    world.standing.fail(End::Killed(number(signal)));
+                    world.running.fail(End::Killed(number(signal)));
                 }
             },
             () = &mut limit => {
                 if kills {
                     stderr::say(format_args!("warning: what the command has left behind does not even die by SIGKILL"));
                     let after = world.after();
-                    return Ok((world.standing, after));
+                    return Ok((world.running, after));
                 }
                 kills = true;
                 child.signal(Signal::SIGKILL);
@@ -184,7 +184,7 @@ async fn attend(
             let matters = matches!(after, After::Again) || world.over.is_some();
             let left = if matters { child.left() } else { Vec::new() };
             if left.is_empty() {
-                return Ok((world.standing, after));
+                return Ok((world.running, after));
             }
             if !std::mem::replace(&mut clears, true) {
                 child::signal_all(&left, Signal::SIGTERM);
@@ -201,18 +201,18 @@ fn begin(
     config: &Config,
     command: &Command,
     formation: &Formation<'_>,
-    standing: &Standing,
+    running: &RunningWorld,
 ) -> Result<(Child, Variables, Option<Hostfile>), Stop> {
     let variables = formation.variables(config.format)?;
     formation.write_outputs()?;
-    let (mut process, hostfile) = command.in_world(formation, &variables, Some(standing.generation()))?;
+    let (mut process, hostfile) = command.in_world(formation, &variables, Some(running.generation()))?;
     let child = Child::start(&mut process).map_err(|error| command.not_started(error))?;
     Ok((child, variables, hostfile))
 }
 
 /// What is known of a world in which the command runs, or has.
 struct World<'a> {
-    standing: Standing,
+    running: RunningWorld,
     restarts: Restarts,
     config: &'a Config,
     /// Why it is over, if that is another node's doing.
@@ -233,11 +233,11 @@ impl World<'_> {
             return;
         }
         match (end, self.asked) {
-            (Ok(()), None) => self.standing.succeed(),
+            (Ok(()), None) => self.running.succeed(),
             // The others cannot go on without this node, however well it has ended.
-            (Ok(()), Some(signal)) => self.standing.fail(End::Killed(number(signal))),
+            (Ok(()), Some(signal)) => self.running.fail(End::Killed(number(signal))),
             (Err(end), _) => {
-                self.standing.fail(end);
+                self.running.fail(end);
                 if self.asked.is_none() {
                     self.say(&format!("the command has failed here ({end})"));
                 }
@@ -248,7 +248,7 @@ impl World<'_> {
     /// With a word on what follows, for the generation that the world's end has begun.
     fn say(&self, what: &str) {
         if !self.config.quiet {
-            let (next, most) = (self.standing.generation(), self.restarts.most);
+            let (next, most) = (self.running.generation(), self.restarts.most);
             if next > most {
                 stderr::say(format_args!("{}", self.last(what)));
             } else {
@@ -266,7 +266,7 @@ impl World<'_> {
         if self.asked.is_some() {
             return After::GiveUp(own, None);
         }
-        if self.standing.generation() <= self.restarts.most {
+        if self.running.generation() <= self.restarts.most {
             return After::Again;
         }
         match &self.over {

@@ -16,7 +16,7 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::net::observe::Ears;
+use mingle_core::net::observe::Listener;
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{interval, sleep};
@@ -78,19 +78,19 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let runtime = join::runtime()?;
     runtime.block_on(async {
         let opened = if has_job {
-            Ears::of_job(&network.place, &network.interfaces)
+            Listener::of_job(&network.place, &network.interfaces)
         } else {
-            Ears::of_all_jobs(Some(network.place.group.port()), &network.interfaces)
+            Listener::of_all_jobs(Some(network.place.group.port()), &network.interfaces)
         };
-        let ears = opened.map_err(Stop::Rendezvous)?;
-        for warning in ears.warnings() {
+        let listener = opened.map_err(Stop::Rendezvous)?;
+        for warning in listener.warnings() {
             stderr::say(format_args!("warning: {warning}"));
         }
         if has_job {
             let job = Job::new(network.place.job.clone(), config.keys().as_ref());
-            watch(ears, job, is_json, limit).await
+            watch(listener, job, is_json, limit).await
         } else {
-            watch(ears, Jobs::default(), is_json, limit).await
+            watch(listener, Jobs::default(), is_json, limit).await
         }
     })
 }
@@ -120,7 +120,12 @@ fn configure(
     Ok((config?, has_job))
 }
 
-async fn watch(mut ears: Ears, mut scene: impl Scene, is_json: bool, limit: Duration) -> Result<(), Stop> {
+async fn watch(
+    mut listener: Listener,
+    mut scene: impl Scene,
+    is_json: bool,
+    limit: Duration,
+) -> Result<(), Stop> {
     #[expect(clippy::disallowed_methods, reason = "the real world, whose time is shown")]
     let now = Instant::now;
     let started = now();
@@ -130,7 +135,7 @@ async fn watch(mut ears: Ears, mut scene: impl Scene, is_json: bool, limit: Dura
     let mut is_read = true;
     while is_read {
         tokio::select! {
-            (from, datagram) = ears.hear() => scene.hear(now() - started, from, &datagram),
+            (from, datagram) = listener.hear() => scene.hear(now() - started, from, &datagram),
             _ = tick.tick() => is_read = screen.show(&mut scene, now() - started)?,
             () = &mut end => break,
         }

@@ -120,13 +120,13 @@ impl JobId {
 
 /// The IPv4 group in which all jobs say that they are there, for those who watch.
 #[cfg(feature = "net")]
-pub(crate) fn lobby_v4() -> Ipv4Addr {
+pub(crate) fn directory_v4() -> Ipv4Addr {
     group_v4(blake3::derive_key("mingle 1 lobby", b""))
 }
 
 /// The same of IPv6.
 #[cfg(feature = "net")]
-pub(crate) fn lobby_v6() -> Ipv6Addr {
+pub(crate) fn directory_v6() -> Ipv6Addr {
     group_v6(blake3::derive_key("mingle 1 lobby of IPv6", b""))
 }
 
@@ -245,7 +245,7 @@ impl NodeId {
     /// The address of a multicast datagram: everybody.
     pub(crate) const ALL: Self = Self([0; 16]);
     /// The address of a datagram to a seed: whoever is there.
-    pub(crate) const WHOEVER: Self = Self([0xff; 16]);
+    pub(crate) const ANYONE: Self = Self([0xff; 16]);
 }
 
 impl fmt::Display for NodeId {

@@ -13,7 +13,7 @@ mod secret;
 pub use endpoints::Endpoints;
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
-pub(crate) use id::{lobby_v4, lobby_v6};
+pub(crate) use id::{directory_v4, directory_v6};
 pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
 pub(crate) use natural::natural;

@@ -127,7 +127,7 @@ impl Station {
     }
 
     /// The sockets that hear the groups; they do not block.
-    pub fn ears(&self) -> impl Iterator<Item = &UdpSocket> {
+    pub fn listener(&self) -> impl Iterator<Item = &UdpSocket> {
         self.air.groups.iter().flat_map(Groups::sockets).map(AsRef::as_ref)
     }
 

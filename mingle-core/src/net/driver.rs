@@ -10,12 +10,12 @@ use tokio::task::AbortHandle;
 
 use super::connection::Happened;
 use super::connections::{Accepted, Connections, What};
+use super::directory::Advertiser;
 use super::endpoint::{Endpoint, OpenFiles, bind_at};
 use super::links::Links;
-use super::lobby::Herald;
+use super::running::RunningWorld;
 use super::seed_dir::{OwnFile, SeedDir};
 use super::seeds::Sources;
-use super::standing::Standing;
 use super::watched::{Watched, readable};
 use super::{Assignment, Builder};
 use crate::error::Error;
@@ -280,13 +280,13 @@ impl Driver {
         let mut rejoin = self.origin + REJOIN;
         let mut look = self.origin + LOOK;
         let mut former = self.origin + FORMER;
-        let mut herald = Herald::new(&self.builder);
+        let mut advertiser = Advertiser::new(&self.builder);
         let mut quiet = Some(self.origin + QUIET).filter(|_| self.builder.world.get() > 1);
         loop {
             self.fire(&mut node).await;
             while let Some(output) = node.poll_output() {
-                if let (Output::Event(event), Some(herald)) = (&output, &mut herald) {
-                    herald.observe(event, clock());
+                if let (Output::Event(event), Some(advertiser)) = (&output, &mut advertiser) {
+                    advertiser.observe(event, clock());
                 }
                 match output {
                     Output::Event(Event::Formed(formed)) => return Ok((node, formed)),
@@ -302,8 +302,8 @@ impl Driver {
             }
             let due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
             let former_due = Some(former).filter(|_| !self.former.is_empty());
-            let herald_due = herald.as_ref().and_then(Herald::due);
-            let due = [Some(rejoin), former_due, quiet, herald_due, self.connections.again(), due]
+            let advertiser_due = advertiser.as_ref().and_then(Advertiser::due);
+            let due = [Some(rejoin), former_due, quiet, advertiser_due, self.connections.again(), due]
                 .into_iter()
                 .flatten()
                 .fold(look + AT_LEISURE, Instant::min);
@@ -325,7 +325,7 @@ impl Driver {
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
-            if let Some(notice) = herald.as_mut().and_then(|herald| herald.speak(clock())) {
+            if let Some(notice) = advertiser.as_mut().and_then(|advertiser| advertiser.speak(clock())) {
                 self.links.notify(self.builder.discovery_port, &notice);
             }
             if clock() >= rejoin {
@@ -560,7 +560,7 @@ impl Driver {
             holder_of(self.links.interfaces(), formed.local).map(|interface| interface.name.clone());
         let job = self.builder.job.clone();
         let listener = self.connections.take_listener(formed.master.is_ipv6());
-        let machine = if self.builder.stays { node.stand(&formed) } else { None };
+        let machine = if self.builder.stays { node.into_running(&formed) } else { None };
         Assignment {
             job,
             rank: formed.rank,
@@ -570,7 +570,7 @@ impl Driver {
             interface,
             digest: formed.digest,
             listener: listener.filter(|_| formed.rank.get() == 0),
-            standing: machine.map(|machine| Standing::new(self, machine)),
+            running: machine.map(|machine| RunningWorld::new(self, machine)),
             roster: formed.roster,
             verdict: formed.verdict,
             slots: formed.slots,

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::Arc;
 
 use super::Builder;
-use super::lobby;
+use super::directory;
 use super::multicast::{Air, Groups};
 use super::watched::Watched;
 use crate::error::Error;
@@ -108,7 +108,7 @@ impl Links {
     /// Tells those who watch, by each interface in both families. What fails is lost.
     pub(super) fn notify(&self, port: u16, datagram: &[u8]) {
         for interface in &self.interfaces {
-            for to in lobby::groups(port) {
+            for to in directory::groups(port) {
                 let sent = self.air.send_by(interface, to, datagram);
                 if let Some(Err(error)) = sent {
                     tracing::debug!(interface = interface.name, %to, %error, "telling those who watch");

@@ -5,15 +5,15 @@
 mod connection;
 mod connections;
 pub mod diagnose;
+mod directory;
 mod driver;
 mod endpoint;
 mod links;
-mod lobby;
 mod multicast;
 pub mod observe;
+mod running;
 mod seed_dir;
 mod seeds;
-mod standing;
 mod watched;
 
 #[cfg(test)]
@@ -33,8 +33,8 @@ use crate::rdma::{Summary, Verdict};
 pub use crate::host::{Filter, InvalidFilter};
 pub use crate::host::{Interface, Kind};
 use crate::wire::Attributes;
+pub use running::RunningWorld;
 pub use seeds::{InvalidSeed, Seed};
-pub use standing::Standing;
 
 /// The UDP port of every job's multicast group, unless told otherwise.
 pub const DISCOVERY_PORT: u16 = 29499;
@@ -256,7 +256,7 @@ impl Builder {
         self
     }
 
-    /// Whether this node stays with its world, as [`Assignment::standing`], so that all start again where one
+    /// Whether this node stays with its world, as [`Assignment::running`], so that all start again where one
     /// fails. It costs the transfer of the roster. Default: no. Should be the same on all nodes.
     pub fn stay(mut self, wanted: bool) -> Self {
         self.stays = wanted;
@@ -308,8 +308,8 @@ pub struct Assignment {
     /// The listening socket on the master's port, where [`Builder::keep_listener`] asked for it and
     /// this node is rank 0. It does not block.
     pub listener: Option<TcpListener>,
-    /// This node's part in the world that stands, where [`Builder::stay`] asked for it.
-    pub standing: Option<Standing>,
+    /// This node's part in the running world, where [`Builder::stay`] asked for it.
+    pub running: Option<RunningWorld>,
 }
 
 impl Assignment {

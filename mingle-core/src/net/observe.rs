@@ -1,4 +1,4 @@
-//! The ears of a rendezvous by themselves: for a program that listens to jobs and says nothing.
+//! The listener of a rendezvous by themselves: for a program that listens to jobs and says nothing.
 //!
 //! No port of a job's is taken, and nothing is sent but what the kernel says of memberships in groups.
 
@@ -8,9 +8,9 @@ use std::net::SocketAddr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::diagnose::Place;
+use super::directory;
 use super::driver::{LOOK, REJOIN, clock};
 use super::links::{hear, hear_on};
-use super::lobby;
 use super::multicast::{Groups, broadcast_receiver};
 use super::watched::{Watched, readable};
 use super::{DISCOVERY_PORT, Filter};
@@ -20,7 +20,7 @@ use crate::proto::MAX_DATAGRAM;
 
 /// What hears all that is said to everybody. Interfaces and addresses that come later are noticed within two seconds.
 #[derive(Debug)]
-pub struct Ears {
+pub struct Listener {
     filters: Vec<Filter>,
     interfaces: Vec<Interface>,
     groups: Vec<Groups>,
@@ -29,26 +29,26 @@ pub struct Ears {
     look: Interval,
 }
 
-impl Ears {
+impl Listener {
     /// Hears a job's groups, and broadcasts where the place wants them, on all interfaces that `filters` admit.
     ///
     /// # Errors
     /// [`Error::NoInterface`] and [`Error::Socket`], as of a rendezvous.
     pub fn of_job(place: &Place, filters: &[Filter]) -> Result<Self, Error> {
         let v6 = SocketAddr::from((place.job.group_v6(), place.group.port()));
-        let mut ears = Self::open([place.group.into(), v6], filters)?;
+        let mut listener = Self::open([place.group.into(), v6], filters)?;
         if place.broadcast {
-            ears.receivers.push(Watched::new(broadcast_receiver(place.group.port())?)?);
+            listener.receivers.push(Watched::new(broadcast_receiver(place.group.port())?)?);
         }
-        Ok(ears)
+        Ok(listener)
     }
 
     /// Hears the notices of all jobs that are not private; `port` is [`DISCOVERY_PORT`] unless told otherwise.
     ///
     /// # Errors
-    /// As of [`Ears::of_job`].
+    /// As of [`Listener::of_job`].
     pub fn of_all_jobs(port: Option<u16>, filters: &[Filter]) -> Result<Self, Error> {
-        Self::open(lobby::groups(port.unwrap_or(DISCOVERY_PORT)), filters)
+        Self::open(directory::groups(port.unwrap_or(DISCOVERY_PORT)), filters)
     }
 
     fn open(groups: [SocketAddr; 2], filters: &[Filter]) -> Result<Self, Error> {

@@ -50,50 +50,50 @@ impl PartialOrd for Key {
 }
 
 /// How long an ID that could not be joined is ignored at first; doubles each time.
-const SHUN_SILENT: Duration = Duration::from_secs(1);
-const SHUN_UNREACHED: Duration = Duration::from_secs(10);
-const SHUN_MOST: Duration = Duration::from_secs(60);
+const BLOCK_SILENT: Duration = Duration::from_secs(1);
+const BLOCK_UNREACHED: Duration = Duration::from_secs(10);
+const BLOCK_MOST: Duration = Duration::from_secs(60);
 /// Most IDs that are remembered. What does not fit replaces the one that is free the soonest.
 const MEMORY: usize = 256;
 
 /// Candidates that are ignored for a while, because they did not answer or could not be reached.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shunned(BTreeMap<NodeId, Shun>);
+pub(crate) struct Blocklist(BTreeMap<NodeId, Blocked>);
 
 #[derive(Debug, Clone, Copy)]
-struct Shun {
+struct Blocked {
     until: Time,
     length: Duration,
     silent: bool,
 }
 
-impl Shunned {
+impl Blocklist {
     /// It did not answer. A stale or replayed announce cannot keep a node from gathering for long.
     pub(crate) fn silent(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, SHUN_SILENT, true);
+        self.add(id, now, BLOCK_SILENT, true);
     }
 
     /// Its words arrive, but it could not be reached over TCP.
     pub(crate) fn unreached(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, SHUN_UNREACHED, false);
+        self.add(id, now, BLOCK_UNREACHED, false);
     }
 
     fn add(&mut self, id: NodeId, now: Time, first: Duration, silent: bool) {
-        let length = self.0.get(&id).map_or(first, |shun| (shun.length * 2).max(first).min(SHUN_MOST));
-        self.0.insert(id, Shun { until: now + length, length, silent });
+        let length = self.0.get(&id).map_or(first, |blocked| (blocked.length * 2).max(first).min(BLOCK_MOST));
+        self.0.insert(id, Blocked { until: now + length, length, silent });
         if self.0.len() > MEMORY {
-            let soonest = self.0.iter().min_by_key(|(_, shun)| shun.until).map(|(&id, _)| id);
+            let soonest = self.0.iter().min_by_key(|(_, blocked)| blocked.until).map(|(&id, _)| id);
             soonest.map(|id| self.0.remove(&id));
         }
     }
 
     pub(crate) fn contains(&self, id: NodeId, now: Time) -> bool {
-        self.0.get(&id).is_some_and(|shun| now < shun.until)
+        self.0.get(&id).is_some_and(|blocked| now < blocked.until)
     }
 
     /// It has answered this node, and that was all that was held against it.
     pub(crate) fn answered(&mut self, id: NodeId) {
-        if self.0.get(&id).is_some_and(|shun| shun.silent) {
+        if self.0.get(&id).is_some_and(|blocked| blocked.silent) {
             self.0.remove(&id);
         }
     }
@@ -134,26 +134,26 @@ mod tests {
     #[test]
     fn whoever_does_not_answer_is_ignored_longer_each_time_and_up_to_a_minute() {
         let id = NodeId([1; 16]);
-        let mut shunned = Shunned::default();
+        let mut blocklist = Blocklist::default();
         let mut now = Time::ZERO;
         for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
-            shunned.silent(id, now);
+            blocklist.silent(id, now);
             let almost = Duration::from_secs(expected).mul_f64(0.99);
-            assert!(shunned.contains(id, now + almost));
+            assert!(blocklist.contains(id, now + almost));
             now += Duration::from_secs(expected);
-            assert!(!shunned.contains(id, now), "after {expected} s");
+            assert!(!blocklist.contains(id, now), "after {expected} s");
         }
-        shunned.unreached(id, now);
-        shunned.forgive(id);
-        assert!(!shunned.contains(id, now));
+        blocklist.unreached(id, now);
+        blocklist.forgive(id);
+        assert!(!blocklist.contains(id, now));
     }
 
     #[test]
     fn the_memory_of_the_ignored_is_bounded() {
-        let mut shunned = Shunned::default();
+        let mut blocklist = Blocklist::default();
         for n in 0..10_000u128 {
-            shunned.silent(NodeId(n.to_be_bytes()), Time::from_secs(u64::try_from(n).unwrap()));
+            blocklist.silent(NodeId(n.to_be_bytes()), Time::from_secs(u64::try_from(n).unwrap()));
         }
-        assert_eq!(shunned.0.len(), MEMORY);
+        assert_eq!(blocklist.0.len(), MEMORY);
     }
 }

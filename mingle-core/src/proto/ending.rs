@@ -29,7 +29,7 @@ impl Node {
             self.end(Event::Failed(failure));
         } else if let Some(follow) = self.follow.take() {
             // The next generation has another leader, or none yet.
-            self.shunned.unreached(follow.leader.id, self.shared.now);
+            self.blocklist.unreached(follow.leader.id, self.shared.now);
             self.leave(follow);
         }
     }

@@ -339,12 +339,12 @@ impl State {
 /// Visits every reachable state, and returns how many there are and how many ends.
 fn explore(start: State, faults_for: Duration) -> (usize, usize) {
     let until = start.now + faults_for;
-    let mut seen = BTreeSet::new();
+    let mut source = BTreeSet::new();
     let mut open = vec![start];
     let mut ends = 0;
     while let Some(state) = open.pop() {
         let key = *blake3::hash(format!("{state:?}").as_bytes()).as_bytes();
-        if !seen.insert(key) {
+        if !source.insert(key) {
             continue;
         }
         state.check();
@@ -355,7 +355,7 @@ fn explore(start: State, faults_for: Duration) -> (usize, usize) {
             open.extend(state.next(until));
         }
     }
-    (seen.len(), ends)
+    (source.len(), ends)
 }
 
 fn explore_world(world: usize, leader: usize, losses: u32, crashes: u32, early_timers: u32) {

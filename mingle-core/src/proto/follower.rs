@@ -98,9 +98,9 @@ fn silence(world: u32) -> Duration {
 
 impl Follow {
     /// Starts to join `candidate`, whose words come from `seen`.
-    pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, seen: SocketAddr) -> Self {
+    pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
         let mut follow = Self {
-            leader: Contact::of(candidate, seen),
+            leader: Contact::of(candidate, source),
             key: Key::of(candidate),
             candidate: candidate.clone(),
             prover: None,
@@ -135,7 +135,7 @@ impl Follow {
     fn restate(&mut self, shared: &mut Shared) {
         let join = Self::join_message(shared);
         // Where its words come from may be what has gone.
-        for to in std::iter::once(self.leader.seen).chain(self.leader.endpoints.iter().copied()) {
+        for to in std::iter::once(self.leader.source).chain(self.leader.endpoints.iter().copied()) {
             shared.send(to, self.leader.id, &join);
         }
         let next = self.backoff.after(shared.now, &mut shared.rng);
@@ -155,11 +155,11 @@ impl Follow {
             return;
         }
         let join = Self::join_message(shared);
-        shared.send(self.leader.seen, self.leader.id, &join);
+        shared.send(self.leader.source, self.leader.id, &join);
         // Where its words come from may be a way that leads only hither.
         if self.joins >= 2 {
             let other = self.leader.endpoints[self.joins % self.leader.endpoints.len()];
-            if other != self.leader.seen {
+            if other != self.leader.source {
                 shared.send(other, self.leader.id, &join);
             }
         }
@@ -178,7 +178,7 @@ impl Follow {
 
     /// The leader, as others are told of it.
     pub(crate) fn introduction(&self) -> Introduction {
-        Introduction { candidate: self.candidate.clone(), seen: self.leader.seen }
+        Introduction { candidate: self.candidate.clone(), source: self.leader.source }
     }
 
     pub(crate) fn is_joined(&self) -> bool {
@@ -207,8 +207,8 @@ impl Follow {
     }
 
     /// A word of the leader's to this node alone.
-    pub(crate) fn hear(&mut self, seen: SocketAddr, shared: &mut Shared) {
-        self.leader.seen = seen;
+    pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
+        self.leader.source = source;
         self.heard = shared.now;
         if !self.answered {
             self.answered = true;
@@ -224,13 +224,13 @@ impl Follow {
     pub(crate) fn on_announce(
         &mut self,
         announce: &Announce,
-        seen: SocketAddr,
+        source: SocketAddr,
         multicast: bool,
         shared: &mut Shared,
     ) {
         // What it multicasts comes from each of its interfaces; the one that answered stays.
-        let seen = if multicast && self.answered { self.leader.seen } else { seen };
-        self.leader = Contact::of(&announce.candidate, seen);
+        let source = if multicast && self.answered { self.leader.source } else { source };
+        self.leader = Contact::of(&announce.candidate, source);
         self.key = Key::of(&announce.candidate);
         self.candidate = announce.candidate.clone();
         if multicast {
@@ -285,7 +285,7 @@ impl Follow {
     /// lease ends a leader.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {
         if self.joined {
-            shared.send(self.leader.seen, self.leader.id, &shared.solicit());
+            shared.send(self.leader.source, self.leader.id, &shared.solicit());
             let next = self.asks.after(shared.now, &mut shared.rng);
             shared.timers.set(Timer::Ask, next);
         }
@@ -434,7 +434,7 @@ impl Follow {
         }
         let want = round.parts.as_ref().and_then(|parts| parts.want(round.round));
         if let Some(want) = want {
-            shared.send(self.leader.seen, self.leader.id, &Message::Want(want));
+            shared.send(self.leader.source, self.leader.id, &Message::Want(want));
             let next = round.backoff.after(shared.now, &mut shared.rng);
             shared.timers.set_earlier(Timer::Proof, next);
         } else if round.parts.as_ref().is_none_or(Parts::is_complete) && round.proof.endpoint().is_some() {
@@ -453,7 +453,7 @@ impl Follow {
             _ if round.unproved => Message::Unproved(round.round),
             _ => Message::Pong,
         };
-        shared.send(self.leader.seen, self.leader.id, &message);
+        shared.send(self.leader.source, self.leader.id, &message);
         if round.ready || round.unproved {
             let next = round.backoff.after(shared.now, &mut shared.rng);
             shared.timers.set(Timer::Proof, next);
@@ -507,7 +507,7 @@ impl Follow {
         }
         // The end of its lease says the same.
         for _ in 0..if shared.world() > LARGE { 1 } else { LAST_WORDS } {
-            shared.send(self.leader.seen, self.leader.id, &Message::Done(commit.round));
+            shared.send(self.leader.source, self.leader.id, &Message::Done(commit.round));
         }
         Some(Formed {
             rank: round.rank,

@@ -78,7 +78,7 @@ pub(crate) struct Lead {
 pub(crate) struct Entry {
     pub(crate) node: NodeInfo,
     /// Where its words come from.
-    pub(crate) seen: SocketAddr,
+    pub(crate) source: SocketAddr,
     pub(crate) seated: bool,
     /// When it was last heard.
     pub(crate) heard: Time,
@@ -98,10 +98,10 @@ impl Entry {
     /// Sends a message that is repeated until it is answered; `attempt` counts from 0. Where its words
     /// come from may be a way that leads only hither, or somebody else's who has repeated its words.
     pub(crate) fn reach(&self, id: NodeId, attempt: usize, message: &Message, shared: &mut Shared) {
-        shared.send(self.seen, id, message);
+        shared.send(self.source, id, message);
         if attempt > 0 {
             let other = self.node.endpoints[(attempt - 1) % self.node.endpoints.len()];
-            if other != self.seen {
+            if other != self.source {
                 shared.send(other, id, message);
             }
         }
@@ -202,32 +202,32 @@ impl Lead {
     pub(crate) fn tell_the_deaf(&self, shared: &mut Shared) {
         let announce = self.announce(shared);
         for (&id, entry) in self.members.iter().filter(|(_, entry)| entry.deaf) {
-            shared.send(entry.seen, id, &announce);
+            shared.send(entry.source, id, &announce);
         }
     }
 
     /// A unicast solicit: from a member, the sign that it hears no multicast.
-    pub(crate) fn on_ask(&mut self, from: NodeId, seen: SocketAddr, shared: &mut Shared) {
+    pub(crate) fn on_ask(&mut self, from: NodeId, source: SocketAddr, shared: &mut Shared) {
         // Not one that has joined without a proof: its address may be forged, and would get all the news.
         if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated) {
             entry.deaf = true;
         }
         let announce = self.announce(shared);
-        shared.send(seen, from, &announce);
+        shared.send(source, from, &announce);
     }
 
     /// Any word of a member's.
-    pub(crate) fn hear(&mut self, from: NodeId, seen: SocketAddr, shared: &Shared) {
+    pub(crate) fn hear(&mut self, from: NodeId, source: SocketAddr, shared: &Shared) {
         if let Some(entry) = self.members.get_mut(&from) {
             entry.heard = shared.now;
-            entry.seen = seen;
+            entry.source = source;
         }
     }
 
     pub(crate) fn on_join(
         &mut self,
         from: NodeId,
-        seen: SocketAddr,
+        source: SocketAddr,
         join: Join,
         arrivals: &Arrivals,
         shared: &mut Shared,
@@ -236,14 +236,14 @@ impl Lead {
             if self.warned.len() < WARNINGS && self.warned.insert(from) {
                 let (host, theirs, ours) = (&join.node.host, join.world, shared.world());
                 shared.event(Event::Warning(format!(
-                    "{host} ({seen}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
+                    "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
                 )));
             }
             let refusal = Refusal::WorldDiffers(shared.world());
-            shared.send(seen, from, &Message::Refuse(refusal));
+            shared.send(source, from, &Message::Refuse(refusal));
             return;
         }
-        if self.refuse_or_repeat(from, seen, shared) {
+        if self.refuse_or_repeat(from, source, shared) {
             return;
         }
         if join.node.rank.is_some_and(|rank| rank.get() >= shared.world()) {
@@ -252,7 +252,7 @@ impl Lead {
         self.make_room(arrivals, shared);
         let entry = self.members.entry(from).or_insert_with(|| Entry {
             node: join.node.clone(),
-            seen,
+            source,
             seated: false,
             heard: shared.now,
             deaf: false,
@@ -262,7 +262,7 @@ impl Lead {
             done: false,
         });
         entry.heard = shared.now;
-        entry.seen = seen;
+        entry.source = source;
         if entry.seated {
             // Its addresses may have changed; its place stays what it is.
             entry.node.endpoints = join.node.endpoints;
@@ -327,7 +327,7 @@ impl Lead {
         if let Some(entry) = self.members.get_mut(&id) {
             entry.queued = false;
             let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated };
-            shared.send(entry.seen, id, &Message::Welcome(welcome));
+            shared.send(entry.source, id, &Message::Welcome(welcome));
         }
     }
 
@@ -361,7 +361,7 @@ impl Lead {
             (Some(holder), Some(rank)) if holder == shared.me() => {
                 let me = shared.peer();
                 tracing::debug!(%id, %rank, "refused: the rank is this node's own");
-                shared.send(entry.seen, id, &Message::Refuse(Refusal::RankTaken(me)));
+                shared.send(entry.source, id, &Message::Refuse(Refusal::RankTaken(me)));
             }
             _ if self.frozen => {}
             (Some(holder), _) => self.challenge(holder, Some(id), shared),
@@ -423,7 +423,7 @@ impl Lead {
         for &contender in &challenge.contenders {
             if let Some(entry) = self.members.get(&contender) {
                 let refusal = Refusal::RankTaken(holder.clone());
-                shared.send(entry.seen, contender, &Message::Refuse(refusal));
+                shared.send(entry.source, contender, &Message::Refuse(refusal));
             }
         }
     }

@@ -10,8 +10,6 @@
 //! `leader` and `follower` do not know each other: `node` hands each what concerns it.
 //! `PROTOCOL.md` has the reasons.
 
-#[cfg(test)]
-mod astray;
 mod backoff;
 mod election;
 mod ending;
@@ -21,6 +19,8 @@ mod follower;
 mod leader;
 mod master;
 mod memory;
+#[cfg(test)]
+mod misdirected_tests;
 mod node;
 mod observe;
 mod outcome;
@@ -28,12 +28,12 @@ mod parts;
 mod proof;
 mod ranks;
 mod round;
+mod running;
+#[cfg(test)]
+mod running_tests;
 mod seeds;
 mod seeking;
 mod shared;
-mod standing;
-#[cfg(test)]
-mod standing_tests;
 mod timer;
 mod waves;
 
@@ -49,7 +49,7 @@ pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
 pub use observe::{Gathering, Observer, Sighting, Word};
 pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
-pub use standing::{Change, Standing};
+pub use running::{Change, RunningWorld};
 pub use timer::Time;
 
 /// How nodes without a given rank are ordered.

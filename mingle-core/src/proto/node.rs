@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::backoff::{Backoff, FIRST};
-use super::election::Shunned;
+use super::election::Blocklist;
 use super::follower::Follow;
 use super::leader::Lead;
 use super::memory::Memory;
@@ -36,7 +36,7 @@ pub struct Node {
     pub(super) arrivals: Arrivals,
     pub(super) lead: Lead,
     pub(super) follow: Option<Follow>,
-    pub(super) shunned: Shunned,
+    pub(super) blocklist: Blocklist,
     pub(super) memory: Memory,
     pub(super) announces: Backoff,
     pub(super) solicits: Backoff,
@@ -66,18 +66,18 @@ pub struct Node {
 
 /// Whom a datagram is meant for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meant {
+pub(super) enum Recipient {
     /// All who hear the group.
     All,
     /// Whoever is at the address: this node is a seed of the sender's.
-    Whoever,
+    Anyone,
     /// This node alone.
     This,
 }
 
 /// How a candidate has become known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Learned {
     /// By its own word to all.
     ByItself,
     /// By its own word to this node.
@@ -100,7 +100,7 @@ impl Node {
             arrivals: Arrivals::default(),
             lead: Lead::new(&shared),
             follow: None,
-            shunned: Shunned::default(),
+            blocklist: Blocklist::default(),
             memory: Memory::default(),
             announces: Backoff::new(FIRST, PERIOD),
             solicits: Backoff::new(FIRST, PERIOD),
@@ -170,9 +170,9 @@ impl Node {
             }
         };
         let meant = match header.recipient {
-            NodeId::ALL => Meant::All,
-            NodeId::WHOEVER => Meant::Whoever,
-            id if id == self.shared.me() => Meant::This,
+            NodeId::ALL => Recipient::All,
+            NodeId::ANYONE => Recipient::Anyone,
+            id if id == self.shared.me() => Recipient::This,
             _ => return,
         };
         if header.sender == self.shared.me() {
@@ -183,7 +183,7 @@ impl Node {
             Ordering::Equal => {}
             Ordering::Less => {
                 // Who is behind learns it from any word of this node's; of many that hear it, one is enough.
-                if meant != Meant::All || self.gathers() {
+                if meant != Recipient::All || self.gathers() {
                     self.shared.send(from, header.sender, &Message::Pong);
                 }
                 return;
@@ -198,7 +198,7 @@ impl Node {
             // What this node is bound by has an end of its own; the other is heard again then.
             Ordering::Greater if self.is_bound() => return,
             // Only a word to this very node cannot be a recording of an earlier run.
-            Ordering::Greater if meant == Meant::This => {
+            Ordering::Greater if meant == Recipient::This => {
                 self.end(Event::Superseded(header.lineage));
                 return;
             }
@@ -208,7 +208,7 @@ impl Node {
             }
         }
         self.lead.hear(header.sender, from, &self.shared);
-        let this = meant == Meant::This;
+        let this = meant == Recipient::This;
         if let Some(follow) = self.follow.as_mut().filter(|f| this && f.leader.id == header.sender) {
             follow.hear(from, &mut self.shared);
         }
@@ -382,12 +382,12 @@ impl Node {
 
     /// What this node looks for has formed without it: only the next formation can have a place for it. It asks on,
     /// so that those who run look whether one of them is gone.
-    fn stand_aside(&mut self) {
+    fn step_down(&mut self) {
         if self.is_bound() || std::mem::replace(&mut self.formed_already, true) {
             return;
         }
         if self.follow.is_none() && self.announced {
-            self.shared.event(Event::StoodAside);
+            self.shared.event(Event::SteppedDown);
         }
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
@@ -406,48 +406,48 @@ impl Node {
         }
     }
 
-    fn on_message(&mut self, from: NodeId, seen: SocketAddr, meant: Meant, message: Message) {
+    fn on_message(&mut self, from: NodeId, source: SocketAddr, meant: Recipient, message: Message) {
         let is_leader = self.follow.as_ref().is_some_and(|follow| follow.leader.id == from);
         match message {
             Message::Announce(announce) if announce.candidate.id == from => {
-                self.on_announce(&announce, seen, meant);
+                self.on_announce(&announce, source, meant);
             }
-            Message::Solicit(solicit) => self.on_solicit(from, seen, meant, &solicit),
+            Message::Solicit(solicit) => self.on_solicit(from, source, meant, &solicit),
             Message::Hint(introduction) => {
-                if meant == Meant::All {
+                if meant == Recipient::All {
                     self.hear_relay(&introduction.candidate);
                 }
-                self.on_candidate(&introduction.candidate, introduction.seen, Told::ByAnother);
+                self.on_candidate(&introduction.candidate, introduction.source, Learned::ByAnother);
             }
             Message::Join(join) => {
-                self.memory.node(from, &join.node.host, seen, join.node.rank.map(Rank::get));
-                self.on_join(from, seen, join);
+                self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+                self.on_join(from, source, join);
             }
             Message::Running => {
-                self.on_running(seen);
-                self.stand_aside();
+                self.on_running(source);
+                self.step_down();
             }
-            Message::Ping => self.shared.send(seen, from, &Message::Pong),
+            Message::Ping => self.shared.send(source, from, &Message::Pong),
             Message::Pong => self.lead.on_pong(from, &mut self.shared),
             Message::Prove => {
                 // In a world of more than that all may ask before their tokens come.
                 let most = usize::try_from(self.shared.world())
                     .map_or(REMEMBERED, |world| REMEMBERED.max(2 * world));
                 if self.askers.len() < most || self.askers.contains_key(&from) {
-                    self.askers.insert(from, seen);
+                    self.askers.insert(from, source);
                 }
                 if let Some(lease) = self.arrivals.lease(from) {
-                    self.shared.send(seen, from, &Message::Proved(lease));
+                    self.shared.send(source, from, &Message::Proved(lease));
                 }
             }
             Message::Proved(dial) => {
                 self.with_follow(|follow, shared| follow.on_proved(from, DialId(dial), shared));
                 self.lead.on_proved(from, DialId(dial), &mut self.shared);
             }
-            Message::Ready(ready) => self.lead.on_ready(from, seen, &ready, &mut self.shared),
-            Message::Unproved(round) => self.lead.on_unproved(from, seen, round, &mut self.shared),
+            Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
+            Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
-            Message::Want(want) => self.lead.on_want(from, seen, &want, &mut self.shared),
+            Message::Want(want) => self.lead.on_want(from, source, &want, &mut self.shared),
             // The rest is the leader's to say.
             Message::Redirect(introduction) if is_leader => self.on_redirect(&introduction),
             Message::Refuse(refusal) if is_leader => self.on_refusal(refusal),

@@ -14,7 +14,7 @@ pub enum Event {
     Leading,
     /// This node gathers the others no longer, and has joined nobody: none of them reaches it, or the world has
     /// formed without it.
-    StoodAside,
+    SteppedDown,
     /// This node has been counted by the node that gathers.
     Following(Peer),
     /// The node that gathered is gone or does not answer; this node looks for another.

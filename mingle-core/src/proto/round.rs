@@ -305,7 +305,7 @@ impl Lead {
     }
 
     /// A member is ready; where all are, the world has formed.
-    pub(crate) fn on_ready(&mut self, from: NodeId, seen: SocketAddr, ready: &Ready, shared: &mut Shared) {
+    pub(crate) fn on_ready(&mut self, from: NodeId, source: SocketAddr, ready: &Ready, shared: &mut Shared) {
         let answer = match &mut self.phase {
             Phase::Round(round) if round.number == ready.round => {
                 if let Some(entry) = self.members.get_mut(&from).filter(|entry| entry.seated)
@@ -334,11 +334,11 @@ impl Lead {
             }
             _ => Message::Void(ready.round),
         };
-        shared.send(seen, from, &answer);
+        shared.send(source, from, &answer);
     }
 
     /// A member cannot reach the master: that master is not tried again.
-    pub(crate) fn on_unproved(&mut self, from: NodeId, seen: SocketAddr, number: u64, shared: &mut Shared) {
+    pub(crate) fn on_unproved(&mut self, from: NodeId, source: SocketAddr, number: u64, shared: &mut Shared) {
         match &mut self.phase {
             Phase::Round(round) if round.number == number => {
                 if !self.members.get(&from).is_some_and(|entry| entry.seated) {
@@ -349,7 +349,7 @@ impl Lead {
                     shared.set_after(Timer::ProofFailed, MORE_FAILURES);
                 }
             }
-            _ => shared.send(seen, from, &Message::Void(number)),
+            _ => shared.send(source, from, &Message::Void(number)),
         }
     }
 
@@ -394,7 +394,7 @@ impl Lead {
         }
     }
 
-    pub(crate) fn on_want(&mut self, from: NodeId, seen: SocketAddr, want: &Want, shared: &mut Shared) {
+    pub(crate) fn on_want(&mut self, from: NodeId, source: SocketAddr, want: &Want, shared: &mut Shared) {
         let Phase::Round(round) = &mut self.phase else { return };
         // A seat has been proved, so its address is not forged.
         let seated = self.members.get_mut(&from).filter(|entry| entry.seated);
@@ -410,7 +410,7 @@ impl Lead {
             == MULTICAST_ROSTER;
         for part in parts::answer(want, &round.parts) {
             if !many || alone {
-                shared.send(seen, from, &Message::Part(part));
+                shared.send(source, from, &Message::Part(part));
                 continue;
             }
             // Others ask for the same parts at the same moment.
@@ -457,7 +457,7 @@ impl Lead {
             // Who has not proved has no lease whose end would tell that it knows.
             entry.done = !waiting.contains(&id);
             for _ in 0..if entry.done { LAST_WORDS } else { 0 } {
-                shared.send(entry.seen, id, &Message::Refuse(Refusal::WorldFull));
+                shared.send(entry.source, id, &Message::Refuse(Refusal::WorldFull));
             }
         }
         let Phase::Committed(round) = &mut self.phase else { return };
@@ -536,13 +536,13 @@ impl Lead {
         shared.timers.stop(Timer::Round);
         shared.timers.stop(Timer::Proof);
         for (&id, entry) in self.members.iter().filter(|(_, entry)| entry.seated) {
-            shared.send(entry.seen, id, &Message::Void(round.number));
+            shared.send(entry.source, id, &Message::Void(round.number));
         }
         round.proof.stop(shared);
     }
 
     /// A join in a phase in which nobody can join. Returns whether it has been answered.
-    pub(crate) fn refuse_or_repeat(&self, from: NodeId, seen: SocketAddr, shared: &mut Shared) -> bool {
+    pub(crate) fn refuse_or_repeat(&self, from: NodeId, source: SocketAddr, shared: &mut Shared) -> bool {
         let answer = match &self.phase {
             Phase::Gathering | Phase::Round(_) => return false,
             // It asks for its commit by saying that it is ready.
@@ -551,7 +551,7 @@ impl Lead {
             Phase::Ending(ending) => Message::Refuse(ending.refusal.clone()),
             Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
         };
-        shared.send(seen, from, &answer);
+        shared.send(source, from, &answer);
         true
     }
 

@@ -42,9 +42,9 @@ impl Seeds {
     /// Takes the place of what was known. Returns whether there is any that was not.
     fn replace(&mut self, seeds: Vec<SocketAddr>, own: &[SocketAddr]) -> bool {
         let mut known: Vec<SocketAddr> = Vec::new();
-        let mut seen = std::collections::BTreeSet::new();
+        let mut source = std::collections::BTreeSet::new();
         for seed in seeds {
-            if known.len() < SEEDS && !own.contains(&seed) && seen.insert(seed) {
+            if known.len() < SEEDS && !own.contains(&seed) && source.insert(seed) {
                 known.push(seed);
             }
         }

@@ -7,7 +7,7 @@ use rand::RngExt;
 
 use super::election::Key;
 use super::follower::{Follow, GaveUp, LARGE};
-use super::node::{Meant, Node, REMEMBERED, Told};
+use super::node::{Learned, Node, REMEMBERED, Recipient};
 use super::outcome::Event;
 use super::round::Phase;
 use super::shared::Shared;
@@ -40,7 +40,7 @@ impl Node {
     pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
-            self.shunned.forgive(follow.leader.id);
+            self.blocklist.forgive(follow.leader.id);
             self.memory.unreached = None;
             self.memory.unanswered = None;
             // Those that have not proved have no connection whose end would tell that they have gone.
@@ -103,13 +103,13 @@ impl Node {
     /// A candidate calls while this node only listens: it joins the best of those that have called once all who have
     /// started with it have had their say. Who joined the first would join several, one after the other; and the leader
     /// would rarely be the one that becomes the master, which costs each node a second connection.
-    fn consider(&mut self, candidate: &Candidate, seen: SocketAddr) {
+    fn consider(&mut self, candidate: &Candidate, source: SocketAddr) {
         let longest = self.listening_time();
         match &mut self.best {
             Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
-            Some(best) => *best = (candidate.clone(), seen),
+            Some(best) => *best = (candidate.clone(), source),
             None => {
-                self.best = Some((candidate.clone(), seen));
+                self.best = Some((candidate.clone(), source));
                 // Not all in one moment.
                 let spread = (longest / 2).mul_f64(self.shared.rng.random_range(0.0..1.0));
                 let at = self.listening.max(self.shared.now + longest) + spread;
@@ -131,8 +131,8 @@ impl Node {
         // Others may have joined meanwhile, and nobody yields in a round.
         let may_yield = matches!(self.lead.phase, Phase::Gathering);
         match self.best.take().filter(|(best, _)| may_yield && Key::of(best) > self.key()) {
-            Some((best, seen)) if !self.shunned.contains(best.id, self.shared.now) => {
-                self.follow(&best, seen);
+            Some((best, source)) if !self.blocklist.contains(best.id, self.shared.now) => {
+                self.follow(&best, source);
             }
             _ => self.announce(),
         }
@@ -168,46 +168,46 @@ impl Node {
         self.shared.timers.set(Timer::Solicit, next);
     }
 
-    pub(super) fn on_announce(&mut self, announce: &Announce, seen: SocketAddr, meant: Meant) {
+    pub(super) fn on_announce(&mut self, announce: &Announce, source: SocketAddr, meant: Recipient) {
         let candidate = &announce.candidate;
         let rank = candidate.explicit.then_some(0);
-        self.memory.node(candidate.id, &candidate.host, seen, rank);
+        self.memory.node(candidate.id, &candidate.host, source, rank);
         self.memory.candidates = true;
-        if meant == Meant::This {
+        if meant == Recipient::This {
             // An answer to this node: whatever silence there was is over.
-            self.shunned.answered(candidate.id);
+            self.blocklist.answered(candidate.id);
         }
         match &mut self.follow {
             Some(follow) if follow.leader.id == candidate.id => {
-                follow.on_announce(announce, seen, meant != Meant::This, &mut self.shared);
+                follow.on_announce(announce, source, meant != Recipient::This, &mut self.shared);
                 if follow.is_joined() {
                     self.memory.told(&announce.newest);
                 }
             }
             _ => {
                 // What it says to this node alone, its leader may never hear.
-                let told = if meant == Meant::All { Told::ByItself } else { Told::Personally };
-                self.on_candidate(candidate, seen, told);
+                let told = if meant == Recipient::All { Learned::ByItself } else { Learned::Personally };
+                self.on_candidate(candidate, source, told);
             }
         }
     }
 
     /// Somebody gathers, or would.
-    pub(super) fn on_candidate(&mut self, candidate: &Candidate, seen: SocketAddr, told: Told) {
+    pub(super) fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, told: Learned) {
         if candidate.id == self.shared.me() || self.formed_already {
             return;
         }
         let theirs = Key::of(candidate);
-        let shunned = self.shunned.contains(candidate.id, self.shared.now);
+        let blocklist = self.blocklist.contains(candidate.id, self.shared.now);
         match &self.follow {
             Some(follow) if follow.leader.id == candidate.id => {}
             Some(follow) if follow.in_round() => {}
-            Some(follow) if !follow.is_joined() && (theirs <= follow.key || shunned) => {}
-            Some(follow) if !follow.is_joined() => self.follow(candidate, seen),
-            Some(_) => self.introduce(candidate, seen, theirs, told),
+            Some(follow) if !follow.is_joined() && (theirs <= follow.key || blocklist) => {}
+            Some(follow) if !follow.is_joined() => self.follow(candidate, source),
+            Some(_) => self.introduce(candidate, source, theirs, told),
             None if self.may_lead() => {
                 if theirs > self.key() {
-                    if shunned || !matches!(self.lead.phase, Phase::Gathering) {
+                    if blocklist || !matches!(self.lead.phase, Phase::Gathering) {
                         return;
                     }
                     let fresh = !candidate.explicit && candidate.members <= 1;
@@ -215,22 +215,22 @@ impl Node {
                     // whose address is lower.
                     let early = self.shared.now < self.listening && self.shared.world() > SMALL_WORLD;
                     if fresh && (early || self.listens()) {
-                        self.consider(candidate, seen);
+                        self.consider(candidate, source);
                     } else {
-                        self.follow(candidate, seen);
+                        self.follow(candidate, source);
                     }
                 } else if !self.listens() {
                     // It need not wait for the next announce to learn of its better.
                     let announce = self.lead.announce(&self.shared);
-                    self.shared.send(seen, candidate.id, &announce);
+                    self.shared.send(source, candidate.id, &announce);
                     if !self.announced {
                         self.announce();
-                    } else if told == Told::ByItself {
+                    } else if told == Learned::ByItself {
                         self.call_newcomers();
                     }
                 }
             }
-            None if !shunned => self.follow(candidate, seen),
+            None if !blocklist => self.follow(candidate, source),
             None => {}
         }
     }
@@ -246,29 +246,30 @@ impl Node {
 
     /// A member that learns of another candidate tells the better one to the worse one, when the
     /// leader itself has evidently not been heard.
-    fn introduce(&mut self, candidate: &Candidate, seen: SocketAddr, theirs: Key, told: Told) {
+    fn introduce(&mut self, candidate: &Candidate, source: SocketAddr, theirs: Key, told: Learned) {
         // Of what others tell, all but the answers of seeds is known to the leader as well.
-        if told == Told::ByAnother && self.shared.seeds.is_empty() || !self.is_unaware(candidate.id, told) {
+        if told == Learned::ByAnother && self.shared.seeds.is_empty() || !self.is_unaware(candidate.id, told)
+        {
             return;
         }
         let Some(follow) = &self.follow else { return };
         if theirs > follow.key {
-            let better = Introduction { candidate: candidate.clone(), seen };
-            self.shared.send(follow.leader.seen, follow.leader.id, &Message::Hint(better));
+            let better = Introduction { candidate: candidate.clone(), source };
+            self.shared.send(follow.leader.source, follow.leader.id, &Message::Hint(better));
         } else {
             let better = follow.introduction();
-            self.shared.send(seen, candidate.id, &Message::Hint(better));
+            self.shared.send(source, candidate.id, &Message::Hint(better));
         }
     }
 
     /// Whether a node still calls for all to hear, although this one has had a leader for a while; at
     /// most once a second for each. What it says to this node personally, its leader has not heard: then it is
     /// told at once, and ten times a second.
-    fn is_unaware(&mut self, id: NodeId, how: Told) -> bool {
+    fn is_unaware(&mut self, id: NodeId, how: Learned) -> bool {
         let now = self.shared.now;
         let (patience, pause) = match how {
-            Told::Personally => (Duration::ZERO, PERSONAL),
-            Told::ByItself | Told::ByAnother => (UNAWARE, UNAWARE),
+            Learned::Personally => (Duration::ZERO, PERSONAL),
+            Learned::ByItself | Learned::ByAnother => (UNAWARE, UNAWARE),
         };
         if self.rivals.len() >= REMEMBERED {
             self.rivals.retain(|_, (since, told)| told.unwrap_or(*since) + 2 * UNAWARE > now);
@@ -284,19 +285,25 @@ impl Node {
         unaware
     }
 
-    pub(super) fn on_solicit(&mut self, from: NodeId, seen: SocketAddr, meant: Meant, solicit: &Solicit) {
-        let to_all = meant == Meant::All;
+    pub(super) fn on_solicit(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        meant: Recipient,
+        solicit: &Solicit,
+    ) {
+        let to_all = meant == Recipient::All;
         let again = self.memory.knows(from);
-        self.memory.node(from, &solicit.host, seen, solicit.rank);
+        self.memory.node(from, &solicit.host, source, solicit.rank);
         if self.gathers() && self.announced {
-            if meant == Meant::This {
-                self.lead.on_ask(from, seen, &mut self.shared);
+            if meant == Recipient::This {
+                self.lead.on_ask(from, source, &mut self.shared);
                 return;
             }
             let now = self.shared.now;
             let recent = self.answered_all.is_some_and(|at| now < at + ANSWER_ALL);
             let announce = self.lead.announce(&self.shared);
-            self.shared.send(seen, from, &announce);
+            self.shared.send(source, from, &announce);
             if to_all {
                 self.call_newcomers();
             }
@@ -307,16 +314,16 @@ impl Node {
             }
         } else if !to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             let introduction = follow.introduction();
-            self.shared.send(seen, from, &Message::Hint(introduction));
+            self.shared.send(source, from, &Message::Hint(introduction));
         } else if to_all && let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             // Its leader has evidently not heard it, or is not heard by it.
             let introduction = follow.introduction();
-            if self.is_unaware(from, Told::ByItself) {
-                self.shared.send(seen, from, &Message::Hint(introduction));
+            if self.is_unaware(from, Learned::ByItself) {
+                self.shared.send(source, from, &Message::Hint(introduction));
             }
-        } else if meant == Meant::Whoever && self.follow.is_none() && !self.may_lead() {
+        } else if meant == Recipient::Anyone && self.follow.is_none() && !self.may_lead() {
             // This node is a seed of one that it need not know itself, and that may have a leader.
-            self.shared.send(seen, from, &self.shared.solicit());
+            self.shared.send(source, from, &self.shared.solicit());
         } else if to_all && self.follow.is_none() && !self.may_lead() {
             // Somebody else has just asked the same (Trickle, RFC 6206). But whoever is always put off is
             // never heard, and then the others cannot say at their deadline that it was here.
@@ -328,17 +335,17 @@ impl Node {
         }
     }
 
-    pub(super) fn on_join(&mut self, from: NodeId, seen: SocketAddr, join: wire::Join) {
+    pub(super) fn on_join(&mut self, from: NodeId, source: SocketAddr, join: wire::Join) {
         if self.gathers() {
-            self.lead.on_join(from, seen, join, &self.arrivals, &mut self.shared);
+            self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
         } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             let introduction = follow.introduction();
-            self.shared.send(seen, from, &Message::Redirect(introduction));
+            self.shared.send(source, from, &Message::Redirect(introduction));
         }
     }
 
-    pub(super) fn follow(&mut self, candidate: &Candidate, seen: SocketAddr) {
-        tracing::debug!(id = %candidate.id, host = %candidate.host, %seen, "joining");
+    pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
+        tracing::debug!(id = %candidate.id, host = %candidate.host, %source, "joining");
         if let Some(old) = self.follow.take() {
             old.stop(&mut self.shared);
         }
@@ -347,7 +354,7 @@ impl Node {
         for timer in [Timer::Announce, Timer::Solicit, Timer::Resign, Timer::Challenge] {
             self.shared.timers.stop(timer);
         }
-        self.follow = Some(Follow::start(&mut self.shared, candidate, seen));
+        self.follow = Some(Follow::start(&mut self.shared, candidate, source));
     }
 
     /// The leader did not answer, or could not be reached: back to where it was before.
@@ -357,12 +364,12 @@ impl Node {
         match follow.give_up(self.shared.now) {
             GaveUp::Silent => {
                 self.memory.unanswered = Some(peer.clone());
-                self.shunned.silent(id, self.shared.now);
+                self.blocklist.silent(id, self.shared.now);
             }
             GaveUp::Unreached => {
                 self.memory.unreached = Some((peer.clone(), follow.leader.endpoints.to_vec()));
                 if self.may_lead() {
-                    self.shunned.unreached(id, self.shared.now);
+                    self.blocklist.unreached(id, self.shared.now);
                 }
                 // A node that may not lead has nobody else: it tries again as soon as it hears it.
             }
@@ -387,9 +394,9 @@ impl Node {
         let Some(follow) = &self.follow else { return };
         let better = Key::of(&to.candidate) > follow.key;
         let own = to.candidate.id == self.shared.me();
-        let shunned = self.shunned.contains(to.candidate.id, self.shared.now);
-        if better && !own && !shunned && !follow.is_ready() {
-            self.follow(&to.candidate, to.seen);
+        let blocklist = self.blocklist.contains(to.candidate.id, self.shared.now);
+        if better && !own && !blocklist && !follow.is_ready() {
+            self.follow(&to.candidate, to.source);
         }
     }
 
@@ -441,7 +448,7 @@ impl Node {
             "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
              check the firewall for that port"
         )));
-        self.shared.event(Event::StoodAside);
+        self.shared.event(Event::SteppedDown);
         self.resigned = self.shared.now + RESIGNED;
         self.shared.unreached = true;
         self.lead.resign();

@@ -83,7 +83,7 @@ impl Shared {
 
     pub(crate) fn send_to_seeds(&mut self, message: &Message) {
         for to in self.seeds.turn() {
-            self.send(to, NodeId::WHOEVER, message);
+            self.send(to, NodeId::ANYONE, message);
         }
     }
 
@@ -133,14 +133,19 @@ pub(crate) struct Contact {
     pub(crate) id: NodeId,
     pub(crate) host: HostName,
     /// Where its words come from.
-    pub(crate) seen: SocketAddr,
+    pub(crate) source: SocketAddr,
     /// Its endpoints, in its order of preference.
     pub(crate) endpoints: Endpoints,
 }
 
 impl Contact {
-    pub(crate) fn of(candidate: &Candidate, seen: SocketAddr) -> Self {
-        Self { id: candidate.id, host: candidate.host.clone(), seen, endpoints: candidate.endpoints.clone() }
+    pub(crate) fn of(candidate: &Candidate, source: SocketAddr) -> Self {
+        Self {
+            id: candidate.id,
+            host: candidate.host.clone(),
+            source,
+            endpoints: candidate.endpoints.clone(),
+        }
     }
 
     /// For messages to people: by the preferred endpoint.

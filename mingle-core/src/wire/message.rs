@@ -159,7 +159,7 @@ pub(crate) struct Solicit {
 pub(crate) struct Introduction {
     pub(crate) candidate: Candidate,
     /// Where the teller hears it.
-    pub(crate) seen: SocketAddr,
+    pub(crate) source: SocketAddr,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

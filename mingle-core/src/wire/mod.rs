@@ -64,7 +64,7 @@ const SEALED: u8 = 0x80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) sender: NodeId,
-    /// [`NodeId::ALL`] where everybody is meant, [`NodeId::WHOEVER`] where it is not known who is there.
+    /// [`NodeId::ALL`] where everybody is meant, [`NodeId::ANYONE`] where it is not known who is there.
     pub(crate) recipient: NodeId,
     /// Which formation of the job the sender takes part in.
     pub(crate) lineage: Lineage,
@@ -160,7 +160,7 @@ impl Codec {
         }
         let (head, _) = bytes.split_at_checked(HEADER).ok_or(Dropped::Malformed)?;
         let sender = id(&head[24..40]);
-        if sender == NodeId::ALL || sender == NodeId::WHOEVER || bytes.len() > MAX_DATAGRAM {
+        if sender == NodeId::ALL || sender == NodeId::ANYONE || bytes.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
         }
         match &mut self.sealed {

@@ -88,7 +88,7 @@ pub(super) struct Replays {
 #[derive(Debug, Clone)]
 struct Window {
     newest: u64,
-    seen: [u64; WINDOW / 64],
+    source: [u64; WINDOW / 64],
     heard: u64,
 }
 
@@ -100,7 +100,7 @@ impl Replays {
             let oldest = self.senders.iter().min_by_key(|(_, window)| window.heard).map(|(&id, _)| id);
             oldest.map(|id| self.senders.remove(&id));
         }
-        let fresh = || Window { newest: 0, seen: [0; WINDOW / 64], heard: 0 };
+        let fresh = || Window { newest: 0, source: [0; WINDOW / 64], heard: 0 };
         let window = self.senders.entry(sender).or_insert_with(fresh);
         window.heard = self.clock;
         window.accept(counter)
@@ -117,13 +117,13 @@ impl Window {
             // What lies between has not been seen.
             for missed in self.newest.max(counter.saturating_sub(size)) + 1..=counter {
                 let (word, bit) = place(missed);
-                self.seen[word] &= !bit;
+                self.source[word] &= !bit;
             }
             self.newest = counter;
         }
         let (word, bit) = place(counter);
-        let new = self.seen[word] & bit == 0;
-        self.seen[word] |= bit;
+        let new = self.source[word] & bit == 0;
+        self.source[word] |= bit;
         new
     }
 }

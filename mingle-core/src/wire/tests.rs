@@ -64,8 +64,8 @@ fn largest() -> Vec<Message> {
             rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
-        Message::Hint(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
-        Message::Redirect(Introduction { candidate: candidate(), seen: v6(u16::MAX) }),
+        Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
+        Message::Redirect(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
         Message::Join(Join {
             world: u32::MAX,
             node: NodeInfo {

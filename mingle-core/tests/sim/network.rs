@@ -13,7 +13,7 @@ mod hosts;
 mod links;
 mod promises;
 mod queue;
-mod standing;
+mod running;
 mod tcp;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use mingle_core::Event;
-use mingle_core::proto::{DialId, Node, Output, Standing, Time};
+use mingle_core::proto::{DialId, Node, Output, RunningWorld, Time};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
@@ -177,8 +177,8 @@ impl Network {
             self.note(host, || "timeout".to_owned());
             self.with(host, Node::handle_timeout);
         }
-        if self.hosts[host].standing.as_ref().and_then(|standing| standing.poll_timeout()) == Some(at) {
-            self.with_standing(host, Standing::handle_timeout);
+        if self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout()) == Some(at) {
+            self.with_standing(host, RunningWorld::handle_timeout);
         }
     }
 

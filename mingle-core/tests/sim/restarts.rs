@@ -36,7 +36,7 @@ fn generation(net: &Network, host: usize) -> u32 {
 /// Until these hosts are in a world of this generation.
 fn until_again(net: &mut Network, hosts: &[usize], wanted: u32, limit: Time) {
     let again = |net: &Network| {
-        hosts.iter().all(|&host| generation(net, host) == wanted && net.hosts[host].standing.is_some())
+        hosts.iter().all(|&host| generation(net, host) == wanted && net.hosts[host].running.is_some())
     };
     assert!(net.run_until(limit, again), "{}", tail(&net.trace));
     let digest = formed(net, hosts[0]).digest;
@@ -160,7 +160,7 @@ fn where_twice_as_many_nodes_start_again_one_world_forms_and_the_others_stand_as
         add(&mut net, 8, failure + ms(5));
         net.run_until(failure + Duration::from_secs(40), |_| false);
         let restarted =
-            (0..8).filter(|&host| net.hosts[host].standing.is_some() && generation(&net, host) == 1);
+            (0..8).filter(|&host| net.hosts[host].running.is_some() && generation(&net, host) == 1);
         let worlds: Vec<_> = restarted.map(|host| formed(&net, host).digest).collect();
         assert_eq!(worlds.len(), 4, "seed {seed}\n{}", tail(&net.trace));
         assert!(worlds.iter().all(|digest| *digest == worlds[0]), "seed {seed}: {worlds:?}");
@@ -245,9 +245,9 @@ fn whatever_fails_no_two_worlds_have_the_same_lineage() {
         let mut worlds: BTreeMap<Lineage, Digest> = BTreeMap::new();
         let mut mixed = None;
         net.run_until(Time::from_secs(120), |net| {
-            for host in net.hosts.iter().filter(|host| host.standing.is_some()) {
+            for host in net.hosts.iter().filter(|host| host.running.is_some()) {
                 if let Some(Ok(formed)) = &host.outcome {
-                    let lineage = host.standing.as_ref().unwrap().lineage();
+                    let lineage = host.running.as_ref().unwrap().lineage();
                     let stands = lineage == host.config.lineage;
                     if stands && *worlds.entry(lineage).or_insert(formed.digest) != formed.digest {
                         mixed = Some(lineage);

@@ -126,7 +126,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
 
 /// Those of which the body is shown.
 fn bodies() -> Vec<(&'static str, Message)> {
-    let introduction = || Introduction { candidate: candidate(), seen: address(1) };
+    let introduction = || Introduction { candidate: candidate(), source: address(1) };
     let peer = |name: &str, last| Peer { host: HostName::new(name), address: address(last) };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
     vec![
@@ -232,8 +232,8 @@ fn the_hashes_in_the_document_are_those_of_the_code() {
     assert_eq!(foo().group_v6().to_string(), rows["group of IPv6"]);
     #[cfg(feature = "net")]
     {
-        assert_eq!(crate::model::lobby_v4().to_string(), rows["group of notices of IPv4"]);
-        assert_eq!(crate::model::lobby_v6().to_string(), rows["group of notices of IPv6"]);
+        assert_eq!(crate::model::directory_v4().to_string(), rows["group of notices of IPv4"]);
+        assert_eq!(crate::model::directory_v6().to_string(), rows["group of notices of IPv6"]);
     }
     let ports: Vec<_> = foo().ports().take(4).map(|port| port.to_string()).collect();
     assert_eq!(ports.join(", "), rows["first four ports"]);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{Config, Node, Standing, Time};
+use mingle_core::proto::{Config, Node, RunningWorld, Time};
 use mingle_core::{Endpoints, Failure, Formed, HostName, JobId, NodeId, NodeInfo, Over, World};
 use rand::{Rng, RngExt};
 
@@ -51,7 +51,7 @@ pub struct Host {
     pub needs_rdma: bool,
     /// It stays once its world has formed, to start again.
     pub stays: bool,
-    pub standing: Option<Box<Standing>>,
+    pub running: Option<Box<RunningWorld>>,
     /// The worlds that it was in before, and why each was over.
     pub overs: Vec<Over>,
     /// Everybody's command has ended well.
@@ -132,7 +132,7 @@ impl Network {
             fabric,
             needs_rdma: false,
             stays: false,
-            standing: None,
+            running: None,
             overs: Vec::new(),
             finished: false,
             commanded: false,
@@ -232,7 +232,7 @@ impl Network {
     }
 
     pub(super) fn kill(&mut self, host: usize) {
-        let stood = self.hosts[host].standing.take().is_some();
+        let stood = self.hosts[host].running.take().is_some();
         if self.hosts[host].node.take().is_some() || stood {
             self.note(host, || "killed".to_owned());
             self.set_outcome(host, Some(Err(Failure::Left)));
@@ -243,7 +243,7 @@ impl Network {
     }
 
     pub(super) fn pause(&mut self, host: usize) {
-        let runs = self.hosts[host].node.is_some() || self.hosts[host].standing.is_some();
+        let runs = self.hosts[host].node.is_some() || self.hosts[host].running.is_some();
         if runs && self.hosts[host].paused.is_none() {
             self.note(host, || "paused".to_owned());
             self.hosts[host].paused = Some(Vec::new());
@@ -264,7 +264,7 @@ impl Network {
             self.happen(happening);
         }
         self.with(host, Node::handle_timeout);
-        self.with_standing(host, Standing::handle_timeout);
+        self.with_standing(host, RunningWorld::handle_timeout);
     }
 
     /// The kernel closes everything that the process held.

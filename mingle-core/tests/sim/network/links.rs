@@ -143,7 +143,7 @@ impl Network {
     /// Adds the copies of a packet that get from one host to another.
     fn copy(&mut self, from: usize, to: usize, arrivals: &mut Vec<Arrival>) {
         let host = &self.hosts[to];
-        if host.node.is_none() && host.standing.is_none() || from == to {
+        if host.node.is_none() && host.running.is_none() || from == to {
             return;
         }
         let life = host.life;
@@ -161,8 +161,8 @@ impl Network {
         self.hosts[to].received += 1;
         self.heard(to, bytes);
         self.note(to, || format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
-        if self.hosts[to].standing.is_some() {
-            self.with_standing(to, |standing, now| standing.handle_datagram(now, *from, bytes));
+        if self.hosts[to].running.is_some() {
+            self.with_standing(to, |running, now| running.handle_datagram(now, *from, bytes));
             return;
         }
         let concerns = self.concerns(to, bytes);

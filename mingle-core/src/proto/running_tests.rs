@@ -1,4 +1,4 @@
-//! One node of a world that stands, told whatever there is to tell.
+//! One node of a running world, told whatever there is to tell.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::outcome::Formed;
-use super::standing::{Change, Standing};
+use super::running::{Change, RunningWorld};
 use super::{Config, Node, Output, Time};
 use crate::model::{
     End, JobId, JobTag, Keys, Lineage, Member, Metadata, NodeId, Rank, Roster, Secret, World,
@@ -35,11 +35,11 @@ fn config(rank: u8) -> Config {
 }
 
 /// The node of a rank, in a world whose ranks are nodes 1, 2 and so on.
-fn standing(rank: u8, keys: Option<Keys>) -> Standing {
-    standing_of(SIZE, rank, keys)
+fn running(rank: u8, keys: Option<Keys>) -> RunningWorld {
+    running_of(SIZE, rank, keys)
 }
 
-fn standing_of(size: u8, rank: u8, keys: Option<Keys>) -> Standing {
+fn running_of(size: u8, rank: u8, keys: Option<Keys>) -> RunningWorld {
     let config = Config { keys, ..config(rank) };
     let member = |number: u8| Member {
         rank: Rank(u32::from(number) - 1),
@@ -63,7 +63,7 @@ fn standing_of(size: u8, rank: u8, keys: Option<Keys>) -> Standing {
     };
     let mut node = Node::new(config, 1, Time::ZERO);
     while node.poll_output().is_some() {}
-    node.stand(&formed).unwrap()
+    node.into_running(&formed).unwrap()
 }
 
 fn said(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
@@ -72,16 +72,16 @@ fn said(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
 }
 
 /// Node 9, which is no member, asks who gathers.
-fn a_stranger_asks(standing: &mut Standing) {
+fn a_stranger_asks(running: &mut RunningWorld) {
     let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    standing.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
-    standing.handle_timeout(Time::ZERO);
+    running.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
+    running.handle_timeout(Time::ZERO);
 }
 
-fn all_answer(standing: &mut Standing, now: Time, members: impl IntoIterator<Item = u8>) {
-    let own = standing.lineage();
+fn all_answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
+    let own = running.lineage();
     for member in members {
-        standing.handle_datagram(now, address(member), &said(member, own, &Message::Pong));
+        running.handle_datagram(now, address(member), &said(member, own, &Message::Pong));
     }
 }
 
@@ -90,15 +90,15 @@ fn over(rank: u32) -> Message {
 }
 
 /// What it does until `until`, as changes; datagrams are dropped.
-fn run(standing: &mut Standing, until: Time) -> Vec<Change> {
+fn run(running: &mut RunningWorld, until: Time) -> Vec<Change> {
     let mut changes = Vec::new();
     loop {
-        while standing.poll_output().is_some() {}
-        while let Some(change) = standing.poll_change() {
+        while running.poll_output().is_some() {}
+        while let Some(change) = running.poll_change() {
             changes.push(change);
         }
-        match standing.poll_timeout().filter(|&at| at <= until) {
-            Some(at) => standing.handle_timeout(at),
+        match running.poll_timeout().filter(|&at| at <= until) {
+            Some(at) => running.handle_timeout(at),
             None => return changes,
         }
     }
@@ -106,7 +106,7 @@ fn run(standing: &mut Standing, until: Time) -> Vec<Change> {
 
 #[test]
 fn only_a_later_word_of_the_same_origin_ends_a_world() {
-    let own = standing(1, None).lineage();
+    let own = running(1, None).lineage();
     let later = own.next().unwrap();
     for (lineage, ends) in [
         (later, true),
@@ -116,61 +116,61 @@ fn only_a_later_word_of_the_same_origin_ends_a_world() {
         (Lineage { origin: 0, ..later }, false),
         (Lineage::default(), false),
     ] {
-        let mut standing = standing(1, None);
-        standing.handle_datagram(Time::ZERO, address(3), &said(3, lineage, &over(2)));
-        let changes = run(&mut standing, Time::from_secs(1));
+        let mut running = running(1, None);
+        running.handle_datagram(Time::ZERO, address(3), &said(3, lineage, &over(2)));
+        let changes = run(&mut running, Time::from_secs(1));
         assert_eq!(matches!(changes[..], [Change::Over(_), Change::Told]), ends, "{lineage:?}: {changes:?}");
-        assert_eq!(standing.lineage(), if ends { lineage } else { own });
+        assert_eq!(running.lineage(), if ends { lineage } else { own });
     }
 }
 
 #[test]
 fn a_stranger_that_asks_once_ends_nothing_while_all_answer() {
-    let mut standing = standing(0, None);
-    a_stranger_asks(&mut standing);
-    let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| standing.poll_output())
+    let mut running = running(0, None);
+    a_stranger_asks(&mut running);
+    let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| running.poll_output())
         .filter_map(|output| if let Output::Send { to, .. } = output { Some(to) } else { None })
         .collect();
     assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the stranger has its answer, too");
-    all_answer(&mut standing, Time::ZERO, 2..=SIZE);
-    assert_eq!(run(&mut standing, Time::from_secs(60)), []);
-    assert_eq!(standing.poll_timeout(), None, "and it is quiet again");
+    all_answer(&mut running, Time::ZERO, 2..=SIZE);
+    assert_eq!(run(&mut running, Time::from_secs(60)), []);
+    assert_eq!(running.poll_timeout(), None, "and it is quiet again");
 }
 
 #[test]
 fn a_member_that_does_not_answer_is_gone_after_its_time_and_not_before() {
-    let mut standing = standing(0, None);
-    a_stranger_asks(&mut standing);
-    all_answer(&mut standing, Time::ZERO, [2, 4]);
-    assert_eq!(run(&mut standing, Time::from_millis(7900)), []);
-    let changes = run(&mut standing, Time::from_secs(10));
+    let mut running = running(0, None);
+    a_stranger_asks(&mut running);
+    all_answer(&mut running, Time::ZERO, [2, 4]);
+    assert_eq!(run(&mut running, Time::from_millis(7900)), []);
+    let changes = run(&mut running, Time::from_secs(10));
     let [Change::Over(over), Change::Told] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((over.rank, over.end), (Some(Rank(2)), End::Gone));
 }
 
 #[test]
 fn where_rank_0_may_be_gone_who_looks_tells_the_others_that_the_job_runs() {
-    let mut standing = standing(1, None);
-    let told = |standing: &mut Standing| {
-        let outputs: Vec<Output> = std::iter::from_fn(|| standing.poll_output()).collect();
+    let mut running = running(1, None);
+    let told = |running: &mut RunningWorld| {
+        let outputs: Vec<Output> = std::iter::from_fn(|| running.poll_output()).collect();
         outputs.iter().any(|output| matches!(output, Output::Send { to, datagram } if *to == address(9) && datagram[5] == 24))
     };
-    a_stranger_asks(&mut standing);
-    assert!(!told(&mut standing), "that is for rank 0 to say");
-    assert_eq!(run(&mut standing, Time::from_secs(1)), []);
-    a_stranger_asks(&mut standing);
-    assert!(told(&mut standing));
+    a_stranger_asks(&mut running);
+    assert!(!told(&mut running), "that is for rank 0 to say");
+    assert_eq!(run(&mut running, Time::from_secs(1)), []);
+    a_stranger_asks(&mut running);
+    assert!(told(&mut running));
 }
 
 #[test]
 fn a_member_that_has_finished_is_no_look_at_the_others() {
-    let mut standing = standing(0, None);
-    let own = standing.lineage();
-    standing.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
-    while standing.poll_output().is_some() {}
-    a_stranger_asks(&mut standing);
-    all_answer(&mut standing, Time::ZERO, [2, 4]);
-    let changes = run(&mut standing, Time::from_secs(10));
+    let mut running = running(0, None);
+    let own = running.lineage();
+    running.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    while running.poll_output().is_some() {}
+    a_stranger_asks(&mut running);
+    all_answer(&mut running, Time::ZERO, [2, 4]);
+    let changes = run(&mut running, Time::from_secs(10));
     assert!(
         matches!(&changes[..], [Change::Over(over), Change::Told] if over.rank == Some(Rank(2))),
         "{changes:?}"
@@ -180,12 +180,12 @@ fn a_member_that_has_finished_is_no_look_at_the_others() {
 #[test]
 fn that_a_large_world_is_over_is_told_to_all_at_once_in_each_wave() {
     let size = 250;
-    let mut standing = standing_of(size, 0, None);
-    standing.handle_failure(Time::ZERO, End::Exited(1));
+    let mut running = running_of(size, 0, None);
+    running.handle_failure(Time::ZERO, End::Exited(1));
     let (mut multicasts, mut told, mut waves) = (0, BTreeSet::new(), Vec::new());
-    while let Some(at) = standing.poll_timeout().filter(|&at| at <= Time::from_millis(500)) {
-        standing.handle_timeout(at);
-        while let Some(output) = standing.poll_output() {
+    while let Some(at) = running.poll_timeout().filter(|&at| at <= Time::from_millis(500)) {
+        running.handle_timeout(at);
+        while let Some(output) = running.poll_output() {
             match output {
                 Output::Multicast { .. } => multicasts += 1,
                 Output::Send { to, .. } => told.extend([to]),
@@ -201,44 +201,44 @@ fn that_a_large_world_is_over_is_told_to_all_at_once_in_each_wave() {
 }
 
 /// Rank 0 of a world of two, whose commands have both ended well.
-fn releasing() -> Standing {
-    let mut standing = standing_of(2, 0, None);
-    standing.handle_success(Time::ZERO);
-    let own = standing.lineage();
-    standing.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
-    standing
+fn releasing() -> RunningWorld {
+    let mut running = running_of(2, 0, None);
+    running.handle_success(Time::ZERO);
+    let own = running.lineage();
+    running.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    running
 }
 
 #[test]
 fn somebody_new_does_not_keep_rank_0_once_all_have_finished() {
-    let mut standing = releasing();
-    a_stranger_asks(&mut standing);
-    all_answer(&mut standing, Time::ZERO, [2]);
-    assert_eq!(run(&mut standing, Time::from_secs(60)), [Change::Finished]);
-    assert_eq!(standing.poll_timeout(), None);
+    let mut running = releasing();
+    a_stranger_asks(&mut running);
+    all_answer(&mut running, Time::ZERO, [2]);
+    assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
+    assert_eq!(running.poll_timeout(), None);
 }
 
 #[test]
 fn a_member_that_was_cut_off_when_all_had_finished_starts_nothing_again() {
-    let mut standing = releasing();
-    let later = standing.lineage().next().unwrap();
-    standing.handle_datagram(Time::from_secs(12), address(2), &said(2, later, &over(0)));
-    assert_eq!(run(&mut standing, Time::from_secs(60)), [Change::Finished]);
+    let mut running = releasing();
+    let later = running.lineage().next().unwrap();
+    running.handle_datagram(Time::from_secs(12), address(2), &said(2, later, &over(0)));
+    assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
 }
 
 #[test]
 fn a_member_that_has_finished_waits_for_rank_0_as_long_as_that_may_answer() {
-    let mut standing = standing_of(2, 1, None);
-    let own = standing.lineage();
-    standing.handle_success(Time::ZERO);
-    assert_eq!(run(&mut standing, Time::from_millis(29_900)), []);
+    let mut running = running_of(2, 1, None);
+    let own = running.lineage();
+    running.handle_success(Time::ZERO);
+    assert_eq!(run(&mut running, Time::from_millis(29_900)), []);
     // Others have nothing to say in this.
-    standing.handle_datagram(Time::from_secs(29), address(9), &said(9, own, &Message::Released));
-    assert_eq!(standing.poll_change(), None);
-    let mut released = standing.clone();
+    running.handle_datagram(Time::from_secs(29), address(9), &said(9, own, &Message::Released));
+    assert_eq!(running.poll_change(), None);
+    let mut released = running.clone();
     released.handle_datagram(Time::from_secs(29), address(1), &said(1, own, &Message::Released));
     assert_eq!(released.poll_change(), Some(Change::Finished));
-    let changes = run(&mut standing, Time::from_secs(40));
+    let changes = run(&mut running, Time::from_secs(40));
     assert!(
         matches!(&changes[..], [Change::Over(over), Change::Told] if over.end == End::Gone),
         "{changes:?}"
@@ -247,13 +247,13 @@ fn a_member_that_has_finished_waits_for_rank_0_as_long_as_that_may_answer() {
 
 #[test]
 fn a_process_that_was_stopped_blames_nobody_for_what_it_has_not_read() {
-    let mut standing = standing(0, None);
-    a_stranger_asks(&mut standing);
+    let mut running = running(0, None);
+    a_stranger_asks(&mut running);
     let late = Time::from_secs(100);
-    standing.handle_timeout(late);
-    assert_eq!(standing.poll_change(), None);
-    all_answer(&mut standing, late, 2..=SIZE);
-    assert_eq!(run(&mut standing, late + Duration::from_secs(60)), []);
+    running.handle_timeout(late);
+    assert_eq!(running.poll_change(), None);
+    all_answer(&mut running, late, 2..=SIZE);
+    assert_eq!(run(&mut running, late + Duration::from_secs(60)), []);
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
     while let Some(output) = node.poll_output() {
         collect(output);
     }
-    let formed_elsewhere = standing(0, None);
+    let formed_elsewhere = running(0, None);
     let formed = Formed {
         rank: Rank(0),
         world: World::new(SIZE.into()).unwrap(),
@@ -282,10 +282,10 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
         roster: Roster::new(formed_elsewhere.members().to_vec()),
         verdict: Verdict::default(),
     };
-    let mut standing = node.stand(&formed).unwrap();
-    standing.handle_failure(Time::ZERO, End::Exited(1));
-    standing.handle_timeout(Time::from_millis(200));
-    while let Some(output) = standing.poll_output() {
+    let mut running = node.into_running(&formed).unwrap();
+    running.handle_failure(Time::ZERO, End::Exited(1));
+    running.handle_timeout(Time::from_millis(200));
+    while let Some(output) = running.poll_output() {
         collect(output);
     }
     assert!(used.len() > 4, "{used:?}");
@@ -296,14 +296,14 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
 fn whatever_is_said_it_neither_panics_nor_goes_back() {
     for seed in 0..300 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut standing = standing(rng.random_range(0..SIZE), None);
-        let (mut now, mut lineage) = (Time::ZERO, standing.lineage());
+        let mut running = running(rng.random_range(0..SIZE), None);
+        let (mut now, mut lineage) = (Time::ZERO, running.lineage());
         for _ in 0..200 {
             now += Duration::from_millis(rng.random_range(0..800));
             match rng.random_range(0..12) {
-                0 => standing.handle_success(now),
-                1 if rng.random_range(0..20) == 0 => standing.handle_failure(now, End::Killed(9)),
-                2 => standing.handle_timeout(now),
+                0 => running.handle_success(now),
+                1 if rng.random_range(0..20) == 0 => running.handle_failure(now, End::Killed(9)),
+                2 => running.handle_timeout(now),
                 _ => {
                     let generation = lineage.generation + u32::from(rng.random_range(0..40) == 0);
                     let origin = if rng.random_range(0..8) == 0 { 0 } else { lineage.origin };
@@ -322,15 +322,15 @@ fn whatever_is_said_it_neither_panics_nor_goes_back() {
                     let word = &words[rng.random_range(0..words.len())];
                     let from = rng.random_range(1..9);
                     let datagram = said(from, Lineage { generation, origin }, word);
-                    standing.handle_datagram(now, address(from), &datagram);
+                    running.handle_datagram(now, address(from), &datagram);
                 }
             }
-            while let Some(output) = standing.poll_output() {
+            while let Some(output) = running.poll_output() {
                 assert!(matches!(output, Output::Send { .. } | Output::Multicast { .. }), "seed {seed}");
             }
-            while standing.poll_change().is_some() {}
-            assert!(standing.lineage() >= lineage, "seed {seed}");
-            lineage = standing.lineage();
+            while running.poll_change().is_some() {}
+            assert!(running.lineage() >= lineage, "seed {seed}");
+            lineage = running.lineage();
         }
     }
 }
@@ -344,7 +344,7 @@ fn a_recorded_word_of_a_later_formation_moves_no_node_and_an_answer_to_it_does()
     };
     let mut node = Node::new(config(0), 1, Time::ZERO);
     while node.poll_output().is_some() {}
-    for recipient in [NodeId::ALL, NodeId::WHOEVER, id(9)] {
+    for recipient in [NodeId::ALL, NodeId::ANYONE, id(9)] {
         node.handle_datagram(Time::ZERO, address(3), &announce(recipient));
         assert!(!node.has_ended());
     }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use super::Builder;
-use crate::model::{JobId, lobby_v4, lobby_v6};
+use crate::model::{JobId, directory_v4, directory_v6};
 use crate::proto::{Event, Notice};
 
 /// How often whoever gathers says so at most. The first time only after as long, so that a world which forms at once
@@ -15,19 +15,19 @@ const AT_LEISURE: Duration = Duration::from_millis(250);
 
 /// The groups of both families.
 pub(super) fn groups(port: u16) -> [SocketAddr; 2] {
-    [(lobby_v4(), port).into(), (lobby_v6(), port).into()]
+    [(directory_v4(), port).into(), (directory_v6(), port).into()]
 }
 
 /// Says for a node that gathers what is known of its job.
 #[derive(Debug)]
-pub(super) struct Herald {
+pub(super) struct Advertiser {
     job: JobId,
     notice: Notice,
     /// From when on it is time, while this node gathers.
     due: Option<Instant>,
 }
 
-impl Herald {
+impl Advertiser {
     /// None for a job that has nobody to tell, or is not to.
     pub(super) fn new(builder: &Builder) -> Option<Self> {
         if builder.private || builder.world.get() == 1 {
@@ -48,7 +48,7 @@ impl Herald {
                 self.due.get_or_insert(now + EVERY);
             }
             Event::Progress(progress) => self.count(progress.joined),
-            Event::StoodAside | Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => {
+            Event::SteppedDown | Event::Following(_) | Event::LostLeader(_) | Event::Superseded(_) => {
                 self.due = None;
             }
             _ => {}
@@ -61,7 +61,7 @@ impl Herald {
         }
     }
 
-    /// When to ask [`Herald::speak`] at the latest. Whoever is awake anyway asks before.
+    /// When to ask [`Advertiser::speak`] at the latest. Whoever is awake anyway asks before.
     pub(super) fn due(&self) -> Option<Instant> {
         self.due.map(|due| due + AT_LEISURE)
     }
@@ -93,31 +93,31 @@ mod tests {
 
     #[test]
     fn who_waits_says_so_once_a_second_to_each_family_and_who_follows_says_nothing() {
-        let (origin, mut herald) = (origin(), Herald::new(&builder()).unwrap());
+        let (origin, mut advertiser) = (origin(), Advertiser::new(&builder()).unwrap());
         let mut spoken = 0;
         // Asked far more often than it is due, and told again and again that this node gathers.
         for millisecond in 0..10_000 {
             let now = origin + Duration::from_millis(millisecond);
-            herald.observe(&Event::Leading, now);
-            spoken += herald.speak(now).iter().count() * groups(1).len();
+            advertiser.observe(&Event::Leading, now);
+            spoken += advertiser.speak(now).iter().count() * groups(1).len();
         }
         assert_eq!(spoken, 18, "two a second, and none in the first one");
         let leader = Peer { host: HostName::new("a"), address: "10.0.0.1:1".parse().unwrap() };
-        herald.observe(&Event::Following(leader), origin);
-        assert_eq!(herald.due(), None);
-        assert_eq!(herald.speak(origin + Duration::from_secs(60)), None);
+        advertiser.observe(&Event::Following(leader), origin);
+        assert_eq!(advertiser.due(), None);
+        assert_eq!(advertiser.speak(origin + Duration::from_secs(60)), None);
     }
 
-    /// Says this to the node, and has the herald observe what comes of it.
-    fn say(node: &mut Node, herald: &mut Herald, now: Time, message: &Message) {
+    /// Says this to the node, and has the advertiser observe what comes of it.
+    fn say(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
         let header =
             Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: Lineage::default() };
-        let datagram = Codec::new(herald.job.tag(), None).encode(header, message);
+        let datagram = Codec::new(advertiser.job.tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);
         while let Some(output) = node.poll_output() {
             if let Output::Event(event) = output {
-                herald.observe(&event, origin());
+                advertiser.observe(&event, origin());
             }
         }
     }
@@ -127,41 +127,42 @@ mod tests {
     }
 
     /// Node 1, which gathers.
-    fn gathering() -> (Node, Herald) {
+    fn gathering() -> (Node, Advertiser) {
         let builder = builder();
         let config = Config::new(NodeId([1; 16]), builder.job.tag(), builder.world, node_info("a", 1));
-        let (mut node, mut herald) = (Node::new(config, 1, Time::ZERO), Herald::new(&builder).unwrap());
-        say(&mut node, &mut herald, Time::ZERO, &Message::Ping);
-        assert!(herald.due().is_some());
-        (node, herald)
+        let (mut node, mut advertiser) =
+            (Node::new(config, 1, Time::ZERO), Advertiser::new(&builder).unwrap());
+        say(&mut node, &mut advertiser, Time::ZERO, &Message::Ping);
+        assert!(advertiser.due().is_some());
+        (node, advertiser)
     }
 
     #[test]
     fn who_stands_aside_for_a_world_that_has_formed_says_nothing() {
-        let (mut node, mut herald) = gathering();
-        say(&mut node, &mut herald, Time::ZERO, &Message::Running);
-        assert_eq!(herald.due(), None);
+        let (mut node, mut advertiser) = gathering();
+        say(&mut node, &mut advertiser, Time::ZERO, &Message::Running);
+        assert_eq!(advertiser.due(), None);
     }
 
     #[test]
     fn who_lets_others_gather_because_nobody_reaches_it_says_nothing() {
-        let (mut node, mut herald) = gathering();
+        let (mut node, mut advertiser) = gathering();
         let join = Message::Join(Join { world: 4, node: node_info("i", 9) });
         let mut now = Time::ZERO;
-        while herald.due().is_some() && now < Time::from_secs(60) {
-            say(&mut node, &mut herald, now, &join);
+        while advertiser.due().is_some() && now < Time::from_secs(60) {
+            say(&mut node, &mut advertiser, now, &join);
             now = node.poll_timeout().unwrap();
         }
-        assert_eq!(herald.due(), None);
+        assert_eq!(advertiser.due(), None);
     }
 
     #[test]
     fn nothing_is_said_of_a_private_job_and_no_name_of_one_with_a_secret() {
-        assert!(Herald::new(&builder().private(true)).is_none());
+        assert!(Advertiser::new(&builder().private(true)).is_none());
         let secret = Secret::new(b"a secret of many bytes").unwrap();
-        let mut herald = Herald::new(&builder().secret(Some(secret))).unwrap();
-        herald.observe(&Event::Leading, origin());
-        let said = herald.speak(origin() + Duration::from_secs(5)).unwrap();
+        let mut advertiser = Advertiser::new(&builder().secret(Some(secret))).unwrap();
+        advertiser.observe(&Event::Leading, origin());
+        let said = advertiser.speak(origin() + Duration::from_secs(5)).unwrap();
         assert_eq!(
             Notice::decode(&said),
             Some(Notice::Sealed("foo".parse::<JobId>().unwrap().tag().beginning()))

@@ -20,11 +20,11 @@ fn endpoint(node: u8) -> SocketAddr {
 }
 
 fn codec() -> Codec {
-    Codec::new("astray".parse::<JobId>().unwrap().tag(), None)
+    Codec::new("misdirected".parse::<JobId>().unwrap().tag(), None)
 }
 
 fn node() -> Node {
-    let tag = "astray".parse::<JobId>().unwrap().tag();
+    let tag = "misdirected".parse::<JobId>().unwrap().tag();
     let config = Config::plain(tag, 2, 2, endpoint(2));
     Node::new(config, 1, Time::ZERO)
 }
@@ -88,7 +88,7 @@ fn a_redirect_is_followed_to_a_better_leader_alone() {
     for (last, explicit, followed) in [(3, false, false), (1, false, false), (3, true, true)] {
         let (mut node, lease) = following();
         hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
-        let to = Introduction { candidate: candidate(third, last, explicit), seen: endpoint(3) };
+        let to = Introduction { candidate: candidate(third, last, explicit), source: endpoint(3) };
         hear(&mut node, &Message::Redirect(to));
         let leader = node.follow.as_ref().map(|follow| follow.leader.id);
         assert_eq!(leader, Some(if followed { third } else { LEADER }), "{last} {explicit}");

@@ -1,6 +1,6 @@
 //! Worlds that stand: commands that run and end, and the formations that follow.
 
-use mingle_core::proto::{Change, Node, Standing, Time};
+use mingle_core::proto::{Change, Node, RunningWorld, Time};
 use mingle_core::{End, Formed};
 
 use super::Network;
@@ -16,9 +16,9 @@ impl Network {
     }
 
     pub(super) fn stands(&mut self, host: usize, node: Node, formed: &Formed) {
-        let standing = node.stand(formed).expect("a world with a roster");
-        self.hosts[host].config.lineage = standing.lineage();
-        self.hosts[host].standing = Some(Box::new(standing));
+        let running = node.into_running(formed).expect("a world with a roster");
+        self.hosts[host].config.lineage = running.lineage();
+        self.hosts[host].running = Some(Box::new(running));
         self.hosts[host].commanded = true;
     }
 
@@ -31,20 +31,20 @@ impl Network {
     pub(super) fn command_ends(&mut self, host: usize, end: Option<End>) {
         self.note(host, || format!("its command ends: {end:?}"));
         self.hosts[host].commanded &= end.is_none();
-        self.with_standing(host, |standing, now| match end {
-            None => standing.handle_success(now),
-            Some(end) => standing.handle_failure(now, end),
+        self.with_standing(host, |running, now| match end {
+            None => running.handle_success(now),
+            Some(end) => running.handle_failure(now, end),
         });
     }
 
-    /// Hands something to a world that stands, and carries out what it answers.
-    pub(super) fn with_standing(&mut self, host: usize, act: impl FnOnce(&mut Standing, Time)) {
-        let Some(mut standing) = self.hosts[host].standing.take() else { return };
-        act(&mut standing, self.now);
-        while let Some(output) = standing.poll_output() {
+    /// Hands something to a running world, and carries out what it answers.
+    pub(super) fn with_standing(&mut self, host: usize, act: impl FnOnce(&mut RunningWorld, Time)) {
+        let Some(mut running) = self.hosts[host].running.take() else { return };
+        act(&mut running, self.now);
+        while let Some(output) = running.poll_output() {
             self.carry_out(host, output);
         }
-        while let Some(change) = standing.poll_change() {
+        while let Some(change) = running.poll_change() {
             self.note(host, || format!("{change:?}"));
             match change {
                 Change::Over(over) => {
@@ -63,18 +63,18 @@ impl Network {
         if slot.told && !slot.commanded {
             slot.told = false;
             self.gone(host);
-            self.hosts[host].config.lineage = standing.lineage();
+            self.hosts[host].config.lineage = running.lineage();
             self.launch(host);
-            let former = standing.others();
+            let former = running.others();
             self.with(host, |node, now| node.handle_seeds(now, former));
             return;
         }
-        if let Some(at) = standing.poll_timeout() {
+        if let Some(at) = running.poll_timeout() {
             let at = at.max(self.now);
             if self.hosts[host].wake.replace(at) != Some(at) {
                 self.at(at, Happening::Wake(host, at));
             }
         }
-        self.hosts[host].standing = Some(standing);
+        self.hosts[host].running = Some(running);
     }
 }

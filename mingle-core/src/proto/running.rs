@@ -1,4 +1,4 @@
-//! A world that stands: what its nodes say to each other while their commands run, so that all of them start
+//! A running world: what its nodes say to each other while their commands run, so that all of them start
 //! again where one fails.
 //!
 //! There are no connections any more, since the ports are the job's; words alone, and none while nothing happens.
@@ -52,7 +52,7 @@ const LATE: Duration = Duration::from_millis(100);
 /// How often a node says that it knows that all have finished.
 const LAST_WORDS: usize = 6;
 
-/// What changes for a world that stands.
+/// What changes for a running world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
@@ -65,9 +65,9 @@ pub enum Change {
     Finished,
 }
 
-/// One node of a formed world whose commands run. Made by [`Node::stand`], and used like a [`Node`].
+/// One node of a formed world whose commands run. Made by [`Node::into_running`], and used like a [`Node`].
 #[derive(Debug, Clone)]
-pub struct Standing {
+pub struct RunningWorld {
     shared: Shared,
     members: Vec<Member>,
     by_id: BTreeMap<NodeId, Rank>,
@@ -112,7 +112,7 @@ impl Node {
     /// asked for.
     ///
     /// The node's own end must have been told; the counters of a job with a secret go on in the new value.
-    pub fn stand(self, formed: &Formed) -> Option<Standing> {
+    pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
         let mut members = formed.roster.as_ref().map(Roster::members)?.to_vec();
         if formed.rank.get() != 0 {
             // The one address of another node that this one is known to reach.
@@ -121,7 +121,7 @@ impl Node {
         let mut shared = self.shared;
         shared.config.lineage = shared.config.lineage.formed(formed.digest);
         shared.timers = Timers::default();
-        Some(Standing {
+        Some(RunningWorld {
             shared,
             by_id: members.iter().map(|member| (member.id, member.rank)).collect(),
             by_address: members.iter().map(|member| (member.address, member.id)).collect(),
@@ -137,7 +137,7 @@ impl Node {
     }
 }
 
-impl Standing {
+impl RunningWorld {
     /// Which formation of the job this world is, or, once it is over, which comes next.
     pub fn lineage(&self) -> Lineage {
         self.shared.config.lineage
@@ -165,7 +165,7 @@ impl Standing {
         self.changes.pop_front()
     }
 
-    /// When to call [`Standing::handle_timeout`]. Changes with every other call.
+    /// When to call [`RunningWorld::handle_timeout`]. Changes with every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.shared.timers.next()
@@ -210,7 +210,7 @@ impl Standing {
         self.at(now);
         let Ok((header, message)) = self.shared.codec.decode(bytes) else { return };
         let to_all = header.recipient == NodeId::ALL;
-        let meant = to_all || header.recipient == NodeId::WHOEVER || header.recipient == self.shared.me();
+        let meant = to_all || header.recipient == NodeId::ANYONE || header.recipient == self.shared.me();
         if !meant || header.sender == self.shared.me() {
             return;
         }

@@ -18,9 +18,9 @@ use crate::proto::{self, Change, Event};
 /// How often a port that the command has left is tried again.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// A node's part in a world that stands, from [`Builder::stay`](super::Builder::stay).
+/// A node's part in a running world, from [`Builder::stay`](super::Builder::stay).
 ///
-/// It holds the job's datagram sockets, and no TCP port: those are the job's. [`Standing::next`] must be awaited
+/// It holds the job's datagram sockets, and no TCP port: those are the job's. [`RunningWorld::next`] must be awaited
 /// while the command runs, or nothing is heard and nobody is answered. Dropping it leaves the world without a
 /// word, as a crash does.
 ///
@@ -31,7 +31,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// use tokio::process::Command;
 ///
 /// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
-/// while let Some(mut standing) = assignment.standing.take() {
+/// while let Some(mut running) = assignment.running.take() {
 ///     let mut command = Command::new("train").env("RANK", assignment.rank.to_string()).spawn()?;
 ///     let mut running = true;
 ///     loop {
@@ -53,21 +53,21 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// # Ok(())
 /// # }
 /// ```
-pub struct Standing {
+pub struct RunningWorld {
     driver: Box<Driver>,
-    machine: proto::Standing,
+    machine: proto::RunningWorld,
     rejoin: Instant,
     look: Instant,
 }
 
-impl fmt::Debug for Standing {
+impl fmt::Debug for RunningWorld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Standing").field("port", &self.driver.port).finish_non_exhaustive()
+        f.debug_struct("RunningWorld").field("port", &self.driver.port).finish_non_exhaustive()
     }
 }
 
-impl Standing {
-    pub(super) fn new(mut driver: Driver, machine: proto::Standing) -> Self {
+impl RunningWorld {
+    pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
         // Programs that close every possible file rely on a low limit.
         driver.open_files = None;
         // Replacements find this node in the shared folder.
@@ -84,9 +84,9 @@ impl Standing {
 
     /// What happens next to the world. Cancel-safe.
     ///
-    /// [`Change::Over`] asks to stop the command. [`Change::Told`] follows it, and each [`Standing::fail`]: then it
-    /// is time for [`again`](Standing::again), once the command has ended. [`Change::Finished`] follows
-    /// [`Standing::succeed`], unless the world is over before.
+    /// [`Change::Over`] asks to stop the command. [`Change::Told`] follows it, and each [`RunningWorld::fail`]: then it
+    /// is time for [`again`](RunningWorld::again), once the command has ended. [`Change::Finished`] follows
+    /// [`RunningWorld::succeed`], unless the world is over before.
     pub async fn next(&mut self) -> Change {
         loop {
             let now = self.driver.now();
@@ -153,7 +153,7 @@ impl Standing {
         self.machine.set_last();
     }
 
-    /// This node's command has ended, and not well: all others are told, while [`Standing::next`] is awaited.
+    /// This node's command has ended, and not well: all others are told, while [`RunningWorld::next`] is awaited.
     pub fn fail(&mut self, end: End) {
         self.machine.handle_failure(self.driver.now(), end);
     }

@@ -36,19 +36,19 @@ const AGAIN: Duration = Duration::from_millis(50);
 ///     let mut running = true;
 ///     loop {
 ///         tokio::select! {
-///             change = standing.next() => match change {
+///             change = running.next() => match change {
 ///                 Change::Finished => return Ok(()),
 ///                 Change::Told => break,
 ///                 _ => command.start_kill()?,
 ///             },
 ///             status = command.wait(), if running => {
 ///                 running = false;
-///                 if status?.success() { standing.succeed() } else { standing.fail(End::Exited(1)) }
+///                 if status?.success() { running.succeed() } else { running.fail(End::Exited(1)) }
 ///             }
 ///         }
 ///     }
 ///     command.wait().await?;
-///     assignment = standing.again().await?;
+///     assignment = running.again().await?;
 /// }
 /// # Ok(())
 /// # }

@@ -33,7 +33,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
 /// while let Some(mut running) = assignment.running.take() {
 ///     let mut command = Command::new("train").env("RANK", assignment.rank.to_string()).spawn()?;
-///     let mut running = true;
+///     let mut is_running = true;
 ///     loop {
 ///         tokio::select! {
 ///             change = running.next() => match change {
@@ -41,8 +41,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 ///                 Change::Told => break,
 ///                 _ => command.start_kill()?,
 ///             },
-///             status = command.wait(), if running => {
-///                 running = false;
+///             status = command.wait(), if is_running => {
+///                 is_running = false;
 ///                 if status?.success() { running.succeed() } else { running.fail(End::Exited(1)) }
 ///             }
 ///         }

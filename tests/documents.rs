@@ -7,10 +7,15 @@
 )]
 
 mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
 #[path = "documents/markdown.rs"]
 mod markdown;
 #[path = "documents/messages.rs"]
 mod messages;
+#[path = "documents/reference.rs"]
+mod reference;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -267,17 +272,21 @@ fn commands_and_options_that_are_named_exist() {
 }
 
 #[test]
-fn the_tables_of_options_in_the_readme_have_all_of_them() {
-    let documents = documents();
-    let readme = documents.iter().find(|document| document.path == "README.md").unwrap();
-    let cells = readme.spans.iter().filter(|span| span.is_first_cell && span.text.starts_with('-'));
-    let listed: BTreeSet<_> = cells.flat_map(|span| options(&span.text)).collect();
-    assert_eq!(listed, explained(&help(&[])));
-    // `mingle run` has the same, and a section for its own.
-    let named: BTreeSet<_> = readme.spans.iter().flat_map(|span| options(&span.text)).collect();
-    let run = help(&["run"]);
-    let missing: Vec<_> = explained(&run).difference(&named).copied().collect();
-    assert_eq!(missing, Vec::<&str>::new());
+fn options_that_the_readme_and_the_reference_name_exist() {
+    let helps: Vec<_> = reference::commands().iter().map(|command| help(command)).collect();
+    let known = helps.iter().fold(options("--help --version"), |all, help| &all | &explained(help));
+    let mut wrong = Vec::new();
+    let mut documents = documents();
+    documents.retain(|document| ["README.md", "docs/reference.md"].contains(&document.path.as_str()));
+    for document in &documents {
+        for span in document.spans.iter().filter(|span| span.text.starts_with("--")) {
+            let unknown: Vec<_> = options(&span.text).difference(&known).copied().collect();
+            if !unknown.is_empty() {
+                wrong.push(format!("{}:{}: {}", document.path, span.line, span.text));
+            }
+        }
+    }
+    nothing(&wrong, "no options of mingle");
 }
 
 #[test]

@@ -54,10 +54,10 @@ const NOT_SHELL: [(&str, &str, Kind); 18] = [
     ("README.md", "mingle: gathering", Kind::Progress),
     ("README.md", "mingle: warning: rank", Kind::Quoted),
     ("README.md", "mingle: warning: nobody", Kind::Quoted),
-    ("README.md", "--interface ", Kind::Arguments),
     ("README.md", "--seed ", Kind::Arguments),
     ("docs/launchers.md", "[c10d] The IPv6", Kind::Other),
     ("docs/networks.md", "--seed ", Kind::Arguments),
+    ("docs/reference.md", "--interface ", Kind::Arguments),
     ("docs/networks.md", "apiVersion: ", Kind::Yaml),
     ("docs/networks.md", "[wsl2]", Kind::Other),
     ("docs/networks.md", "Set-NetFirewallHyperVVMSetting", Kind::Other),
@@ -175,7 +175,7 @@ fn calls(documents: &[Document]) -> Vec<(String, String)> {
     for document in documents {
         for span in &document.spans {
             // fish has another `eval`.
-            let text = span.text.replace("eval (mingle ...); and ", "eval $(mingle ...) && ");
+            let text = span.text.replace("eval (mingle", "eval $(mingle").replace("); and ", ") && ");
             // What only names a command or an option is looked at below.
             if ["$(mingle", "mingle ...", "mingle --job-id", "mingle run --job-id"]
                 .iter()

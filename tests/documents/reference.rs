@@ -121,7 +121,8 @@ impl Entry {
 fn escaped(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {
-        let is_mark = matches!(c, '*' | '<' | '\\' | '`') || text.is_empty() && matches!(c, '-' | '+' | '#' | '>');
+        let is_mark =
+            matches!(c, '*' | '<' | '\\' | '`') || text.is_empty() && matches!(c, '-' | '+' | '#' | '>');
         if is_mark {
             text.push('\\');
         }
@@ -212,7 +213,8 @@ fn mingle_run_has_every_option_of_mingle() {
 #[test]
 fn every_option_has_its_variable() {
     let [own, run] = [help(&[]), help(&["run"])].map(|help| entries(&help));
-    let (own, run) = (own.iter().map(|entry| (&[][..], entry)), run.iter().map(|entry| (&["run"][..], entry)));
+    let (own, run) =
+        (own.iter().map(|entry| (&[][..], entry)), run.iter().map(|entry| (&["run"][..], entry)));
     let mut wrong = Vec::new();
     for (command, entry) in own.chain(run) {
         let Some(variable) = entry.variable() else { continue };
@@ -326,10 +328,19 @@ fn every_exit_code_is_in_the_reference() {
     let cells = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
     let numbers = cells.flat_map(|cell| cell.split(", ")).filter(|cell| cell.parse::<u8>().is_ok());
     let listed = numbers.map(str::to_owned).collect();
-    let bodies = bodies(&sources(&root()), "code");
+    let code = sources(&root());
+    let bodies = bodies(&code, "code");
     let arms = bodies.iter().flat_map(|body| body.split("=> ").skip(1));
-    let numbers = arms.filter_map(|arm| arm.split([',', '\n', ' ']).next()).filter(|arm| arm.parse::<u8>().is_ok());
-    same(&listed, &numbers.chain(["0"]).map(str::to_owned).collect(), "exit codes");
+    let arms = arms.filter_map(|arm| arm.split([',', '\n', ' ']).next()).filter_map(|arm| arm.parse().ok());
+    let mut defined: BTreeSet<u8> = arms.chain([0]).collect();
+    // Constants count on from the first, which is 1.
+    for (_, code) in code.iter().filter(|(path, _)| path.starts_with("mingle-cli/")) {
+        for constant in code.split(": NonZeroU8 = ").skip(1) {
+            let added = constant.split(';').next().unwrap().split("saturating_add(").nth(1);
+            defined.insert(1 + added.map_or(0, |added| added.trim_end_matches(')').parse::<u8>().unwrap()));
+        }
+    }
+    same(&listed, &defined.iter().map(u8::to_string).collect(), "exit codes");
 }
 
 #[test]
@@ -399,7 +410,8 @@ fn every_field_of_json_is_in_the_reference() {
     let world = json(&lab, 0, &["--job-id", "alone", "--world", "1"]);
     same_fields(&[&world], "a-world");
     let failed: BTreeMap<String, Value> =
-        serde_json::from_str(&json(&lab, 0, &["--job-id", "alone", "--world", "2", "--timeout", "1ms"])).unwrap();
+        serde_json::from_str(&json(&lab, 0, &["--job-id", "alone", "--world", "2", "--timeout", "1ms"]))
+            .unwrap();
     let listed = texts(&reference(), "no-world", 1);
     let listed: BTreeSet<_> = listed.into_iter().filter(|text| text.starts_with("error.")).collect();
     let mut found = BTreeSet::new();

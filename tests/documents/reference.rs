@@ -265,7 +265,7 @@ fn every_variable_that_is_printed_is_in_the_reference() {
     let defined: BTreeSet<_> = variables_in("mingle-core/src/env/").into_iter().filter(is_others).collect();
     let reference = reference();
     let mut listed = texts(&reference, "variables-that-are-printed", 1);
-    listed.extend(texts(&reference, "formats", 3));
+    listed.extend(texts(&reference, "formats", 4));
     same(&listed.into_iter().filter(is_others).collect(), &defined, "printed variables");
 }
 
@@ -301,7 +301,7 @@ fn every_format_has_a_row_with_what_it_adds() {
     let of_every_world = set("sh");
     for name in names {
         let row = cells(&reference, "formats", 1).find(|span| span.text == name).unwrap().line;
-        let listed = cells(&reference, "formats", 3).filter(|span| span.line == row);
+        let listed = cells(&reference, "formats", 4).filter(|span| span.line == row);
         let listed = listed.map(|span| span.text.clone()).filter(|name| is_variable(name)).collect();
         same(&listed, &set(&name).difference(&of_every_world).cloned().collect(), &name);
     }

@@ -113,7 +113,7 @@ impl Entry {
             };
             text += &escaped(line);
         }
-        text + "\n"
+        text
     }
 }
 
@@ -136,54 +136,51 @@ fn has_variables(command: &[&str]) -> bool {
     [&[][..], &["run"]].contains(&command)
 }
 
-/// The list of all options of all commands.
+/// The list of all options of all commands, in paragraphs.
 fn list_of_options() -> String {
-    let (mut text, mut usages_of_all) = (String::new(), BTreeSet::new());
+    let (mut parts, mut of_mingle) = (Vec::new(), BTreeSet::new());
     for command in commands() {
         let help = help(&command);
-        text += &format!("\n### Options of {}\n\n", [&["mingle"], &command[..]].concat().join(" "));
-        for line in help.lines().take_while(|line| !line.starts_with("Usage:")) {
-            text += &format!("{}\n", escaped(line.trim_end()));
-        }
+        parts.push(format!("### Options of {}", [&["mingle"], &command[..]].concat().join(" ")));
+        let about: Vec<_> =
+            help.lines().take_while(|line| !line.starts_with("Usage:")).map(escaped).collect();
+        parts.push(about.join("\n").trim().to_owned());
         let mut heading = "Options".to_owned();
         for entry in entries(&help) {
-            // `mingle run` takes all of the first list, and says so; the option about the help is there too.
-            let is_new = command.is_empty() || entry.long() != Some("help");
-            if !is_new || command == ["run"] && usages_of_all.contains(&entry.usage) {
+            // Every command explains its help, and `mingle run` has all of the first list.
+            if !command.is_empty() && entry.long() == Some("help")
+                || command == ["run"] && of_mingle.contains(&entry.usage)
+            {
                 continue;
             }
-            if command.is_empty() {
-                usages_of_all.insert(entry.usage.clone());
-            }
             if heading != entry.heading {
-                text += &format!("**{}**\n\n", entry.heading);
+                parts.push(format!("**{}**", entry.heading));
                 heading.clone_from(&entry.heading);
             }
-            text += &entry.render(has_variables(&command));
-            text.push('\n');
+            parts.push(entry.render(has_variables(&command)));
+            if command.is_empty() {
+                of_mingle.insert(entry.usage);
+            }
         }
         if command == ["run"] {
-            text += "All options of `mingle` are options of `mingle run` too.\n";
+            parts.push("All options of `mingle` are options of `mingle run` too.".to_owned());
         }
     }
-    format!("{}\n\n", text.trim_end())
+    format!("\n{}\n\n", parts.join("\n\n"))
 }
 
 /// The exit codes, as the help explains them.
 fn table_of_exit_codes() -> String {
     let help = help(&[]);
     let lines = help.lines().skip_while(|line| !line.starts_with("Exit codes")).skip(1);
-    let mut rows: Vec<(String, String)> = Vec::new();
-    for line in lines.take_while(|line| !line.is_empty()) {
-        let (code, meaning) = line.trim().split_once("  ").unwrap_or(("", line.trim()));
-        if code.is_empty() {
-            rows.last_mut().unwrap().1 += &format!(" {meaning}");
-        } else {
-            rows.push((code.to_owned(), meaning.trim().to_owned()));
+    let mut rows: Vec<String> = Vec::new();
+    for line in lines.take_while(|line| !line.is_empty()).map(str::trim) {
+        match line.split_once("  ") {
+            Some((code, meaning)) => rows.push(format!("| {code} | {}", meaning.trim_start())),
+            None => rows.last_mut().unwrap().extend([" ", line]),
         }
     }
-    let rows: Vec<_> = rows.iter().map(|(code, meaning)| format!("| {code} | {meaning} |\n")).collect();
-    format!("\n| code | meaning |\n| --- | --- |\n{}\n", rows.concat())
+    format!("\n| code | meaning |\n| --- | --- |\n{} |\n\n", rows.join(" |\n"))
 }
 
 #[test]

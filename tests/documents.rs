@@ -1,4 +1,4 @@
-//! What the documents say is so: their lines are run, their links followed, and what they quote is looked up.
+//! The documents are right: their lines are run, their links followed, and their quotes looked up in the code.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,21 +27,21 @@ use lab::world::{finish_all, line};
 use lab::{Options, plain, skip};
 use markdown::{Block, Document, documents, root};
 
-/// What a block of code is.
+/// The kind of a block of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Shell,
     /// Options of mingle, a line for each example.
     Arguments,
-    /// What a node says while its world forms.
+    /// The output of the leader while its world forms.
     Progress,
-    /// What else mingle prints.
+    /// Other messages of mingle.
     Quoted,
     /// The files of the project.
     Tree,
     Yaml,
     Rust,
-    /// For other programs, or what they print.
+    /// Input or output of other programs.
     Other,
 }
 
@@ -79,11 +79,11 @@ fn kind(document: &Document, block: &Block) -> Kind {
         "yaml" => Kind::Yaml,
         "rust" => Kind::Rust,
         "python" => Kind::Other,
-        other => panic!("{}:{}: what is a block of {other}?", document.path, block.line),
+        other => panic!("{}:{}: unknown language {other:?}", document.path, block.line),
     }
 }
 
-/// All blocks of this kind, each with the place where it stands.
+/// All blocks of this kind, each with its place.
 fn blocks(documents: &[Document], wanted: Kind) -> Vec<(String, &Block)> {
     let all =
         documents.iter().flat_map(|document| document.blocks.iter().map(move |block| (document, block)));
@@ -94,13 +94,13 @@ fn blocks(documents: &[Document], wanted: Kind) -> Vec<(String, &Block)> {
     found
 }
 
-/// Says all that is wrong at once.
-fn nothing(wrong: &[String], what: &str) {
+/// Fails with all findings at once.
+fn assert_none(wrong: &[String], what: &str) {
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn what_is_listed_as_no_shell_is_there() {
+fn every_entry_of_not_shell_has_a_block() {
     let documents = documents();
     for (path, begin, _) in NOT_SHELL {
         let mut blocks = documents.iter().filter(|document| document.path == path).flat_map(|d| &d.blocks);
@@ -121,10 +121,10 @@ fn every_block_of_shell_is_shell() {
             wrong.push(format!("{place}: {}", String::from_utf8_lossy(&output.stderr)));
         }
     }
-    nothing(&wrong, "not shell");
+    assert_none(&wrong, "not shell");
 }
 
-/// What stands before each piece of shell: mingle is the real one, and nothing else is run. `...` stands for what
+/// The beginning of each piece of shell. It runs the real mingle and no other program; `...` stands for the options that
 /// every job needs.
 const PRELUDE: &str = r#"
 PATH=/nowhere
@@ -134,7 +134,7 @@ mingle() {
         if [ "$word" = ... ]; then words+=(--job-id foo --world 4); else words+=("$word"); fi
     done
     if [ "${words[*]}" = 'rdma --watch' ]; then
-        # Never ends unless its reader does.
+        # Ends only when its reader does.
         "$MINGLE" "${words[@]}" | /usr/bin/head -c 1 >/dev/null
         status=${PIPESTATUS[0]}
     else
@@ -143,7 +143,7 @@ mingle() {
     fi
     echo "ended: $status: mingle ${words[*]}" >&2
 }
-# Of what another program starts only mingle counts.
+# Of a command that another program starts, only mingle is run.
 command_not_found_handle() {
     while [ "$#" -gt 0 ] && [ "$1" != mingle ]; do shift; done
     [ "$#" = 0 ] || "$@"
@@ -154,7 +154,7 @@ head() { /usr/bin/head "$@"; }
 paste() { /usr/bin/paste "$@"; }
 "#;
 
-/// How often mingle is called in this.
+/// The number of calls of mingle in this text.
 fn count(text: &str) -> usize {
     let words: Vec<_> = text.split([' ', '\n', '"', '(', ')']).chain([""]).collect();
     let after = ["", "...", "run", "rdma", "doctor", "watch", "secret", "completions", "man"];
@@ -163,7 +163,7 @@ fn count(text: &str) -> usize {
     words.windows(2).filter(is_call).count()
 }
 
-/// All shell in which mingle is called, in blocks and in lines of tables, and what is an option by itself.
+/// All shell that calls mingle, in blocks and in lines of tables, and all options that stand alone, with their places.
 fn calls(documents: &[Document]) -> Vec<(String, String)> {
     let shell = blocks(documents, Kind::Shell).into_iter().map(|(place, block)| (place, block.text.clone()));
     let mut calls: Vec<_> = shell.filter(|(_, text)| count(text) > 0).collect();
@@ -175,7 +175,7 @@ fn calls(documents: &[Document]) -> Vec<(String, String)> {
         for span in &document.spans {
             // fish has another `eval`.
             let text = span.text.replace("eval (mingle", "eval $(mingle").replace("); and ", ") && ");
-            // What only names a command or an option is looked at below.
+            // Another test looks at code that only names a command or an option.
             if ["$(mingle", "mingle ...", "mingle --job-id", "mingle run --job-id"]
                 .iter()
                 .any(|it| text.contains(it))
@@ -188,8 +188,8 @@ fn calls(documents: &[Document]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_call_of_mingle_is_one_that_it_takes() {
-    // Without an interface nothing can be sent: what has been understood ends with another code than 2.
+fn mingle_accepts_every_call_in_the_documents() {
+    // Without an interface nothing can be sent: a call that mingle accepts ends with another code than 2.
     let Some(lab) = Options::nodes(1).start() else { return };
     lab.switch("ip -n n0 link set eth0 down; ip -n n0 link set lo down");
     let scratch =
@@ -212,7 +212,7 @@ fn every_call_of_mingle_is_one_that_it_takes() {
         }
         started.push((place, text, lab.start(0, command)));
     }
-    // What is wrong is said below, and not by all that was run.
+    // A failure shows the calls that are wrong, not all that were run.
     lab.forget();
     let mut wrong = Vec::new();
     for (place, text, proc) in started {
@@ -223,7 +223,7 @@ fn every_call_of_mingle_is_one_that_it_takes() {
         }
     }
     fs::remove_dir_all(&scratch).unwrap();
-    nothing(&wrong, "not taken");
+    assert_none(&wrong, "not taken");
 }
 
 fn help(words: &[&str]) -> String {
@@ -242,14 +242,14 @@ fn options(text: &str) -> BTreeSet<&str> {
 fn explained(help: &str) -> BTreeSet<&str> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let mut explained: BTreeSet<_> = lines.flat_map(options).collect();
-    // Both are about the help itself.
+    // These two are about the help itself.
     explained.remove("--help");
     explained.remove("--version");
     explained
 }
 
 #[test]
-fn commands_and_options_that_are_named_exist() {
+fn every_command_and_option_that_is_named_exists() {
     let own = help(&[]);
     let mut wrong = Vec::new();
     for document in documents() {
@@ -259,7 +259,7 @@ fn commands_and_options_that_are_named_exist() {
             let is_there = command.is_none_or(|command| own.contains(&format!("\n  {command} ")));
             let help = if is_there { help(&command.map_or(vec![], |c| vec![*c])) } else { String::new() };
             let known = &explained(&help) | &options("--help --version");
-            // What comes after is another program's.
+            // The words after `--` are another program's.
             let ours = span.text.split(" -- ").next().unwrap();
             let unknown: Vec<_> = options(ours).difference(&known).copied().collect();
             if !is_there || !unknown.is_empty() {
@@ -267,11 +267,11 @@ fn commands_and_options_that_are_named_exist() {
             }
         }
     }
-    nothing(&wrong, "unknown to mingle");
+    assert_none(&wrong, "unknown to mingle");
 }
 
 #[test]
-fn options_that_the_readme_and_the_reference_name_exist() {
+fn every_option_in_the_readme_and_the_reference_exists() {
     let helps: Vec<_> = reference::commands().iter().map(|command| help(command)).collect();
     let known = helps.iter().fold(options("--help --version"), |all, help| &all | &explained(help));
     let mut wrong = Vec::new();
@@ -285,7 +285,7 @@ fn options_that_the_readme_and_the_reference_name_exist() {
             }
         }
     }
-    nothing(&wrong, "no options of mingle");
+    assert_none(&wrong, "no options of mingle");
 }
 
 #[test]
@@ -309,7 +309,7 @@ fn every_link_within_the_project_leads_somewhere() {
         }
     }
     assert!(followed > 50, "only {followed} links");
-    nothing(&wrong, "links to nothing");
+    assert_none(&wrong, "links to nothing");
 }
 
 #[test]
@@ -322,7 +322,7 @@ fn every_file_of_the_project_that_is_named_exists() {
                 ["mingle-core/", "mingle-cli/", "mingle-bench/", "tests/", "examples/", "docs/", ".ci/"];
             let is_path = begins.iter().any(|begin| span.text.starts_with(begin));
             let is_plain = !span.text.contains([' ', '*', '{', '$', '<']);
-            // Within a crate its own files may be meant.
+            // A path may be relative to a crate.
             let places = ["", "mingle-core", "mingle-cli", "mingle-bench"];
             if is_path && is_plain && !places.iter().any(|place| root.join(place).join(&span.text).exists()) {
                 wrong.push(format!("{}:{}: {}", document.path, span.line, span.text));
@@ -349,13 +349,13 @@ fn every_file_of_the_project_that_is_named_exists() {
             }
         }
     }
-    nothing(&wrong, "no such file");
+    assert_none(&wrong, "no such file");
 }
 
 #[test]
-fn what_is_quoted_is_what_the_code_says() {
+fn every_quoted_message_is_in_the_code() {
     let texts = messages::texts(&root());
-    // What stands for a value in the quotations.
+    // The words that stand for values in the quotes.
     let names = ["foo", "node-b", "node-c", "node-d", "InfiniBand", "RoCE", "Ethernet"];
     let mut wrong = Vec::new();
     for (place, block) in blocks(&documents(), Kind::Quoted) {
@@ -363,20 +363,20 @@ fn what_is_quoted_is_what_the_code_says() {
             let text = line.trim_start_matches("mingle: ").trim_start_matches("warning: ");
             let unknown = messages::unknown(text, &names, &texts);
             if !unknown.is_empty() {
-                wrong.push(format!("{place}: {line}: nobody says {unknown:?}"));
+                wrong.push(format!("{place}: {line}: not in the code: {unknown:?}"));
             }
         }
     }
-    nothing(&wrong, "quoted, but not said");
+    assert_none(&wrong, "quoted, but not said");
 }
 
-/// A line with what differs from run to run taken out.
+/// A line without the words that differ from run to run.
 fn shape(line: &str) -> String {
     let mut shape = Vec::new();
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_host = bare.starts_with("node") && !["node", "nodes"].contains(&bare);
-        // Before a unit there is a number.
+        // A unit follows a number.
         if !["s", "ms"].contains(&bare) {
             shape.push(if is_host || word.contains(|c: char| c.is_ascii_digit()) { "*" } else { word });
         }

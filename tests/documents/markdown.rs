@@ -1,4 +1,4 @@
-//! What is in the project's Markdown: blocks of code, code within a line, links and headings.
+//! The project's Markdown: blocks of code, code within a line, links and headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,14 +18,14 @@ pub(crate) struct Document {
     pub(crate) spans: Vec<Span>,
     /// Destinations, with the line.
     pub(crate) links: Vec<(usize, String)>,
-    /// What `#` can name here.
+    /// The anchors of its headings.
     pub(crate) anchors: BTreeSet<String>,
 }
 
 /// A block of code.
 pub(crate) struct Block {
     pub(crate) line: usize,
-    /// What a fence says that it is; an indented block says nothing.
+    /// The language of a fence; empty for an indented block.
     pub(crate) language: String,
     pub(crate) text: String,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Span {
     pub(crate) column: usize,
 }
 
-/// All Markdown of the project, but what was built or fetched.
+/// All Markdown of the project, without files that were built or fetched.
 pub(crate) fn documents() -> Vec<Document> {
     let (root, mut documents) = (root(), Vec::new());
     let mut folders = vec![root.clone()];

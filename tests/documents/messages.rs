@@ -1,4 +1,4 @@
-//! The texts that the code can print, to compare with what documents say that it prints.
+//! The texts that the code can print, to compare with the quotes in documents.
 
 use std::fs;
 use std::path::Path;
@@ -71,7 +71,7 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
     text
 }
 
-/// What of a quoted line no literal has. The line is cut where a value stands (a word with a digit in it, or one of
+/// The parts of a quoted line that are in no literal. The line is cut at each value (a word with a digit in it, or one of
 /// `names`), and further where one literal may end and another begin.
 pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<String> {
     let is_known = |part: &str| texts.iter().any(|text| text.contains(part));

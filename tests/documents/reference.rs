@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::lab::world::line;
 use crate::lab::{self, Lab, Options, plain};
-use crate::machine::fixture;
+use crate::machine::{fixture, scratch};
 use crate::markdown::{Document, Span, documents, root};
 use crate::messages::{literals, sources};
 use crate::{explained, help};
@@ -226,7 +226,7 @@ fn every_option_has_its_variable() {
             wrong.push(format!("{variable}: {:?}: {said}", output.status));
         }
     }
-    crate::nothing(&wrong, "not read");
+    crate::assert_none(&wrong, "not read");
 }
 
 /// Whether this can be the name of a variable: capitals, and more than one word unless it is one that is known.
@@ -396,9 +396,28 @@ fn same_fields(printed: &[&str], section: &str) {
     same(&listed, &found, section);
 }
 
+/// What mingle prints on a node as JSON.
 fn json(lab: &Lab, node: usize, args: &[&str]) -> String {
     let args = [args, &["--format", "json"]].concat();
     lab.spawn(node, &args).finish().stdout
+}
+
+/// Of NCCL, shortened: most channels use RDMA with GPUDirect, one without, and the module is missing on a host.
+const LOG: &str = "\
+a:1:2 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB bond0:10.10.10.5<0>
+a:1:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA
+a:1:2 [1] NCCL INFO Channel 02/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA
+b:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'
+b:1:2 [5] NCCL INFO Channel 03/0 : 5[5] -> 12[4] [send] via NET/IB/3
+";
+
+#[test]
+fn every_field_of_the_log_check_is_in_the_reference() {
+    let log = scratch("reference.log");
+    fs::write(&log, LOG).unwrap();
+    let output =
+        plain(lab::MINGLE).args(["rdma", "--format", "json", "--check-log"]).arg(&log).output().unwrap();
+    same_fields(&[&String::from_utf8(output.stdout).unwrap()], "the-log-check");
 }
 
 #[test]

@@ -75,10 +75,13 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
 /// `names`), and further where one literal may end and another begin.
 pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<String> {
     let is_known = |part: &str| texts.iter().any(|text| text.contains(part));
-    let mut parts = vec![String::new()];
+    let (mut parts, mut is_number) = (vec![String::new()], false);
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
-        if word.contains(|c: char| c.is_ascii_digit()) || names.contains(&bare) {
+        // A unit belongs to the number before it.
+        let is_unit = std::mem::take(&mut is_number) && ["s", "ms"].contains(&bare);
+        if word.contains(|c: char| c.is_ascii_digit()) || names.contains(&bare) || is_unit {
+            is_number = word.parse::<f64>().is_ok();
             parts.push(String::new());
         } else {
             let part = parts.last_mut().unwrap();

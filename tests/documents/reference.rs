@@ -111,7 +111,11 @@ impl Entry {
                 (0, false) => " ",
                 (_, false) => "\n  ",
             };
-            text += &escaped(line);
+            // Such as `  sh   variables for sh`, in a list of values.
+            match line.strip_prefix("  ").and_then(|line| line.split_once(' ')) {
+                Some((value, about)) => text.extend(["* `", value, "`: ", &escaped(about.trim_start())]),
+                None => text += &escaped(line),
+            }
         }
         text
     }

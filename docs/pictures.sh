@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the pictures of the README again: flow.svg from flow.puml, and session.svg from four nodes that really run, on
-# a loopback of their own. Wants plantuml, python3-venv and util-linux; rich, which draws the terminal, comes from PyPI.
+# Draws the pictures of the README: flow.svg from flow.puml, and session.svg from four nodes that really run, on a
+# loopback of their own. Needs plantuml, python3-venv and util-linux; rich, which draws the terminal, comes from PyPI.
 #
 #     docs/pictures.sh [MINGLE]
 
@@ -16,12 +16,12 @@ if [ ! -x "$mingle" ]; then
 fi
 cp -- "$mingle" "$scratch/mingle"
 
-# A background, for pages that are dark; and without the comment, which describes the machine that drew it.
+# With a background, for dark pages; without the comment, which describes the machine that drew the picture.
 plantuml -tsvg -pipe <"$docs/flow.puml" |
     sed -e '/<!--/,/-->/{s/<!--.*//; /-->/!{/<svg/!d}; s/.*-->//}' -e 's|<g>|<g><rect width="100%" height="100%" fill="#fff"/>|' \
         >"$scratch/flow.svg"
 
-# One terminal of each node: what its user types, and what then stands there.
+# The terminal of each node: the line that its user types, and the output.
 cat >"$scratch/node" <<'END'
 hostname "node-$1"
 line='eval "$(mingle --job-id foo --world 4 --interface lo)" && echo "rank $RANK of $WORLD_SIZE"'
@@ -34,8 +34,8 @@ cat >"$scratch/session" <<'END'
 ip link set lo up
 for node in a b c d; do
     unshare --uts bash node "$node" &
-    # In the order of the letters, so that the first one gathers.
-    until grep -qE 'gathering|joined' "$node" 2>/dev/null; do sleep 0.1; done
+    # In the order of the letters, so that the first node leads.
+    until grep -q '^mingle: ' "$node" 2>/dev/null; do sleep 0.1; done
 done
 wait
 END

@@ -1,4 +1,4 @@
-//! What the documents say is so: their lines are run, their links followed, and what they quote is looked up.
+//! The documents are right: their lines are run, their links followed, and their quotes looked up in the code.
 
 #![allow(
     clippy::unwrap_used,
@@ -7,10 +7,15 @@
 )]
 
 mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
 #[path = "documents/markdown.rs"]
 mod markdown;
 #[path = "documents/messages.rs"]
 mod messages;
+#[path = "documents/reference.rs"]
+mod reference;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,37 +27,36 @@ use lab::world::{finish_all, line};
 use lab::{Options, plain, skip};
 use markdown::{Block, Document, documents, root};
 
-/// What a block of code is.
+/// The kind of a block of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Shell,
     /// Options of mingle, a line for each example.
     Arguments,
-    /// What a node says while its world forms.
+    /// The output of the leader while its world forms.
     Progress,
-    /// What else mingle prints.
+    /// Other messages of mingle.
     Quoted,
     /// The files of the project.
     Tree,
     Yaml,
     Rust,
-    /// For other programs, or what they print.
+    /// Input or output of other programs.
     Other,
 }
 
-/// Whatever has no fence and is not here is shell: document, the block's beginning, what it is. (What is in
-/// PROTOCOL.md is compared with the code in mingle-core/src/wire/tests.)
-const NOT_SHELL: [(&str, &str, Kind); 18] = [
+/// A block without a fence is shell, unless it is here: document, the block's beginning, its kind. The first that fits
+/// counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
+const NOT_SHELL: [(&str, &str, Kind); 17] = [
     ("ARCHITECTURE.md", "mingle-core/  ", Kind::Tree),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
     ("PROTOCOL.md", "", Kind::Other),
-    ("README.md", "mingle: gathering", Kind::Progress),
-    ("README.md", "mingle: warning: rank", Kind::Quoted),
-    ("README.md", "mingle: warning: nobody", Kind::Quoted),
-    ("README.md", "--interface ", Kind::Arguments),
+    ("README.md", "mingle: warning: ", Kind::Quoted),
+    ("README.md", "mingle: ", Kind::Progress),
     ("README.md", "--seed ", Kind::Arguments),
     ("docs/launchers.md", "[c10d] The IPv6", Kind::Other),
     ("docs/networks.md", "--seed ", Kind::Arguments),
+    ("docs/reference.md", "--interface ", Kind::Arguments),
     ("docs/networks.md", "apiVersion: ", Kind::Yaml),
     ("docs/networks.md", "[wsl2]", Kind::Other),
     ("docs/networks.md", "Set-NetFirewallHyperVVMSetting", Kind::Other),
@@ -75,11 +79,11 @@ fn kind(document: &Document, block: &Block) -> Kind {
         "yaml" => Kind::Yaml,
         "rust" => Kind::Rust,
         "python" => Kind::Other,
-        other => panic!("{}:{}: what is a block of {other}?", document.path, block.line),
+        other => panic!("{}:{}: unknown language {other:?}", document.path, block.line),
     }
 }
 
-/// All blocks of this kind, each with the place where it stands.
+/// All blocks of this kind, each with its place.
 fn blocks(documents: &[Document], wanted: Kind) -> Vec<(String, &Block)> {
     let all =
         documents.iter().flat_map(|document| document.blocks.iter().map(move |block| (document, block)));
@@ -90,13 +94,13 @@ fn blocks(documents: &[Document], wanted: Kind) -> Vec<(String, &Block)> {
     found
 }
 
-/// Says all that is wrong at once.
-fn nothing(wrong: &[String], what: &str) {
+/// Fails with all findings at once.
+fn assert_none(wrong: &[String], what: &str) {
     assert!(wrong.is_empty(), "{what}:\n{}", wrong.join("\n"));
 }
 
 #[test]
-fn what_is_listed_as_no_shell_is_there() {
+fn every_entry_of_not_shell_has_a_block() {
     let documents = documents();
     for (path, begin, _) in NOT_SHELL {
         let mut blocks = documents.iter().filter(|document| document.path == path).flat_map(|d| &d.blocks);
@@ -117,10 +121,10 @@ fn every_block_of_shell_is_shell() {
             wrong.push(format!("{place}: {}", String::from_utf8_lossy(&output.stderr)));
         }
     }
-    nothing(&wrong, "not shell");
+    assert_none(&wrong, "not shell");
 }
 
-/// What stands before each piece of shell: mingle is the real one, and nothing else is run. `...` stands for what
+/// The beginning of each piece of shell. It runs the real mingle and no other program; `...` stands for the options that
 /// every job needs.
 const PRELUDE: &str = r#"
 PATH=/nowhere
@@ -130,7 +134,7 @@ mingle() {
         if [ "$word" = ... ]; then words+=(--job-id foo --world 4); else words+=("$word"); fi
     done
     if [ "${words[*]}" = 'rdma --watch' ]; then
-        # Never ends unless its reader does.
+        # Ends only when its reader does.
         "$MINGLE" "${words[@]}" | /usr/bin/head -c 1 >/dev/null
         status=${PIPESTATUS[0]}
     else
@@ -139,7 +143,7 @@ mingle() {
     fi
     echo "ended: $status: mingle ${words[*]}" >&2
 }
-# Of what another program starts only mingle counts.
+# Of a command that another program starts, only mingle is run.
 command_not_found_handle() {
     while [ "$#" -gt 0 ] && [ "$1" != mingle ]; do shift; done
     [ "$#" = 0 ] || "$@"
@@ -150,7 +154,7 @@ head() { /usr/bin/head "$@"; }
 paste() { /usr/bin/paste "$@"; }
 "#;
 
-/// How often mingle is called in this.
+/// The number of calls of mingle in this text.
 fn count(text: &str) -> usize {
     let words: Vec<_> = text.split([' ', '\n', '"', '(', ')']).chain([""]).collect();
     let after = ["", "...", "run", "rdma", "doctor", "watch", "secret", "completions", "man"];
@@ -159,7 +163,7 @@ fn count(text: &str) -> usize {
     words.windows(2).filter(is_call).count()
 }
 
-/// All shell in which mingle is called, in blocks and in lines of tables, and what is an option by itself.
+/// All shell that calls mingle, in blocks and in lines of tables, and all options that stand alone, with their places.
 fn calls(documents: &[Document]) -> Vec<(String, String)> {
     let shell = blocks(documents, Kind::Shell).into_iter().map(|(place, block)| (place, block.text.clone()));
     let mut calls: Vec<_> = shell.filter(|(_, text)| count(text) > 0).collect();
@@ -170,8 +174,8 @@ fn calls(documents: &[Document]) -> Vec<(String, String)> {
     for document in documents {
         for span in &document.spans {
             // fish has another `eval`.
-            let text = span.text.replace("eval (mingle ...); and ", "eval $(mingle ...) && ");
-            // What only names a command or an option is looked at below.
+            let text = span.text.replace("eval (mingle", "eval $(mingle").replace("); and ", ") && ");
+            // Another test looks at code that only names a command or an option.
             if ["$(mingle", "mingle ...", "mingle --job-id", "mingle run --job-id"]
                 .iter()
                 .any(|it| text.contains(it))
@@ -184,8 +188,8 @@ fn calls(documents: &[Document]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn every_call_of_mingle_is_one_that_it_takes() {
-    // Without an interface nothing can be sent: what has been understood ends with another code than 2.
+fn mingle_accepts_every_call_in_the_documents() {
+    // Without an interface nothing can be sent: a call that mingle accepts ends with another code than 2.
     let Some(lab) = Options::nodes(1).start() else { return };
     lab.switch("ip -n n0 link set eth0 down; ip -n n0 link set lo down");
     let scratch =
@@ -208,7 +212,7 @@ fn every_call_of_mingle_is_one_that_it_takes() {
         }
         started.push((place, text, lab.start(0, command)));
     }
-    // What is wrong is said below, and not by all that was run.
+    // A failure shows the calls that are wrong, not all that were run.
     lab.forget();
     let mut wrong = Vec::new();
     for (place, text, proc) in started {
@@ -219,7 +223,7 @@ fn every_call_of_mingle_is_one_that_it_takes() {
         }
     }
     fs::remove_dir_all(&scratch).unwrap();
-    nothing(&wrong, "not taken");
+    assert_none(&wrong, "not taken");
 }
 
 fn help(words: &[&str]) -> String {
@@ -238,14 +242,14 @@ fn options(text: &str) -> BTreeSet<&str> {
 fn explained(help: &str) -> BTreeSet<&str> {
     let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let mut explained: BTreeSet<_> = lines.flat_map(options).collect();
-    // Both are about the help itself.
+    // These two are about the help itself.
     explained.remove("--help");
     explained.remove("--version");
     explained
 }
 
 #[test]
-fn commands_and_options_that_are_named_exist() {
+fn every_command_and_option_that_is_named_exists() {
     let own = help(&[]);
     let mut wrong = Vec::new();
     for document in documents() {
@@ -255,7 +259,7 @@ fn commands_and_options_that_are_named_exist() {
             let is_there = command.is_none_or(|command| own.contains(&format!("\n  {command} ")));
             let help = if is_there { help(&command.map_or(vec![], |c| vec![*c])) } else { String::new() };
             let known = &explained(&help) | &options("--help --version");
-            // What comes after is another program's.
+            // The words after `--` are another program's.
             let ours = span.text.split(" -- ").next().unwrap();
             let unknown: Vec<_> = options(ours).difference(&known).copied().collect();
             if !is_there || !unknown.is_empty() {
@@ -263,21 +267,25 @@ fn commands_and_options_that_are_named_exist() {
             }
         }
     }
-    nothing(&wrong, "unknown to mingle");
+    assert_none(&wrong, "unknown to mingle");
 }
 
 #[test]
-fn the_tables_of_options_in_the_readme_have_all_of_them() {
-    let documents = documents();
-    let readme = documents.iter().find(|document| document.path == "README.md").unwrap();
-    let cells = readme.spans.iter().filter(|span| span.is_first_cell && span.text.starts_with('-'));
-    let listed: BTreeSet<_> = cells.flat_map(|span| options(&span.text)).collect();
-    assert_eq!(listed, explained(&help(&[])));
-    // `mingle run` has the same, and a section for its own.
-    let named: BTreeSet<_> = readme.spans.iter().flat_map(|span| options(&span.text)).collect();
-    let run = help(&["run"]);
-    let missing: Vec<_> = explained(&run).difference(&named).copied().collect();
-    assert_eq!(missing, Vec::<&str>::new());
+fn every_option_in_the_readme_and_the_reference_exists() {
+    let helps: Vec<_> = reference::commands().iter().map(|command| help(command)).collect();
+    let known = helps.iter().fold(options("--help --version"), |all, help| &all | &explained(help));
+    let mut wrong = Vec::new();
+    let mut documents = documents();
+    documents.retain(|document| ["README.md", "docs/reference.md"].contains(&document.path.as_str()));
+    for document in &documents {
+        for span in document.spans.iter().filter(|span| span.text.starts_with("--")) {
+            let unknown: Vec<_> = options(&span.text).difference(&known).copied().collect();
+            if !unknown.is_empty() {
+                wrong.push(format!("{}:{}: {}", document.path, span.line, span.text));
+            }
+        }
+    }
+    assert_none(&wrong, "no options of mingle");
 }
 
 #[test]
@@ -301,7 +309,7 @@ fn every_link_within_the_project_leads_somewhere() {
         }
     }
     assert!(followed > 50, "only {followed} links");
-    nothing(&wrong, "links to nothing");
+    assert_none(&wrong, "links to nothing");
 }
 
 #[test]
@@ -314,7 +322,7 @@ fn every_file_of_the_project_that_is_named_exists() {
                 ["mingle-core/", "mingle-cli/", "mingle-bench/", "tests/", "examples/", "docs/", ".ci/"];
             let is_path = begins.iter().any(|begin| span.text.starts_with(begin));
             let is_plain = !span.text.contains([' ', '*', '{', '$', '<']);
-            // Within a crate its own files may be meant.
+            // A path may be relative to a crate.
             let places = ["", "mingle-core", "mingle-cli", "mingle-bench"];
             if is_path && is_plain && !places.iter().any(|place| root.join(place).join(&span.text).exists()) {
                 wrong.push(format!("{}:{}: {}", document.path, span.line, span.text));
@@ -341,13 +349,13 @@ fn every_file_of_the_project_that_is_named_exists() {
             }
         }
     }
-    nothing(&wrong, "no such file");
+    assert_none(&wrong, "no such file");
 }
 
 #[test]
-fn what_is_quoted_is_what_the_code_says() {
+fn every_quoted_message_is_in_the_code() {
     let texts = messages::texts(&root());
-    // What stands for a value in the quotations.
+    // The words that stand for values in the quotes.
     let names = ["foo", "node-b", "node-c", "node-d", "InfiniBand", "RoCE", "Ethernet"];
     let mut wrong = Vec::new();
     for (place, block) in blocks(&documents(), Kind::Quoted) {
@@ -355,20 +363,20 @@ fn what_is_quoted_is_what_the_code_says() {
             let text = line.trim_start_matches("mingle: ").trim_start_matches("warning: ");
             let unknown = messages::unknown(text, &names, &texts);
             if !unknown.is_empty() {
-                wrong.push(format!("{place}: {line}: nobody says {unknown:?}"));
+                wrong.push(format!("{place}: {line}: not in the code: {unknown:?}"));
             }
         }
     }
-    nothing(&wrong, "quoted, but not said");
+    assert_none(&wrong, "quoted, but not said");
 }
 
-/// A line with what differs from run to run taken out.
+/// A line without the words that differ from run to run.
 fn shape(line: &str) -> String {
     let mut shape = Vec::new();
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
         let is_host = bare.starts_with("node") && !["node", "nodes"].contains(&bare);
-        // Before a unit there is a number.
+        // A unit follows a number.
         if !["s", "ms"].contains(&bare) {
             shape.push(if is_host || word.contains(|c: char| c.is_ascii_digit()) { "*" } else { word });
         }
@@ -377,13 +385,13 @@ fn shape(line: &str) -> String {
 }
 
 #[test]
-fn the_readme_shows_what_the_node_that_gathers_says() {
+fn the_readme_shows_what_the_leader_says() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let args = line("foo", 4);
     let mut procs = vec![lab.spawn(0, &args)];
     for node in 1..4 {
-        // The lowest address gathers, so the first one goes on with it.
-        procs[0].expect_stderr(if node == 1 { "gathering" } else { ["2 of 4", "3 of 4"][node - 2] });
+        // The lowest address leads, so the first node stays the leader. It names the job first.
+        procs[0].expect_stderr(if node == 1 { "job foo" } else { ["2 of 4", "3 of 4"][node - 2] });
         procs.push(lab.spawn(node, &args));
     }
     let outcomes = finish_all(procs);

@@ -1,4 +1,4 @@
-//! What is in the project's Markdown: blocks of code, code within a line, links and headings.
+//! The project's Markdown: blocks of code, code within a line, links and headings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,14 +18,14 @@ pub(crate) struct Document {
     pub(crate) spans: Vec<Span>,
     /// Destinations, with the line.
     pub(crate) links: Vec<(usize, String)>,
-    /// What `#` can name here.
+    /// The anchors of its headings.
     pub(crate) anchors: BTreeSet<String>,
 }
 
 /// A block of code.
 pub(crate) struct Block {
     pub(crate) line: usize,
-    /// What a fence says that it is; an indented block says nothing.
+    /// The language of a fence; empty for an indented block.
     pub(crate) language: String,
     pub(crate) text: String,
 }
@@ -34,11 +34,13 @@ pub(crate) struct Block {
 pub(crate) struct Span {
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// In the first column of a table.
-    pub(crate) is_first_cell: bool,
+    /// The anchor of the section in which it stands.
+    pub(crate) section: String,
+    /// The column of the table in which it stands, counted from 1; 0 outside of tables.
+    pub(crate) column: usize,
 }
 
-/// All Markdown of the project, but what was built or fetched.
+/// All Markdown of the project, without files that were built or fetched.
 pub(crate) fn documents() -> Vec<Document> {
     let (root, mut documents) = (root(), Vec::new());
     let mut folders = vec![root.clone()];
@@ -64,7 +66,7 @@ pub(crate) fn documents() -> Vec<Document> {
 
 fn read(path: &str, text: &str) -> Document {
     let (mut blocks, mut spans, mut links, mut anchors) = (vec![], vec![], vec![], BTreeMap::new());
-    let (mut block, mut heading, mut cell) = (None, None, 0);
+    let (mut block, mut heading, mut cell, mut section) = (None, None, 0, String::new());
     for (event, place) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
         let line = text[..place.start].matches('\n').count() + 1;
         match event {
@@ -79,6 +81,7 @@ fn read(path: &str, text: &str) -> Document {
             Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
             Event::End(TagEnd::Heading(_)) => {
                 let name = anchor(&heading.take().unwrap());
+                section.clone_from(&name);
                 *anchors.entry(name).or_insert(0) += 1;
             }
             Event::Start(Tag::TableHead | Tag::TableRow) | Event::End(TagEnd::Table) => cell = 0,
@@ -97,7 +100,8 @@ fn read(path: &str, text: &str) -> Document {
                 if let Some(heading) = &mut heading {
                     heading.push_str(&code);
                 }
-                spans.push(Span { line, text: code.into_string(), is_first_cell: cell == 1 });
+                let section = section.clone();
+                spans.push(Span { line, text: code.into_string(), section, column: cell });
             }
             _ => {}
         }

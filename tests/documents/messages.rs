@@ -1,12 +1,11 @@
-//! The texts that the code can print, to compare with what documents say that it prints.
+//! The texts that the code can print, to compare with the quotes in documents.
 
 use std::fs;
 use std::path::Path;
 
-/// All literal texts in the sources of library and program, without those of tests. Where a value is put in, there is
-/// a zero byte.
-pub(crate) fn texts(root: &Path) -> Vec<String> {
-    let mut texts = Vec::new();
+/// The code of library and program, without that of tests: each file's path below `root`, and its text.
+pub(crate) fn sources(root: &Path) -> Vec<(String, String)> {
+    let mut sources = Vec::new();
     let mut folders = vec![root.join("mingle-core/src"), root.join("mingle-cli/src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
@@ -14,20 +13,28 @@ pub(crate) fn texts(root: &Path) -> Vec<String> {
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs")
-                && !path.ends_with("tests.rs")
+                && !path.file_stem().is_some_and(|stem| stem.to_string_lossy().ends_with("tests"))
             {
-                let source = fs::read_to_string(&path).unwrap();
-                let code = source.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
-                texts.extend(literals(code));
+                let text = fs::read_to_string(&path).unwrap();
+                let code = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
+                let name = path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+                sources.push((name, code.to_owned()));
             }
         }
     }
+    assert!(sources.len() > 100, "{} files are not all", sources.len());
+    sources
+}
+
+/// All literal texts in the code of library and program. A zero byte stands for a value that is put in.
+pub(crate) fn texts(root: &Path) -> Vec<String> {
+    let texts: Vec<_> = sources(root).iter().flat_map(|(_, code)| literals(code)).collect();
     assert!(texts.len() > 1000, "{} texts are not all", texts.len());
     texts
 }
 
-/// The string literals of a piece of Rust. Raw ones are taken as others are: they hold no messages.
-fn literals(code: &str) -> Vec<String> {
+/// The string literals of a piece of Rust. Raw literals are read as others are: they hold no messages.
+pub(crate) fn literals(code: &str) -> Vec<String> {
     let (mut found, mut chars) = (Vec::new(), code.chars().peekable());
     while let Some(c) = chars.next() {
         match c {
@@ -53,7 +60,8 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
                 None => {}
             },
             '{' if chars.next_if_eq(&'{').is_some() => text.push('{'),
-            '{' => {
+            // A brace alone is no place for a value.
+            '{' if chars.clone().take_while(|c| *c != '"').any(|c| c == '}') => {
                 while chars.next().is_some_and(|c| c != '}') {}
                 text.push('\0');
             }
@@ -63,14 +71,17 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
     text
 }
 
-/// What of a quoted line no literal has. The line is cut where a value stands (a word with a digit in it, or one of
+/// The parts of a quoted line that are in no literal. The line is cut at each value (a word with a digit in it, or one of
 /// `names`), and further where one literal may end and another begin.
 pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<String> {
     let is_known = |part: &str| texts.iter().any(|text| text.contains(part));
-    let mut parts = vec![String::new()];
+    let (mut parts, mut is_number) = (vec![String::new()], false);
     for word in line.split(' ') {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
-        if word.contains(|c: char| c.is_ascii_digit()) || names.contains(&bare) {
+        // A unit belongs to the number before it.
+        let is_unit = std::mem::take(&mut is_number) && ["s", "ms"].contains(&bare);
+        if word.contains(|c: char| c.is_ascii_digit()) || names.contains(&bare) || is_unit {
+            is_number = word.parse::<f64>().is_ok();
             parts.push(String::new());
         } else {
             let part = parts.last_mut().unwrap();

@@ -26,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         slots_given: false,
         parameter_servers: 0,
     };
-    let variables = Format::C10d.variables(facts, |name| env::var(name).ok())?;
+    let variables = Format::C10D.variables(facts, |name| env::var(name).ok())?;
     let mut command = Command::new(program);
     command.args(arguments).envs(variables.set().iter().map(|(name, value)| (&**name, value)));
     for name in variables.unset() {

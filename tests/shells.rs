@@ -249,7 +249,7 @@ fn a_job_id_cannot_make_a_shell_do_anything() {
 
 /// What a library's own tests say is printed for a world of IPv6.
 fn golden(format: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/format/golden");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/launcher/golden");
     PathBuf::from(folder).join(format!("{format}.ipv6"))
 }
 

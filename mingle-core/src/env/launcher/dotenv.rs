@@ -10,7 +10,7 @@ use crate::env::shell::{is_name, is_plain};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "dotenv",
-    about: "NAME=VALUE lines, for files that Docker or systemd reads",
+    about: "an environment file for Docker or systemd",
     syntax: Syntax::Text(text),
     needs_roster: false,
     left_out: &[],

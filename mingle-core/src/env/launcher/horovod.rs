@@ -9,7 +9,7 @@ use super::{Launcher, Syntax, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "horovod",
-    about: "the list for Horovod's -H and Open MPI's -H",
+    about: "the list of hosts for horovodrun and mpirun",
     syntax: Syntax::Text(|input, _| Ok(node_list::comma_separated(input)? + "\n")),
     needs_roster: true,
     left_out: &[],

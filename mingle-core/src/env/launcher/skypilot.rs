@@ -8,7 +8,7 @@ use super::{Input, Launcher, Shell, Syntax, Unfit};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "skypilot",
-    about: "scripts for SkyPilot",
+    about: "the variables of a SkyPilot task",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     left_out: &[],

@@ -6,7 +6,7 @@ use super::{Launcher, Shell, Syntax, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "slots",
-    about: "the list of 'horovod' as NODE_IP_SLOT_LIST",
+    about: "the same list as 'horovod', in NODE_IP_SLOT_LIST",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     left_out: &[],

@@ -8,7 +8,7 @@ use super::{Launcher, Shell, Syntax, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "ti-one",
-    about: "scripts for Tencent TI-ONE",
+    about: "the variables of Tencent TI-ONE's jobs",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     left_out: &[],

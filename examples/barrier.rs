@@ -1,6 +1,6 @@
-//! A barrier at the start of a program: no node continues before all nodes have connected to rank 0, which takes over
-//! the listening socket of the rendezvous. Run it on each of four hosts, or four times on one host:
-//! `cargo run --example barrier -- foo 4 [lo]`.
+//! A barrier at the start of a program: no node continues before all nodes have connected to rank 0, which
+//! takes over the listening socket of the rendezvous. Run it on each of four hosts, or four times on one
+//! host: `cargo run --example barrier -- foo 4 [lo]`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
@@ -32,7 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Every node sends rank 0 the digest, which only the nodes of this world know, and rank 0 sends it back to all.
+/// Every node sends rank 0 the digest, which only the nodes of this world know, and rank 0 sends it back to
+/// all.
 async fn barrier(place: &mut Assignment) -> io::Result<()> {
     let Some(listener) = place.listener.take() else {
         // Rank 0 has listened since before the rendezvous, so the first attempt succeeds.

@@ -1,5 +1,5 @@
-//! A launcher for torchrun's c10d rendezvous: this process becomes torchrun, with variables for the endpoint of the
-//! store, the node that opens it, and this node's address, so that torchrun does not guess them:
+//! A launcher for torchrun's c10d rendezvous: this process becomes torchrun, with variables for the endpoint
+//! of the store, the node that opens it, and this node's address, so that torchrun does not guess them:
 //! `cargo run --example c10d -- foo 4 torchrun train.py`.
 
 use std::os::unix::process::CommandExt as _;

@@ -1,6 +1,6 @@
 //! A launcher that starts several workers on each node, and gives each worker its rank among all workers:
-//! `cargo run --example workers -- foo 4 2 sh -c 'echo $RANK of $WORLD_SIZE'`, on each of four hosts, or four times on
-//! one host with MINGLE_INTERFACE=lo. Nodes may have different numbers of workers.
+//! `cargo run --example workers -- foo 4 2 sh -c 'echo $RANK of $WORLD_SIZE'`, on each of four hosts, or four
+//! times on one host with MINGLE_INTERFACE=lo. Nodes may have different numbers of workers.
 
 #![allow(clippy::print_stderr, reason = "a program")]
 

@@ -42,7 +42,8 @@ fn torch() -> Option<u32> {
     version
 }
 
-/// A command in a node, with mingle in PATH. Settings for tests only are variables, so that the examples are unchanged.
+/// A command in a node, with mingle in PATH. Settings for tests only are variables, so that the examples are
+/// unchanged.
 fn command(lab: &Lab, node: usize, program: &str) -> Command {
     let mut command = lab.command(node, program);
     let mingle = Path::new(MINGLE).parent().unwrap().display();

@@ -13,11 +13,12 @@ use std::path::PathBuf;
 
 use lab::proc::{GUARD, Outcome, Proc, send_signal};
 use lab::{Lab, Options, plain, skip};
+use mingle_core::env::Format;
 
 const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"], &["fish"]];
 
-/// File names that change the result if a shell reads a word of the output as a pattern, an option, a command or an
-/// expansion.
+/// File names that change the result if a shell reads a word of the output as a pattern, an option, a command
+/// or an expansion.
 const HOSTILE: [&str; 17] = [
     "export",
     "exportx",
@@ -102,8 +103,8 @@ fn guard_and_statement(shell: &[&str]) -> (&'static str, &'static str) {
     if is_fish(shell) { ("false;\n", "set -gx A \"b\";\ntrue;\n") } else { (GUARD, "export A=\"b\";\n") }
 }
 
-/// The forms in which users write the line, some with settings that make the shell stricter about words. In each form
-/// `MINGLE` stands for the command.
+/// The forms in which users write the line, some with settings that make the shell stricter about words. In
+/// each form `MINGLE` stands for the command.
 fn forms(shell: &[&str]) -> Vec<String> {
     if is_fish(shell) {
         let forms = ["eval (MINGLE); and ", "MINGLE | source; and ", "eval (MINGLE); or exit; "];
@@ -127,8 +128,8 @@ fn forms(shell: &[&str]) -> Vec<String> {
     forms
 }
 
-/// The forms that stop at a guard without statements after it. zsh's `set -e` does not stop: it ignores the status of
-/// `!`, and so the status of the `eval`. In zsh use `&&`, as all examples do.
+/// The forms that stop at a guard without statements after it. zsh's `set -e` does not stop: it ignores the
+/// status of `!`, and so the status of the `eval`. In zsh use `&&`, as all examples do.
 fn forms_that_stop(shell: &[&str]) -> Vec<String> {
     let lets_pass = |form: &String| shell[0] == "zsh" && form.starts_with("set -e; ");
     forms(shell).into_iter().filter(|form| !lets_pass(form)).collect()
@@ -282,7 +283,8 @@ fn brackets_and_lines_reach_every_shell_despite_hostile_file_names() {
 #[test]
 fn a_format_that_is_not_for_eval_prints_nothing_if_no_world_forms() {
     let directory = Directory::new("quiet");
-    for format in ["dotenv", "hostfile", "deepspeed", "horovod", "hosts", "tf-config"] {
+    let is_text = |format: &Format| format.shell().is_none() && *format != Format::JSON;
+    for format in Format::all().filter(is_text) {
         let file = directory.0.join("output");
         let line =
             format!("$mingle -j quiet -w 2 -i lo --timeout 50ms -q --format {format} -o hostfile=output");

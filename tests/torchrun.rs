@@ -13,8 +13,8 @@ use lab::{MINGLE, Options, plain, skip};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");
 
-/// A Python that can import torch. Debian installs torch for /usr/bin/python3, which may not be the first python3 in
-/// PATH.
+/// A Python that can import torch. Debian installs torch for /usr/bin/python3, which may not be the first
+/// python3 in PATH.
 fn python() -> Option<&'static str> {
     let imports = |python: &&str| {
         let mut command = plain(python);

@@ -187,7 +187,8 @@ fn a_world_forms_after_its_leader_is_killed_and_replaced() {
     World::of(&finish_all(vec![last, first, replacement, third])).expect(&lab, &[0, 1, 2, 3]);
 }
 
-/// A world of four: a member with a given rank leaves when three of four have joined, and a new node replaces it.
+/// A world of four: a member with a given rank leaves when three of four have joined, and a new node replaces
+/// it.
 fn replaces_a_member(job: &str, signal: &str) {
     let Some(lab) = Options::nodes(4).start() else { return };
     let given = line_with(job, 4, "--rank 1");

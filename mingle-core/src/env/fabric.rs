@@ -11,8 +11,8 @@
 //! | EFA | `FI_PROVIDER=efa` |
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`; the *GID trio*
-//! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of NVSHMEM,
-//! `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
+//! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
+//! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
 use super::{MINGLE_SET, Setting};
 use crate::rdma::{Choice, Family, Kind, Machine, RoceVersion, Transport};
@@ -21,8 +21,8 @@ use crate::rdma::{Choice, Family, Kind, Machine, RoceVersion, Transport};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
-    /// Whether to set the GID index. Without it, the address family and the RoCE version are set, and NCCL chooses a
-    /// GID that has both. Default: true.
+    /// Whether to set the GID index. Without it, the address family and the RoCE version are set, and NCCL
+    /// chooses a GID that has both. Default: true.
     pub gid_index: bool,
     /// Whether to let NCCL use more threads and sockets if the world has no RDMA. Default: false.
     pub tune_sockets: bool,
@@ -34,8 +34,8 @@ impl Default for Extent {
     }
 }
 
-/// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a host
-/// that is in no world, see [`Transport::alone`].
+/// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
+/// host that is in no world, see [`Transport::alone`].
 pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     match transport {
@@ -139,8 +139,8 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
     warnings
 }
 
-/// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that an
-/// earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
+/// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that
+/// an earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
 pub fn is_switched_off(
     kind: Kind,
     settings: &[Setting],
@@ -157,8 +157,8 @@ pub fn is_switched_off(
         || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
 }
 
-/// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0 (`src/misc/param.cc`): 0x1 and
-/// "1 yes" are 1, and a text that does not begin with a digit is 0.
+/// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0
+/// (`src/misc/param.cc`): 0x1 and "1 yes" are 1, and a text that does not begin with a digit is 0.
 fn is_true(text: &str) -> bool {
     let text = text.trim_start();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);

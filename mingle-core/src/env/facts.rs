@@ -11,8 +11,8 @@ pub struct Facts<'a> {
     pub job: &'a JobId,
     /// The world as this node sees it: its rank, the master, and so on.
     pub formed: &'a Formed,
-    /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in a
-    /// world of one node.
+    /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in
+    /// a world of one node.
     pub interface: Option<&'a str>,
     /// The variables for this host's RDMA devices, from [`fabric::variables`](super::fabric::variables).
     pub fabric: &'a [(&'static str, String)],

@@ -6,9 +6,9 @@ use crate::model::{InvalidId, JobId};
 
 /// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) but for `A-Z a-z 0-9 . _ -`.
 ///
-/// A job ID may have spaces and quotes, which are not safe in a shell. Most have none, and are their own value.
-/// [`job_from_env`] is the inverse, so a `mingle` that finds the MINGLE_JOB_ID of an earlier one takes part in the
-/// same job.
+/// A job ID may have spaces and quotes, which are not safe in a shell. Most have none, and are their own
+/// value. [`job_from_env`] is the inverse, so a `mingle` that finds the MINGLE_JOB_ID of an earlier one takes
+/// part in the same job.
 ///
 /// ```
 /// use mingle_core::env::{job_from_env, job_to_env};
@@ -30,10 +30,12 @@ pub fn job_to_env(job: &JobId) -> String {
     value
 }
 
-/// The job ID in the value of MINGLE_JOB_ID. Only `%` is special, so users can write most job IDs as they are.
+/// The job ID in the value of MINGLE_JOB_ID. Only `%` is special, so users can write most job IDs as they
+/// are.
 ///
 /// # Errors
-/// [`InvalidJobVariable`] if two hexadecimal digits do not follow a `%`, or if the decoded text is not a job ID.
+/// [`InvalidJobVariable`] if two hexadecimal digits do not follow a `%`, or if the decoded text is not a job
+/// ID.
 pub fn job_from_env(value: &str) -> Result<JobId, InvalidJobVariable> {
     let mut job = String::with_capacity(value.len());
     let mut rest = value;

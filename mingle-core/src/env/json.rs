@@ -9,9 +9,9 @@ use crate::model::{Member, Metadata, Roster};
 
 /// The JSON document of a formed world. Serialize it with any serializer for JSON.
 ///
-/// `env` has the variables that a script would export, `unset` the names that it would remove. `job` is the job ID as
-/// the user wrote it; `env.MINGLE_JOB_ID` is percent-encoded, see [`job_to_env`](super::job_to_env). `roster` is null
-/// if the rendezvous did not collect it.
+/// `env` has the variables that a script would export, `unset` the names that it would remove. `job` is the
+/// job ID as the user wrote it; `env.MINGLE_JOB_ID` is percent-encoded, see
+/// [`job_to_env`](super::job_to_env). `roster` is null if the rendezvous did not collect it.
 ///
 /// ```json
 /// {

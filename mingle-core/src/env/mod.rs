@@ -1,8 +1,8 @@
 //! The output of a formed world: the variables that launchers read, and the formats that hold them.
 //!
-//! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. These become
-//! a [`Script`] for a shell, a [`Document`] for JSON, or the text of another program's file. A program that starts
-//! the launcher itself takes the variables from [`Format::variables`] and prints nothing.
+//! [`Facts`] about a formed world and the user's environment give the [`Variables`] of a [`Format`]. These
+//! become a [`Script`] for a shell, a [`Document`] for JSON, or the text of another program's file. A program
+//! that starts the launcher itself takes the variables from [`Format::variables`] and prints nothing.
 //!
 //! | variable | reader |
 //! | --- | --- |

@@ -6,8 +6,8 @@ use std::str::FromStr;
 use super::shell::{is_name, is_plain};
 use super::variables::is_result;
 
-/// A variable that mingle prints unchanged, such as `NCCL_IB_TIMEOUT=22` from a platform's guide: a value that no
-/// probe can find. It replaces mingle's own advice and the user's environment.
+/// A variable that mingle prints unchanged, such as `NCCL_IB_TIMEOUT=22` from a platform's guide: a value
+/// that no probe can find. It replaces mingle's own advice and the user's environment.
 ///
 /// ```
 /// use mingle_core::env::Setting;
@@ -51,8 +51,8 @@ impl Setting {
         &self.value
     }
 
-    /// A hash of `settings` that does not depend on their order: nodes with the same settings have the same hash. 0 for
-    /// none.
+    /// A hash of `settings` that does not depend on their order: nodes with the same settings have the same
+    /// hash. 0 for none.
     pub fn hash(settings: &[Self]) -> u64 {
         if settings.is_empty() {
             return 0;

@@ -1,11 +1,11 @@
 //! torchrun with its c10d rendezvous: `eval "$(mingle --format c10d ...)" && torchrun train.py`.
 //!
-//! torchrun reads each option from the variable `PET_` and the option's name (torch/distributed/argparse_util.py).
-//! `is_host` says which node opens the store; without it each node compares the endpoint with its own names and
-//! addresses, which needs a working name service (torch/distributed/elastic/rendezvous/
-//! c10d_rendezvous_backend.py, utils.py). `PET_LOCAL_ADDR` is the address that torchrun gives to the other nodes
-//! instead of the host's name. torchrun splits the endpoint at its last colon and removes brackets (utils.py,
-//! `parse_rendezvous_endpoint`).
+//! torchrun reads each option from the variable `PET_` and the option's name
+//! (torch/distributed/argparse_util.py). `is_host` says which node opens the store; without it each node
+//! compares the endpoint with its own names and addresses, which needs a working name service
+//! (torch/distributed/elastic/rendezvous: c10d_rendezvous_backend.py, utils.py). `PET_LOCAL_ADDR` is the
+//! address that torchrun gives to the other nodes instead of the host's name. torchrun splits the endpoint at
+//! its last colon and removes brackets (utils.py, `parse_rendezvous_endpoint`).
 
 use super::{Launcher, Shell, Syntax};
 use crate::env::job_to_env;

@@ -1,7 +1,7 @@
 //! DeepSpeed: `deepspeed --hostfile FILE`.
 //!
-//! A line is any text without white space, and `slots=N`; DeepSpeed gives the text to ssh or pdsh unchanged. A host
-//! must not be in the file twice (deepspeed/launcher/runner.py, `_parse_hostfile`).
+//! A line is any text without white space, and `slots=N`; DeepSpeed gives the text to ssh or pdsh unchanged.
+//! A host must not be in the file twice (deepspeed/launcher/runner.py, `_parse_hostfile`).
 
 use super::{Launcher, Syntax, node_list};
 

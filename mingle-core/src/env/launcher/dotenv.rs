@@ -1,7 +1,7 @@
 //! `NAME=VALUE` lines, for `docker run --env-file` and systemd's `EnvironmentFile=`.
 //!
-//! The two treat quotes differently (Docker keeps them; for systemd see systemd.exec(5)), so there are none, and
-//! every value must be in the safe alphabet. Such a file cannot remove a variable.
+//! The two treat quotes differently (Docker keeps them; for systemd see systemd.exec(5)), so there are none,
+//! and every value must be in the safe alphabet. Such a file cannot remove a variable.
 
 use std::fmt::Write as _;
 

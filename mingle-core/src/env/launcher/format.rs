@@ -51,8 +51,8 @@ pub enum Unfit {
          hold IPv6 addresses; give the hosts different names, or use IPv4"
     )]
     SameName(Rank, Rank, String, Format),
-    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and this name does not mean the same host
-    /// everywhere, or reads as an address or an option.
+    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and this name does not mean the same
+    /// host everywhere, or reads as an address or an option.
     #[error(
         "rank {0} has the host name {1:?}, which other hosts cannot use for it, and the format {2} lists hosts by \
          name, since it cannot hold IPv6 addresses; give the host another name, or use IPv4"
@@ -99,8 +99,9 @@ impl Format {
         self.0.needs_roster
     }
 
-    /// The variables of this format: those of every world, and those of its launcher. A program can set them for
-    /// the launcher that it starts, without a shell and without quoting; it removes [`Variables::unset`] first.
+    /// The variables of this format: those of every world, and those of its launcher. A program can set them
+    /// for the launcher that it starts, without a shell and without quoting; it removes [`Variables::unset`]
+    /// first.
     ///
     /// `environment` returns the user's value of a variable, as in [`Variables::new`].
     ///
@@ -117,7 +118,8 @@ impl Format {
         Ok(Variables::with(facts, self.0.left_out, owned, environment))
     }
 
-    /// The world in this format. `variables` are those that [`Format::variables`] of the same format has returned.
+    /// The world in this format. `variables` are those that [`Format::variables`] of the same format has
+    /// returned.
     ///
     /// # Errors
     /// [`Unfit`].

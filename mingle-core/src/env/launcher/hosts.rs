@@ -1,7 +1,7 @@
 //! /etc/hosts: a line `ADDRESS NAME` for each node, between two marker lines that name the job.
 //!
-//! Each node reports its own host name, and a node may be wrong or hostile. Names that mean the local host on every
-//! host, and names that read as addresses, are left out.
+//! Each node reports its own host name, and a node may be wrong or hostile. Names that mean the local host on
+//! every host, and names that read as addresses, are left out.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -46,8 +46,8 @@ fn block(input: Input<'_>) -> Result<String, Unfit> {
     Ok(text + &format!("# mingle {job} end\n"))
 }
 
-/// Whether other hosts can use this name, in lower case, for its host: it is no name of the local host, and programs
-/// read it neither as an address nor as an option.
+/// Whether other hosts can use this name, in lower case, for its host: it is no name of the local host, and
+/// programs read it neither as an address nor as an option.
 pub(super) fn is_usable(name: &str) -> bool {
     let is_own = name.split('.').next_back().is_some_and(|last| OWN.contains(&last))
         || name.split('.').next().is_some_and(|first| OWN.contains(&first));

@@ -52,8 +52,8 @@ launchers! {
 struct Launcher {
     /// The name of the format, as users write it: lower case, digits and `-`.
     name: &'static str,
-    /// A short description for a list of formats: no capital at the beginning unless it is a name, no full stop, at
-    /// most 56 characters.
+    /// A short description for a list of formats: no capital at the beginning unless it is a name, no full
+    /// stop, at most 56 characters.
     about: &'static str,
     /// The syntax.
     syntax: Syntax,
@@ -61,8 +61,8 @@ struct Launcher {
     needs_roster: bool,
     /// The names of the world that this launcher must not see.
     left_out: &'static [&'static str],
-    /// The variables that are set for this launcher beside those of the world, with their values, in the order in
-    /// which they are printed. A later result in another format removes them.
+    /// The variables that are set for this launcher beside those of the world, with their values, in the
+    /// order in which they are printed. A later result in another format removes them.
     owns: &'static [(&'static str, Value)],
 }
 

@@ -17,7 +17,8 @@ pub(super) fn lines_by_address_or_name(input: Input<'_>) -> Result<String, Unfit
     Ok(lines(by_address_or_name(input)?.into_iter()))
 }
 
-/// `HOST:N,HOST:N`, for programs that end the host at the first colon: an IPv4 address, or else the host's name.
+/// `HOST:N,HOST:N`, for programs that end the host at the first colon: an IPv4 address, or else the host's
+/// name.
 pub(super) fn comma_separated(input: Input<'_>) -> Result<String, Unfit> {
     let hosts = by_address_or_name(input)?.into_iter().map(|(host, slots)| format!("{host}:{slots}"));
     Ok(hosts.collect::<Vec<_>>().join(","))
@@ -32,8 +33,8 @@ fn lines(hosts: impl Iterator<Item = (String, u64)>) -> String {
     text
 }
 
-/// The hosts in the order of their lowest ranks, each with the slots of all nodes at its address: launchers list a
-/// host once.
+/// The hosts in the order of their lowest ranks, each with the slots of all nodes at its address: launchers
+/// list a host once.
 fn all_hosts(roster: &Roster) -> Vec<(&Member, u64)> {
     let mut hosts: Vec<(&Member, u64)> = Vec::new();
     let mut indices: BTreeMap<IpAddr, usize> = BTreeMap::new();

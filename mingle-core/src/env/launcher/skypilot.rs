@@ -1,8 +1,8 @@
-//! SkyPilot: the variables of a task's `run` commands (docs/source/running-jobs/environment-variables.rst), for
-//! scripts that were written for it.
+//! SkyPilot: the variables of a task's `run` commands (docs/source/running-jobs/environment-variables.rst),
+//! for scripts that were written for it.
 //!
-//! SKYPILOT_NODE_IPS has one line for each node, the head's first. The last line has no end, since scripts count the
-//! nodes by `echo "$SKYPILOT_NODE_IPS" | wc -l`.
+//! SKYPILOT_NODE_IPS has one line for each node, the head's first. The last line has no end, since scripts
+//! count the nodes by `echo "$SKYPILOT_NODE_IPS" | wc -l`.
 
 use super::{Input, Launcher, Shell, Syntax, Unfit};
 

@@ -1,4 +1,5 @@
-//! Scripts for Tencent TI-ONE's MPI and Horovod jobs: `mpirun -np "$MINGLE_TOTAL_SLOTS" -H "$NODE_IP_SLOT_LIST"`.
+//! Scripts for Tencent TI-ONE's MPI and Horovod jobs:
+//! `mpirun -np "$MINGLE_TOTAL_SLOTS" -H "$NODE_IP_SLOT_LIST"`.
 //!
 //! Such scripts read the list from this variable. The format `horovod` prints the list alone.
 

@@ -1,8 +1,8 @@
 //! TensorFlow: `TF_CONFIG=$(mingle --format tf-config ...) && export TF_CONFIG && python train.py`.
 //!
 //! `cluster` maps each type of task to the endpoints of its tasks; `task` is this node's own type and index
-//! (tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py). The ports are those that the nodes
-//! held during the rendezvous, so each was free on its host.
+//! (tensorflow/python/distribute/cluster_resolver/tfconfig_cluster_resolver.py). The ports are those that the
+//! nodes held during the rendezvous, so each was free on its host.
 
 use super::{Input, Launcher, Syntax, Unfit, endpoint};
 

@@ -1,8 +1,8 @@
 //! Tencent TI-ONE: the variables of its DDP, MPI and Ray jobs, for scripts that were written for them.
 //!
-//! Such scripts run `torchrun --nnodes $NODE_NUM --node_rank $INDEX`, `mpirun -np $GPU_NUM -H $NODE_IP_SLOT_LIST` and
-//! `ray start --address=$HEAD_ADDR:$HEAD_PORT`. GPU_NUM is the number of all GPUs, GPU_NUM_PER_NODE that of this
-//! node.
+//! Such scripts run `torchrun --nnodes $NODE_NUM --node_rank $INDEX`,
+//! `mpirun -np $GPU_NUM -H $NODE_IP_SLOT_LIST` and `ray start --address=$HEAD_ADDR:$HEAD_PORT`. GPU_NUM is
+//! the number of all GPUs, GPU_NUM_PER_NODE that of this node.
 
 use super::{Launcher, Shell, Syntax, node_list};
 

@@ -2,8 +2,8 @@
 
 /// Whether a character is in the safe alphabet: `A-Z a-z 0-9 _ . , : = / @ % + -`.
 ///
-/// No shell gives any of these a meaning within single quotes, nor as a file name pattern after an unquoted `eval`
-/// has split the text. `~` is not safe: zsh with EXTENDED_GLOB reads it as a pattern.
+/// No shell gives any of these a meaning within single quotes, nor as a file name pattern after an unquoted
+/// `eval` has split the text. `~` is not safe: zsh with EXTENDED_GLOB reads it as a pattern.
 pub(in crate::env) fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ',' | ':' | '=' | '/' | '@' | '%' | '+' | '-')
 }

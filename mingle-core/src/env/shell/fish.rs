@@ -1,8 +1,9 @@
-//! Statements for fish, written for `eval (mingle --format fish ...)` and `mingle --format fish ... | source`.
+//! Statements for fish, written for `eval (mingle --format fish ...)` and
+//! `mingle --format fish ... | source`.
 //!
-//! fish expands nothing in the output of a command substitution, and joins its lines with spaces, so every statement
-//! ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its own, so the last
-//! statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
+//! fish expands nothing in the output of a command substitution, and joins its lines with spaces, so every
+//! statement ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its
+//! own, so the last statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;

@@ -1,7 +1,8 @@
 //! Scripts for a shell to evaluate, and the check that every script passes.
 //!
-//! `posix.rs` and `fish.rs` each write statements and check them. The check reads the finished text, line by line,
-//! and accepts only the few statements that mingle prints, with values of the safe alphabet in `alphabet.rs`.
+//! `posix.rs` and `fish.rs` each write statements and check them. The check reads the finished text, line by
+//! line, and accepts only the few statements that mingle prints, with values of the safe alphabet in
+//! `alphabet.rs`.
 
 mod alphabet;
 mod fish;
@@ -23,16 +24,16 @@ pub enum Shell {
     Fish,
 }
 
-/// A text that is safe for a shell to evaluate. Every constructor runs the same check on the finished text, which
-/// does not depend on how the text was made.
+/// A text that is safe for a shell to evaluate. Every constructor runs the same check on the finished text,
+/// which does not depend on how the text was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Script(String);
 
 impl Script {
     /// The statement that is printed before anything else: `! true;`, or `false;` for fish.
     ///
-    /// If mingle is killed before it prints more, the guard makes `eval` fail; an empty text would not. Statements
-    /// after the guard replace its status, and `set -e` does not stop at it.
+    /// If mingle is killed before it prints more, the guard makes `eval` fail; an empty text would not.
+    /// Statements after the guard replace its status, and `set -e` does not stop at it.
     ///
     /// # Errors
     /// None in practice; the type is that of [`Script::exports`].
@@ -51,8 +52,9 @@ impl Script {
     /// ```
     ///
     /// # Errors
-    /// [`UnsafeStatement`] if a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`. Two exceptions
-    /// pass: brackets around an IPv6 address at the value's beginning, and, for POSIX shells, line ends.
+    /// [`UnsafeStatement`] if a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`. Two
+    /// exceptions pass: brackets around an IPv6 address at the value's beginning, and, for POSIX shells, line
+    /// ends.
     pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
         let text = match shell {
             Shell::Posix => posix::exports(variables),
@@ -61,8 +63,8 @@ impl Script {
         Self::checked(shell, text)
     }
 
-    /// A statement that makes `eval` fail with `code`: `(exit 3);`. It exits a subshell, since `exit` itself would
-    /// end the user's shell.
+    /// A statement that makes `eval` fail with `code`: `(exit 3);`. It exits a subshell, since `exit` itself
+    /// would end the user's shell.
     ///
     /// # Errors
     /// None in practice; the type is that of [`Script::exports`].

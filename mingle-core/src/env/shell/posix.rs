@@ -1,16 +1,16 @@
 //! Statements for POSIX shells, written for `eval "$(mingle ...)"` and for `eval $(mingle ...)`.
 //!
-//! The unquoted form splits the text into words at white space, expands words that look like file name patterns, and
-//! joins the words with spaces. So every statement ends in `;`, every value is in single quotes (zsh would expand a
-//! bare `=eth0`), and the text holds nothing that a shell could expand. This is true in bash, dash, busybox sh, zsh
-//! and ksh, with `set -e` and without.
+//! The unquoted form splits the text into words at white space, expands words that look like file name
+//! patterns, and joins the words with spaces. So every statement ends in `;`, every value is in single quotes
+//! (zsh would expand a bare `=eth0`), and the text holds nothing that a shell could expand. This is true in
+//! bash, dash, busybox sh, zsh and ksh, with `set -e` and without.
 //!
 //! In the unquoted form, two kinds of values need more than quotes:
 //!
-//! * `[fd00::1]:29500` would be a pattern. Its `[` has a statement of its own, since a lone bracket is no pattern,
-//!   and a second statement appends the rest.
-//! * The line ends of a value with several lines would become spaces. The shell writes the lines itself, by `echo`
-//!   commands in `$(...)`, which removes the last line's end.
+//! * `[fd00::1]:29500` would be a pattern. Its `[` has a statement of its own, since a lone bracket is no
+//!   pattern, and a second statement appends the rest.
+//! * The line ends of a value with several lines would become spaces. The shell writes the lines itself, by
+//!   `echo` commands in `$(...)`, which removes the last line's end.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
@@ -71,8 +71,8 @@ pub(super) fn is_safe(line: &str) -> bool {
     }
 }
 
-/// Whether a text may follow `NAME=`: a value in single quotes; a lone bracket in single quotes; the variable itself
-/// and the rest of a bracketed address; or `echo` commands that write lines.
+/// Whether a text may follow `NAME=`: a value in single quotes; a lone bracket in single quotes; the variable
+/// itself and the rest of a bracketed address; or `echo` commands that write lines.
 fn is_safe_value(name: &str, value: &str) -> bool {
     let quoted = |text: &str| -> Option<String> {
         Some(text.strip_prefix('\'')?.strip_suffix('\'')?.to_owned()).filter(|text| !text.contains('\''))

@@ -21,17 +21,17 @@ pub type Variable = (Cow<'static, str>, String);
 
 /// The variables of a formed world.
 ///
-/// There are two kinds. The *result* (MASTER_ADDR, RANK and the other names of the world, and a launcher's own
-/// variables) replaces any value that the environment has. The *advice* (`NCCL_*`, `GLOO_*`, `UCX_*`, `NVSHMEM_*`,
-/// `FI_*` and PET_NPROC_PER_NODE) does not: a user who has set such a variable knows more about the host than
-/// mingle does. A [`Setting`] replaces both the user's value and mingle's advice.
+/// There are two kinds. The *result* (MASTER_ADDR, RANK and the other names of the world, and a launcher's
+/// own variables) replaces any value that the environment has. The *advice* (`NCCL_*`, `GLOO_*`, `UCX_*`,
+/// `NVSHMEM_*`, `FI_*` and PET_NPROC_PER_NODE) does not: a user who has set such a variable knows more about
+/// the host than mingle does. A [`Setting`] replaces both the user's value and mingle's advice.
 ///
-/// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it lists, with
-/// commas, the names of the advice that mingle has set. Such a variable is replaced, or removed if it would now be
-/// wrong. The names of the world are not in this list, since they are always replaced. A launcher's own variables
-/// are, so that a later `mingle` with another format removes them: a PET_RDZV_BACKEND that stayed would turn
-/// torchrun's static world into another one. To keep a value of your own that you set after mingle gave one, unset
-/// MINGLE_SET.
+/// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it
+/// lists, with commas, the names of the advice that mingle has set. Such a variable is replaced, or removed
+/// if it would now be wrong. The names of the world are not in this list, since they are always replaced. A
+/// launcher's own variables are, so that a later `mingle` with another format removes them: a
+/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another one. To keep a value of your
+/// own that you set after mingle gave one, unset MINGLE_SET.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
@@ -73,7 +73,8 @@ impl Variables {
         Self::with(facts, &[], Vec::new(), environment)
     }
 
-    /// As [`Variables::new`], with the variables of one launcher, and without the names of the world in `left_out`.
+    /// As [`Variables::new`], with the variables of one launcher, and without the names of the world in
+    /// `left_out`.
     pub(super) fn with(
         facts: Facts<'_>,
         left_out: &[&str],
@@ -99,7 +100,8 @@ impl Variables {
         variables
     }
 
-    /// The advice for a host that is in no world: the variables in `fabric`, for its RDMA devices, and `settings`.
+    /// The advice for a host that is in no world: the variables in `fabric`, for its RDMA devices, and
+    /// `settings`.
     pub fn of_fabric(
         fabric: &[(&'static str, String)],
         settings: &[Setting],
@@ -170,8 +172,9 @@ impl Variables {
         &self.kept
     }
 
-    /// Whether the interface's name cannot be written in NCCL's list syntax or in the alphabet that is safe in every
-    /// shell. The variables for the interface are then left out: NCCL and Gloo choose one themselves.
+    /// Whether the interface's name cannot be written in NCCL's list syntax or in the alphabet that is safe
+    /// in every shell. The variables for the interface are then left out: NCCL and Gloo choose one
+    /// themselves.
     pub fn interface_is_unnameable(&self) -> bool {
         self.unnameable
     }

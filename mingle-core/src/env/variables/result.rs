@@ -3,8 +3,11 @@
 use super::Variable;
 use crate::env::{Facts, job_to_env};
 
+/// Computes the value of a variable.
+type Value = fn(Facts<'_>) -> String;
+
 /// The variables of the result with their values, in the order in which they are printed.
-const RESULT: [(&str, fn(Facts<'_>) -> String); 13] = [
+const RESULT: [(&str, Value); 13] = [
     ("MASTER_ADDR", master_address),
     ("MASTER_PORT", master_port),
     ("RANK", rank),

@@ -103,12 +103,13 @@ fn table() -> String {
             Syntax::Json => "JSON",
             Syntax::Text(_) => "its own",
         };
-        let owns: String = launcher.owns.iter().map(|(name, _)| format!(" `{name}`,")).collect();
-        let owns = owns.trim_end_matches(',');
-        format!("| `{}` | {} | {text} |{owns} |\n", launcher.name, launcher.about)
+        let owns: Vec<String> = launcher.owns.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let row = format!("| `{}` | {} | {text} | {}", launcher.name, launcher.about, owns.join(", "));
+        row.trim_end().to_owned() + " |\n"
     };
     let head = "| format | for | text | variables beside those of every world |\n| --- | --- | --- | --- |\n";
-    head.to_owned() + &LAUNCHERS.iter().map(row).collect::<String>()
+    let rows: Vec<String> = LAUNCHERS.iter().map(row).collect();
+    head.to_owned() + &rows.concat()
 }
 
 #[test]

@@ -1,6 +1,6 @@
-"""The smallest training job: every rank contributes its number plus one, and prints the sum of all.
+"""A minimal training job: every rank contributes its rank plus one, and prints the sum.
 
-The size of the world may be given, to be sure of it: `torchrun allreduce.py 4`.
+With an argument it fails unless the world has that size: `torchrun allreduce.py 4`.
 """
 
 import sys

@@ -1,6 +1,6 @@
-//! A barrier at the start of any program: no node goes on before all have come to rank 0, which takes over the
-//! listening socket of the rendezvous. Run it on each of four hosts, or four times on one:
-//! `cargo run --example barrier -- foo 4 [lo]`.
+//! A barrier at the start of a program: no node continues before all nodes have connected to rank 0, which
+//! takes over the listening socket of the rendezvous. Run it on each of four hosts, or four times on one
+//! host: `cargo run --example barrier -- foo 4 [lo]`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]
 
@@ -28,14 +28,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let rendezvous = Rendezvous::builder(job.parse()?, world.parse()?).interfaces(interfaces);
     let mut place = rendezvous.keep_listener(true).events(sender).join().await?;
     time::timeout(Duration::from_secs(10), barrier(&mut place)).await??;
-    println!("rank {} of {}: all have come to {}", place.rank, place.world, place.master);
+    println!("rank {} of {}: all nodes have connected to {}", place.rank, place.world, place.master);
     Ok(())
 }
 
-/// Everybody shows rank 0 the digest, which only the nodes of this world have, and gets it back.
+/// Every node sends rank 0 the digest, which only the nodes of this world know, and rank 0 sends it back to
+/// all.
 async fn barrier(place: &mut Assignment) -> io::Result<()> {
     let Some(listener) = place.listener.take() else {
-        // The socket listens since before the rendezvous, so nobody has to try twice.
+        // Rank 0 has listened since before the rendezvous, so the first attempt succeeds.
         let mut stream = net::TcpStream::connect(place.master).await?;
         stream.write_all(&place.digest.0).await?;
         return stream.read_exact(&mut [0; 16]).await.map(drop);

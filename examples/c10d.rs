@@ -1,5 +1,6 @@
-//! A hand-over to torchrun's own rendezvous: this process becomes torchrun, which is told where its store is, who holds
-//! it and what this host is called, so that it need not guess: `cargo run --example c10d -- foo 4 torchrun train.py`.
+//! A launcher for torchrun's c10d rendezvous: this process becomes torchrun, with variables for the endpoint
+//! of the store, the node that opens it, and this node's address, so that torchrun does not guess them:
+//! `cargo run --example c10d -- foo 4 torchrun train.py`.
 
 use std::os::unix::process::CommandExt as _;
 use std::{env, error::Error, process::Command};
@@ -26,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         slots_given: false,
         parameter_servers: 0,
     };
-    let variables = Format::C10d.variables(facts, |name| env::var(name).ok())?;
+    let variables = Format::C10D.variables(facts, |name| env::var(name).ok())?;
     let mut command = Command::new(program);
     command.args(arguments).envs(variables.set().iter().map(|(name, value)| (&**name, value)));
     for name in variables.unset() {

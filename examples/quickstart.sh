@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Four nodes on this machine, each one the line that a real node runs. Needs only a Rust toolchain; where
-# Python can import torch, a torchrun job follows on each node.
+# Four nodes on this machine, each with the line that a real node runs. It needs only a Rust toolchain. If Python can
+# import torch, each node also runs a torchrun job.
 
 set -euo pipefail
-# Every node gets a process group of its own, so that nothing of it is left behind.
+# Gives every node its own process group, so that clean_up can end all its processes.
 set -m
 
 world=4
@@ -15,10 +15,10 @@ clean_up() {
     local status=$?
     trap - EXIT
     trap '' INT TERM HUP
-    # Else bash reports every one that it ends here.
+    # Keeps bash from reporting each process that ends here.
     exec 2>/dev/null
     local signal group try
-    # TERM first: torchrun then ends its workers, which may have left its process group.
+    # TERM first: on TERM torchrun ends its workers, which may be in other process groups.
     for signal in TERM KILL; do
         for group in "${groups[@]}"; do
             kill -s "$signal" -- "-$group" || true
@@ -36,7 +36,7 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# A Python with torch: Debian's belongs to /usr/bin/python3, whatever comes first in PATH.
+# Finds a Python with torch. Debian installs torch for /usr/bin/python3, which may not be the first python3 in PATH.
 find_torch() {
     for python in python3 /usr/bin/python3; do
         if version=$("$python" -c 'import torch, torch.distributed as d
@@ -48,7 +48,7 @@ print(torch.__version__)' 2>/dev/null); then
     python=
 }
 
-# One node. Nothing in it knows of the others but the job's name and their number.
+# One node. It knows nothing about the others except the job ID and the number of nodes.
 # shellcheck disable=SC2016  # The node's own shell expands this.
 node='
     eval "$(mingle --job-id "$job" --world "$world" --interface lo --timeout 30s)" && : "${RANK:?}" &&
@@ -72,7 +72,7 @@ run_node() {
 }
 
 echo "quickstart: building mingle (some minutes the first time)"
-# In the background, for bash takes no notice of signals while it runs something in the foreground.
+# In the background, because bash handles no traps while a foreground command runs.
 cargo build --release --quiet --manifest-path "$examples/../Cargo.toml" --package mingle-cli \
     --message-format json-render-diagnostics >"$scratch/build" &
 groups+=("$!")
@@ -81,17 +81,17 @@ groups=()
 mingle=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$scratch/build")
 PATH=$(dirname -- "$mingle"):$PATH
 
-# What the caller's shell holds for a job of its own must not reach these nodes.
+# Variables for a job of the caller's must not reach these nodes.
 unset "${!MINGLE_@}" "${!PET_@}" NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME
 find_torch
 if [ -n "$python" ]; then
-    export OMP_NUM_THREADS=1 # else torchrun says that it has chosen that
+    export OMP_NUM_THREADS=1 # otherwise torchrun sets this itself, with a warning
     case $version in
-        # The default of torch 1 for these is a text that it cannot read back under Python 3.11.
+        # torch 1 cannot parse its own defaults for these under Python 3.11.
         1.*) export PET_REDIRECTS=0:1 PET_TEE=0:1 ;;
     esac
 fi
-# The job's name is new each time, so that two people can try this on one machine.
+# A new job ID for each run, so that two users can run this on one machine.
 job=quickstart-$(date +%s)-$$
 export job world python examples TMPDIR="$scratch"
 
@@ -109,5 +109,5 @@ groups=()
 if [ -n "$python" ]; then
     echo "quickstart: all $world nodes have formed a world, and torchrun an all-reduce across them"
 else
-    echo "quickstart: all $world nodes have formed a world; no all-reduce, for no python3 here can import torch"
+    echo "quickstart: all $world nodes have formed a world; no all-reduce, because no python3 here can import torch"
 fi

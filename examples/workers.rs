@@ -1,6 +1,6 @@
-//! A launcher that starts the workers itself, a few on each node, with their ranks among all of the world:
-//! `cargo run --example workers -- foo 4 2 sh -c 'echo $RANK of $WORLD_SIZE'`, on each of four hosts, or four times on
-//! one with MINGLE_INTERFACE=lo. Nodes may have different numbers.
+//! A launcher that starts several workers on each node, and gives each worker its rank among all workers:
+//! `cargo run --example workers -- foo 4 2 sh -c 'echo $RANK of $WORLD_SIZE'`, on each of four hosts, or four
+//! times on one host with MINGLE_INTERFACE=lo. Nodes may have different numbers of workers.
 
 #![allow(clippy::print_stderr, reason = "a program")]
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         let pid = node.metadata.get("pid").unwrap_or("unknown");
         eprintln!("rank {} on {}: {} workers, launcher {pid}", node.rank, node.host, node.slots);
     }
-    // The port is free from here on, for the worker of rank 0.
+    // The rendezvous has released the port, so the first worker of rank 0 can listen on it.
     let start = |local: u32| {
         Command::new(program)
             .args(arguments)
@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for mut worker in workers {
         let status = worker.wait()?;
         if !status.success() {
-            return Err(format!("a worker has failed: {status}").into());
+            return Err(format!("a worker failed: {status}").into());
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Launchers, started by the examples as users start them, on nodes that were told nothing of each other.
+//! Launchers, started by the examples as users start them, on nodes that know only a job ID.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use lab::proc::{Outcome, Proc};
 use lab::{Lab, MINGLE, Options, plain, skip};
 
-/// Python loads torch for many seconds where the machine is busy.
+/// How long to wait for a launcher. On a busy machine Python takes many seconds to load torch.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A file of this repository.
@@ -24,14 +24,14 @@ fn file(path: &str) -> String {
     format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Whether a program runs to a good end on this machine.
+/// Whether a program exits with success on this machine.
 fn runs(program: &str, args: &[&str]) -> bool {
     plain(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
-/// The first number of the version of torchrun's torch; none, after saying so, where there is no torchrun.
+/// The major version of torchrun's torch. Without torchrun: None, after a note that the test is skipped.
 fn torch() -> Option<u32> {
-    // Debian's belongs to /usr/bin/python3, whatever comes first in PATH.
+    // Debian installs torch for /usr/bin/python3, which may not be the first python3 in PATH.
     let script = "import torch.distributed; print(torch.__version__.split('.')[0])";
     let found = plain("/usr/bin/python3").args(["-c", script]).output().ok();
     let version = found.and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok());
@@ -42,31 +42,32 @@ fn torch() -> Option<u32> {
     version
 }
 
-/// A command in a node, with mingle in PATH. What only a test needs goes by variables, beside the example.
+/// A command in a node, with mingle in PATH. Settings for tests only are variables, so that the examples are
+/// unchanged.
 fn command(lab: &Lab, node: usize, program: &str) -> Command {
     let mut command = lab.command(node, program);
     let mingle = Path::new(MINGLE).parent().unwrap().display();
     command.env("PATH", format!("{mingle}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"));
     command.env("MINGLE_TIMEOUT", "60s");
-    // Logs go to the lab's own /run, and one thread each is enough for one number.
+    // Logs go to the lab's own /run. One thread per worker is enough to reduce one number.
     command.env("TMPDIR", "/run").env("OMP_NUM_THREADS", "1");
     // torch 1.13 cannot parse its own default of these under Python 3.11.
     command.env("PET_REDIRECTS", "0:1").env("PET_TEE", "0:1");
-    // Root may use mpirun, ranks may share a processor, and ssh is not there.
+    // Let root use mpirun, let ranks share a processor, and replace ssh, which is not installed.
     command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     command.env("OMPI_MCA_hwloc_base_binding_policy", "none");
     command.env("OMPI_MCA_plm_rsh_agent", file("tests/launchers/rsh-agent.sh"));
     command
 }
 
-/// The world's only line: an example with the job's name, the number of nodes, and `more`.
+/// The line for every node: an example with the job ID, the number of nodes, and `more`.
 fn line(lab: &Lab, example: &str, more: &[&str]) -> Vec<String> {
     let mut words = vec![file(example), "train".to_owned(), lab.len().to_string()];
     words.extend(more.iter().map(|&word| word.to_owned()));
     words
 }
 
-/// Starts the same words on every node, of which each has the slots given.
+/// Starts the same command on every node, with `slots` for each node.
 fn start(lab: &Lab, words: &[String], slots: &[u32]) -> Vec<Proc> {
     assert_eq!(slots.len(), lab.len());
     let start = |(node, slots): (usize, &u32)| {
@@ -77,17 +78,17 @@ fn start(lab: &Lab, words: &[String], slots: &[u32]) -> Vec<Proc> {
     slots.iter().enumerate().map(start).collect()
 }
 
-/// Waits for the end of all.
+/// Waits until all processes have ended.
 fn finish(procs: Vec<Proc>) -> Vec<Outcome> {
     procs.into_iter().map(|proc| proc.finish_within(PATIENCE)).collect()
 }
 
-/// Checks that all ended well, and that each of `ranks` has said its part, and nobody else.
+/// Checks that all processes succeeded, and that they printed exactly the lines in `ranks`.
 fn expect(outcomes: &[Outcome], ranks: impl IntoIterator<Item = String>) {
     let mut said = BTreeSet::new();
     for outcome in outcomes {
         assert!(outcome.status.success(), "{}", outcome.render());
-        // torchrun may have put a mark before it: `[default0]:`.
+        // torchrun may print a prefix before the line: `[default0]:`.
         let lines = outcome.stdout.lines().filter_map(|line| line.find("rank ").map(|start| &line[start..]));
         said.extend(lines.map(str::to_owned));
     }
@@ -95,9 +96,9 @@ fn expect(outcomes: &[Outcome], ranks: impl IntoIterator<Item = String>) {
     assert_eq!(said, ranks.into_iter().collect(), "said by\n{}", context());
 }
 
-/// No node resolves any host's name, not even its own.
+/// Makes every node unable to resolve any host name, even its own.
 fn without_names(lab: &Lab) {
-    // A file of its own comes before /etc/hosts, in the node alone: what writes there writes to that file.
+    // Mounts a file over /etc/hosts in this node only. Programs that write to /etc/hosts write to that file.
     let script = "set -e; mine=/run/no-names.$(hostname); echo 127.0.0.1 localhost >$mine
         mount --bind $mine /etc/hosts";
     for node in 0..lab.len() {
@@ -110,7 +111,7 @@ fn without_names(lab: &Lab) {
 }
 
 #[test]
-fn torchrun_starts_as_many_workers_on_each_node_as_it_has_slots() {
+fn torchrun_starts_one_worker_for_each_slot_of_a_node() {
     let Some(_) = torch() else { return };
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let line = line(&lab, "examples/torchrun/static.sh", &[&file("examples/allreduce.py")]);
@@ -119,9 +120,9 @@ fn torchrun_starts_as_many_workers_on_each_node_as_it_has_slots() {
     expect(&outcomes, (0..3).map(|rank| format!("rank {rank} of 3: sum 6")));
 }
 
-/// The reason for `--format c10d`: the first node calls itself by its name, which no other knows.
+/// The reason for `--format c10d`: the first node publishes its host name, which no other node can resolve.
 #[test]
-fn torchrun_waits_in_vain_with_c10d_where_host_names_do_not_resolve() {
+fn torchrun_alone_with_c10d_waits_if_host_names_do_not_resolve() {
     let Some(_) = torch() else { return };
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let endpoint = format!("--rdzv_endpoint={}:29500", lab.address(0));
@@ -132,7 +133,7 @@ fn torchrun_waits_in_vain_with_c10d_where_host_names_do_not_resolve() {
         assert!(proc.is_running(), "{}", proc.transcript.render());
         assert!(!proc.transcript.stdout.text().contains("sum"), "{}", proc.transcript.render());
     }
-    // And where a host does not even know its own name, torchrun ends before it has begun.
+    // If a host cannot resolve its own name, torchrun fails at once.
     without_names(&lab);
     for outcome in finish(start(&lab, &words.map(str::to_owned), &[1, 1])) {
         assert!(!outcome.status.success(), "{}", outcome.render());
@@ -141,13 +142,13 @@ fn torchrun_waits_in_vain_with_c10d_where_host_names_do_not_resolve() {
 }
 
 #[test]
-fn torchrun_needs_no_host_names_with_c10d_and_mingle() {
+fn torchrun_with_c10d_and_mingle_needs_no_host_names() {
     let Some(torch) = torch() else { return };
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     without_names(&lab);
     let mut words = line(&lab, "examples/torchrun/c10d.sh", &[&file("examples/allreduce.py")]);
     if torch < 2 {
-        // It has no PET_LOCAL_ADDR, so that names are needed after all: mingle has them too.
+        // torch 1 has no PET_LOCAL_ADDR, so host names must resolve: mingle writes them to /etc/hosts.
         words.splice(0..0, ["env", "MINGLE_OUTPUT=hosts=/etc/hosts"].map(str::to_owned));
     }
     let outcomes = finish(start(&lab, &words, &[1, 1]));
@@ -155,7 +156,7 @@ fn torchrun_needs_no_host_names_with_c10d_and_mingle() {
 }
 
 #[test]
-fn mpirun_starts_the_ranks_that_the_hostfile_says() {
+fn mpirun_starts_the_ranks_that_the_hostfile_lists() {
     for (program, args) in
         [("mpirun", &["--version"][..]), ("/usr/bin/python3", &["-c", "import mpi4py"][..])]
     {
@@ -173,25 +174,25 @@ fn mpirun_starts_the_ranks_that_the_hostfile_says() {
 }
 
 #[test]
-fn an_example_starts_nothing_where_no_world_forms() {
+fn an_example_starts_nothing_if_no_world_forms() {
     let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let examples = ["torchrun/static", "torchrun/c10d", "ray/run", "openmpi/run", "deepspeed/run"];
     let start = |(job, example): (usize, &&str)| {
         let mut command = command(&lab, 0, &file(&format!("examples/{example}.sh")));
-        // The other node never comes. What an image may have set must not be taken for a result.
+        // The other node never starts. Variables that an image has set must not be taken for a result.
         command.args([&format!("job-{job}"), "2", "train.py"]).env("MINGLE_TIMEOUT", "300ms");
         command.env("RANK", "0").env("MASTER_ADDR", "10.77.0.10").env("MASTER_PORT", "29500");
         lab.start(0, command)
     };
     for outcome in finish(examples.iter().enumerate().map(start).collect()) {
-        // The code is mingle's for a time that was up: no launcher has taken its place.
+        // 3 is mingle's exit code for a timeout, so no launcher has replaced it.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
         assert_eq!(outcome.stdout, "", "{}", outcome.render());
     }
 }
 
 #[test]
-fn a_training_goes_on_from_its_snapshot_where_a_node_dies_and_another_takes_its_place() {
+fn training_continues_from_its_snapshot_after_a_dead_node_is_replaced() {
     let Some(_) = torch() else { return };
     let Some(lab) = Options::nodes(4).with_names().start() else { return };
     let start = |node| {
@@ -221,8 +222,8 @@ fn a_training_goes_on_from_its_snapshot_where_a_node_dies_and_another_takes_its_
     procs.push(start(3));
     for outcome in finish(procs) {
         assert!(outcome.status.success(), "{}", outcome.render());
-        // 40 steps of 1 + 2 + 3; those before the death are in the snapshot.
+        // 40 steps of 1 + 2 + 3. The snapshot has the steps before the node died.
         assert!(outcome.stdout.contains(" of 3: weight 240"), "{}", outcome.render());
-        assert!(outcome.stdout.contains(" goes on from step "), "{}", outcome.render());
+        assert!(outcome.stdout.contains(" continues from step "), "{}", outcome.render());
     }
 }

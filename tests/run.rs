@@ -1,4 +1,4 @@
-//! `mingle run`: a command in the world, and all commands again where one fails.
+//! `mingle run`: it starts a command in a world, and restarts all commands if one fails.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,7 @@ use lab::proc::{Outcome, Proc};
 use lab::world::finish_all;
 use lab::{Lab, MINGLE, Options, Policy};
 
-/// Started like this on every node; `%` stands for the generation in what they write.
+/// Starts `mingle run` with a script on one node. The script's first argument is the rank.
 fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
     let mut command = lab.command(node, MINGLE);
     command.args(["run", "--job-id", "train", "--world", &lab.len().to_string(), "--timeout", "60s"]);
@@ -33,7 +33,7 @@ fn assert_ended(outcomes: &[Outcome], code: i32) {
 }
 
 #[test]
-fn the_process_becomes_the_command_with_the_variables_of_its_world() {
+fn mingle_replaces_itself_by_the_command_with_the_variables_of_the_world() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let script =
         "echo \"$$ $1 $RANK of $WORLD_SIZE at $MASTER_ADDR, secret ${MINGLE_SECRET-none}, $(ulimit -n)\"
@@ -57,7 +57,7 @@ fn the_process_becomes_the_command_with_the_variables_of_its_world() {
 }
 
 #[test]
-fn where_no_world_forms_nothing_is_started_and_stdout_stays_empty() {
+fn if_no_world_forms_no_command_starts_and_stdout_stays_empty() {
     let Some(lab) = Options::nodes(2).start() else { return };
     for more in [&["--timeout", "1s"][..], &["--timeout", "1s", "--max-restarts", "3"]] {
         let outcome = run(&lab, 0, more, "echo started").finish();
@@ -69,11 +69,11 @@ fn where_no_world_forms_nothing_is_started_and_stdout_stays_empty() {
     let outcome = lab.start(0, command).finish();
     assert_eq!(outcome.status.code(), Some(127), "{}", outcome.render());
     assert!(outcome.stderr.contains("cannot start no-such-program"), "{}", outcome.render());
-    assert!(outcome.ended - started < Duration::from_secs(20), "nobody was waited for");
+    assert!(outcome.ended - started < Duration::from_secs(20), "waited for other nodes");
 }
 
 #[test]
-fn where_one_command_fails_all_start_again_with_the_same_ranks() {
+fn if_one_command_fails_all_restart_with_the_same_ranks() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let script = "echo \"$1 in $MINGLE_GENERATION\"
         case $MINGLE_GENERATION-$1 in 0-2) sleep 1; exit 7;; 0-*) sleep 100;; esac";
@@ -88,7 +88,7 @@ fn where_one_command_fails_all_start_again_with_the_same_ranks() {
 }
 
 #[test]
-fn where_no_restart_is_left_all_end_with_the_code_of_the_command_that_failed() {
+fn without_restarts_left_all_end_with_the_code_of_the_failed_command() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "echo \"$MINGLE_GENERATION\"; [ \"$1\" = 1 ] && { sleep 1; exit 9; }; sleep 100";
     let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
@@ -100,7 +100,7 @@ fn where_no_restart_is_left_all_end_with_the_code_of_the_command_that_failed() {
 }
 
 #[test]
-fn a_dead_nodes_replacement_is_taken_in_though_the_other_commands_hang() {
+fn a_dead_node_is_replaced_although_the_other_commands_hang() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "echo \"$1 in $MINGLE_GENERATION\"; [ $MINGLE_GENERATION = 0 ] && sleep 1000; exit 0";
     let mut procs = run_all(&lab, &["--max-restarts", "2"], script);
@@ -119,7 +119,7 @@ fn a_dead_nodes_replacement_is_taken_in_though_the_other_commands_hang() {
 }
 
 #[test]
-fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
+fn a_node_beyond_the_world_size_is_refused_and_stops_no_other_node() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "read -r go <\"$FIFO\"; echo \"$MINGLE_GENERATION\"";
     let two = |node: usize, timeout: &str| {
@@ -135,7 +135,7 @@ fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
     for proc in &procs {
         proc.expect_stderr("world of 2 formed");
     }
-    // Longer than a member has to answer before it counts as gone.
+    // Longer than the time after which a silent member counts as gone.
     let third = two(2, "12s").finish();
     assert_eq!(third.status.code(), Some(3), "{}", third.render());
     assert!(third.stderr.contains("the job runs already with all its 2 nodes"), "{}", third.render());
@@ -149,7 +149,7 @@ fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
 }
 
 #[test]
-fn a_signal_is_the_commands_and_the_others_wait_for_another_node() {
+fn a_signal_goes_to_the_command_and_the_other_node_waits_for_a_replacement() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let script = "trap 'echo caught; exit 3' TERM; echo started; while :; do sleep 0.1; done";
     let mut procs = run_all(&lab, &["--max-restarts", "5", "--timeout", "3s"], script);
@@ -165,16 +165,16 @@ fn a_signal_is_the_commands_and_the_others_wait_for_another_node() {
         "{}",
         outcome.render()
     );
-    // The other's command is stopped as well, and nobody comes.
+    // The other node stops its command as well, and no replacement arrives.
     let other = procs.remove(0).finish();
     assert_eq!((other.status.code(), &*other.stdout), (Some(3), "started\ncaught\n"), "{}", other.render());
     assert!(other.stderr.contains("no world of 2 in time"), "{}", other.render());
 }
 
 #[test]
-fn what_a_command_leaves_behind_is_gone_before_the_next_one_starts() {
+fn processes_that_a_command_leaves_are_killed_before_the_next_one_starts() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    // It ignores SIGTERM, and has a session of its own.
+    // The process ignores SIGTERM and runs in its own session.
     let script = "if [ $MINGLE_GENERATION = 0 ]; then
             setsid sh -c \"trap '' TERM; echo \\$\\$ >/run/left; sleep 1000 & wait\" &
             until [ -s /run/left ]; do sleep 0.1; done
@@ -195,7 +195,7 @@ fn a_command_that_does_not_stop_is_killed() {
 }
 
 #[test]
-fn who_has_ended_well_waits_for_the_others_and_starts_again_with_them() {
+fn a_node_whose_command_succeeded_waits_and_restarts_with_the_others() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "echo \"$1 in $MINGLE_GENERATION\"
         [ \"$MINGLE_GENERATION-$1\" = 0-2 ] && { sleep 2; exit 1; }; exit 0";
@@ -207,7 +207,7 @@ fn who_has_ended_well_waits_for_the_others_and_starts_again_with_them() {
 }
 
 #[test]
-fn at_30_percent_loss_they_find_each_other_again() {
+fn a_world_restarts_at_30_percent_packet_loss() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.set(&Policy { loss: 30, ..Policy::default() });
     let script = "echo \"$1\"; [ \"$MINGLE_GENERATION-$1\" = 0-1 ] && exit 1
@@ -217,9 +217,9 @@ fn at_30_percent_loss_they_find_each_other_again() {
 }
 
 #[test]
-fn a_node_that_does_not_stay_is_named_as_one_that_differs() {
+fn a_node_without_max_restarts_is_named_in_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // The one that stays waits for the other, which is gone, and then for another in its place.
+    // Node 0 waits for node 1, which has left the world, and then for a replacement.
     let stays = ["--max-restarts", "1", "--timeout", "2s"];
     let procs = vec![run(&lab, 0, &stays, "exit 0"), run(&lab, 1, &[], "exit 0")];
     let outcomes = finish_all(procs);
@@ -228,13 +228,13 @@ fn a_node_that_does_not_stay_is_named_as_one_that_differs() {
 }
 
 #[test]
-fn without_multicast_the_former_members_are_looked_for_where_they_were() {
+fn without_multicast_a_restart_looks_for_members_at_their_former_addresses() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
     let script = "[ \"$MINGLE_GENERATION-$1\" = 0-2 ] && { sleep 1; exit 1; }
         [ $MINGLE_GENERATION = 0 ] && sleep 1000; echo \"$1\"";
     let seed = lab.address(0).to_string();
-    // Only one node knows a seed, and it is the one that fails.
+    // Nodes 1 and 2 have a seed; the command of node 2 fails.
     let start = |node| {
         let seed = if node == 2 { vec!["--seed", &seed] } else { Vec::new() };
         run(&lab, node, &[&["--max-restarts", "1"][..], &seed].concat(), script)
@@ -260,9 +260,9 @@ fn without_multicast_the_former_members_are_looked_for_where_they_were() {
 }
 
 #[test]
-fn what_a_wrapper_has_started_may_save_its_work_before_all_start_again() {
+fn a_child_of_the_command_can_save_its_work_before_the_restart() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // The shell itself dies of SIGTERM at once; its worker takes a second to save.
+    // SIGTERM ends the shell at once. Its child takes a second to save its work.
     let script = "[ $MINGLE_GENERATION = 1 ] && { cat /run/saved.$1 2>/dev/null; exit 0; }
         [ \"$1\" = 0 ] && { until [ -e /run/works ]; do sleep 0.1; done; echo >/run/saved.0; exit 1; }
         sh -c 'trap \"sleep 1; echo saved >/run/saved.1; exit\" TERM; touch /run/works; while :; do sleep 0.1; done'
@@ -273,7 +273,7 @@ fn what_a_wrapper_has_started_may_save_its_work_before_all_start_again() {
 }
 
 #[test]
-fn what_ran_before_the_command_goes_on() {
+fn a_process_started_before_mingle_survives_a_restart() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let mut command = lab.command(0, "sh");
     let line = "sleep 1000 & echo $! >/run/sidecar
@@ -285,7 +285,7 @@ fn what_ran_before_the_command_goes_on() {
 }
 
 #[test]
-fn a_node_that_cannot_start_its_command_tells_the_others() {
+fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let start = |node| {
         let output = if node == 2 { "hosts=/no/such/folder" } else { "hosts=/dev/null" };
@@ -299,11 +299,11 @@ fn a_node_that_cannot_start_its_command_tells_the_others() {
     let outcomes = finish_all((0..3).map(start).collect());
     assert!(outcomes[2].stderr.contains("/no/such/folder"), "{}", outcomes[2].render());
     for outcome in &outcomes[..2] {
-        // They look for another node in its place.
+        // The other nodes look for a replacement.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
         assert!(outcome.stderr.contains("all start again, 1 of 1"), "{}", outcome.render());
     }
-    // Who hears the other one's next step first does not hear why.
+    // A node that receives another node's restart first does not learn the reason.
     let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));
     assert!(named, "{}\n{}", outcomes[0].render(), outcomes[1].render());
 }

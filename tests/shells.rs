@@ -1,4 +1,4 @@
-//! `eval $(mingle ...)` in every shell: what succeeds starts the job, and nothing else does.
+//! `eval $(mingle ...)` in every shell: the job starts if mingle succeeds, and only then.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,11 +13,12 @@ use std::path::PathBuf;
 
 use lab::proc::{GUARD, Outcome, Proc, send_signal};
 use lab::{Lab, Options, plain, skip};
+use mingle_core::env::Format;
 
 const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"], &["fish"]];
 
-/// Names of files that would show at once if a shell took a word of the output for a pattern, an
-/// option, a command or an expansion of its own.
+/// File names that change the result if a shell reads a word of the output as a pattern, an option, a command
+/// or an expansion.
 const HOSTILE: [&str; 17] = [
     "export",
     "exportx",
@@ -38,7 +39,7 @@ const HOSTILE: [&str; 17] = [
     "RAY_ADDRESS=\"$RAY_ADDRESS\"'f]:29503';",
 ];
 
-/// An empty directory but for the hostile names; gone when it goes out of scope.
+/// A directory with files of the hostile names only. It is removed when dropped.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -66,7 +67,7 @@ impl Drop for Directory {
     }
 }
 
-/// The shells that this machine has.
+/// The shells that are installed on this machine.
 fn shells() -> Vec<&'static [&'static str]> {
     let there = |shell: &&&[&str]| {
         let there = plain(shell[0]).args(&shell[1..]).args(["-c", "exit 0"]).status().is_ok();
@@ -97,13 +98,13 @@ fn format_of(shell: &[&str]) -> &'static str {
     if is_fish(shell) { "fish" } else { "sh" }
 }
 
-/// What is printed first for this shell, and a statement with what ends a result.
+/// The guard for this shell, and a statement with the end of a result.
 fn guard_and_statement(shell: &[&str]) -> (&'static str, &'static str) {
     if is_fish(shell) { ("false;\n", "set -gx A \"b\";\ntrue;\n") } else { (GUARD, "export A=\"b\";\n") }
 }
 
-/// The forms in which people write it, and settings that make a shell pickier about words: in each,
-/// `MINGLE` stands for the command.
+/// The forms in which users write the line, some with settings that make the shell stricter about words. In
+/// each form `MINGLE` stands for the command.
 fn forms(shell: &[&str]) -> Vec<String> {
     if is_fish(shell) {
         let forms = ["eval (MINGLE); and ", "MINGLE | source; and ", "eval (MINGLE); or exit; "];
@@ -127,9 +128,9 @@ fn forms(shell: &[&str]) -> Vec<String> {
     forms
 }
 
-/// Those of the forms that notice a guard that stands alone. zsh's `set -e` does not: it lets `!` pass,
-/// and with it the `eval` whose status that was. There `&&`, which everybody writes, is what helps.
-fn noticing(shell: &[&str]) -> Vec<String> {
+/// The forms that stop at a guard without statements after it. zsh's `set -e` does not stop: it ignores the
+/// status of `!`, and so the status of the `eval`. In zsh use `&&`, as all examples do.
+fn forms_that_stop(shell: &[&str]) -> Vec<String> {
     let lets_pass = |form: &String| shell[0] == "zsh" && form.starts_with("set -e; ");
     forms(shell).into_iter().filter(|form| !lets_pass(form)).collect()
 }
@@ -165,7 +166,7 @@ $(env | grep -c '^PET_') $PET_NODE_RANK $PET_NNODES $MINGLE_JOB_ID""#;
 }
 
 #[test]
-fn a_failure_starts_nothing_in_any_shell() {
+fn the_job_does_not_start_in_any_shell_after_a_failure() {
     let directory = Directory::new("failed");
     let names = directory.names();
     for shell in shells() {
@@ -186,11 +187,11 @@ fn a_failure_starts_nothing_in_any_shell() {
 }
 
 #[test]
-fn a_node_that_is_killed_starts_nothing_in_any_shell() {
+fn the_job_does_not_start_in_any_shell_if_mingle_is_killed() {
     let directory = Directory::new("killed");
     for shell in shells() {
-        for form in noticing(shell) {
-            // The inner shell tells its process ID, which mingle then has, in a line of stderr.
+        for form in forms_that_stop(shell) {
+            // The inner shell prints its process ID to stderr. `exec` gives the same ID to mingle.
             let line = "--job-id killed --world 2 --interface lo --timeout 20s";
             let inner = format!("sh -c 'echo \"pid $$\" >&2; exec \"$mingle\" {line}'");
             let proc = start(shell, &directory, &(form.replace("MINGLE", &inner) + "echo started"));
@@ -206,12 +207,12 @@ fn a_node_that_is_killed_starts_nothing_in_any_shell() {
 }
 
 #[test]
-fn the_guard_alone_fails_and_changes_nothing_before_a_statement() {
+fn the_guard_fails_alone_and_changes_nothing_before_a_statement() {
     let directory = Directory::new("guard");
     for shell in shells() {
         let (guard, statement) = guard_and_statement(shell);
         for form in forms(shell) {
-            if noticing(shell).contains(&form) {
+            if forms_that_stop(shell).contains(&form) {
                 let alone = form.replace("MINGLE", &format!("printf '{}'", guard.escape_default()));
                 let outcome = run(shell, &directory, &(alone + "echo started"));
                 assert_eq!(outcome.stdout, "", "{}", outcome.render());
@@ -226,14 +227,14 @@ fn the_guard_alone_fails_and_changes_nothing_before_a_statement() {
 }
 
 #[test]
-fn a_job_id_cannot_make_a_shell_do_anything() {
+fn a_hostile_job_id_executes_nothing_in_any_shell() {
     let directory = Directory::new("job");
     let names = directory.names();
     let job = r#"it's; touch pwned $(touch pwned) `touch pwned` * ~ & "x" > pwned \"#;
     for shell in shells() {
         for form in forms(shell) {
             let script = form.replace("MINGLE", r#"$mingle --job-id "$job" --world 1 -q"#);
-            // The next mingle takes the job from the variable, which must mean the same.
+            // The next mingle reads the job ID from the variable, and must decode the same one.
             let script = script + r#"env -u job "$mingle" --world 1 -q --format json"#;
             let mut command = plain(shell[0]);
             command.args(&shell[1..]).args(["-c", &script]).current_dir(&directory.0);
@@ -247,14 +248,14 @@ fn a_job_id_cannot_make_a_shell_do_anything() {
     assert_eq!(directory.names(), names);
 }
 
-/// What a library's own tests say is printed for a world of IPv6.
+/// The golden file of the library's tests for an IPv6 world in this format.
 fn golden(format: &str) -> PathBuf {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/format/golden");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/launcher/golden");
     PathBuf::from(folder).join(format!("{format}.ipv6"))
 }
 
 #[test]
-fn brackets_and_lines_reach_every_shell_whatever_files_there_are() {
+fn brackets_and_lines_reach_every_shell_despite_hostile_file_names() {
     let directory = Directory::new("brackets");
     let names = directory.names();
     for shell in shells() {
@@ -263,7 +264,7 @@ fn brackets_and_lines_reach_every_shell_whatever_files_there_are() {
             let files: Vec<_> = formats.iter().map(|format| golden(format).display().to_string()).collect();
             let print = "env | grep -c 29503; printf '%s\\n' \"$RAY_ADDRESS\" \"$JAX_COORDINATOR_ADDRESS\" \
                          \"$PET_RDZV_ENDPOINT\" \"$SKYPILOT_NODE_IPS\" \"$MASTER_ADDR\"";
-            // `set -u` would end at a variable that only another format has.
+            // All formats in one script, since `set -u` fails for variables that are not set.
             let script = form.replace("MINGLE", &format!("cat {}", files.join(" ")));
             let print = if is_fish(shell) { "echo \"$MASTER_ADDR\"" } else { print };
             let outcome = run(shell, &directory, &(script + print));
@@ -280,9 +281,10 @@ fn brackets_and_lines_reach_every_shell_whatever_files_there_are() {
 }
 
 #[test]
-fn a_format_that_is_not_for_eval_prints_nothing_where_no_world_forms() {
+fn a_format_that_is_not_for_eval_prints_nothing_if_no_world_forms() {
     let directory = Directory::new("quiet");
-    for format in ["dotenv", "hostfile", "deepspeed", "horovod", "hosts", "tf-config"] {
+    let is_text = |format: &Format| format.shell().is_none() && *format != Format::JSON;
+    for format in Format::all().filter(is_text) {
         let file = directory.0.join("output");
         let line =
             format!("$mingle -j quiet -w 2 -i lo --timeout 50ms -q --format {format} -o hostfile=output");
@@ -293,12 +295,12 @@ fn a_format_that_is_not_for_eval_prints_nothing_where_no_world_forms() {
 }
 
 #[test]
-fn within_slurm_the_shortest_line_is_enough_and_outputs_are_written() {
+fn in_slurm_mingle_needs_no_options_and_writes_its_outputs() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let directory = Directory::new("slurm");
     let procs: Vec<Proc> = (0..2)
         .map(|node| {
-            // The second address of the lab has the first rank.
+            // The node with the lab's second address gets rank 0.
             let variables = [
                 ("SLURM_NODEID", (1 - node).to_string()),
                 ("SLURM_NNODES", "2".to_owned()),
@@ -347,7 +349,7 @@ fn a_hosts_file_that_is_a_mount_point_is_written_in_place() {
     assert!(stdout.ends_with("\n# mingle x end"), "{}", outcome.render());
 }
 
-/// Two worlds of two, one after the other, in one shell: over eth0 first, and then over loopback.
+/// Forms two worlds of two nodes in one shell, first over eth0 and then over loopback.
 fn two_evals(lab: &Lab, shell: &[&str], before: &str) -> String {
     let script = r#"
         m() {
@@ -372,7 +374,7 @@ fn two_evals(lab: &Lab, shell: &[&str], before: &str) -> String {
 }
 
 #[test]
-fn a_second_eval_replaces_its_own_variables_and_leaves_those_of_the_user_alone() {
+fn a_second_eval_replaces_variables_of_mingle_and_keeps_those_of_the_user() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for shell in shells() {
         let own = two_evals(&lab, shell, "");

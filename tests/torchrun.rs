@@ -1,4 +1,4 @@
-//! A real training job behind it: torchrun, with no flags but the script, on four nodes.
+//! A real training job: torchrun, with no argument but the script, on four nodes.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,8 +13,8 @@ use lab::{MINGLE, Options, plain, skip};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");
 
-/// A Python that can import torch. Debian's torch belongs to /usr/bin/python3, whatever comes first
-/// in PATH.
+/// A Python that can import torch. Debian installs torch for /usr/bin/python3, which may not be the first
+/// python3 in PATH.
 fn python() -> Option<&'static str> {
     let imports = |python: &&str| {
         let mut command = plain(python);
@@ -28,7 +28,7 @@ fn python() -> Option<&'static str> {
 }
 
 #[test]
-fn torchrun_reduces_across_four_nodes_that_were_told_nothing() {
+fn torchrun_without_options_reduces_across_four_nodes() {
     let Some(python) = python() else { return };
     let Some(lab) = Options::nodes(4).with_names().start() else { return };
     let script = r#"eval "$("$mingle" --job-id train --world 4 --timeout 60s)" &&
@@ -38,13 +38,13 @@ fn torchrun_reduces_across_four_nodes_that_were_told_nothing() {
         command.args(["-c", script]).env("mingle", MINGLE).env("python", python).env("script", SCRIPT);
         // torch 1.13 cannot parse its own default of these under Python 3.11.
         command.env("PET_REDIRECTS", "0:1").env("PET_TEE", "0:1");
-        // Its logs go to the lab's own /run, and one thread each is enough for one number.
+        // Logs go to the lab's own /run. One thread per worker is enough to reduce one number.
         command.env("TMPDIR", "/run").env("OMP_NUM_THREADS", "1");
         lab.start(node, command)
     });
     for (rank, outcome) in finish_all(procs.collect()).into_iter().enumerate() {
         assert!(outcome.status.success(), "{}", outcome.render());
-        // 1 + 2 + 3 + 4: four silent worlds of one would each have a sum of 1.
+        // 1 + 2 + 3 + 4. Four separate worlds of one node would each have a sum of 1.
         let wanted = format!("rank {rank} of 4: sum 10");
         assert!(outcome.stdout.contains(&wanted), "no {wanted:?} in {}", outcome.render());
     }

@@ -1,4 +1,4 @@
-//! Worlds that form: in every order, on every network, with given ranks and without.
+//! Worlds that form: in any order, on different networks, with given ranks and without.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,12 +16,12 @@ use lab::random::Random;
 use lab::world::{World, finish_all, form, line, line_with, start_all};
 use lab::{Lab, MINGLE, Options, Policy, sleep_until};
 
-/// Far longer than news take, and far shorter than any timer that could bring them by chance.
+/// Far longer than a message takes, and far shorter than any timer that could cause the same change.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 const NODES: &str = "nodes here";
 
-fn all_know(procs: &[&Proc], count: &str) {
+fn expect_count(procs: &[&Proc], count: &str) {
     for proc in procs {
         proc.expect_latest(Duration::from_secs(5), NODES, count);
     }
@@ -48,7 +48,7 @@ fn four_nodes_started_in_any_order_form_one_world() {
 }
 
 #[test]
-fn a_better_node_that_comes_later_gets_the_rank_that_is_its_own() {
+fn a_node_with_a_lower_address_that_starts_later_gets_its_own_rank() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut procs = Vec::new();
     for (node, count) in [(3, "1 of 4"), (2, "2 of 4"), (1, "3 of 4")] {
@@ -56,7 +56,7 @@ fn a_better_node_that_comes_later_gets_the_rank_that_is_its_own() {
         if node == 3 {
             procs[0].expect_stderr("gathering");
         } else {
-            all_know(&procs.iter().collect::<Vec<_>>(), count);
+            expect_count(&procs.iter().collect::<Vec<_>>(), count);
         }
     }
     procs.insert(0, lab.spawn(0, &line("reverse", 4)));
@@ -83,7 +83,7 @@ fn a_given_rank_0_alone_names_the_master() {
 }
 
 #[test]
-fn ranks_follow_host_names_in_natural_order_where_asked_to() {
+fn ranks_follow_host_names_in_natural_order_with_rank_by_host() {
     let Some(lab) = Options::nodes(4).start() else { return };
     for (node, name) in ["w-10", "w-9", "w-2", "w-1"].into_iter().enumerate() {
         assert!(lab.shell(node, "sh", &format!("hostname {name}")).status.success());
@@ -92,10 +92,10 @@ fn ranks_follow_host_names_in_natural_order_where_asked_to() {
 }
 
 #[test]
-fn a_docker0_of_equal_address_on_every_host_is_no_way_to_the_master() {
+fn a_docker0_with_the_same_address_on_every_host_is_not_the_masters_address() {
     let Some(lab) = Options::nodes(4).with_docker0().with_filters().start() else { return };
     form(&lab, "docker0", &[]).expect(&lab, &[0, 1, 2, 3]);
-    // Where eth0 loses packets, 172.17.0.1 answers first: it is the node itself.
+    // While eth0 loses packets, 172.17.0.1 answers first, because it is the node itself.
     lab.set(&Policy { loss: 40, ..Policy::default() });
     for round in 0..4 {
         lab.forget();
@@ -104,13 +104,13 @@ fn a_docker0_of_equal_address_on_every_host_is_no_way_to_the_master() {
 }
 
 #[test]
-fn a_dead_second_interface_is_no_way_to_the_master() {
+fn a_dead_second_interface_is_not_the_masters_address() {
     let Some(lab) = Options::nodes(4).with_dead_nic().start() else { return };
     form(&lab, "dead eth1", &[]).expect(&lab, &[0, 1, 2, 3]);
 }
 
 #[test]
-fn a_dead_interface_with_the_default_route_is_no_way_to_the_master() {
+fn a_dead_interface_with_the_default_route_is_not_the_masters_address() {
     let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
     form(&lab, "dead default route", &[]).expect(&lab, &[0, 1, 2, 3]);
 }
@@ -146,7 +146,7 @@ fn four_nodes_on_one_host_form_a_world() {
 #[test]
 fn two_jobs_on_the_same_hosts_do_not_meet() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    // Once with the group that follows from each name, and once with one that both share.
+    // Once with the groups derived from the job IDs, and once with one group for both jobs.
     for more in ["", "--group 239.255.7.7 --discovery-port 29498"] {
         lab.forget();
         let red = start_all(&lab, "red", &[more; 4]);
@@ -170,24 +170,25 @@ fn a_host_whose_tcp_is_firewalled_does_not_become_the_master() {
 }
 
 #[test]
-fn the_others_go_on_when_the_leader_is_killed_and_a_replacement_completes_the_world() {
+fn a_world_forms_after_its_leader_is_killed_and_replaced() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    // Who leads is no accident: node 2 was the first, and keeps the lead because it has members.
+    // Node 2 starts first, so it leads, and keeps the lead because it has members.
     let leader = lab.spawn(2, &line("dead leader", 4));
     leader.expect_stderr("gathering");
     let third = lab.spawn(3, &line("dead leader", 4));
-    all_know(&[&leader, &third], "2 of 4");
+    expect_count(&[&leader, &third], "2 of 4");
     let first = lab.spawn(1, &line("dead leader", 4));
-    all_know(&[&leader, &third, &first], "3 of 4");
+    expect_count(&[&leader, &third, &first], "3 of 4");
     leader.signal("KILL");
     assert_eq!(leader.finish().stdout, GUARD);
-    all_know(&[&third, &first], "2 of 4");
+    expect_count(&[&third, &first], "2 of 4");
     let replacement = lab.spawn(2, &line("dead leader", 4));
     let last = lab.spawn(0, &line("dead leader", 4));
     World::of(&finish_all(vec![last, first, replacement, third])).expect(&lab, &[0, 1, 2, 3]);
 }
 
-/// A world of four in which a member with a given rank leaves at three of four, and comes back.
+/// A world of four: a member with a given rank leaves when three of four have joined, and a new node replaces
+/// it.
 fn replaces_a_member(job: &str, signal: &str) {
     let Some(lab) = Options::nodes(4).start() else { return };
     let given = line_with(job, 4, "--rank 1");
@@ -195,7 +196,7 @@ fn replaces_a_member(job: &str, signal: &str) {
     leader.expect_stderr("gathering");
     let stays = lab.spawn(1, &line(job, 4));
     let leaves = lab.spawn(2, &given);
-    all_know(&[&leader, &stays, &leaves], "3 of 4");
+    expect_count(&[&leader, &stays, &leaves], "3 of 4");
     leaves.signal(signal);
     for proc in [&leader, &stays] {
         proc.expect_latest(AT_ONCE, NODES, "2 of 4");
@@ -206,34 +207,34 @@ fn replaces_a_member(job: &str, signal: &str) {
         _ => left.failed(143, &[]),
     }
     let comes = lab.spawn(3, &given);
-    all_know(&[&leader, &stays, &comes], "3 of 4");
+    expect_count(&[&leader, &stays, &comes], "3 of 4");
     let last = lab.spawn(2, &line(job, 4));
     World::of(&finish_all(vec![leader, stays, last, comes])).expect(&lab, &[0, 2, 3, 1]);
 }
 
 #[test]
-fn a_member_that_is_told_to_leave_frees_its_place_at_once() {
-    replaces_a_member("told to leave", "TERM");
+fn a_member_that_is_terminated_frees_its_seat_at_once() {
+    replaces_a_member("terminated", "TERM");
 }
 
 #[test]
-fn a_member_that_is_killed_frees_its_place_at_once() {
+fn a_member_that_is_killed_frees_its_seat_at_once() {
     replaces_a_member("killed", "KILL");
 }
 
 #[test]
-fn a_world_of_one_needs_nobody() {
+fn a_world_of_one_needs_no_other_node_and_no_network() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let formed = |outcome: Outcome| World::of(&[outcome]);
     formed(lab.spawn(0, &line("alone", 1)).finish()).expect(&lab, &[0]);
-    // Nor a network.
+    // Without a network the master is at 127.0.0.1.
     assert!(lab.shell(0, "sh", "ip link set eth0 down").status.success());
     let world = formed(lab.spawn(0, &line("alone", 1)).finish());
     assert_eq!(world.common("MASTER_ADDR"), "127.0.0.1");
 }
 
 #[test]
-fn an_interface_whose_name_no_shell_should_see_serves_but_is_not_printed() {
+fn an_interface_whose_name_is_unsafe_in_a_shell_is_used_but_not_printed() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let script = r#"ip link set eth0 down; ip link set eth0 name "x';*"; ip link set "x';*" up;
         ip route add default via 10.77.0.1"#;

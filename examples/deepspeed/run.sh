@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# DeepSpeed's launcher without ssh: each node starts its own workers, one for each of its GPUs. The same line on every
-# node:
+# DeepSpeed's launcher without ssh: each node starts its own workers, one for each of its GPUs. Run the same line on
+# every node:
 #
 #     deepspeed/run.sh foo 4 train.py --deepspeed_config ds.json
 #
-# Needs mingle and deepspeed in PATH. The hostfile tells DeepSpeed how many workers run on which node; its order is that
-# of the ranks. Every node has its own.
+# It needs mingle and deepspeed in PATH. From the hostfile DeepSpeed reads the number of workers on each node, in the
+# order of the ranks. Every node writes a hostfile of its own.
 
 set -euo pipefail
 [ $# -ge 3 ] || { echo "usage: $0 JOB NODES [OPTION]... SCRIPT [ARGUMENT]..." >&2 && exit 2; }
@@ -14,7 +14,7 @@ shift 2
 
 hostfile=$(mktemp)
 trap 'rm -f -- "$hostfile"' EXIT
-# The variable is one that only mingle sets: without mingle in PATH, eval has nothing to do, and succeeds.
+# Only mingle sets this variable. It is checked because eval of nothing succeeds if mingle is not in PATH.
 eval "$(mingle --job-id "$job" --world "$nodes" --output "deepspeed=$hostfile")"
 : "${MINGLE_ROSTER_DIGEST:?}"
 deepspeed --hostfile "$hostfile" --no_ssh --node_rank "$RANK" \

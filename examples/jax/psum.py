@@ -1,4 +1,4 @@
-"""JAX, one process on each node: every device contributes the number of its process plus one, and all print the sum.
+"""JAX, one process on each node: every device contributes its process's index plus one, and all print the sum.
 
     eval "$(mingle --job-id foo --world 4 --format jax)" && : "${MINGLE_ROSTER_DIGEST:?}" && python3 psum.py
 """
@@ -8,11 +8,11 @@ import os
 import jax
 import jax.numpy as jnp
 
-# The address of process 0 comes from the environment, JAX_COORDINATOR_ADDRESS; for these there are no variables.
+# JAX reads the address of process 0 from JAX_COORDINATOR_ADDRESS. It has no variables for these two arguments.
 jax.distributed.initialize(
     num_processes=int(os.environ["WORLD_SIZE"]),
     process_id=int(os.environ["RANK"]),
-    # All is said already. Left to look around, JAX finds Slurm or Open MPI and takes one device for itself.
+    # Otherwise JAX detects Slurm or Open MPI, and gives each process one device only.
     cluster_detection_method="deactivate",
 )
 number = jnp.full(jax.local_device_count(), jax.process_index() + 1)

@@ -1,4 +1,4 @@
-"""The smallest MPI job, with mpi4py: every rank contributes its number plus one, and prints the sum of all."""
+"""A minimal MPI job with mpi4py: every rank contributes its rank plus one, and prints the sum."""
 
 from mpi4py import MPI
 

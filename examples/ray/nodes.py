@@ -1,4 +1,4 @@
-"""A driver for Ray: waits for all nodes of the world, and lets each of them say its name."""
+"""A Ray driver: it waits for all nodes of the world, and runs a task on each that returns the node's name."""
 
 import os
 import time
@@ -13,7 +13,7 @@ def name():
 
 
 world = int(os.environ["WORLD_SIZE"])
-ray.init()  # by RAY_ADDRESS
+ray.init()  # reads RAY_ADDRESS
 while len(alive := [node["NodeID"] for node in ray.nodes() if node["Alive"]]) < world:
     time.sleep(0.1)
 there = [name.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote() for node in alive]

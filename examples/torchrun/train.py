@@ -1,7 +1,7 @@
-"""A training job that can be interrupted: it saves what it has, and goes on from there.
+"""A training job that can be interrupted: it saves a snapshot after each step, and continues from it.
 
-`torchrun train.py --steps 40 --snapshot /shared/snapshot.pt`: the weight is the sum over all steps of what all ranks add
-in each, so that a step which is lost or done twice shows at the end.
+`torchrun train.py --steps 40 --snapshot /shared/snapshot.pt`: in each step every rank adds its number plus one to the
+weight, so the final weight shows whether a step was lost or done twice.
 """
 
 import argparse
@@ -22,7 +22,7 @@ rank, world = dist.get_rank(), dist.get_world_size()
 state = {"step": 0, "weight": torch.zeros(1)}
 if os.path.exists(args.snapshot):
     state = torch.load(args.snapshot)
-print(f"rank {rank} of {world} goes on from step {state['step']}", flush=True)
+print(f"rank {rank} of {world} continues from step {state['step']}", flush=True)
 
 while state["step"] < args.steps:
     time.sleep(args.pause)
@@ -31,10 +31,10 @@ while state["step"] < args.steps:
     state["weight"] += gradient
     state["step"] += 1
     if rank == 0:
-        # At once, so that nobody finds half of one.
+        # Rename the finished file, so that no rank reads half of a snapshot.
         torch.save(state, args.snapshot + ".new")
         os.replace(args.snapshot + ".new", args.snapshot)
-    # Nobody is a step ahead of what is saved.
+    # No rank starts the next step before this one is saved.
     dist.barrier()
     print(f"rank {rank} has done step {state['step']}", flush=True)
 

@@ -4,6 +4,7 @@
 //! judged by the same rules and in the same words.
 
 mod commands;
+mod formats;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
@@ -207,14 +208,8 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
-    /// What is printed: sh, fish, json, c10d, ray, hostfile ... [default: sh]
-    ///
-    /// For eval: sh, and with variables of one launcher more c10d (torchrun), ray, jax, slots, ti-one and
-    /// skypilot; fish for fish. For other programs: json, dotenv, hostfile (Open MPI), deepspeed, horovod,
-    /// hosts (a block for /etc/hosts) and tf-config. 'json' has all variables, the facts behind them and the whole
-    /// roster; a failure is an object with an "error" of code, kind and message. The others for programs print
-    /// nothing where no world has formed.
-    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT)]
+    /// Format of the result; --help lists all [default: sh]
+    #[arg(long, value_name = "FORMAT", long_help = formats::help(), help_heading = OUTPUT)]
     pub(crate) format: Option<String>,
 
     /// Write this format to a file as well; repeatable

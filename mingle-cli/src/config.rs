@@ -156,7 +156,7 @@ impl Config {
             ipv6: reader.flag(low.ipv6, "ipv6")?,
             ttl: reader.read(low.ttl, "ttl", ttl)?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
-            format: reader.read(low.format, "format", format)?.unwrap_or(Format::Sh),
+            format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
             quiet: reader.flag(low.quiet, "quiet")?,
             log_format: reader.read(low.log_format, "log-format", log_format)?.unwrap_or_default(),
@@ -169,7 +169,7 @@ impl Config {
             job,
             world,
         };
-        if config.tf_ps >= world.get() && config.formats().any(|format| format == Format::TfConfig) {
+        if config.tf_ps >= world.get() && config.formats().any(|format| format == Format::TF_CONFIG) {
             return Err(Stop::Usage(format!(
                 "--tf-ps (or MINGLE_TF_PS) is {} in a world of {world}, which leaves no worker; give a smaller one",
                 config.tf_ps

@@ -29,7 +29,7 @@ impl Intent {
         // Subcommands come first: options conflict with them. The variable is the rendezvous's alone.
         if args.first().is_some_and(|arg| arg == "run") {
             // Stdout is the command's.
-            return Self { format: Format::Sh, plain: true, command: true };
+            return Self { format: Format::SH, plain: true, command: true };
         }
         let command = args.first().is_some_and(|arg| COMMANDS.iter().any(|command| arg == command));
         let mut format = variable.filter(|text| !text.is_empty() && !command);
@@ -46,7 +46,7 @@ impl Intent {
                 plain |= asks_for_help(text);
             }
         }
-        let format = format.and_then(OsStr::to_str).and_then(|text| text.parse().ok()).unwrap_or(Format::Sh);
+        let format = format.and_then(OsStr::to_str).and_then(|text| text.parse().ok()).unwrap_or(Format::SH);
         Self { format, plain, command }
     }
 }
@@ -105,7 +105,7 @@ mod tests {
         ];
         for line in lines {
             let names = Format::all().map(Format::name);
-            for variable in [None, Some("")].into_iter().chain(names.into_iter().map(Some)) {
+            for variable in [None, Some("")].into_iter().chain(names.map(Some)) {
                 let guess = intent(line, variable);
                 match LowArgs::try_parse_from(["mingle"].into_iter().chain(line.split_whitespace())) {
                     Ok(low) if low.command.is_some() => {
@@ -149,11 +149,11 @@ mod tests {
         for line in ["", "--format", "--format xml", "--formatjson", "--", "-- --help", "-- --format json"] {
             assert_eq!(
                 intent(line, None),
-                Intent { format: Format::Sh, plain: false, command: false },
+                Intent { format: Format::SH, plain: false, command: false },
                 "{line}"
             );
         }
-        assert_eq!(intent("--bogus", Some("json")).format, Format::Json);
-        assert_eq!(intent("--format xml", Some("json")).format, Format::Sh);
+        assert_eq!(intent("--bogus", Some("json")).format, Format::JSON);
+        assert_eq!(intent("--format xml", Some("json")).format, Format::SH);
     }
 }

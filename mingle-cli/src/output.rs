@@ -38,7 +38,7 @@ impl Output {
             // A pipe or a device takes the text as it is, and a folder says that it is one.
             return OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes());
         }
-        if let (Format::Hosts, Ok(_)) = (self.format, &exists) {
+        if self.format == Format::HOSTS && exists.is_ok() {
             let whole = with_block(&fs::read(&self.path)?, text)?;
             return replace(&self.path, &whole);
         }

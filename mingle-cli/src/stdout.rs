@@ -123,7 +123,7 @@ fn failed(format: Format, stop: &Stop) -> Result<Option<Text>, Stop> {
     if let Some(shell) = format.shell() {
         return Ok(Some(Text::Script(Script::failure(shell, stop.code())?)));
     }
-    if format != Format::Json {
+    if format != Format::JSON {
         return Ok(None);
     }
     let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
@@ -211,7 +211,7 @@ mod tests {
             parameter_servers: 0,
         };
         let variables = Variables::new(facts, |_| None);
-        let printed = text(Text::formed(Format::Json, facts, &variables, Timings::default()));
+        let printed = text(Text::formed(Format::JSON, facts, &variables, Timings::default()));
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
         let expected = json!({
             "job": "it's 100%",
@@ -269,11 +269,11 @@ mod tests {
             let expected = match format.shell() {
                 Some(Shell::Posix) => "(exit 2);\n".to_owned(),
                 Some(_) => "command sh -c 'exit 2';\n".to_owned(),
-                None if format == Format::Json => format!("{json}\n"),
+                None if format == Format::JSON => format!("{json}\n"),
                 None => String::new(),
             };
             assert_eq!(printed(format, &stop), expected, "{format}");
         }
-        assert_eq!(printed(Format::Sh, &Stop::Signal(Signal::Terminate)), "(exit 143);\n");
+        assert_eq!(printed(Format::SH, &Stop::Signal(Signal::Terminate)), "(exit 143);\n");
     }
 }

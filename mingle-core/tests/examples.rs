@@ -44,7 +44,7 @@ fn four_programs_meet_at_the_barrier() {
     // The port is whichever was free, and the same for all.
     let (_, master) = said[0].trim_end().rsplit_once(' ').unwrap();
     let expected: Vec<String> =
-        (0..4).map(|rank| format!("rank {rank} of 4: all have come to {master}\n")).collect();
+        (0..4).map(|rank| format!("rank {rank} of 4: all nodes have connected to {master}\n")).collect();
     assert_eq!(said, expected);
     assert!(master.starts_with("127.0.0.1:29"), "{master}");
 }

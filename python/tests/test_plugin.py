@@ -1,4 +1,4 @@
-"""The installed wheel: its program and its plugin, with a stand-in for torch. `python -m unittest` from this folder."""
+"""Tests of the installed wheel: its program and its plugin, with a stub of torch. Run `python -m unittest` here."""
 
 import importlib.metadata
 import os
@@ -20,14 +20,14 @@ JOB = f"wheel-{os.getpid()}"
 
 
 def create(job=JOB, nodes=2, **kwargs):
-    """A handler, found as torch finds it."""
+    """Creates a handler through the entry point, as torch does."""
     (entry,) = importlib.metadata.entry_points(group="torchrun.handlers", name="mingle")
     arguments = {"endpoint": "", "min_nodes": nodes, "max_nodes": nodes, "timeout": 900, "join_timeout": 30, **kwargs}
     return entry.load()()(RendezvousParameters("mingle", run_id=job, **arguments))
 
 
 def all_meet(handlers):
-    """The next rendezvous of all, by rank."""
+    """Runs the next rendezvous of all handlers, and returns them with their results in the order of ranks."""
     infos = []
     agents = [threading.Thread(target=lambda h=h: infos.append((h, h.next_rendezvous()))) for h in handlers]
     for agent in agents:
@@ -43,7 +43,7 @@ class Plugin(unittest.TestCase):
         os.environ["MINGLE_INTERFACE"] = "lo"
         os.environ["MINGLE_QUIET"] = "1"
 
-    def test_two_agents_meet_and_meet_again_where_one_leaves(self):
+    def test_two_agents_meet_and_meet_again_after_one_leaves(self):
         handlers = [create(), create()]
         (first, info), (second, other) = all_meet(handlers)
         self.assertEqual((info.rank, other.rank, info.world_size), (0, 1, 2))
@@ -55,11 +55,11 @@ class Plugin(unittest.TestCase):
         where = info.bootstrap_store_info
         self.assertEqual(store.address, (where.master_addr, where.master_port))
         self.assertEqual((first.num_nodes_waiting(), second.num_nodes_waiting()), (0, 0))
-        # What the workers inherit, and what they get from torchrun alone.
+        # Workers inherit the first; the others come only from torchrun.
         self.assertEqual(os.environ["GLOO_SOCKET_IFNAME"], "lo")
         self.assertFalse({"RANK", "MASTER_ADDR", "PET_NNODES"} & set(os.environ))
 
-        # The workers of the second have failed: it comes again, and the first is told.
+        # The workers of the second agent have failed: it starts a rendezvous, and the first agent sees it waiting.
         again = threading.Thread(target=second.next_rendezvous)
         again.start()
         while again.is_alive() and first.num_nodes_waiting() == 0:
@@ -72,11 +72,11 @@ class Plugin(unittest.TestCase):
         with self.assertRaises(RendezvousClosedError):
             first.next_rendezvous()
 
-    def test_a_world_that_does_not_form_is_a_timeout_with_a_reason(self):
+    def test_if_no_world_forms_the_timeout_has_a_reason(self):
         with self.assertRaisesRegex(RendezvousTimeoutError, "no world of 2"):
             create(f"{JOB}-alone", join_timeout=1).next_rendezvous()
 
-    def test_what_cannot_be_is_refused_before_anybody_waits(self):
+    def test_unsupported_options_are_refused_at_once(self):
         for wanted, arguments in [
             ("--nnodes=4", {"min_nodes": 2, "max_nodes": 4}),
             ("--rdzv-id", {"job": "none"}),

@@ -20,7 +20,7 @@ const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
 fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
     assert_eq!((config.job.as_str(), config.world.get()), ("foo", 4));
-    assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::Sh));
+    assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::SH));
     assert!(config.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
 
@@ -58,11 +58,11 @@ fn every_option_has_its_variable_and_an_argument_wins() {
     assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
     assert_eq!((all.master_port, all.discovery_port, all.ttl), (Some(29400), Some(29498), Some(4)));
     assert_eq!((all.rank_by, all.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
-    assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::Json));
+    assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::JSON));
     let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
     assert_eq!(
         outputs,
-        [(Format::Hosts, Path::new("/tmp/hosts")), (Format::Hostfile, Path::new("/tmp/file"))]
+        [(Format::HOSTS, Path::new("/tmp/hosts")), (Format::HOSTFILE, Path::new("/tmp/file"))]
     );
     assert_eq!((all.slots.count, all.slots.is_given, all.tf_ps, all.provenance), (3, true, 2, None));
     assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
@@ -91,7 +91,7 @@ fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
     let set = config(&line, &[]).unwrap().fabric.settings;
     assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A=b", "NCCL_IB_SL=2"]);
     for (wrong, reason) in [
-        ("RANK=1", "--set RANK=1: RANK is what mingle finds out"),
+        ("RANK=1", "--set RANK=1: RANK is part of mingle's result"),
         ("A", "--set A: write NAME=VALUE"),
         ("A=$(x)", "--set A=$(x): '$' in the value"),
     ] {

@@ -36,7 +36,7 @@ impl Drop for Folder {
 #[test]
 fn an_output_is_a_format_and_a_file() {
     let output = Output::parse("hosts=/etc/a=b").unwrap();
-    assert_eq!((output.format, output.path), (Format::Hosts, PathBuf::from("/etc/a=b")));
+    assert_eq!((output.format, output.path), (Format::HOSTS, PathBuf::from("/etc/a=b")));
     for (wrong, reason) in [
         ("hosts", "write FORMAT=FILE"),
         ("hosts=", "write FORMAT=FILE"),
@@ -91,7 +91,7 @@ fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
     let missing = folder.output("hostfile", "none/hosts").write("x").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    let itself = Output { format: Format::Hosts, path: folder.0.clone() }.write("x").unwrap_err();
+    let itself = Output { format: Format::HOSTS, path: folder.0.clone() }.write("x").unwrap_err();
     assert_eq!(itself.kind(), ErrorKind::IsADirectory);
 }
 

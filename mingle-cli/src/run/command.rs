@@ -137,8 +137,8 @@ fn is_program(path: &Path) -> io::Result<()> {
 /// A file in the folder for temporary ones, that nobody else can have put there.
 fn write_hostfile(formation: &Formation<'_>) -> Result<Hostfile, Stop> {
     let failed = |error| Stop::System("write a hostfile for the command", error);
-    let variables = formation.variables(Format::Hostfile)?;
-    let text = formation.text(Format::Hostfile, &variables)?;
+    let variables = formation.variables(Format::HOSTFILE)?;
+    let text = formation.text(Format::HOSTFILE, &variables)?;
     // Short enough for a name, whatever the job is called.
     let job: String = job_to_env(formation.job()).replace('%', "_").chars().take(40).collect();
     for number in 0..NAMES {

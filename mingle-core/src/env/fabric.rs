@@ -1,30 +1,30 @@
-//! The variables of the fabric: how NCCL, UCX, NVSHMEM and libfabric are told what the probe has found.
+//! The variables for RDMA: they give NCCL, UCX, NVSHMEM and libfabric the devices that the probe has found.
 //!
-//! | what the world uses, and the host has | variables |
+//! | transport of the world | variables on this host |
 //! | --- | --- |
-//! | no RDMA device anywhere | none |
-//! | sockets, although some have RDMA | `NCCL_IB_DISABLE=1`; on a host with EFA `NCCL_NET=Socket` as well |
-//! | InfiniBand | the HCA trio: the GID trio would be obeyed by UCX and NVSHMEM, and is not needed |
-//! | RoCE, one index on all ports | the HCA trio and the GID trio |
-//! | RoCE, several indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins |
-//! | RoCE over IPv6, or RoCE v1 | the family or the version as well, beside the GID trio |
+//! | no node has RDMA devices | none |
+//! | sockets, although some nodes have RDMA | `NCCL_IB_DISABLE=1`; on a host with EFA also `NCCL_NET=Socket` |
+//! | InfiniBand | the HCA trio; not the GID trio, which is not needed, but which UCX and NVSHMEM would follow |
+//! | RoCE, one GID index on all ports | the HCA trio and the GID trio |
+//! | RoCE, several GID indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins |
+//! | RoCE over IPv6, or RoCE v1 | as the two rows above; the family or the version also beside the GID trio |
 //! | EFA | `FI_PROVIDER=efa` |
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`; the *GID trio*
-//! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are those of NVSHMEM,
-//! `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
+//! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
+//! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
 use super::{MINGLE_SET, Setting};
 use crate::rdma::{Choice, Family, Kind, Machine, RoceVersion, Transport};
 
-/// How much of the fabric is told.
+/// Which optional variables for the fabric are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Extent {
-    /// Whether the index of the GID is told; without it NCCL chooses one of the family and version that are
-    /// told instead. Default: yes.
+    /// Whether to set the GID index. Without it, the address family and the RoCE version are set, and NCCL
+    /// chooses a GID that has both. Default: true.
     pub gid_index: bool,
-    /// Whether NCCL is told to use more threads and sockets where there is no RDMA. Default: no.
+    /// Whether to let NCCL use more threads and sockets if the world has no RDMA. Default: false.
     pub tune_sockets: bool,
 }
 
@@ -34,8 +34,8 @@ impl Default for Extent {
     }
 }
 
-/// The variables for a host in a world that uses `transport`; for a host by itself, see
-/// [`Transport::alone`]. In the order in which they are printed.
+/// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
+/// host that is in no world, see [`Transport::alone`].
 pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     match transport {
@@ -44,7 +44,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
         Transport::Sockets => {
             variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
             if machine.choose().kind == Kind::Efa {
-                // EFA is a plugin's, which does not read the other.
+                // The plugin for EFA does not read NCCL_IB_DISABLE.
                 variables.push(("NCCL_NET", "Socket".to_owned()));
             }
         }
@@ -52,7 +52,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
         Transport::Roce(addressing) => {
             let choice = machine.choose_for(addressing);
             if choice.kind != Kind::Roce {
-                // The host has changed since the others were told of it.
+                // The host has changed since it reported its devices.
                 variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
                 return variables;
             }
@@ -63,7 +63,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
                     variables.push((name, index.to_string()));
                 }
             }
-            // NCCL and NVSHMEM choose IPv4 and v2 by themselves, where they are not told an index.
+            // Without a GID index, NCCL and NVSHMEM choose IPv4 and RoCE v2 by default.
             if index.is_none() || addressing.family == Family::Ipv6 {
                 let family = match addressing.family {
                     Family::Ipv4 => "AF_INET",
@@ -82,22 +82,22 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
         Transport::Efa => variables.push(("FI_PROVIDER", "efa".to_owned())),
     }
     if extent.tune_sockets && !transport.is_rdma() {
-        // The values of NVIDIA's own guide for clouds; over RDMA they are not read.
+        // The values of NVIDIA's guide for clouds. NCCL does not read them over RDMA.
         variables.push(("NCCL_SOCKET_NTHREADS", "4".to_owned()));
         variables.push(("NCCL_NSOCKS_PERTHREAD", "8".to_owned()));
     }
     variables
 }
 
-/// The HCA trio, and the traffic class where the administrator has set one.
+/// Appends the HCA trio, and the traffic class if the administrator has set one.
 fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
     let ports = choice.used().map(|port| format!("{}:{}", port.device.name, port.port.number));
     let ports = ports.collect::<Vec<_>>().join(",");
     if ports.is_empty() {
-        // A device has gone since the others were told of it.
+        // A device has been removed since the host reported it.
         return;
     }
-    // Without the `=`, mlx5_1 would be mlx5_10 as well: NCCL compares beginnings.
+    // NCCL compares prefixes: without the `=`, mlx5_1 would match mlx5_10 as well.
     variables.push(("NCCL_IB_HCA", format!("={ports}")));
     variables.push(("UCX_NET_DEVICES", ports.clone()));
     variables.push(("NVSHMEM_HCA_LIST", ports));
@@ -106,12 +106,12 @@ fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
     }
 }
 
-/// What somebody should know of a host that has RDMA devices and none that a job can use.
+/// A warning for a host that has RDMA devices, none of which a job can use; else None.
 pub fn unusable(machine: &Machine) -> Option<String> {
     let choice = machine.choose();
     let reasons = choice.ports.iter().filter_map(|port| {
         let reason = port.left.as_ref()?;
-        // A snapshot's names may hold anything, and this goes to a terminal.
+        // Names in a snapshot may have any character, and this text goes to a terminal.
         Some(format!("{}:{} ({reason})", port.device.name.escape_debug(), port.port.number))
     });
     let reasons: Vec<_> = reasons.collect();
@@ -120,7 +120,7 @@ pub fn unusable(machine: &Machine) -> Option<String> {
         .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
 }
 
-/// What no variable can mend about this host's ports in a world that uses `transport`.
+/// Warnings about this host's ports, in a world that uses `transport`, that no variable can fix.
 pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<String> {
     let Transport::Roce(addressing) = transport else { return Vec::new() };
     let choice = machine.choose_for(addressing);
@@ -139,8 +139,8 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
     warnings
 }
 
-/// Whether NCCL has been told not to use RDMA of this kind on this host, by the user or by one of `settings`.
-/// What an earlier `mingle` has set does not count.
+/// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that
+/// an earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
 pub fn is_switched_off(
     kind: Kind,
     settings: &[Setting],
@@ -152,13 +152,13 @@ pub fn is_switched_off(
         let own = listed.split(',').any(|listed| listed == name);
         setting.map(|setting| setting.value().to_owned()).or_else(|| environment(name).filter(|_| !own))
     };
-    // EFA is a plugin's, which does not read it. Transports go by name, whatever the case.
+    // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
     value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != Kind::Efa)
         || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
 }
 
-/// As NCCL reads a number (`src/misc/param.cc`): by strtoll with base 0, so that 0x1 and "1 yes" are 1, and
-/// what begins with no digit is 0.
+/// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0
+/// (`src/misc/param.cc`): 0x1 and "1 yes" are 1, and a text that does not begin with a digit is 0.
 fn is_true(text: &str) -> bool {
     let text = text.trim_start();
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_switch_is_read_as_nccl_reads_it() {
+    fn a_switch_is_read_as_nccl_reads_numbers() {
         for text in ["1", "2", "-1", "0x1", "0X10", " 1", "1yes", "01"] {
             assert!(is_true(text), "{text}");
         }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_mingle_has_set_itself_switches_nothing_off() {
+    fn variables_that_mingle_has_set_do_not_switch_rdma_off() {
         let off = |kind, settings: &[&str], environment: &[(&str, &str)]| {
             let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
             let lookup =

@@ -6,9 +6,9 @@ use crate::model::{InvalidId, JobId};
 
 /// The value of MINGLE_JOB_ID: the job ID, percent-encoded (RFC 3986, 2.1) but for `A-Z a-z 0-9 . _ -`.
 ///
-/// A job ID may hold spaces and quotes, which no shell may see. Most hold none, and are their own value.
-/// [`job_from_env`] is the way back, so a `mingle` that finds its predecessor's MINGLE_JOB_ID means the
-/// same job.
+/// A job ID may have spaces and quotes, which are not safe in a shell. Most have none, and are their own
+/// value. [`job_from_env`] is the inverse, so a `mingle` that finds the MINGLE_JOB_ID of an earlier one takes
+/// part in the same job.
 ///
 /// ```
 /// use mingle_core::env::{job_from_env, job_to_env};
@@ -30,10 +30,12 @@ pub fn job_to_env(job: &JobId) -> String {
     value
 }
 
-/// The job that a MINGLE_JOB_ID names. Only `%` is special, so what a user writes by hand means itself.
+/// The job ID in the value of MINGLE_JOB_ID. Only `%` is special, so users can write most job IDs as they
+/// are.
 ///
 /// # Errors
-/// [`InvalidJobVariable`] where a `%` begins no code, or where the decoded text is no job ID.
+/// [`InvalidJobVariable`] if two hexadecimal digits do not follow a `%`, or if the decoded text is not a job
+/// ID.
 pub fn job_from_env(value: &str) -> Result<JobId, InvalidJobVariable> {
     let mut job = String::with_capacity(value.len());
     let mut rest = value;
@@ -41,7 +43,7 @@ pub fn job_from_env(value: &str) -> Result<JobId, InvalidJobVariable> {
         job.push_str(plain);
         let digits = code.get(..2).filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let byte = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        // A byte above 127 becomes some character that is not ASCII, which no job ID may hold.
+        // A byte above 127 becomes a character outside of ASCII, which the job ID's parser refuses.
         job.push(char::from(byte.ok_or(InvalidJobVariable::Code)?));
         rest = &code[2..];
     }
@@ -49,14 +51,14 @@ pub fn job_from_env(value: &str) -> Result<JobId, InvalidJobVariable> {
     Ok(job.parse()?)
 }
 
-/// Why a value of MINGLE_JOB_ID names no job.
+/// A value of MINGLE_JOB_ID does not name a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidJobVariable {
-    /// A `%` without two hexadecimal digits behind it.
-    #[error("a % stands for a character only with two hexadecimal digits behind it; write % itself as %25")]
+    /// Two hexadecimal digits do not follow a `%`.
+    #[error("two hexadecimal digits must follow a %; write % itself as %25")]
     Code,
-    /// What was decoded is no job ID.
+    /// The decoded text is not a job ID.
     #[error(transparent)]
     Job(#[from] InvalidId),
 }
@@ -66,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_job_id_survives_the_way_through_a_variable() {
+    fn a_job_id_is_the_same_after_encoding_and_decoding() {
         let all: String = (' '..='~').collect();
         for text in ["foo", "llama_7b.v2-test", "it's 100% $HOME;`x`", all.as_str(), "%41", "~"] {
             let job: JobId = text.parse().unwrap();
@@ -78,13 +80,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_by_hand_means_itself() {
+    fn a_value_without_a_percent_sign_means_itself() {
         assert_eq!(job_from_env("my job/7").unwrap().as_str(), "my job/7");
         assert_eq!(job_to_env(&"plain-1.0_x".parse().unwrap()), "plain-1.0_x");
     }
 
     #[test]
-    fn a_value_that_names_no_job_is_refused() {
+    fn an_invalid_value_is_refused() {
         for broken in ["%", "50%", "%4", "%zz", "%+1", "%é"] {
             assert_eq!(job_from_env(broken), Err(InvalidJobVariable::Code), "{broken}");
         }

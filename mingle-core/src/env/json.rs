@@ -1,4 +1,4 @@
-//! Everything about a formed world, for programs that read JSON.
+//! The JSON document of a formed world.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,11 @@ use serde::{Serialize, Serializer};
 use super::{Facts, Variable, Variables};
 use crate::model::{Member, Metadata, Roster};
 
-/// The JSON document of a formed world; serialize it with whatever writes JSON.
+/// The JSON document of a formed world. Serialize it with any serializer for JSON.
 ///
-/// `env` holds exactly what the shell would export, `unset` what it would remove; `job` is the job ID as
-/// it was given, while `env.MINGLE_JOB_ID` is percent-encoded as every MINGLE_JOB_ID is.
+/// `env` has the variables that a script would export, `unset` the names that it would remove. `job` is the
+/// job ID as the user wrote it; `env.MINGLE_JOB_ID` is percent-encoded, see
+/// [`job_to_env`](super::job_to_env). `roster` is null if the rendezvous did not collect it.
 ///
 /// ```json
 /// {
@@ -41,7 +42,7 @@ pub struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// The document. `roster` is null in it where the rendezvous was not asked for the roster.
+    /// The document of `facts`, with the `variables` of the JSON format.
     pub fn new(facts: Facts<'a>, variables: &'a Variables) -> Self {
         let formed = facts.formed;
         Self {
@@ -102,7 +103,7 @@ impl<'a> Entry<'a> {
     fn new(member: &'a Member) -> Self {
         Self {
             rank: member.rank.get(),
-            // All of it: the short form of `NodeId`'s own Display is for people.
+            // All 128 bits: NodeId's Display is a short form for people.
             id: format!("{:032x}", u128::from_be_bytes(member.id.0)),
             host: member.host.as_str(),
             address: member.address.ip(),

@@ -1,12 +1,13 @@
-//! Variables that the user has `mingle` print.
+//! Variables that the user asks mingle to set.
 
 use std::fmt;
 use std::str::FromStr;
 
-use super::{RESULT, sh};
+use super::shell::{is_name, is_plain};
+use super::variables::is_result;
 
-/// A variable that is printed as it is given, such as `NCCL_IB_TIMEOUT=22` from a platform's guide: what no
-/// probe can know. It replaces what `mingle` would say itself.
+/// A variable that mingle prints unchanged, such as `NCCL_IB_TIMEOUT=22` from a platform's guide: a value
+/// that no probe can find. It replaces mingle's own advice and the user's environment.
 ///
 /// ```
 /// use mingle_core::env::Setting;
@@ -21,20 +22,20 @@ pub struct Setting {
     value: String,
 }
 
-/// Why a text is no [`Setting`].
+/// A text is not a [`Setting`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidSetting {
-    /// It has no `=`.
+    /// The text has no `=`.
     #[error("write NAME=VALUE, such as NCCL_IB_TIMEOUT=22")]
     NoValue,
-    /// The name is no name of a variable.
-    #[error("the name {0:?} must be capitals, digits and _, and begin with a capital")]
+    /// The text before the `=` is not the name of a variable.
+    #[error("the name {0:?} must be capital letters, digits and _, and begin with a letter")]
     Name(String),
-    /// The variable is what `mingle` is asked for.
-    #[error("{0} is what mingle finds out, and cannot be set")]
+    /// The variable is part of the result, or begins with `MINGLE_` or `PET_`.
+    #[error("{0} is part of mingle's result, and cannot be set")]
     Result(String),
-    /// The value holds what some shell might read as something else.
+    /// The value has a character that some shell does not read as itself.
     #[error("{0:?} in the value: only letters, digits and _ . , : = / @ % + - are safe in every shell")]
     Value(char),
 }
@@ -45,12 +46,13 @@ impl Setting {
         &self.name
     }
 
-    /// Its value.
+    /// The variable's value.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// A hash of several, in whatever order: equal on nodes that were given the same.
+    /// A hash of `settings` that does not depend on their order: nodes with the same settings have the same
+    /// hash. 0 for none.
     pub fn hash(settings: &[Self]) -> u64 {
         if settings.is_empty() {
             return 0;
@@ -59,7 +61,7 @@ impl Setting {
         sorted.sort_unstable();
         let mut hasher = blake3::Hasher::new_derive_key("mingle 1 settings");
         for line in sorted {
-            // No value holds a line's end.
+            // No value has a line end.
             hasher.update(line.as_bytes()).update(b"\n");
         }
         let mut hash = [0; 8];
@@ -79,13 +81,13 @@ impl FromStr for Setting {
 
     fn from_str(text: &str) -> Result<Self, InvalidSetting> {
         let (name, value) = text.split_once('=').ok_or(InvalidSetting::NoValue)?;
-        if !sh::is_name(name) {
+        if !is_name(name) {
             return Err(InvalidSetting::Name(name.to_owned()));
         }
-        if RESULT.contains(&name) || name.starts_with("MINGLE_") || name.starts_with("PET_") {
+        if is_result(name) || name.starts_with("MINGLE_") || name.starts_with("PET_") {
             return Err(InvalidSetting::Result(name.to_owned()));
         }
-        match value.chars().find(|c| !sh::is_plain(*c)) {
+        match value.chars().find(|c| !is_plain(*c)) {
             Some(c) => Err(InvalidSetting::Value(c)),
             None => Ok(Self { name: name.to_owned(), value: value.to_owned() }),
         }
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_shell_may_see_is_refused() {
+    fn names_and_values_that_are_unsafe_in_a_shell_are_refused() {
         for (text, expected) in [
             ("NCCL_IB_TIMEOUT", InvalidSetting::NoValue),
             ("", InvalidSetting::NoValue),
@@ -123,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_of_the_set_and_not_of_its_order() {
+    fn the_hash_does_not_depend_on_the_order() {
         let hash = |texts: &[&str]| Setting::hash(&settings(texts));
         assert_eq!(hash(&["A=1", "B=2"]), hash(&["B=2", "A=1"]));
         assert_ne!(hash(&["A=1", "B=2"]), hash(&["A=1", "B=3"]));

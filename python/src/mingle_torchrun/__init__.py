@@ -1,12 +1,12 @@
-"""torchrun --rdzv-backend=mingle: torchrun's agents find each other by mingle.
+"""torchrun --rdzv-backend=mingle: torchrun's agents find each other with mingle.
 
-Each agent runs the program ``mingle``, which waits until all nodes are there and says which rank this one has and
-where rank 0 is. There the agent of rank 0 then serves a TCPStore, on the very port to which all others have had a
-connection; the workers use that store too.
+Each agent runs the program ``mingle``, which waits for all nodes and returns this node's rank and the endpoint of
+rank 0. The agent of rank 0 then serves a TCPStore on that port, to which every node has proved a connection. The
+workers use the same store.
 
-torch calls ``next_rendezvous`` at the start, and again where workers of this node have failed or
-``num_nodes_waiting`` is not 0. Each call is a rendezvous of all nodes: whoever takes part again says so in the store
-of the last one, so that the other agents stop their workers and come too.
+torch calls ``next_rendezvous`` at the start, and again when workers of this node have failed or when
+``num_nodes_waiting`` is not 0. Each call is a rendezvous of all nodes. An agent that starts another rendezvous first
+counts itself in the store of the last one, so that the other agents stop their workers and take part too.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from torch.distributed.elastic.rendezvous.api import (
 
 __all__ = ["MingleRendezvous", "create_handler", "get_handler"]
 
-# How many agents have left the world that this store belongs to.
+# The key for the number of agents that have left the world of this store.
 LEFT = "mingle/left"
 
-# What each worker is told by its agent, which counts workers where mingle counts nodes.
+# Variables that torchrun sets for each worker itself: it counts workers, while mingle counts nodes.
 AGENTS_OWN = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"}
 
-# By the exit code of mingle, which `mingle --help` lists.
+# The exception for each exit code of mingle. `mingle --help` lists the codes.
 ERRORS = {
     2: ValueError,
     3: RendezvousTimeoutError,
@@ -51,18 +51,18 @@ ERRORS = {
 
 
 def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
-    """The entry point: torch calls it once, and what it returns for each rendezvous."""
+    """The entry point, which torch calls once. torch calls the result to create a handler."""
     return create_handler
 
 
 def create_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """Judges what torchrun was given."""
+    """Creates a handler from torchrun's options. ValueError for options that mingle does not support."""
     if params.min_nodes != params.max_nodes:
         raise ValueError(
             f"--nnodes={params.min_nodes}:{params.max_nodes}: a world of mingle has a fixed number of nodes; "
             f"give --nnodes={params.max_nodes}"
         )
-    # torchrun's default, by which all jobs without an ID would meet.
+    # "none" is torchrun's default. With it, all jobs without an ID would meet.
     if not params.run_id or params.run_id == "none":
         raise ValueError("--rdzv-backend=mingle needs the job's name: --rdzv-id=ID, the same on every node")
     unknown = sorted(set(params.config) - {"join_timeout", "timeout"})
@@ -78,13 +78,13 @@ def create_handler(params: RendezvousParameters) -> RendezvousHandler:
     join_timeout = params.get_as_int("join_timeout")
     if join_timeout is not None:
         arguments.append(f"--timeout={join_timeout}")
-    # torchrun always gives one, 900 s unless told otherwise.
+    # Seconds. torchrun always sets a timeout, 900 by default.
     timeout = timedelta(seconds=params.get_as_int("timeout", 900) or 900)
     return MingleRendezvous(params.run_id, arguments, timeout)
 
 
 class MingleRendezvous(RendezvousHandler):
-    """A rendezvous for as many nodes as there were in the first."""
+    """A rendezvous for a fixed number of nodes."""
 
     def __init__(self, run_id: str, arguments: list[str], timeout: timedelta) -> None:
         self._run_id = run_id
@@ -101,21 +101,21 @@ class MingleRendezvous(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        # Nothing else can listen on MASTER_PORT of rank 0, where the agent's own store is.
+        # The workers cannot open another store: the agent of rank 0 listens on MASTER_PORT already.
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
         if self._is_closed:
             raise RendezvousClosedError(f"the rendezvous of job {self._run_id} is closed")
         self._leave()
-        # The earlier store stays until all are here: others learn from it that this agent has left.
+        # Keep the earlier store until all nodes are here: it shows the other agents that this one has left.
         formed = run_mingle(self._arguments)
         export(formed)
         address, port = formed["master"]["address"], formed["master"]["port"]
         rank, world = formed["rank"], formed["world"]
-        # Returns when all agents have come.
+        # Returns when all agents have connected.
         self._store = TCPStore(address, port, world, rank == 0, self._timeout, multi_tenant=True)
-        # Workers have the whole store for themselves, but for this.
+        # The agents use this prefix only; the workers use the rest of the store.
         store = PrefixStore("mingle/agents", self._store)
         return RendezvousInfo(store, rank, world, RendezvousStoreInfo(address, port))
 
@@ -125,8 +125,8 @@ class MingleRendezvous(RendezvousHandler):
         try:
             return self._store.add(LEFT, 0)
         except RuntimeError:
-            # The agent of rank 0 is gone, perhaps since it has no restarts left. To wait for it would be in vain then;
-            # if there is something to restart, the workers fail too.
+            # The agent of rank 0 has ended, perhaps because it has no restarts left; it would not take part again. If a
+            # restart is needed, the workers of this node fail as well, and torch calls next_rendezvous.
             return 0
 
     def is_closed(self) -> bool:
@@ -144,17 +144,17 @@ class MingleRendezvous(RendezvousHandler):
             try:
                 self._store.add(LEFT, 1)
             except RuntimeError:
-                pass  # Nobody is left to be told by it.
+                pass  # The agent of rank 0, which served the store, has ended.
 
 
 def run_mingle(arguments: list[str]) -> dict[str, Any]:
-    """Waits for all nodes. What mingle says of it on stderr, the user sees."""
+    """Runs mingle, which waits for all nodes, and returns its JSON document. mingle's stderr goes to the user."""
     environment = {name: value for name, value in os.environ.items() if name != "MINGLE_OUTPUT"}
     process = subprocess.Popen([program(), *arguments], env=environment, stdout=subprocess.PIPE)
     try:
         output, _ = process.communicate()
     except BaseException:
-        # torchrun makes an exception of a signal. Ended by one that it can see, mingle tells the others.
+        # torchrun raises an exception for a signal. On SIGTERM mingle notifies the other nodes before it ends.
         process.terminate()
         process.wait()
         raise
@@ -168,7 +168,7 @@ def run_mingle(arguments: list[str]) -> dict[str, Any]:
 
 
 def program() -> str:
-    """The program of this package, wherever it was installed, or one in PATH."""
+    """The path of the program in this package, or else of one in PATH."""
     folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user")]
     found = shutil.which("mingle", path=os.pathsep.join(folders)) or shutil.which("mingle")
     if found is None:
@@ -177,7 +177,7 @@ def program() -> str:
 
 
 def export(formed: dict[str, Any]) -> None:
-    """What NCCL, Gloo and their like are to know: workers inherit the agent's environment."""
+    """Sets the variables for NCCL, Gloo and other libraries in this process, whose environment workers inherit."""
     for name in formed["unset"]:
         os.environ.pop(name, None)
     for name, value in formed["env"].items():

@@ -1,6 +1,6 @@
-"""As much of torch.distributed as the plugin uses, for machines without torch; the names and arguments are torch 2.6's.
+"""The part of torch.distributed that the plugin uses, for machines without torch. Names and arguments are torch 2.6's.
 
-A store is a dictionary for each port here, since all agents of a test are threads of one process.
+A store is one dictionary for each port, because all agents of a test are threads of one process.
 """
 
 STORES = {}

@@ -1,4 +1,4 @@
-"""As much of torch.distributed.elastic.rendezvous.api as the plugin uses; the names and arguments are torch 2.6's."""
+"""The part of torch.distributed.elastic.rendezvous.api that the plugin uses. Names and arguments are torch 2.6's."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass

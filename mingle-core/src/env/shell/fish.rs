@@ -1,18 +1,19 @@
-//! Statements for fish, written for `eval (mingle --format fish ...)` and `mingle --format fish ... | source`.
+//! Statements for fish, written for `eval (mingle --format fish ...)` and
+//! `mingle --format fish ... | source`.
 //!
-//! fish expands nothing in what a command substitution returns, and joins its lines with spaces: every statement
-//! ends in `;`. `set` leaves the status of whatever came before it, and `set -e` has one of its own, so the last
-//! statement is `true;`; it also makes half a text fail, since the guard's status would be the last.
+//! fish expands nothing in the output of a command substitution, and joins its lines with spaces, so every
+//! statement ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its
+//! own, so the last statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
 
-use super::Variables;
-use super::sh::{is_bracketed, is_name, is_plain};
+use super::alphabet::{is_bracketed, is_name, is_plain};
+use crate::env::Variables;
 
-/// Alone it makes `eval` and `source` fail.
+/// The guard; see [`Script::guard`](super::Script::guard). Alone it makes `eval` and `source` fail.
 const GUARD: &str = "false";
-/// The end of a result.
+/// The last statement of a result.
 const DONE: &str = "true";
 
 pub(super) fn guard() -> String {
@@ -31,17 +32,17 @@ pub(super) fn exports(variables: &Variables) -> String {
     text + DONE + ";\n"
 }
 
-/// A process of its own: `exit` would end the user's shell, and `return` his script.
+/// Runs a process that fails: `exit` would end the user's shell, and `return` the user's script.
 pub(super) fn failure(code: NonZeroU8) -> String {
     format!("command sh -c 'exit {code}';\n")
 }
 
-/// Whether a line is exactly one of the few statements that are ever printed.
+/// Whether a line is exactly one of the statements that this file writes.
 pub(super) fn is_safe(line: &str) -> bool {
     let Some(statement) = line.strip_suffix(";\n") else { return false };
     if let Some(assignment) = statement.strip_prefix("set -gx ") {
         let quoted = assignment.strip_suffix('\'').and_then(|text| text.split_once(" '"));
-        // Within single quotes only they themselves and the backslash mean anything.
+        // Within single quotes fish gives a meaning to the quote and the backslash only.
         quoted.is_some_and(|(name, value)| {
             is_name(name) && (value.chars().all(is_plain) || is_bracketed(value))
         })
@@ -57,12 +58,12 @@ pub(super) fn is_safe(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::variables;
     use super::super::{Script, Shell};
     use super::*;
+    use crate::env::tests::variables;
 
     #[test]
-    fn what_was_set_before_is_removed_and_the_end_is_true() {
+    fn removals_come_first_and_true_comes_last() {
         let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME")];
         let script = Script::exports(Shell::Fish, &variables("a b", None, &stale)).unwrap();
         let text = script.as_str();
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_known_statements_pass() {
+    fn only_statements_that_mingle_prints_pass_the_check() {
         for line in [
             "true",
             "true; reboot;\n",

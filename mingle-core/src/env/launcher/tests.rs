@@ -1,15 +1,15 @@
-//! Every format, word for word, and what no format may ever print.
+//! The text of every format, the documents that list them, and what no format may ever print.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use super::super::tests::facts;
 use super::*;
+use crate::env::tests::facts;
 use crate::model::{Digest, HostName, Member, Metadata, NodeId, World};
 use crate::proto::Formed;
 use crate::rdma::Verdict;
 
-/// A world of four nodes with 8, 4, 8 and 1 workers, as this rank sees it; the last two share a host.
+/// A world of four nodes with 8, 4, 8 and 1 workers, as `rank` sees it. The last two nodes share a host.
 fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {
     let world = World::new(4).unwrap();
     let members =
@@ -43,13 +43,13 @@ fn text(format: Format, formed: &Formed, parameter_servers: u32) -> Result<Strin
     Ok(match format.render(facts, &variables)? {
         Rendered::Script(script) => script.as_str().to_owned(),
         Rendered::Text(text) => text,
-        Rendered::Document(_) => unreachable!("JSON, which the command line writes and tests"),
+        Rendered::Document(_) => unreachable!("the command line writes JSON and tests it"),
     })
 }
 
-/// Compares with the file of this name, or with MINGLE_BLESS=1 writes it.
+/// Compares with the golden file of this name. With MINGLE_BLESS=1 writes it first.
 fn golden(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/env/format/golden").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src/env/launcher/golden").join(name);
     if std::env::var_os("MINGLE_BLESS").is_some_and(|value| value == "1") {
         std::fs::write(&path, text).unwrap();
     }
@@ -58,57 +58,104 @@ fn golden(name: &str, text: &str) {
     assert_eq!(text, expected, "{name}");
 }
 
-#[test]
-fn every_format_is_printed_as_its_file_says() {
-    for format in Format::all().into_iter().filter(|format| *format != Format::Json) {
-        golden(&format!("{format}.ipv4"), &text(format, &formed(1, IPV4, HOSTS), 0).unwrap());
-        golden(&format!("{format}.ipv6"), &text(format, &formed(0, IPV6, HOSTS), 0).unwrap());
-    }
-    golden("tf-config.ps", &text(Format::TfConfig, &formed(1, IPV4, HOSTS), 1).unwrap());
+/// All formats but JSON, which the command line writes and tests.
+fn all_but_json() -> impl Iterator<Item = Format> {
+    Format::all().filter(|format| *format != Format::JSON)
 }
 
 #[test]
-fn a_format_is_named_as_it_is_read() {
+fn every_format_is_printed_as_its_golden_file() {
+    for format in all_but_json() {
+        golden(&format!("{format}.ipv4"), &text(format, &formed(1, IPV4, HOSTS), 0).unwrap());
+        golden(&format!("{format}.ipv6"), &text(format, &formed(0, IPV6, HOSTS), 0).unwrap());
+    }
+    golden("tf-config.ps", &text(Format::TF_CONFIG, &formed(1, IPV4, HOSTS), 1).unwrap());
+}
+
+#[test]
+fn every_name_parses_as_its_format() {
     for format in Format::all() {
         assert_eq!(format.name().parse(), Ok(format));
     }
+    let names: Vec<&str> = Format::all().map(Format::name).collect();
     let error = "xml".parse::<Format>().unwrap_err().to_string();
-    assert!(
-        error.starts_with("the formats are sh, fish, json, ") && error.ends_with(", skypilot"),
-        "{error}"
-    );
+    assert_eq!(error, format!("the formats are {}", names.join(", ")));
+}
+
+#[test]
+fn every_entry_is_well_formed() {
+    let names: Vec<&str> = Format::all().map(Format::name).collect();
+    for (i, launcher) in LAUNCHERS.iter().enumerate() {
+        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        assert!(launcher.name.chars().all(is_name), "{}", launcher.name);
+        assert!(!names[..i].contains(&launcher.name), "{} is there twice", launcher.name);
+        let about = launcher.about;
+        assert!((1..=56).contains(&about.len()) && !about.ends_with('.'), "{}: {about:?}", launcher.name);
+        assert!(launcher.owns.iter().all(|(name, _)| crate::env::shell::is_name(name)), "{}", launcher.name);
+    }
+}
+
+/// The table of formats in docs/launchers.md.
+fn table() -> String {
+    let row = |launcher: &&Launcher| {
+        let text = match launcher.syntax {
+            Syntax::Script(_) => "`eval`",
+            Syntax::Json => "JSON",
+            Syntax::Text(_) => "its own",
+        };
+        let owns: Vec<String> = launcher.owns.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let row = format!("| `{}` | {} | {text} | {}", launcher.name, launcher.about, owns.join(", "));
+        row.trim_end().to_owned() + " |\n"
+    };
+    let head = "| format | for | text | variables beside those of every world |\n| --- | --- | --- | --- |\n";
+    let rows: Vec<String> = LAUNCHERS.iter().map(row).collect();
+    head.to_owned() + &rows.concat()
+}
+
+#[test]
+fn the_document_of_launchers_has_a_row_for_every_format() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/launchers.md");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let head = table().lines().next().unwrap().to_owned();
+    let begin = text.find(&head).unwrap();
+    let length = text[begin..].find("\n\n").unwrap() + 1;
+    if std::env::var_os("MINGLE_BLESS").is_some_and(|value| value == "1") {
+        std::fs::write(&path, [&text[..begin], &table(), &text[begin + length..]].concat()).unwrap();
+        return;
+    }
+    assert_eq!(&text[begin..begin + length], table(), "MINGLE_BLESS=1 writes it");
 }
 
 #[test]
 fn parameter_servers_are_the_first_ranks() {
-    let task = |rank, servers| text(Format::TfConfig, &formed(rank, IPV4, HOSTS), servers);
+    let task = |rank, servers| text(Format::TF_CONFIG, &formed(rank, IPV4, HOSTS), servers);
     assert!(task(0, 1).unwrap().ends_with("\"task\":{\"type\":\"ps\",\"index\":0}}\n"));
     assert!(task(3, 1).unwrap().ends_with("\"task\":{\"type\":\"worker\",\"index\":2}}\n"));
     assert_eq!(task(0, 4), Err(Unfit::NoWorkers(4, 4)));
 }
 
 #[test]
-fn lists_that_hold_no_ipv6_name_hosts_and_refuse_names_that_are_the_same() {
+fn lists_without_ipv6_have_host_names_and_refuse_equal_ones() {
     let formed = formed(0, ["[fd00::1]:1", "[fd00::2]:1", "[fd00::3]:1", "[fd00::4]:1"], HOSTS);
-    for format in [Format::Hostfile, Format::Horovod, Format::Slots, Format::TiOne] {
+    for format in [Format::HOSTFILE, Format::HOROVOD, Format::SLOTS, Format::TI_ONE] {
         let error = text(format, &formed, 0).unwrap_err().to_string();
-        assert!(error.starts_with("ranks 2 and 3 both call their host \"node-c\""), "{error}");
+        assert!(error.starts_with("ranks 2 and 3 both have the host name \"node-c\""), "{error}");
     }
-    assert!(text(Format::Deepspeed, &formed, 0).is_ok());
+    assert!(text(Format::DEEPSPEED, &formed, 0).is_ok());
 }
 
 #[test]
-fn without_a_roster_only_the_formats_that_list_nobody_are_printed() {
+fn without_a_roster_only_formats_that_list_no_nodes_are_printed() {
     let mut formed = formed(1, IPV4, HOSTS);
     formed.roster = None;
-    for format in Format::all().into_iter().filter(|format| *format != Format::Json) {
+    for format in all_but_json() {
         let expected = if format.needs_roster() { Err(Unfit::NoRoster(format)) } else { Ok(()) };
         assert_eq!(text(format, &formed, 0).map(drop), expected);
     }
 }
 
 #[test]
-fn what_one_launcher_was_told_is_removed_before_another_is() {
+fn variables_of_one_launcher_are_removed_by_the_next_format() {
     let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
     let facts = facts(&job, &formed);
     for first in Format::all() {
@@ -117,18 +164,18 @@ fn what_one_launcher_was_told_is_removed_before_another_is() {
         for second in Format::all() {
             let after = second.variables(facts, lookup).unwrap();
             let is_set = |name: &str| after.set().iter().any(|(n, _)| n == name);
-            let left = before.set().iter().filter(|(name, _)| is_launchers(name) && !is_set(name));
+            let left = before.set().iter().filter(|(name, _)| is_owned(name) && !is_set(name));
             let left: Vec<&str> = left.map(|(name, _)| &**name).collect();
             assert_eq!(after.unset(), left, "{first}, then {second}");
         }
-        let own = before.set().iter().filter(|(name, _)| !is_launchers(name)).map(|(name, _)| &**name);
-        let plain: Vec<_> = Format::Sh.variables(facts, |_| None).unwrap().set;
+        let own = before.set().iter().filter(|(name, _)| !is_owned(name)).map(|(name, _)| &**name);
+        let plain: Vec<_> = Format::SH.variables(facts, |_| None).unwrap().set().to_vec();
         let known: Vec<&str> = plain.iter().map(|(name, _)| &**name).collect();
         assert!(own.clone().all(|name| known.contains(&name)), "{first}: {:?}", own.collect::<Vec<_>>());
     }
 }
 
-/// What a shell would act on, and what a reader of lines, lists or JSON would.
+/// Host names with characters that a shell, or a reader of lines, lists or JSON, gives a meaning.
 const HOSTILE: [&str; 8] = [
     "$(reboot)",
     "`reboot`;x",
@@ -141,14 +188,14 @@ const HOSTILE: [&str; 8] = [
 ];
 
 #[test]
-fn no_hosts_name_and_no_job_id_leaves_the_alphabet_of_its_format() {
+fn a_hostile_host_name_stays_within_the_alphabet_of_every_format() {
     for host in HOSTILE {
         let (a, b) = (format!("{host}1"), format!("{host}2"));
         for addresses in [IPV4, IPV6] {
             let formed = formed(1, addresses, [&a, &b, host, host]);
-            for format in Format::all().into_iter().filter(|format| *format != Format::Json) {
+            for format in all_but_json() {
                 let text = match text(format, &formed, 0) {
-                    // What begins with no letter is no name for others.
+                    // A name that begins with no letter is not usable by other hosts.
                     Err(Unfit::Name(..)) if addresses == IPV6 => continue,
                     text => text.unwrap(),
                 };
@@ -157,12 +204,12 @@ fn no_hosts_name_and_no_job_id_leaves_the_alphabet_of_its_format() {
                     None => c.is_ascii_alphanumeric() || " \n=_.,:/@%+-#[]{}\"".contains(c),
                 };
                 assert!(text.chars().all(is_known), "{format}:\n{text}");
-                // No name makes a line, a list's part or a slot of its own.
+                // No name adds a line, a part of a list, or a slot.
                 let plain = self::formed(1, addresses, HOSTS);
                 let plain = self::text(format, &plain, 0).unwrap();
                 for c in ['\n', ',', '=', '"', ' '] {
                     let count = |text: &str| text.matches(c).count();
-                    let is_left_out = format == Format::Hosts && count(&text) < count(&plain);
+                    let is_left_out = format == Format::HOSTS && count(&text) < count(&plain);
                     assert!(count(&text) == count(&plain) || is_left_out, "{format} {c:?}:\n{text}");
                 }
             }

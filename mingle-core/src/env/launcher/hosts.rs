@@ -1,15 +1,24 @@
-//! /etc/hosts: a line `ADDRESS NAME` each, between two lines that say whose they are.
+//! /etc/hosts: a line `ADDRESS NAME` for each node, between two marker lines that name the job.
 //!
-//! A host's name is whatever its node says. Those that every program takes for this very host, and those that
-//! read as addresses, are left out, whoever sends them.
+//! Each node reports its own host name, and a node may be wrong or hostile. Names that mean the local host on
+//! every host, and names that read as addresses, are left out.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use super::{Input, Launcher, Syntax, Unfit};
 use crate::env::job_to_env;
-use crate::model::{JobId, Roster};
 
-/// The names that Debian and systemd give the host itself and its link (hosts(5), RFC 6761).
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "hosts",
+    about: "a block of lines for /etc/hosts",
+    syntax: Syntax::Text(|input, _| block(input)),
+    needs_roster: true,
+    left_out: &[],
+    owns: &[],
+};
+
+/// The names that Debian and systemd use for the local host and its link (hosts(5), RFC 6761).
 const OWN: [&str; 8] = [
     "localhost",
     "localdomain",
@@ -21,12 +30,12 @@ const OWN: [&str; 8] = [
     "ip6-allrouters",
 ];
 
-pub(super) fn block(job: &JobId, roster: &Roster) -> String {
-    let job = job_to_env(job);
+fn block(input: Input<'_>) -> Result<String, Unfit> {
+    let (job, roster) = (job_to_env(input.facts.job), input.roster()?);
     let mut text = format!("# mingle {job} begin\n");
     let mut names: Vec<String> = Vec::new();
     for member in roster.members() {
-        // A resolver does not look at the case.
+        // Resolvers ignore case.
         let name = member.host.as_str().to_ascii_lowercase();
         if is_usable(&name) && !names.contains(&name) {
             // Writing to a string cannot fail.
@@ -34,15 +43,15 @@ pub(super) fn block(job: &JobId, roster: &Roster) -> String {
             names.push(name);
         }
     }
-    text + &format!("# mingle {job} end\n")
+    Ok(text + &format!("# mingle {job} end\n"))
 }
 
-/// Whether a name can stand for its host: no host's own name for itself, and nothing that reads as a number or as an
-/// option of some program.
+/// Whether other hosts can use this name, in lower case, for its host: it is no name of the local host, and
+/// programs read it neither as an address nor as an option.
 pub(super) fn is_usable(name: &str) -> bool {
     let is_own = name.split('.').next_back().is_some_and(|last| OWN.contains(&last))
         || name.split('.').next().is_some_and(|first| OWN.contains(&first));
-    // inet_aton takes 1, 10.1 and 0x7f for addresses as well.
+    // inet_aton reads 1, 10.1 and 0x7f as addresses.
     let is_number = name.split('.').all(|part| part.starts_with(|c: char| c.is_ascii_digit()))
         && name.chars().all(|c| c.is_ascii_hexdigit() || matches!(c, '.' | 'x'));
     let starts_well = name.starts_with(|c: char| c.is_ascii_alphanumeric());
@@ -54,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_node_can_name_itself_after_this_host() {
+    fn names_of_the_local_host_addresses_and_options_are_not_usable() {
         for name in
             ["localhost", "localhost.localdomain", "a.localhost", "ip6-allnodes", "10.0.0.1", "1", "0x7f.1"]
         {

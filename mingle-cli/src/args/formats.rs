@@ -1,0 +1,21 @@
+//! The long help of --format, which lists the library's formats.
+
+use std::fmt::Write as _;
+
+use mingle_core::env::Format;
+
+pub(super) fn help() -> String {
+    let mut text = "Format of the result [default: sh]\n".to_owned();
+    list(&mut text, "For eval:", |format| format.shell().is_some());
+    list(&mut text, "For other programs:", |format| format.shell().is_none());
+    text + "\nIf no world forms, the formats for eval make eval fail, 'json' is an object with an \"error\" of code, \
+            kind and message, and the other formats print nothing."
+}
+
+fn list(text: &mut String, title: &str, is_in: impl Fn(Format) -> bool) {
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "\n{title}");
+    for format in Format::all().filter(|format| is_in(*format)) {
+        let _ = writeln!(text, "  {:<10} {}", format.name(), format.about());
+    }
+}

@@ -1,0 +1,26 @@
+//! What the output of a formed world depends on.
+
+use super::Setting;
+use crate::model::JobId;
+use crate::proto::Formed;
+
+/// The facts about a formed world: everything that the output depends on, except the user's own variables.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'a> {
+    /// The job.
+    pub job: &'a JobId,
+    /// The world as this node sees it: its rank, the master, and so on.
+    pub formed: &'a Formed,
+    /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in
+    /// a world of one node.
+    pub interface: Option<&'a str>,
+    /// The variables for this host's RDMA devices, from [`fabric::variables`](super::fabric::variables).
+    pub fabric: &'a [(&'static str, String)],
+    /// The variables that the user asked for. They replace mingle's own advice.
+    pub settings: &'a [Setting],
+    /// Whether the user has given the number of workers on this node. If not, a PET_NPROC_PER_NODE in the
+    /// environment is kept.
+    pub slots_given: bool,
+    /// The number of TensorFlow parameter servers. They take the first ranks. Less than the world size.
+    pub parameter_servers: u32,
+}

@@ -1,0 +1,15 @@
+//! DeepSpeed: `deepspeed --hostfile FILE`.
+//!
+//! A line is any text without white space, and `slots=N`; DeepSpeed gives the text to ssh or pdsh unchanged.
+//! A host must not be in the file twice (deepspeed/launcher/runner.py, `_parse_hostfile`).
+
+use super::{Launcher, Syntax, node_list};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "deepspeed",
+    about: "a hostfile of DeepSpeed",
+    syntax: Syntax::Text(|input, _| node_list::lines_by_address(input)),
+    needs_roster: true,
+    left_out: &[],
+    owns: &[],
+};

@@ -1,0 +1,30 @@
+//! `NAME=VALUE` lines, for `docker run --env-file` and systemd's `EnvironmentFile=`.
+//!
+//! The two treat quotes differently (Docker keeps them; for systemd see systemd.exec(5)), so there are none,
+//! and every value must be in the safe alphabet. Such a file cannot remove a variable.
+
+use std::fmt::Write as _;
+
+use super::{Input, Launcher, Syntax, Unfit, UnsafeStatement, Variables};
+use crate::env::shell::{is_name, is_plain};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "dotenv",
+    about: "an environment file for Docker or systemd",
+    syntax: Syntax::Text(text),
+    needs_roster: false,
+    left_out: &[],
+    owns: &[],
+};
+
+fn text(_: Input<'_>, variables: &Variables) -> Result<String, Unfit> {
+    let mut text = String::new();
+    for (name, value) in variables.set() {
+        if !is_name(name) || !value.chars().all(is_plain) {
+            return Err(UnsafeStatement(format!("{name}={value}")).into());
+        }
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{name}={value}");
+    }
+    Ok(text)
+}

@@ -1,0 +1,12 @@
+//! fish: `eval (mingle --format fish ...)`. The statements are in env/shell/fish.rs.
+
+use super::{Launcher, Shell, Syntax};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "fish",
+    about: "variables for fish",
+    syntax: Syntax::Script(Shell::Fish),
+    needs_roster: false,
+    left_out: &[],
+    owns: &[],
+};

@@ -1,0 +1,168 @@
+//! The public view of a launcher's entry, and the errors of writing a world in its format.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::str::FromStr;
+
+use super::{Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables};
+use crate::model::Rank;
+
+/// A format for the result: the syntax, and the variables of the launcher that reads it.
+///
+/// ```
+/// use mingle_core::env::{Format, Shell};
+/// let format: Format = "tf-config".parse()?;
+/// assert_eq!(format, Format::TF_CONFIG);
+/// assert!(format.needs_roster() && format.shell().is_none());
+/// assert_eq!("c10d".parse::<Format>()?.shell(), Some(Shell::Posix));
+/// # Ok::<(), mingle_core::env::InvalidFormat>(())
+/// ```
+#[derive(Clone, Copy)]
+pub struct Format(&'static Launcher);
+
+/// A text is not the name of a [`Format`].
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the formats are {}", Format::all().map(Format::name).collect::<Vec<_>>().join(", "))]
+#[non_exhaustive]
+pub struct InvalidFormat;
+
+/// A world, written in one format.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Rendered<'a> {
+    /// Statements for a shell to evaluate.
+    Script(Script),
+    /// A JSON document, to serialize.
+    Document(Box<Document<'a>>),
+    /// The text for another program. It ends in a newline.
+    Text(String),
+}
+
+/// The world has formed, but cannot be written in this format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// The format lists all nodes, but the rendezvous was not built to collect the roster.
+    #[error("the format {0} lists all nodes, but this rendezvous did not collect the roster")]
+    NoRoster(Format),
+    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and two hosts have the same name.
+    #[error(
+        "ranks {0} and {1} both have the host name {2:?}, and the format {3} lists hosts by name, since it cannot \
+         hold IPv6 addresses; give the hosts different names, or use IPv4"
+    )]
+    SameName(Rank, Rank, String, Format),
+    /// The format cannot hold IPv6 addresses, so it lists hosts by name, and this name does not mean the same
+    /// host everywhere, or reads as an address or an option.
+    #[error(
+        "rank {0} has the host name {1:?}, which other hosts cannot use for it, and the format {2} lists hosts by \
+         name, since it cannot hold IPv6 addresses; give the host another name, or use IPv4"
+    )]
+    Name(Rank, String, Format),
+    /// Every rank would be a TensorFlow parameter server: their number, and the size of the world.
+    #[error("{0} parameter servers leave no worker in a world of {1}; ask for fewer")]
+    NoWorkers(u32, u32),
+    /// A value did not pass the check for shells. This is a bug in mingle.
+    #[error(transparent)]
+    Unsafe(#[from] UnsafeStatement),
+}
+
+impl Format {
+    pub(super) const fn of(launcher: &'static Launcher) -> Self {
+        Self(launcher)
+    }
+
+    /// All formats, in the order of help and documents.
+    pub fn all() -> impl Iterator<Item = Self> {
+        LAUNCHERS.iter().copied().map(Self)
+    }
+
+    /// The name of the format, such as `tf-config`.
+    pub const fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// A short description for a list of formats, such as `torchrun with its c10d rendezvous`.
+    pub const fn about(self) -> &'static str {
+        self.0.about
+    }
+
+    /// The shell that evaluates this format. None if the format is for another program.
+    pub const fn shell(self) -> Option<Shell> {
+        match self.0.syntax {
+            Syntax::Script(shell) => Some(shell),
+            Syntax::Json | Syntax::Text(_) => None,
+        }
+    }
+
+    /// Whether this format lists all nodes, so that the rendezvous must collect the roster.
+    pub const fn needs_roster(self) -> bool {
+        self.0.needs_roster
+    }
+
+    /// The variables of this format: those of every world, and those of its launcher. A program can set them
+    /// for the launcher that it starts, without a shell and without quoting; it removes [`Variables::unset`]
+    /// first.
+    ///
+    /// `environment` returns the user's value of a variable, as in [`Variables::new`].
+    ///
+    /// # Errors
+    /// [`Unfit`], except [`Unfit::Unsafe`], which only [`Format::render`] returns.
+    pub fn variables(
+        self,
+        facts: Facts<'_>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Result<Variables, Unfit> {
+        let input = Input { format: self, facts };
+        let owned = self.0.owns.iter().map(|(name, value)| Ok(((*name).into(), value(input)?)));
+        let owned = owned.collect::<Result<Vec<_>, Unfit>>()?;
+        Ok(Variables::with(facts, self.0.left_out, owned, environment))
+    }
+
+    /// The world in this format. `variables` are those that [`Format::variables`] of the same format has
+    /// returned.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    pub fn render<'a>(self, facts: Facts<'a>, variables: &'a Variables) -> Result<Rendered<'a>, Unfit> {
+        let input = Input { format: self, facts };
+        Ok(match self.0.syntax {
+            Syntax::Script(shell) => Rendered::Script(Script::exports(shell, variables)?),
+            Syntax::Json => Rendered::Document(Box::new(Document::new(facts, variables))),
+            Syntax::Text(text) => Rendered::Text(text(input, variables)?),
+        })
+    }
+}
+
+impl PartialEq for Format {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Format {}
+
+impl Hash for Format {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name().hash(state);
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Format").field(&self.name()).finish()
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Format {
+    type Err = InvalidFormat;
+
+    fn from_str(text: &str) -> Result<Self, InvalidFormat> {
+        Self::all().find(|format| format.name() == text).ok_or(InvalidFormat)
+    }
+}

@@ -1,0 +1,12 @@
+//! Programs that read JSON. The document is in env/json.rs.
+
+use super::{Launcher, Syntax};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "json",
+    about: "variables, facts and all nodes, as one JSON object",
+    syntax: Syntax::Json,
+    needs_roster: true,
+    left_out: &[],
+    owns: &[],
+};

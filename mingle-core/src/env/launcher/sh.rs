@@ -1,0 +1,12 @@
+//! POSIX shells: `eval "$(mingle ...)"`. The statements are in env/shell/posix.rs.
+
+use super::{Launcher, Shell, Syntax};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "sh",
+    about: "variables for sh, bash, dash, zsh and ksh",
+    syntax: Syntax::Script(Shell::Posix),
+    needs_roster: false,
+    left_out: &[],
+    owns: &[],
+};

@@ -1,0 +1,100 @@
+//! Scripts for a shell to evaluate, and the check that every script passes.
+//!
+//! `posix.rs` and `fish.rs` each write statements and check them. The check reads the finished text, line by
+//! line, and accepts only the few statements that mingle prints, with values of the safe alphabet in
+//! `alphabet.rs`.
+
+mod alphabet;
+mod fish;
+mod posix;
+
+use std::num::NonZeroU8;
+
+use super::Variables;
+
+pub(super) use alphabet::{is_name, is_plain};
+
+/// The shells, by the statements that they evaluate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shell {
+    /// Shells with the syntax of POSIX: bash, dash, busybox sh, zsh, ksh.
+    Posix,
+    /// fish.
+    Fish,
+}
+
+/// A text that is safe for a shell to evaluate. Every constructor runs the same check on the finished text,
+/// which does not depend on how the text was made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Script(String);
+
+impl Script {
+    /// The statement that is printed before anything else: `! true;`, or `false;` for fish.
+    ///
+    /// If mingle is killed before it prints more, the guard makes `eval` fail; an empty text would not.
+    /// Statements after the guard replace its status, and `set -e` does not stop at it.
+    ///
+    /// # Errors
+    /// None in practice; the type is that of [`Script::exports`].
+    pub fn guard(shell: Shell) -> Result<Self, UnsafeStatement> {
+        let text = match shell {
+            Shell::Posix => posix::guard(),
+            Shell::Fish => fish::guard(),
+        };
+        Self::checked(shell, text)
+    }
+
+    /// The statements that set and remove the variables of a formed world, one a line.
+    ///
+    /// ```text
+    /// export MASTER_ADDR='10.0.0.1';
+    /// ```
+    ///
+    /// # Errors
+    /// [`UnsafeStatement`] if a value has a character outside of `A-Z a-z 0-9 _ . , : = / @ % + -`. Two
+    /// exceptions pass: brackets around an IPv6 address at the value's beginning, and, for POSIX shells, line
+    /// ends.
+    pub fn exports(shell: Shell, variables: &Variables) -> Result<Self, UnsafeStatement> {
+        let text = match shell {
+            Shell::Posix => posix::exports(variables),
+            Shell::Fish => fish::exports(variables),
+        };
+        Self::checked(shell, text)
+    }
+
+    /// A statement that makes `eval` fail with `code`: `(exit 3);`. It exits a subshell, since `exit` itself
+    /// would end the user's shell.
+    ///
+    /// # Errors
+    /// None in practice; the type is that of [`Script::exports`].
+    pub fn failure(shell: Shell, code: NonZeroU8) -> Result<Self, UnsafeStatement> {
+        let text = match shell {
+            Shell::Posix => posix::failure(code),
+            Shell::Fish => fish::failure(code),
+        };
+        Self::checked(shell, text)
+    }
+
+    /// The text. It ends in a newline.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The only constructor of a script.
+    fn checked(shell: Shell, text: String) -> Result<Self, UnsafeStatement> {
+        let is_safe = match shell {
+            Shell::Posix => posix::is_safe,
+            Shell::Fish => fish::is_safe,
+        };
+        match text.split_inclusive('\n').find(|line| !is_safe(line)) {
+            Some(line) => Err(UnsafeStatement(line.to_owned())),
+            None => Ok(Self(text)),
+        }
+    }
+}
+
+/// A statement that did not pass the check, and was not printed. This is a bug in mingle.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("refused to print a statement that a shell could misread: {0:?}")]
+pub struct UnsafeStatement(pub(super) String);

@@ -1,0 +1,190 @@
+//! The variables of a formed world, and the rules for a variable that is set already.
+
+mod advice;
+mod result;
+
+use std::borrow::Cow;
+
+use super::{Facts, Setting, launcher};
+
+pub(crate) use advice::is_nameable;
+pub(super) use result::is_result;
+
+/// The variable that lists which variables of this environment mingle itself has set; see [`Variables`].
+pub const MINGLE_SET: &str = "MINGLE_SET";
+
+/// The variable for the number of workers that torchrun starts on this node (`--nproc-per-node`).
+pub const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
+
+/// A variable's name and its value.
+pub type Variable = (Cow<'static, str>, String);
+
+/// The variables of a formed world.
+///
+/// There are two kinds. The *result* (MASTER_ADDR, RANK and the other names of the world, and a launcher's
+/// own variables) replaces any value that the environment has. The *advice* (`NCCL_*`, `GLOO_*`, `UCX_*`,
+/// `NVSHMEM_*`, `FI_*` and PET_NPROC_PER_NODE) does not: a user who has set such a variable knows more about
+/// the host than mingle does. A [`Setting`] replaces both the user's value and mingle's advice.
+///
+/// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it
+/// lists, with commas, the names of the advice that mingle has set. Such a variable is replaced, or removed
+/// if it would now be wrong. The names of the world are not in this list, since they are always replaced. A
+/// launcher's own variables are, so that a later `mingle` with another format removes them: a
+/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another one. To keep a value of your
+/// own that you set after mingle gave one, unset MINGLE_SET.
+///
+/// ```
+/// use mingle_core::env::{Facts, Variables};
+/// # use mingle_core::{Digest, Formed, World};
+/// # let (job, world) = ("foo".parse()?, World::new(4)?);
+/// # let formed = Formed { rank: world.rank(2)?, world, master: ([10, 0, 0, 1], 29503).into(),
+/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None, verdict: Default::default(),
+/// #     slots: mingle_core::Slots { own: 8, before: 16, total: 32 } };
+/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[],
+/// #     slots_given: false, parameter_servers: 0 };
+/// let variables = Variables::new(facts, |name| std::env::var(name).ok());
+/// assert!(variables.set().contains(&("RANK".into(), "2".to_owned())));
+/// # Ok::<(), mingle_core::InvalidId>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Variables {
+    set: Vec<Variable>,
+    unset: Vec<String>,
+    kept: Vec<Kept>,
+    unnameable: bool,
+}
+
+/// A variable that mingle leaves as it is, because the user has set it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Kept {
+    /// The variable's name.
+    pub name: &'static str,
+    /// The user's value.
+    pub value: String,
+    /// The value that mingle would have set.
+    pub advice: String,
+}
+
+impl Variables {
+    /// The variables for `facts`, without those of any launcher. `environment` returns the user's value of a
+    /// variable; an empty value counts as not set.
+    pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
+        Self::with(facts, &[], Vec::new(), environment)
+    }
+
+    /// As [`Variables::new`], with the variables of one launcher, and without the names of the world in
+    /// `left_out`.
+    pub(super) fn with(
+        facts: Facts<'_>,
+        left_out: &[&str],
+        launcher: Vec<Variable>,
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let interface = facts.interface.filter(|name| is_nameable(name));
+        let ipv6 = facts.formed.master.is_ipv6();
+        let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
+        let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
+        let mut advice = Vec::new();
+        let slots = facts.formed.slots.own.to_string();
+        if facts.slots_given {
+            first.push((PET_NPROC_PER_NODE.into(), slots));
+        } else {
+            advice.push((PET_NPROC_PER_NODE, slots));
+        }
+        advice.extend(advice::sockets(interface, ipv6));
+        advice.extend(facts.fabric.iter().cloned());
+        let mut variables = Self::advice(first, advice, facts.settings, environment);
+        variables.unnameable = facts.interface.is_some() && interface.is_none();
+        variables.set.splice(0..0, result::result(facts).filter(|(name, _)| !left_out.contains(&&**name)));
+        variables
+    }
+
+    /// The advice for a host that is in no world: the variables in `fabric`, for its RDMA devices, and
+    /// `settings`.
+    pub fn of_fabric(
+        fabric: &[(&'static str, String)],
+        settings: &[Setting],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        Self::advice(Vec::new(), fabric.to_vec(), settings, environment)
+    }
+
+    /// The variables in `first`, then the part of `advice` that the user has not set, then `settings`, and
+    /// MINGLE_SET, which lists them all.
+    fn advice(
+        first: Vec<Variable>,
+        advice: Vec<(&'static str, String)>,
+        settings: &[Setting],
+        environment: impl Fn(&str) -> Option<String>,
+    ) -> Self {
+        let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
+        let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
+        let listed = environment(MINGLE_SET).unwrap_or_default();
+        let listed: Vec<&str> = listed.split(',').collect();
+        let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
+
+        let users = |name: &str| {
+            let setting = settings.iter().find(|setting| setting.name() == name);
+            let variable = || environment(name).filter(|value| !value.is_empty() && !listed.contains(&name));
+            setting.map(|setting| setting.value().to_owned()).or_else(variable)
+        };
+        // A GID index is wrong if the user has chosen devices that it was not found on.
+        let is_for_others = |name: &str| {
+            let devices = advice::devices_of(name);
+            let devices = devices.and_then(|devices| advice.iter().find(|(name, _)| *name == devices));
+            devices.is_some_and(|(name, ours)| {
+                users(name).is_some_and(|theirs| !advice::is_among(name, &theirs, ours))
+            })
+        };
+        for (name, value) in advice.iter().filter(|(name, _)| !given(name) && !is_for_others(name)) {
+            if let Some(own) = users(name) {
+                variables.kept.push(Kept { name, value: own, advice: value.clone() });
+            } else {
+                variables.set.push(((*name).into(), value.clone()));
+            }
+        }
+        let settings =
+            settings.iter().map(|setting| (setting.name().to_owned().into(), setting.value().to_owned()));
+        variables.set.extend(settings);
+
+        let own: Vec<&str> = variables.set.iter().map(|(name, _)| &**name).collect();
+        let is_own = |name: &str| advice::is_advice(name) || launcher::is_owned(name);
+        let stale = listed.iter().filter(|name| is_own(name) && is_set(name) && !own.contains(name));
+        variables.unset = stale.map(|name| (*name).to_owned()).collect();
+        let own = own.join(",");
+        variables.set.push((MINGLE_SET.into(), own));
+        variables
+    }
+
+    /// The variables to set, in the order in which they are printed.
+    pub fn set(&self) -> &[Variable] {
+        &self.set
+    }
+
+    /// The variables to remove: an earlier `mingle` has set them, and they have no value now.
+    pub fn unset(&self) -> &[String] {
+        &self.unset
+    }
+
+    /// The advice that was dropped, because the user has set these variables.
+    pub fn kept(&self) -> &[Kept] {
+        &self.kept
+    }
+
+    /// Whether the interface's name cannot be written in NCCL's list syntax or in the alphabet that is safe
+    /// in every shell. The variables for the interface are then left out: NCCL and Gloo choose one
+    /// themselves.
+    pub fn interface_is_unnameable(&self) -> bool {
+        self.unnameable
+    }
+
+    /// Puts `value` into the first variable, for tests of what a shell must never see.
+    #[cfg(test)]
+    pub(super) fn replace_first(&mut self, value: String) {
+        self.set[0].1 = value;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! The result: the variables that every world sets, whatever the user has set.
+
+use super::Variable;
+use crate::env::{Facts, job_to_env};
+
+/// Computes the value of a variable.
+type Value = fn(Facts<'_>) -> String;
+
+/// The variables of the result with their values, in the order in which they are printed.
+const RESULT: [(&str, Value); 13] = [
+    ("MASTER_ADDR", master_address),
+    ("MASTER_PORT", master_port),
+    ("RANK", rank),
+    ("WORLD_SIZE", world),
+    ("NODE_RANK", rank),
+    ("PET_NNODES", world),
+    ("PET_NODE_RANK", rank),
+    ("PET_MASTER_ADDR", master_address),
+    ("PET_MASTER_PORT", master_port),
+    ("MINGLE_JOB_ID", |facts| job_to_env(facts.job)),
+    ("MINGLE_ROSTER_DIGEST", |facts| facts.formed.digest.to_string()),
+    ("MINGLE_RANK_OFFSET", |facts| facts.formed.slots.before.to_string()),
+    ("MINGLE_TOTAL_SLOTS", |facts| facts.formed.slots.total.to_string()),
+];
+
+fn master_address(facts: Facts<'_>) -> String {
+    facts.formed.master.ip().to_string()
+}
+
+fn master_port(facts: Facts<'_>) -> String {
+    facts.formed.master.port().to_string()
+}
+
+fn rank(facts: Facts<'_>) -> String {
+    facts.formed.rank.to_string()
+}
+
+fn world(facts: Facts<'_>) -> String {
+    facts.formed.world.to_string()
+}
+
+/// The result, in the order in which it is printed.
+pub(super) fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
+    RESULT.into_iter().map(move |(name, value)| (name.into(), value(facts)))
+}
+
+/// Whether the variable `name` is part of the result.
+pub(in crate::env) fn is_result(name: &str) -> bool {
+    RESULT.iter().any(|(result, _)| *result == name)
+}

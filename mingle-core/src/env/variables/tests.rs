@@ -1,0 +1,137 @@
+//! Which variables are set, kept and removed, by what the user and an earlier mingle have set.
+
+use super::super::tests::{facts, formed, variables};
+use super::*;
+
+fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
+    variables.set().iter().find(|(n, _)| *n == name).map(|(_, v)| v.as_str())
+}
+
+#[test]
+fn all_variables_are_set_if_the_user_has_set_none() {
+    let all = variables("foo", Some("eth0"), &[]);
+    let names: Vec<_> = all.set.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(
+        names,
+        [
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "RANK",
+            "WORLD_SIZE",
+            "NODE_RANK",
+            "PET_NNODES",
+            "PET_NODE_RANK",
+            "PET_MASTER_ADDR",
+            "PET_MASTER_PORT",
+            "MINGLE_JOB_ID",
+            "MINGLE_ROSTER_DIGEST",
+            "MINGLE_RANK_OFFSET",
+            "MINGLE_TOTAL_SLOTS",
+            "PET_NPROC_PER_NODE",
+            "NCCL_SOCKET_IFNAME",
+            "GLOO_SOCKET_IFNAME",
+            "MINGLE_SET",
+        ]
+    );
+}
+
+#[test]
+fn a_variable_of_the_user_is_kept_and_not_listed() {
+    let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", "ib"), ("RANK", "7")]);
+    assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None);
+    assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), Some("eth0"));
+    assert_eq!(value(&variables, "MINGLE_SET"), Some("PET_NPROC_PER_NODE,GLOO_SOCKET_IFNAME"));
+    assert_eq!(value(&variables, "RANK"), Some("2"), "the result replaces the environment's value");
+    let kept: Vec<_> = variables.kept().iter().map(|kept| (kept.name, &*kept.value, &*kept.advice)).collect();
+    assert_eq!(kept, [("NCCL_SOCKET_IFNAME", "ib", "=eth0")]);
+}
+
+#[test]
+fn a_gid_index_is_not_set_for_devices_that_the_user_has_chosen() {
+    let fabric: Vec<(&str, String)> = [
+        ("NCCL_IB_HCA", "=a:1,b:1"),
+        ("UCX_NET_DEVICES", "a:1,b:1"),
+        ("NCCL_IB_GID_INDEX", "3"),
+        ("UCX_IB_GID_INDEX", "3"),
+    ]
+    .map(|(name, value)| (name, value.to_owned()))
+    .to_vec();
+    let set = |environment: &[(&str, &str)], settings: &[&str]| {
+        let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
+        let variables = Variables::of_fabric(&fabric, &settings, lookup);
+        (value(&variables, "NCCL_IB_GID_INDEX").is_some(), value(&variables, "UCX_IB_GID_INDEX").is_some())
+    };
+    assert_eq!(set(&[], &[]), (true, true));
+    assert_eq!(set(&[("NCCL_IB_HCA", "c")], &[]), (false, true));
+    assert_eq!(set(&[("NCCL_IB_HCA", "=b:1")], &[]), (true, true), "a part of the chosen devices");
+    assert_eq!(
+        set(&[("NCCL_IB_HCA", "b:1")], &[]),
+        (false, true),
+        "a prefix, which matches other devices as well"
+    );
+    assert_eq!(set(&[("UCX_NET_DEVICES", "b:1")], &[]), (true, true));
+    assert_eq!(set(&[("NCCL_IB_HCA", "^a")], &[]), (false, true));
+    assert_eq!(set(&[], &["UCX_NET_DEVICES=c:1"]), (true, false));
+    assert_eq!(set(&[("NCCL_IB_HCA", "c"), ("MINGLE_SET", "NCCL_IB_HCA")], &[]), (true, true));
+}
+
+#[test]
+fn an_empty_variable_counts_as_not_set() {
+    let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", ""), ("MINGLE_SET", "")]);
+    assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), Some("=eth0"));
+    assert!(variables.kept().is_empty());
+}
+
+#[test]
+fn a_second_eval_replaces_the_advice_of_the_first() {
+    let first = variables("foo", Some("eth0"), &[("GLOO_SOCKET_IFNAME", "mine")]);
+    let mut shell: Vec<(&str, &str)> = vec![("GLOO_SOCKET_IFNAME", "mine")];
+    shell.extend(first.set().iter().map(|(name, value)| (&**name, value.as_str())));
+    let second = variables("foo", Some("eth1"), &shell);
+    assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
+    assert_eq!(second.kept()[0].name, "GLOO_SOCKET_IFNAME", "the user's own value is kept");
+    assert_eq!(value(&second, "MINGLE_SET"), Some("PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME"));
+}
+
+#[test]
+fn the_number_of_workers_yields_to_the_environment_unless_it_was_given() {
+    let (job, formed) = ("foo".parse().unwrap(), formed("10.0.0.1:29503"));
+    let set = |slots_given, environment: &[(&str, &str)]| {
+        let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+        let variables = Variables::new(Facts { slots_given, ..facts(&job, &formed) }, lookup);
+        let listed = value(&variables, "MINGLE_SET").unwrap().split(',').any(|n| n == PET_NPROC_PER_NODE);
+        (value(&variables, PET_NPROC_PER_NODE).map(str::to_owned), listed)
+    };
+    let ours = (Some("8".to_owned()), true);
+    assert_eq!(set(false, &[]), ours);
+    assert_eq!(set(false, &[(PET_NPROC_PER_NODE, "gpu")]), (None, false));
+    assert_eq!(set(false, &[(PET_NPROC_PER_NODE, "4"), (MINGLE_SET, PET_NPROC_PER_NODE)]), ours);
+    assert_eq!(set(true, &[(PET_NPROC_PER_NODE, "gpu")]), ours);
+}
+
+#[test]
+fn stale_advice_is_removed_and_other_listed_names_are_not() {
+    let shell = [
+        ("NCCL_SOCKET_IFNAME", "=eth0"),
+        ("GLOO_SOCKET_IFNAME", "mine"),
+        ("MINGLE_SET", "NCCL_SOCKET_IFNAME,PATH,$(reboot)"),
+        ("PATH", "/bin"),
+    ];
+    let variables = variables("foo", None, &shell);
+    assert_eq!(variables.unset(), ["NCCL_SOCKET_IFNAME"], "only names that mingle may set");
+    assert_eq!(value(&variables, "MINGLE_SET"), Some("PET_NPROC_PER_NODE"));
+}
+
+#[test]
+fn an_interface_whose_name_nccl_cannot_read_is_left_out() {
+    for name in ["eth'0", "a,b", "eth0:1", "=x", "$(reboot)", "ünet", ""] {
+        let variables = variables("foo", Some(name), &[]);
+        assert!(variables.interface_is_unnameable(), "{name}");
+        assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None, "{name}");
+        assert_eq!(value(&variables, "GLOO_SOCKET_IFNAME"), None, "{name}");
+    }
+    for name in ["eth0", "enp1s0f0np0", "bond0.100", "veth1@if2", "br-lan"] {
+        assert!(!variables("foo", Some(name), &[]).interface_is_unnameable(), "{name}");
+    }
+}

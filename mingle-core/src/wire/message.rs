@@ -101,7 +101,7 @@ messages! {
     /// One part of the roster.
     19 Part(Part),
     /// "A command has failed, or a node is gone: what we formed is over."
-    20 Over(Over),
+    20 Over(Ended),
     /// "My command has ended well; may I go?", to rank 0.
     21 Finished,
     /// "All have ended well."
@@ -241,7 +241,7 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Over {
+pub(crate) struct Ended {
     /// Who failed, or is gone.
     pub(crate) rank: u32,
     pub(crate) end: End,

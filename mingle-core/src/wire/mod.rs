@@ -34,7 +34,7 @@ use crate::model::{JobTag, Keys, Lineage, NodeId};
 use seal::{Replays, Seal};
 
 pub(crate) use message::{
-    Announce, Candidate, Commit, Introduction, Join, LONGEST_ENTRY, MISSING, Message, NEWEST, Over, PART,
+    Announce, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING, Message, NEWEST, PART,
     Part, Prepare, RUNS, Ready, Refusal, Solicit, Want, Welcome, decode_roster, encode_roster,
 };
 pub use node_info::{Attributes, NodeInfo};

@@ -107,7 +107,7 @@ fn largest() -> Vec<Message> {
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
         Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
-        Message::Over(Over { rank: u32::MAX, end: End::Killed(255) }),
+        Message::Over(Ended { rank: u32::MAX, end: End::Killed(255) }),
         Message::Finished,
         Message::Released,
         Message::Leaving,

@@ -46,7 +46,7 @@ use crate::wire::NodeInfo;
 
 pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
-pub use observe::{Gathering, Observer, Sighting, Word};
+pub use observe::{Candidacy, Observed, Observer, Sighting};
 pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;

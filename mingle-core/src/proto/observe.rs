@@ -8,8 +8,8 @@ use crate::wire::{Codec, Dropped, Message, claimed_sender};
 
 /// Reads the datagrams of one job without being a node of it. It sends nothing.
 ///
-/// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own record of that,
-/// so a node still accepts every datagram that an observer has read.
+/// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own
+/// record of that, so a node still accepts every datagram that an observer has read.
 ///
 /// ```
 /// use mingle_core::JobId;
@@ -31,7 +31,8 @@ pub struct Sighting {
     /// The sender. Nothing authenticates it where [`Sighting::observed`] is [`Observed::Sealed`]; where it is
     /// [`Observed::Version`], it may be any number.
     pub node: NodeId,
-    /// The formation of the job that the sender takes part in; the default where the datagram could not be read.
+    /// The formation of the job that the sender takes part in; the default where the datagram could not be
+    /// read.
     pub lineage: Lineage,
     /// What the sender does.
     pub observed: Observed,

@@ -14,8 +14,8 @@
 //!     68        body, then zeros where the kind is padded
 //! ```
 //!
-//! Every version of the protocol has the same first 24 bytes. A token has the same first 8 bytes but for the kind and
-//! the length, and the same tag.
+//! Every version of the protocol has the same first 24 bytes. A token has the same first 8 bytes but for the
+//! kind and the length, and the same tag.
 
 use std::ops::Range;
 
@@ -76,8 +76,8 @@ impl Header {
     }
 }
 
-/// Whether a datagram belongs to this job and has a whole header. Compares, and decodes nothing, so that the traffic of
-/// other jobs in the same group costs little.
+/// Whether a datagram belongs to this job and has a whole header. Compares, and decodes nothing, so that the
+/// traffic of other jobs in the same group costs little.
 pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram.len() < COMMON || datagram[..4] != MAGIC {
         return Err(Dropped::Foreign);
@@ -92,8 +92,8 @@ pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram.len() < HEADER { Err(Dropped::Malformed) } else { Ok(()) }
 }
 
-/// The sender as the clear header names it, which nothing has authenticated; nothing where the datagram is too short.
-/// Another version of the protocol may have anything in its place.
+/// The sender as the clear header names it, which nothing has authenticated; nothing where the datagram is
+/// too short. Another version of the protocol may have anything in its place.
 pub(crate) fn claimed_sender(datagram: &[u8]) -> Option<NodeId> {
     datagram.get(SENDER).map(id)
 }

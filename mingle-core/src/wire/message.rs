@@ -66,8 +66,8 @@ messages! {
     1 Announce(Announce),
     /// A node without a leader asks all nodes who leads; a member asks its seeds.
     2 Solicit(Solicit),
-    /// A node that knows two candidates introduces the better one to the worse one, and a member introduces its leader
-    /// to a node that solicits.
+    /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
+    /// its leader to a node that solicits.
     3 Hint(Introduction),
     /// A leader that has itself joined a better one sends its members there.
     4 Redirect(Introduction),
@@ -81,14 +81,15 @@ messages! {
     8 Ping,
     /// The answer to a ping, and to a node of an earlier lineage.
     9 Pong,
-    /// A leader begins a round: it tells each member its rank and the master, to which the member must prove a
-    /// connection.
+    /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
+    /// a connection.
     10 Prepare(Prepare),
     /// A member asks the master whether one of its dials has arrived.
     11 Prove,
     /// The master answers a prover with the number of its last dial that has arrived.
     12 Proved(u32),
-    /// A member reports to its leader that it has all it needs. It is bound to the round until commit or void.
+    /// A member reports to its leader that it has all it needs. It is bound to the round until commit or
+    /// void.
     13 Ready(Ready),
     /// A member reports to its leader that it cannot reach the master, in the round of this number.
     14 Unproved(u64),
@@ -172,7 +173,8 @@ pub(crate) struct Join {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// The number of the dial that arrived last, which is the lease from now on; none before a dial has arrived.
+    /// The number of the dial that arrived last, which is the lease from now on; none before a dial has
+    /// arrived.
     pub(crate) lease: Option<u32>,
     /// Whether the node holds a seat; a standby does not.
     pub(crate) seated: bool,
@@ -222,7 +224,8 @@ pub(crate) struct Ready {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Commit {
     pub(crate) round: u64,
-    /// The index in [`Prepare::endpoints`] of MASTER_ADDR. A node that has proved another one uses that one instead.
+    /// The index in [`Prepare::endpoints`] of MASTER_ADDR. A node that has proved another one uses that one
+    /// instead.
     pub(crate) endpoint: u8,
     /// What all nodes use to reach each other.
     pub(crate) verdict: Verdict,
@@ -259,7 +262,8 @@ pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left over.
+/// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left
+/// over.
 pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     let mut members = Vec::new();
     for rank in 0..world.get() {

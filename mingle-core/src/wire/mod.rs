@@ -1,11 +1,12 @@
 //! What travels: datagrams with a clear header and a bincode body, and the token of a proof.
 //!
-//! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds, `token` the
-//! only bytes on a TCP connection, and `notice` the datagram to the directory group.
+//! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds,
+//! `token` the only bytes on a TCP connection, and `notice` the datagram to the directory group.
 //!
-//! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list has a
-//! limit, no length from the network decides an allocation, and a body with bytes left over is dropped. bincode is
-//! used in this module alone, so that it can be replaced; the golden bytes in the tests pin what it writes.
+//! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
+//! has a limit, no length from the network decides an allocation, and a body with bytes left over is dropped.
+//! bincode is used in this module alone, so that it can be replaced; the golden bytes in the tests pin what
+//! it writes.
 
 mod header;
 mod message;
@@ -33,12 +34,12 @@ pub use notice::Notice;
 pub use token::TOKEN;
 pub(crate) use token::Token;
 
-/// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires 1,280 bytes
-/// (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
+/// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires
+/// 1,280 bytes (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
 pub const MAX_DATAGRAM: usize = 1200;
 
-/// The least length of a solicit and of a join, in bytes. No answer to either is longer, so a forged source address
-/// amplifies nothing.
+/// The least length of a solicit and of a join, in bytes. No answer to either is longer, so a forged source
+/// address amplifies nothing.
 pub(crate) const PADDED: usize = 576;
 
 /// Why a datagram or a token was dropped.
@@ -82,8 +83,8 @@ impl Codec {
     /// The datagram that carries `message`.
     ///
     /// # Panics
-    /// If the message does not fit. The limit of every list in a message keeps it below; a test encodes each message at
-    /// its largest.
+    /// If the message does not fit. The limit of every list in a message keeps it below; a test encodes each
+    /// message at its largest.
     pub(crate) fn encode(&mut self, header: Header, message: &Message) -> Vec<u8> {
         let mut bytes = header.encode(self.tag, message.kind());
         message.encode_body(config(), &mut bytes);

@@ -20,8 +20,8 @@ pub struct NodeInfo {
 
 /// What the caller says of a node, beside its name and its endpoints.
 ///
-/// A new attribute of a node goes here: the join carries it to the leader, and all code reads it from here. The order
-/// of the fields is their order on the wire.
+/// A new attribute of a node goes here: the join carries it to the leader, and all code reads it from here.
+/// The order of the fields is their order on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
     /// How many workers the node will run, usually one for each GPU.
@@ -34,7 +34,8 @@ pub struct Attributes {
     pub wants_roster: bool,
     /// The host's RDMA devices, for the leader to compare.
     pub fabric: Summary,
-    /// A hash of the variables that the user sets for all ranks, for the leader to compare; 0 where there are none.
+    /// A hash of the variables that the user sets for all ranks, for the leader to compare; 0 where there are
+    /// none.
     pub settings: u64,
 }
 

@@ -1,4 +1,5 @@
-//! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol, and no node reads it.
+//! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol, and no node
+//! reads it.
 //!
 //! ```text
 //! offset  size  field
@@ -31,8 +32,8 @@ pub enum Notice {
         /// How many members there are.
         joined: u32,
     },
-    /// A job with a secret: the first half of its tag, which tells it from other jobs. Whoever knows the job ID can
-    /// compute it.
+    /// A job with a secret: the first half of its tag, which tells it from other jobs. Whoever knows the job
+    /// ID can compute it.
     Sealed([u8; 8]),
 }
 

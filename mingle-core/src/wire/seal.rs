@@ -1,9 +1,9 @@
 //! Sealed datagrams: encrypted, authenticated, and accepted once each.
 //!
-//! The cipher is XChaCha20-Poly1305. Its nonce of 24 bytes is the sender's ID, which is 128 random bits of the operating
-//! system's for every process, and a counter. All nodes share one key, and still no nonce is used twice; and since a
-//! node needs no randomness while it runs, a simulation is repeatable. The clear header and the counter are
-//! authenticated with the body.
+//! The cipher is XChaCha20-Poly1305. Its nonce of 24 bytes is the sender's ID, which is 128 random bits of
+//! the operating system's for every process, and a counter. All nodes share one key, and still no nonce is
+//! used twice; and since a node needs no randomness while it runs, a simulation is repeatable. The clear
+//! header and the counter are authenticated with the body.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ impl Seal {
         Self { cipher: XChaCha20Poly1305::new(key.into()), counter: 0 }
     }
 
-    /// Seals the body, which begins at offset `header`. The counter goes between header and body, the tag after the body.
+    /// Seals the body, which begins at offset `header`. The counter goes between header and body, the tag
+    /// after the body.
     pub(super) fn seal(&mut self, sender: NodeId, header: usize, bytes: &mut Vec<u8>) {
         self.counter += 1;
         let counter = self.counter.to_le_bytes();
@@ -71,13 +72,14 @@ fn nonce(sender: NodeId, counter: [u8; COUNTER]) -> XNonce {
     nonce
 }
 
-/// How far behind the newest counter a datagram may arrive. A leader has one counter for all its members, so the
-/// counters of two datagrams to one member can be far apart.
+/// How far behind the newest counter a datagram may arrive. A leader has one counter for all its members, so
+/// the counters of two datagrams to one member can be far apart.
 const WINDOW: usize = 1024;
 /// The most senders that are remembered.
 const SENDERS: usize = 4096;
 
-/// The datagrams of each sender that have been accepted, so that none is accepted twice (as RFC 4303, section 3.4.3).
+/// The datagrams of each sender that have been accepted, so that none is accepted twice (as RFC 4303, section
+/// 3.4.3).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replays {
     senders: BTreeMap<NodeId, Window>,

@@ -35,8 +35,8 @@ const MAC: usize = 80;
 ///     80    32  MAC over all bytes before it (BLAKE3, keyed); zeros in a job without a secret
 /// ```
 ///
-/// Every process has 128 random bits as its ID, so a MAC is good for these two processes alone, and the number of the
-/// dial makes it good for one connection.
+/// Every process has 128 random bits as its ID, so a MAC is good for these two processes alone, and the
+/// number of the dial makes it good for one connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Token {
     pub(crate) prover: NodeId,

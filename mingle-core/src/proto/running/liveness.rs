@@ -32,7 +32,8 @@ impl Liveness {
         self.check.is_some()
     }
 
-    /// Whether a newcomer is a reason for a check: not during one, nor shortly after this or another member's.
+    /// Whether a newcomer is a reason for a check: not during one, nor shortly after this or another
+    /// member's.
     pub(super) fn may_check_for_newcomer(&self, now: Time) -> bool {
         !self.is_checking() && self.last.is_none_or(|last| now >= last + CHECKED)
     }

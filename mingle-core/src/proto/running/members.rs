@@ -20,7 +20,8 @@ impl Members {
     pub(super) fn new(formed: &Formed) -> Option<Self> {
         let mut by_rank = formed.roster.as_ref().map(Roster::members)?.to_vec();
         if formed.rank.get() != 0 {
-            // This node has proved that it reaches the master at this endpoint, which need not be the preferred one.
+            // This node has proved that it reaches the master at this endpoint, which need not be the
+            // preferred one.
             by_rank[0].address = formed.master;
         }
         Some(Self {

@@ -1,18 +1,19 @@
-//! A running world: the messages of its nodes while their commands run, so that all nodes start again when one fails.
+//! A running world: the messages of its nodes while their commands run, so that all nodes start again when
+//! one fails.
 //!
-//! The nodes have no TCP connections any more, because the port belongs to the job. They send datagrams only, and none
-//! while nothing happens.
+//! The nodes have no TCP connections any more, because the port belongs to the job. They send datagrams only,
+//! and none while nothing happens.
 //!
 //! ```text
-//! a command fails           its node notifies all others (Over), and they stop their commands        `ending`
-//! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone,
-//!                           and the world is over as above                                           `liveness`
-//! a command ends well       its node asks rank 0 for its release (Finished); rank 0 releases all
-//!                           nodes (Released) when every node has asked                               `release`
+//! a command fails           its node notifies all others (Over), and they stop their commands: `ending`
+//! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone, and the world is
+//!                           over as above: `liveness`
+//! a command ends well       its node asks rank 0 for its release (Finished); rank 0 releases all nodes
+//!                           (Released) when every node has asked: `release`
 //! ```
 //!
-//! `Over` carries the lineage of the formation that follows. So does every datagram of a node that takes part in that
-//! formation, so each of them ends the world for a node that has missed the others.
+//! `Over` carries the lineage of the formation that follows. So does every datagram of a node that takes part
+//! in that formation, so each of them ends the world for a node that has missed the others.
 
 mod context;
 mod ending;
@@ -44,8 +45,8 @@ use release::{AwaitingRelease, Finished, Releasing};
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Change {
-    /// The world is over, and not by this node's own command: its command must stop. This node may still have to notify
-    /// the others, until [`Change::Notified`].
+    /// The world is over, and not by this node's own command: its command must stop. This node may still have
+    /// to notify the others, until [`Change::Notified`].
     Over(Over),
     /// Every other member has learned that the world is over, or the time for that has passed.
     Notified,
@@ -84,8 +85,8 @@ enum State {
 impl Node {
     /// Goes on as a member of the world that has formed. Returns nothing where the roster was not asked for.
     ///
-    /// Call it after the node's [`Formed`] event. In a job with a secret the datagrams' counters go on, so that none is
-    /// used twice.
+    /// Call it after the node's [`Formed`] event. In a job with a secret the datagrams' counters go on, so
+    /// that none is used twice.
     pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
         let mut context = Context::new(self.shared, Members::new(formed)?);
         context.set_lineage(context.lineage().formed(formed.digest));
@@ -129,8 +130,8 @@ impl RunningWorld {
         self.context.timers.next()
     }
 
-    /// No formation will follow this one. This node then notifies the others for up to 15 s instead of 1 s when the
-    /// world is over, because no later formation would do it.
+    /// No formation will follow this one. This node then notifies the others for up to 15 s instead of 1 s
+    /// when the world is over, because no later formation would do it.
     pub fn set_last(&mut self) {
         self.is_last = true;
     }
@@ -144,8 +145,8 @@ impl RunningWorld {
         }
     }
 
-    /// This node's command has ended well. The node stays until all others' commands have, too, because it may have to
-    /// start again.
+    /// This node's command has ended well. The node stays until all others' commands have, too, because it
+    /// may have to start again.
     pub fn handle_success(&mut self, now: Time) {
         self.context.at(now);
         if !matches!(self.state, State::Running) {

@@ -11,10 +11,11 @@ use crate::proto::backoff::{Backoff, FIRST};
 use crate::proto::timer::Time;
 use crate::wire::Message;
 
-/// How long rank 0 repeats that all commands have ended well. A node that is stopped or cut off for longer takes rank 0
-/// for gone.
+/// How long rank 0 repeats that all commands have ended well. A node that is stopped or cut off for longer
+/// takes rank 0 for gone.
 const RELEASE: Duration = Duration::from_secs(30);
-/// The least silence after which a node that waits for its release takes rank 0 for gone: as long as rank 0 answers.
+/// The least silence after which a node that waits for its release takes rank 0 for gone: as long as rank 0
+/// answers.
 const SILENCE: Duration = RELEASE;
 /// How often it asks rank 0 in that time, at least.
 const QUESTIONS: u32 = 40;

@@ -62,7 +62,7 @@ macro_rules! messages {
 }
 
 messages! {
-    /// A candidate announces itself to all nodes; a leader also reports its members to them with it.
+    /// A candidate announces itself to all nodes; a leader also reports its progress to its members with it.
     1 Announce(Announce),
     /// A node without a leader asks all nodes who leads; a member asks its seeds.
     2 Solicit(Solicit),

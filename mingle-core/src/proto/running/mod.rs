@@ -198,7 +198,7 @@ impl RunningWorld {
         self.context.at(now);
         let now = self.context.now();
         if let Some(due) = self.context.timers.next().filter(|&due| was_stopped(due, now)) {
-            self.forgive(now - due);
+            self.forgive(now.saturating_sub(due));
         }
         while let Some(timer) = self.context.timers.expire(now) {
             match timer {
@@ -352,7 +352,7 @@ impl RunningWorld {
     fn member_is_gone(&mut self, rank: Rank) {
         let over = self.context.members.over(rank, End::Gone);
         self.notify(over.clone());
-        // The command must stop even where `notify` had nobody to notify and says so first.
+        // First of all, although `notify` may already have had no member to notify: the command must stop.
         self.changes.push_front(Change::Over(over));
     }
 

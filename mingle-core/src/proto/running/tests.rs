@@ -159,7 +159,12 @@ fn the_member_that_checks_tells_newcomers_that_the_job_runs() {
     let mut running = running(1, None);
     let tells_newcomer = |running: &mut RunningWorld| {
         let outputs: Vec<Output> = std::iter::from_fn(|| running.poll_output()).collect();
-        outputs.iter().any(|output| matches!(output, Output::Send { to, datagram } if *to == address(9) && datagram[5] == 24))
+        let is_running = |output: &Output| match output {
+            // Kind 24 is Running.
+            Output::Send { to, datagram } => *to == address(9) && datagram[5] == 24,
+            _ => false,
+        };
+        outputs.iter().any(is_running)
     };
     a_newcomer_asks(&mut running);
     assert!(!tells_newcomer(&mut running), "rank 0 does so unless it is gone");
@@ -188,18 +193,18 @@ fn each_wave_of_over_is_one_multicast_and_one_datagram_to_each_member() {
     let size = 250;
     let mut running = running_of(size, 0, None);
     running.handle_failure(Time::ZERO, End::Exited(1));
-    let (mut multicasts, mut told, mut waves) = (0, BTreeSet::new(), Vec::new());
+    let (mut multicasts, mut notified, mut waves) = (0, BTreeSet::new(), Vec::new());
     while let Some(at) = running.poll_timeout().filter(|&at| at <= Time::from_millis(500)) {
         running.handle_timeout(at);
         while let Some(output) = running.poll_output() {
             match output {
                 Output::Multicast { .. } => multicasts += 1,
-                Output::Send { to, .. } => told.extend([to]),
+                Output::Send { to, .. } => notified.extend([to]),
                 other => panic!("{other:?}"),
             }
         }
-        if told.len() == usize::from(size) - 1 {
-            told.clear();
+        if notified.len() == usize::from(size) - 1 {
+            notified.clear();
             waves.push(multicasts);
         }
     }

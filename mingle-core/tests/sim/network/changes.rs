@@ -30,7 +30,7 @@ impl Network {
     /// Sets all addresses of a host that has not started, in order of preference.
     pub fn set_addresses(&mut self, host: usize, ips: &[IpAddr]) {
         let port = self.hosts[host].config.node.endpoints[0].port();
-        for endpoint in self.hosts[host].config.node.endpoints.to_vec() {
+        for endpoint in self.hosts[host].config.node.endpoints.clone().iter().copied() {
             self.forget_address(host, endpoint);
         }
         let new: Vec<_> = ips.iter().map(|&ip| SocketAddr::from((ip, port))).collect();

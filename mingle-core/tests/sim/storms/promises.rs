@@ -10,7 +10,7 @@ use super::families::{common_in_the_end, ever_common};
 use super::seeds::{connected, is_member};
 use crate::network::{Fabric, Host, Network, Unformed};
 
-/// No world takes longer where nobody crashes in a round: a chain of seeds is walked hop by hop, and a
+/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop, and a
 /// connection whose address has vanished ends by keepalive, after 25 s.
 const USUAL: Time = Time::from_secs(30);
 

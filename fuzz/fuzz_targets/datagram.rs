@@ -1,4 +1,4 @@
-//! One datagram to a node: as it is, and as the body of a valid frame.
+//! Hands one datagram to a node: any bytes, and any body in a valid frame.
 #![no_main]
 #![allow(dead_code)]
 

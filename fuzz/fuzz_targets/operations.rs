@@ -1,4 +1,4 @@
-//! A whole life of a node: datagrams, tokens, connections and time in any order.
+//! Runs a node from start to end: datagrams, tokens, connections and time in any order.
 #![no_main]
 #![allow(dead_code)]
 

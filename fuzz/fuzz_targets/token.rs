@@ -1,4 +1,4 @@
-//! One token to a node.
+//! Hands one token to a node.
 #![no_main]
 #![allow(dead_code)]
 

@@ -1,5 +1,5 @@
-//! Machines as folders (`tests/fixtures/rdma.tar.gz`), each with the variables that are right there:
-//! `expected.env` says what must be printed, and after `# must not:` what must not.
+//! Saved machines (`tests/fixtures/rdma.tar.gz`), each a folder with the variables that are right for it in
+//! `expected.env`. A line `# must not:` names a variable that must not be printed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,7 +32,7 @@ fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
 }
 
 #[test]
-fn every_machine_gives_exactly_the_variables_that_are_right_there() {
+fn every_machine_gets_exactly_the_variables_that_are_right_for_it() {
     let mut seen = 0;
     for folder in fs::read_dir(machines()).unwrap().map(|entry| entry.unwrap().path()) {
         if !folder.is_dir() {
@@ -57,11 +57,11 @@ fn every_machine_gives_exactly_the_variables_that_are_right_there() {
             assert!(!hit, "{name}: {line}");
         }
         for port in &machine.choose().ports {
-            let all_told = port
+            let all_have_reasons = port
                 .gids
                 .iter()
                 .all(|gid| gid.left.as_ref().map_or(port.is_used(), |reason| !reason.to_string().is_empty()));
-            assert!(all_told, "{name}: {port:?}");
+            assert!(all_have_reasons, "{name}: {port:?}");
             assert!(port.left.as_ref().is_none_or(|reason| !reason.to_string().is_empty()), "{name}");
         }
         seen += 1;
@@ -70,7 +70,7 @@ fn every_machine_gives_exactly_the_variables_that_are_right_there() {
 }
 
 #[test]
-fn what_is_left_has_the_reason_that_holds() {
+fn every_unused_port_and_gid_has_the_right_reason() {
     let reasons = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let choice = machine.choose();
@@ -95,7 +95,7 @@ fn what_is_left_has_the_reason_that_holds() {
 }
 
 #[test]
-fn the_index_is_left_to_nccl_where_that_is_asked_for() {
+fn no_gid_index_is_set_where_that_is_left_to_nccl() {
     let machine = Machine::from_snapshot(&machines().join("one-roce")).unwrap();
     let mut extent = Extent::default();
     extent.gid_index = false;
@@ -117,7 +117,7 @@ fn the_index_is_left_to_nccl_where_that_is_asked_for() {
 }
 
 #[test]
-fn a_host_by_itself_is_warned_of_what_no_variable_can_mend() {
+fn a_machine_is_warned_of_what_no_variable_can_fix() {
     let warnings = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let transport = Transport::alone(&machine.choose());
@@ -133,7 +133,7 @@ fn a_host_by_itself_is_warned_of_what_no_variable_can_mend() {
 }
 
 #[test]
-fn the_gpus_nearest_to_each_rail_are_those_behind_the_same_switch() {
+fn the_gpu_nearest_to_each_rail_is_behind_the_same_switch() {
     let machine = Machine::from_snapshot(&machines().join("rail8-same")).unwrap();
     assert_eq!(machine.choose().kind, Kind::Roce);
     assert_eq!(machine.gpus.len(), 8);

@@ -25,12 +25,11 @@ mod node;
 mod observe;
 mod outcome;
 mod parts;
+mod pause;
 mod proof;
 mod ranks;
 mod round;
 mod running;
-#[cfg(test)]
-mod running_tests;
 mod seeds;
 mod seeking;
 mod shared;
@@ -47,8 +46,10 @@ use crate::wire::NodeInfo;
 
 pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
-pub use observe::{Gathering, Observer, Sighting, Word};
+pub use observe::{Candidacy, Observed, Observer, Sighting};
 pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
+#[cfg(feature = "net")]
+pub(crate) use pause::was_stopped;
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 

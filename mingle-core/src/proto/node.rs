@@ -10,6 +10,7 @@ use super::follower::Follow;
 use super::leader::Lead;
 use super::memory::Memory;
 use super::outcome::Event;
+use super::pause::was_stopped;
 use super::proof::Arrivals;
 use super::round::Phase;
 use super::shared::Shared;
@@ -21,9 +22,7 @@ use crate::wire::{Candidate, Dropped, Message, TOKEN};
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends
 /// fewer than 1.4 datagrams a second.
 const PERIOD: Duration = Duration::from_secs(1);
-/// A timer that fires so late has been slept through.
-const LATE: Duration = Duration::from_millis(100);
-/// What others get then, to be heard.
+/// After a stop of this process, how long the others get to be heard.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// The protocol of one node, from its start to its end.
@@ -285,7 +284,7 @@ impl Node {
         self.at(now);
         for timer in [Timer::GiveUp, Timer::Resign] {
             // This process did not run when it should have: it cannot blame the others for silence.
-            if self.shared.timers.get(timer).is_some_and(|at| now > at + LATE) {
+            if self.shared.timers.get(timer).is_some_and(|at| was_stopped(at, now)) {
                 self.shared.set_after(timer, GRACE);
             }
         }

@@ -1,13 +1,13 @@
 //! Timers: an enum and a table, so that a stale one cannot fire.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A point in time, as the time since an origin that the driver chose.
 pub type Time = Duration;
 
 /// What a node waits for. Each has one time, or none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The user's patience ends.
     Deadline,
@@ -41,60 +41,46 @@ pub(crate) enum Timer {
     Seed,
 }
 
-const COUNT: usize = Timer::Seed as usize + 1;
+/// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
+#[derive(Debug, Clone)]
+pub(crate) struct Timers<T = Timer>(BTreeMap<T, Time>);
 
-const ALL: [Timer; COUNT] = [
-    Timer::Deadline,
-    Timer::Announce,
-    Timer::Solicit,
-    Timer::Join,
-    Timer::Dial,
-    Timer::GiveUp,
-    Timer::Ask,
-    Timer::Proof,
-    Timer::ProofFailed,
-    Timer::Redirect,
-    Timer::Round,
-    Timer::Challenge,
-    Timer::Resign,
-    Timer::Welcome,
-    Timer::Seed,
-];
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
-/// When each timer fires.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Timers([Option<Time>; COUNT]);
-
-impl Timers {
-    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
-        self.0[timer as usize] = Some(at);
+impl<T: Copy + Ord> Timers<T> {
+    pub(crate) fn set(&mut self, timer: T, at: Time) {
+        self.0.insert(timer, at);
     }
 
     /// Sets the timer unless it is set to an earlier time.
-    pub(crate) fn set_earlier(&mut self, timer: Timer, at: Time) {
+    pub(crate) fn set_earlier(&mut self, timer: T, at: Time) {
         let earlier = self.get(timer).is_none_or(|t| at < t);
         if earlier {
             self.set(timer, at);
         }
     }
 
-    pub(crate) fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+    pub(crate) fn stop(&mut self, timer: T) {
+        self.0.remove(&timer);
     }
 
-    pub(crate) fn get(&self, timer: Timer) -> Option<Time> {
-        self.0[timer as usize]
+    pub(crate) fn get(&self, timer: T) -> Option<Time> {
+        self.0.get(&timer).copied()
     }
 
     /// The next time at which any timer fires.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.0.iter().flatten().min().copied()
+        self.0.values().min().copied()
     }
 
     /// Stops and returns the timer that was due first, if one is due at `now`.
-    pub(crate) fn expire(&mut self, now: Time) -> Option<Timer> {
-        let due = ALL.into_iter().filter(|&t| self.get(t).is_some_and(|at| at <= now));
-        let timer = due.min_by_key(|&t| self.get(t))?;
+    pub(crate) fn expire(&mut self, now: Time) -> Option<T> {
+        let due = self.0.iter().filter(|&(_, &at)| at <= now);
+        let (&timer, _) = due.min_by_key(|&(_, &at)| at)?;
         self.stop(timer);
         Some(timer)
     }
@@ -121,9 +107,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_a_place_for_every_timer() {
-        for (i, timer) in ALL.into_iter().enumerate() {
-            assert_eq!(timer as usize, i);
-        }
+    fn of_two_timers_that_are_due_at_the_same_time_the_lesser_fires_first() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Round, Time::ZERO);
+        timers.set(Timer::Ask, Time::ZERO);
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Ask));
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Round));
     }
 }

@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rand::Rng;
+
 use super::backoff::{Backoff, FIRST};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -93,18 +95,29 @@ impl Waves {
         unanswered: impl FnOnce() -> VecDeque<NodeId>,
         shared: &mut Shared,
     ) -> Vec<NodeId> {
-        if self.queue.is_empty() && self.next <= shared.now {
+        let (burst, again) = self.next_burst(unanswered, shared.now, &mut shared.rng);
+        shared.timers.set(Timer::Round, again);
+        burst
+    }
+
+    /// The same for a caller with timers of its own: also returns when to ask for the next burst.
+    pub(crate) fn next_burst(
+        &mut self,
+        unanswered: impl FnOnce() -> VecDeque<NodeId>,
+        now: Time,
+        rng: &mut impl Rng,
+    ) -> (Vec<NodeId>, Time) {
+        if self.queue.is_empty() && self.next <= now {
             self.queue = unanswered();
             self.count += 1;
         }
-        let burst = self.window.take(&mut self.queue, shared.now);
-        if self.queue.is_empty() && self.next <= shared.now {
+        let burst = self.window.take(&mut self.queue, now);
+        if self.queue.is_empty() && self.next <= now {
             // The last of them have only been written to now.
-            self.next = self.backoff.after(shared.now, &mut shared.rng);
+            self.next = self.backoff.after(now, rng);
         }
-        let at = if self.queue.is_empty() { self.next } else { self.window.again() };
-        shared.timers.set(Timer::Round, at);
-        burst
+        let again = if self.queue.is_empty() { self.next } else { self.window.again() };
+        (burst, again)
     }
 
     /// A member has answered, which may be what the next ones wait for.

@@ -1,7 +1,7 @@
-//! Bytes as a program of what may happen to a node: shared by the property tests and the fuzz targets.
+//! Reads bytes as a program of what happens to a node, for the property tests and the fuzz targets.
 //!
-//! Whatever the bytes are, the node must not panic, and what it sends must be well formed. The program
-//! knows the frame of datagrams and tokens (PROTOCOL.md), so that most of it comes past the first checks.
+//! For any bytes the node must not panic, and what it sends must be well formed. The program knows the frame
+//! of datagrams and tokens (PROTOCOL.md), so that most of its input passes the first checks.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -10,11 +10,11 @@ use mingle_core::proto::{Config, ConnId, DialId, MAX_DATAGRAM, Node, Output, TOK
 use mingle_core::{Event, HostName, JobId, NodeId, NodeInfo, Secret, World};
 
 const HEADER: usize = 68;
-/// Least length of a solicit or join.
+/// The least length of a solicit and of a join, in bytes.
 const PADDED: usize = 576;
 const ME: NodeId = NodeId([1; 16]);
 
-/// Reads the program.
+/// The rest of the program.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -39,7 +39,7 @@ fn id(number: u8) -> NodeId {
     NodeId([number % 8; 16])
 }
 
-/// A node of a world of `world` that was given `rank`, without a secret.
+/// A node of a world of `world` nodes, with the given rank `rank` and without a secret.
 pub fn plain_node(world: u32, rank: u32) -> Node {
     let world = World::new(world).unwrap_or_else(|_| unreachable!());
     let mut config = config(world);
@@ -47,7 +47,7 @@ pub fn plain_node(world: u32, rank: u32) -> Node {
     Node::new(config, 1, Time::ZERO)
 }
 
-/// A node of a world of three: its rank and whether it has a secret are up to `kind`.
+/// A node whose world, rank and secret depend on the bits of `kind`.
 pub fn node(kind: u8) -> Node {
     let world = World::new(if kind & 0x40 == 0 { 3 } else { 100 }).unwrap_or_else(|_| unreachable!());
     let secret = Secret::new(b"sixteen bytes it is").ok().filter(|_| kind & 0x20 != 0);
@@ -98,7 +98,7 @@ pub fn token(prover: NodeId, target: NodeId, dial: u32) -> [u8; TOKEN] {
     bytes
 }
 
-/// Runs the program, and checks what the node does.
+/// Runs the program, and checks what the node sends and that it ends.
 pub fn run(program: &[u8]) {
     let mut bytes = Bytes(program);
     let Some(kind) = bytes.byte() else { return };
@@ -131,7 +131,7 @@ pub fn run(program: &[u8]) {
         }
         drain(&mut node);
     }
-    // Whatever has happened, it ends by itself: the deadline, and what may be added to it in a round.
+    // The node must end by itself, by its deadline and what a round may add to that.
     for _ in 0..100_000 {
         let Some(next) = node.poll_timeout() else { break };
         now = now.max(next);
@@ -159,7 +159,7 @@ fn drain(node: &mut Node) {
     }
 }
 
-/// Texts reach terminals and logs: nothing in them may come raw from the network.
+/// Checks that a message, which reaches terminals and logs, has no raw text from the network.
 fn harmless(text: &str) {
     let bad = |c: char| c.is_control() || matches!(c, '$' | '`' | '\u{200e}'..='\u{202e}');
     assert!(!text.contains(bad), "{text:?}");

@@ -1,4 +1,4 @@
-//! Large worlds: what they cost each node, and how long they take.
+//! Large worlds: how many datagrams they cost each node, and how long they take.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::{formed, ms};
 /// What a world has cost.
 #[derive(Debug)]
 struct Cost {
-    /// Datagrams that a node sends, a multicast counted once.
+    /// The mean number of datagrams that a node sends. A multicast counts once.
     mean: f64,
     /// From the last start to the last end.
     took: Duration,
 }
 
-/// Forms a world of so many nodes, all of which start within `spread`, and prints what it costs.
+/// Forms a world of so many nodes, which all start within `spread`, and prints its cost.
 fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
     let mut net = Network::new(51, Weather { loss, ..Weather::fine() });
@@ -27,7 +27,7 @@ fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
     for number in 1..=nodes {
         net.add(number, nodes, None, rng.random_range(Time::ZERO..=spread));
     }
-    assert!(net.run(Duration::from_secs(50)), "{:?} and some are not through", net.now);
+    assert!(net.run(Duration::from_secs(50)), "some have not ended at {:?}", net.now);
     assert_eq!(net.broken, [""; 0]);
     let ranks: BTreeSet<u32> = (0..net.hosts.len()).map(|host| formed(&net, host).rank.get()).collect();
     assert_eq!(ranks.len(), net.hosts.len(), "ranks are distinct");
@@ -55,7 +55,7 @@ fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
 }
 
 #[test]
-fn a_world_of_a_thousand_costs_each_node_few_datagrams_and_little_time() {
+fn a_world_of_1000_forms_with_few_datagrams_and_in_little_time() {
     for (loss, spread, datagrams, time) in
         [(0.0, ms(0), 12.0, ms(100)), (0.0, ms(1000), 12.0, ms(100)), (0.05, ms(1000), 60.0, ms(2000))]
     {
@@ -79,27 +79,28 @@ fn worlds_in_which_nodes_listen_first_keep_every_promise() {
         }
         let killed = rng.random_bool(0.5);
         if killed {
-            // Another takes the place of one that is gone.
+            // Another node takes the seat of the killed one.
             net.kill_at(rng.random_range(0..net.hosts.len()), ms(rng.random_range(0..60)));
             net.add(nodes + 1, nodes, None, ms(70));
         }
-        assert!(net.run(Duration::from_secs(70)), "seed {seed}: some are not through");
+        assert!(net.run(Duration::from_secs(70)), "seed {seed}: some have not ended");
         assert_eq!(net.broken, [""; 0], "seed {seed}");
         let digests: BTreeSet<String> = (net.hosts.iter())
             .filter_map(|host| host.outcome.as_ref()?.as_ref().ok())
             .map(|formed| formed.digest.to_string())
             .collect();
-        // Where the leader dies as it commits, nobody may know (PROTOCOL.md, what cannot be promised).
-        let unknown = killed && net.told.contains("outcome unknown");
+        // Where the leader dies while it commits, no node may know the outcome (PROTOCOL.md, what cannot be
+        // promised).
+        let unknown = killed && net.failures.contains("outcome unknown");
         assert!(digests.len() == 1 || digests.is_empty() && unknown, "seed {seed}: {digests:?}");
     }
 }
 
 #[test]
 #[ignore = "takes 300 MB, and minutes unless it is a release build; CONTRIBUTING.md has the command"]
-fn a_world_of_ten_thousand_forms_in_seconds() {
-    // What is lost costs more here than in a small world: while the last proofs take their time, all who are
-    // ready repeat that.
+fn a_world_of_10000_forms_in_seconds() {
+    // A lost datagram costs more here than in a small world: while the last proofs take their time, all nodes
+    // that are ready repeat it.
     for (loss, spread, datagrams, time) in [
         (0.0, ms(0), 12.0, ms(1000)),
         (0.0, ms(1000), 12.0, ms(1000)),

@@ -1,5 +1,5 @@
-//! What comes too late: a deadline in a round, a timer or a word of an earlier round, a redirect that was true
-//! once. Each of these was written because nothing else saw a bug of `tests/planted`.
+//! Late events: a deadline in a round, a timer or a message of an earlier round, a redirect that was right
+//! once. Each test was written because no other test saw one of the bugs in `tests/planted`.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::network::{Network, Weather};
 use crate::{finish, formed, ms, tail};
 
 #[test]
-fn a_deadline_about_the_time_of_the_commit_leaves_nobody_in_a_world_that_is_not_whole() {
+fn a_deadline_near_the_commit_forms_no_incomplete_world() {
     for impatient in 0..3 {
         for micros in (0..15_000).step_by(250) {
             let mut net = Network::new(36, Weather { delay: (ms(1), ms(1)), ..Weather::fine() });
@@ -29,9 +29,9 @@ fn a_deadline_about_the_time_of_the_commit_leaves_nobody_in_a_world_that_is_not_
 }
 
 #[test]
-fn a_proof_that_was_begun_in_an_earlier_round_cannot_fail_in_a_later_one() {
-    // 2 leads. 1 comes third and is to be the master, but nobody reaches it, and it dies. 9 takes its place
-    // when the time for that proof runs out, while 3 waits for the roster.
+fn a_proof_of_an_earlier_round_cannot_fail_in_a_later_one() {
+    // 2 leads. 1 comes third and would be the master, but no node can connect to it, and it dies. 9 takes its
+    // seat when the time for that proof runs out, while 3 waits for the roster.
     for start in 5990..6006 {
         let mut net = Network::new(37, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
         let master = net.add(1, 3, None, ms(1000));
@@ -49,9 +49,9 @@ fn a_proof_that_was_begun_in_an_earlier_round_cannot_fail_in_a_later_one() {
 }
 
 #[test]
-fn a_member_that_was_ready_in_an_earlier_round_is_not_taken_for_ready_in_a_later_one() {
-    // 2 is ready, 3 is stopped before it hears the prepare, and dies; 4 has waited for a place. Of all that, 2
-    // hears nothing for a while, and says again that it is ready for the first round.
+fn a_ready_of_an_earlier_round_does_not_count_in_a_later_one() {
+    // 2 is ready. 3 is stopped before it receives the prepare, and dies; 4 is a standby. Meanwhile 2 receives
+    // nothing, and repeats that it is ready for the first round.
     let mut net = Network::new(38, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     for (number, start) in [(1, 0), (2, 0), (3, 300), (4, 500)] {
         net.add(number, 3, None, ms(start));
@@ -65,18 +65,18 @@ fn a_member_that_was_ready_in_an_earlier_round_is_not_taken_for_ready_in_a_later
     assert!(net.trace.contains("Preparing { round: 2 }"));
 }
 
-/// The last redirect that a host has sent to another.
+/// The last redirect that one host has sent to another.
 fn redirect(net: &mut Network, from: usize, to: usize) -> Vec<u8> {
     let id = |host: usize| net.hosts[host].config.id.0;
     let (from, to) = (id(from), id(to));
-    let mut said = net.record.take().unwrap().into_iter();
-    said.rfind(|bytes| bytes[5] == 4 && bytes[24..40] == from && bytes[40..56] == to).unwrap()
+    let mut sent = net.record.take().unwrap().into_iter();
+    sent.rfind(|bytes| bytes[5] == 4 && bytes[24..40] == from && bytes[40..56] == to).unwrap()
 }
 
 #[test]
-fn a_late_redirect_to_a_better_leader_does_not_make_a_ready_member_break_its_word() {
-    // 2 leads, until 9, which was given rank 0, comes; 2 sends 3 to it. It dies. When 2 has gathered a whole
-    // world and 3 is ready, a copy of that word arrives; the last one is stopped meanwhile.
+fn a_ready_member_does_not_follow_a_late_redirect() {
+    // 2 leads until 9 comes, which was given rank 0; 2 redirects 3 to it. 9 dies. When 2 leads a full world
+    // and 3 is ready, a copy of that redirect arrives. The last node is stopped meanwhile.
     let mut net = Network::new(40, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     for (number, start) in [(9, 500), (2, 0), (3, 0), (4, 6000), (5, 9000)] {
         net.add(number, 4, (number == 9).then_some(0), ms(start));

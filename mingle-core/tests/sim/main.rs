@@ -1,7 +1,7 @@
-//! Worlds in a simulated network: the real state machine, virtual time, one seed each.
+//! Worlds in a simulated network: the real state machine in virtual time, with one seed for each world.
 //!
-//! `MINGLE_SEED=n` repeats one run of the random worlds and prints its trace; `MINGLE_SIM_RUNS=n`
-//! says how many there are.
+//! `MINGLE_SEED=n` runs one of the random worlds and prints its trace. `MINGLE_SIM_RUNS=n` sets how many are
+//! run.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
 mod large;
@@ -18,10 +18,11 @@ use std::time::Duration;
 
 use mingle_core::proto::Time;
 use mingle_core::{Failure, Formed};
-use network::{Network, Weather};
+use network::{Network, Unformed, Weather};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
+/// The virtual time that a world may take.
 const LIMIT: Time = Time::from_secs(90);
 
 fn ms(n: u64) -> Duration {
@@ -37,17 +38,18 @@ fn formed(net: &Network, host: usize) -> &Formed {
 
 fn failure(net: &Network, host: usize) -> &Failure {
     match &net.hosts[host].outcome {
-        Some(Err(failure)) => failure,
+        Some(Err(Unformed::Failed(failure))) => failure,
         other => panic!("host {host} has not failed: {other:?}\n{}", tail(&net.trace)),
     }
 }
 
-/// Runs until all have ended, and says when the last of them has.
+/// Runs until all nodes have ended. Returns when the last of them did.
 fn finish(net: &mut Network) -> Time {
     assert!(net.run(LIMIT), "{}", tail(&net.trace));
     net.hosts.iter().filter_map(|host| host.ended).max().unwrap()
 }
 
+/// The last lines of a trace.
 fn tail(trace: &str) -> String {
     let lines: Vec<&str> = trace.lines().collect();
     lines[lines.len().saturating_sub(120)..].join("\n")
@@ -58,7 +60,7 @@ fn ranks(net: &Network) -> Vec<u32> {
 }
 
 #[test]
-fn four_nodes_started_together_form_within_milliseconds_and_by_address() {
+fn four_nodes_that_start_together_form_within_10_ms_and_are_ranked_by_address() {
     let mut net = Network::new(1, Weather::fine());
     for number in [13, 11, 14, 12] {
         net.add(number, 4, None, Time::ZERO);
@@ -87,7 +89,7 @@ fn the_order_of_starting_does_not_matter() {
 }
 
 #[test]
-fn given_ranks_are_kept_and_rank_0_gathers_whenever_it_comes() {
+fn given_ranks_are_kept_and_a_given_rank_0_leads_whenever_it_starts() {
     for given in
         [[Some(3), Some(2), Some(1), Some(0)], [Some(2), None, None, Some(0)], [None, None, None, Some(0)]]
     {
@@ -108,7 +110,7 @@ fn given_ranks_are_kept_and_rank_0_gathers_whenever_it_comes() {
 }
 
 #[test]
-fn a_world_of_one_needs_nobody() {
+fn a_world_of_one_forms_at_once() {
     let mut net = Network::new(4, Weather::fine());
     net.add(1, 1, None, Time::ZERO);
     assert!(net.run(Time::ZERO));
@@ -116,7 +118,7 @@ fn a_world_of_one_needs_nobody() {
 }
 
 #[test]
-fn a_lowest_address_that_nobody_reaches_over_tcp_does_not_become_master() {
+fn a_node_that_nobody_can_connect_to_does_not_become_master() {
     let mut net = Network::new(5, Weather::fine());
     for number in 1..=4 {
         net.add(number, 4, None, Time::ZERO);
@@ -141,7 +143,7 @@ fn a_filtered_node_that_comes_last_costs_one_round() {
 }
 
 #[test]
-fn a_given_rank_0_that_nobody_reaches_ends_all_with_the_pairs() {
+fn all_nodes_name_a_given_rank_0_that_nobody_can_connect_to() {
     let mut net = Network::new(7, Weather::fine());
     for number in 1..=4 {
         net.add(number, 4, (number == 3).then_some(0), Time::ZERO);
@@ -174,7 +176,7 @@ fn the_world_forms_without_its_first_leader() {
 }
 
 #[test]
-fn a_rank_that_is_taken_by_a_living_node_is_refused_at_once() {
+fn a_rank_that_a_living_node_holds_is_refused_at_once() {
     let mut net = Network::new(9, Weather::fine());
     net.add(1, 3, Some(0), Time::ZERO);
     net.add(2, 3, Some(1), Time::ZERO);
@@ -191,7 +193,7 @@ fn a_rank_that_is_taken_by_a_living_node_is_refused_at_once() {
 }
 
 #[test]
-fn another_size_of_the_world_is_refused_and_told_on_both_sides() {
+fn a_node_of_another_world_size_is_refused_and_both_sides_report_it() {
     let mut net = Network::new(10, Weather::fine());
     net.add(1, 2, None, Time::ZERO);
     net.add(2, 3, None, Time::ZERO);
@@ -204,7 +206,7 @@ fn another_size_of_the_world_is_refused_and_told_on_both_sides() {
 }
 
 #[test]
-fn a_deadline_tells_who_was_there_and_who_is_missing() {
+fn a_deadline_reports_the_nodes_that_were_heard_and_the_missing_ranks() {
     let mut net = Network::new(11, Weather::fine());
     net.add(1, 4, Some(0), Time::ZERO);
     net.add(2, 4, Some(2), Time::ZERO);
@@ -213,13 +215,13 @@ fn a_deadline_tells_who_was_there_and_who_is_missing() {
         let Failure::Deadline(report) = failure(&net, host) else { panic!("{:?}", failure(&net, host)) };
         let text = report.to_string();
         assert!(text.contains(other), "{text}");
-        // Whichever ends first leaves the other with a smaller world.
+        // The node that ends first leaves the other one without its members.
         assert!(host == 1 || text.contains("missing ranks 1, 3"), "{text}");
     }
 }
 
 #[test]
-fn nobody_heard_and_nobody_who_may_lead_are_told_apart() {
+fn a_deadline_tells_no_other_node_from_no_candidate() {
     let mut net = Network::new(12, Weather::fine());
     net.add(1, 2, None, Time::ZERO);
     assert!(net.run(LIMIT));
@@ -233,7 +235,7 @@ fn nobody_heard_and_nobody_who_may_lead_are_told_apart() {
 }
 
 #[test]
-fn a_roster_reaches_those_that_ask_for_it() {
+fn a_roster_reaches_the_nodes_that_want_it() {
     for wanting in [1, 2, 25] {
         let mut net = Network::new(14, Weather { loss: 0.2, ..Weather::fine() });
         for number in 1..=25 {
@@ -289,7 +291,7 @@ fn random_worlds_keep_every_promise() {
     );
 }
 
-/// The rank of a node in a world in which all are given, rank 0 alone, some, or none.
+/// The given rank of a node, in a world where all ranks are given, rank 0 alone, some, or none.
 fn given(style: u32, index: u32, rng: &mut Xoshiro256PlusPlus) -> Option<u32> {
     match style {
         0 => Some(index),
@@ -299,7 +301,7 @@ fn given(style: u32, index: u32, rng: &mut Xoshiro256PlusPlus) -> Option<u32> {
     }
 }
 
-/// A world with random members, ranks, starts, weather and crashes.
+/// Runs a world with random nodes, ranks, starts, weather and crashes.
 fn random_world(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed);
     let weather = Weather {
@@ -326,8 +328,7 @@ fn random_world(seed: u64) -> Network {
     net
 }
 
-/// What is promised, whatever happens. Returns how long it took after the last start, where nothing
-/// crashed.
+/// Checks what is promised. Returns how long the world took after the last start, where no node crashed.
 fn check(seed: u64, net: &Network) -> Option<Time> {
     let fail = |why: &str| -> ! {
         panic!("seed {seed}: {why}; repeat it with MINGLE_SEED={seed}\n{}", tail(&net.trace))

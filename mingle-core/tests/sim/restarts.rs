@@ -1,4 +1,4 @@
-//! Worlds that start again: a command fails, a node is gone, a replacement comes.
+//! Worlds that start again because a command fails or a node is gone; a replacement takes its seat.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::{failure, formed, ms, ranks, tail};
 
 const SEEDS: u64 = 100;
 
-/// Four hosts whose nodes stay, and a fifth that may come.
+/// Four hosts whose nodes stay with their commands.
 fn world(seed: u64, loss: f64) -> Network {
     let mut net = Network::new(seed, Weather { loss, ..Weather::fine() });
     for number in 1..=4 {
@@ -22,6 +22,7 @@ fn world(seed: u64, loss: f64) -> Network {
     net
 }
 
+/// Adds a host whose node stays with its command.
 fn add(net: &mut Network, number: u32, start: Time) -> usize {
     let host = net.add(number, 4, None, start);
     net.hosts[host].stays = true;
@@ -33,8 +34,8 @@ fn generation(net: &Network, host: usize) -> u32 {
     net.hosts[host].config.lineage.generation
 }
 
-/// Until these hosts are in a world of this generation.
-fn until_again(net: &mut Network, hosts: &[usize], wanted: u32, limit: Time) {
+/// Goes on until these hosts are in one running world of this generation.
+fn run_until_again(net: &mut Network, hosts: &[usize], wanted: u32, limit: Time) {
     let again = |net: &Network| {
         hosts.iter().all(|&host| generation(net, host) == wanted && net.hosts[host].running.is_some())
     };
@@ -46,92 +47,92 @@ fn until_again(net: &mut Network, hosts: &[usize], wanted: u32, limit: Time) {
 }
 
 #[test]
-fn where_one_command_fails_all_start_again_with_the_same_ranks() {
+fn after_a_command_fails_all_start_again_with_the_same_ranks() {
     for (loss, most) in [(0.0, 50), (0.1, 5_000), (0.3, 20_000)] {
         for seed in 0..SEEDS {
             let mut net = world(seed, loss);
-            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
             let failed = usize::try_from(seed % 4).unwrap();
             let at = net.now + ms(500);
             net.end_command_at(failed, at, Some(End::Exited(7)));
-            until_again(&mut net, &[0, 1, 2, 3], 1, at + ms(most));
+            run_until_again(&mut net, &[0, 1, 2, 3], 1, at + ms(most));
             assert_eq!(ranks(&net), [0, 1, 2, 3]);
-            let told =
+            let notified =
                 net.hosts.iter().filter(|host| host.overs.iter().any(|over| over.end == End::Exited(7)));
-            assert!(told.count() >= if loss > 0.0 { 1 } else { 3 }, "seed {seed}\n{}", tail(&net.trace));
-            assert!(net.hosts[failed].overs.is_empty(), "its own failure is no news to it");
+            assert!(notified.count() >= if loss > 0.0 { 1 } else { 3 }, "seed {seed}\n{}", tail(&net.trace));
+            assert!(net.hosts[failed].overs.is_empty(), "it is not notified of its own failure");
         }
     }
 }
 
 #[test]
-fn without_multicast_they_find_each_other_again_where_they_were() {
+fn without_multicast_the_nodes_find_each_other_again_at_their_former_addresses() {
     for seed in 0..SEEDS {
         let mut net = world(seed, 0.1);
         for host in 0..4 {
             net.hosts[host].deaf = true;
             net.hosts[host].seeds = vec!["10.0.0.1:29500".parse().unwrap()];
         }
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         for host in 0..4 {
             net.hosts[host].seeds.clear();
         }
         let at = net.now + ms(100);
         net.end_command_at(2, at, Some(End::Killed(9)));
-        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
+        run_until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
     }
 }
 
 #[test]
-fn all_that_fail_at_once_start_again_once() {
+fn nodes_that_all_fail_at_once_start_again_once() {
     for seed in 0..SEEDS {
         let mut net = world(seed, 0.1);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         let at = net.now + ms(500);
         for host in 0..4 {
             net.end_command_at(host, at + ms(seed % 3 * u64::try_from(host).unwrap()), Some(End::Exited(1)));
         }
-        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
+        run_until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(20));
     }
 }
 
 #[test]
-fn a_replacement_of_a_dead_node_is_enough_even_where_the_other_commands_hang() {
+fn a_replacement_of_a_dead_node_restarts_the_world_even_while_the_other_commands_hang() {
     for seed in 0..SEEDS {
         for dead in 0..4 {
             let mut net = world(seed, 0.1);
-            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
             let at = net.now + ms(500);
             net.kill_at(dead, at);
             let new = add(&mut net, 5, at + Duration::from_secs(1));
             let living: Vec<usize> = (0..4).filter(|&host| host != dead).chain([new]).collect();
-            until_again(&mut net, &living, 1, at + Duration::from_secs(40));
-            let told = living.iter().flat_map(|&host| &net.hosts[host].overs);
-            assert!(told.clone().any(|over| over.end == End::Gone), "seed {seed}");
+            run_until_again(&mut net, &living, 1, at + Duration::from_secs(40));
+            let overs = living.iter().flat_map(|&host| &net.hosts[host].overs);
+            assert!(overs.clone().any(|over| over.end == End::Gone), "seed {seed}");
         }
     }
 }
 
 #[test]
-fn a_replacement_that_comes_late_joins_those_that_wait_for_it() {
+fn a_late_replacement_joins_the_nodes_that_wait_for_it() {
     for seed in 0..SEEDS {
         let mut net = world(seed, 0.1);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         let at = net.now + ms(500);
         net.kill_at(0, at);
         for host in 1..4 {
             net.end_command_at(host, at + ms(50), Some(End::Exited(1)));
         }
         let new = add(&mut net, 5, at + Duration::from_secs(20));
-        until_again(&mut net, &[1, 2, 3, new], 1, at + Duration::from_secs(40));
+        run_until_again(&mut net, &[1, 2, 3, new], 1, at + Duration::from_secs(40));
     }
 }
 
 #[test]
-fn a_node_too_many_stops_no_world_and_is_told_that_the_job_runs() {
+fn one_node_too_many_stops_no_world_and_learns_that_the_job_runs() {
     for seed in 0..20 {
         let mut net = world(seed, 0.3);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         let start = net.now + ms(500);
         let fifth = add(&mut net, 5, start);
         let ended = |net: &Network| net.hosts[fifth].outcome.is_some();
@@ -146,11 +147,11 @@ fn a_node_too_many_stops_no_world_and_is_told_that_the_job_runs() {
 }
 
 #[test]
-fn where_twice_as_many_nodes_start_again_one_world_forms_and_the_others_stand_aside() {
+fn of_twice_as_many_nodes_as_seats_one_world_forms_and_the_others_step_down() {
     for seed in 0..50 {
         let mut net = world(seed, 0.1);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
-        // Three wait beside the world, and the fourth comes when all start again.
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        // Three nodes wait beside the world, and a fourth one starts when the world starts again.
         for number in 5..8 {
             let start = net.now + ms(500);
             add(&mut net, number, start);
@@ -168,11 +169,11 @@ fn where_twice_as_many_nodes_start_again_one_world_forms_and_the_others_stand_as
 }
 
 #[test]
-fn commands_that_end_well_let_all_go_and_none_before_the_last() {
+fn all_nodes_are_released_after_the_last_command_has_ended_well_and_not_before() {
     for (loss, most) in [(0.0, 200), (0.3, 15_000)] {
         for seed in 0..SEEDS {
             let mut net = world(seed, loss);
-            until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
             let (start, mut last) = (net.now, net.now);
             let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
             for host in 0..4 {
@@ -189,25 +190,25 @@ fn commands_that_end_well_let_all_go_and_none_before_the_last() {
 }
 
 #[test]
-fn who_has_finished_starts_again_with_the_others() {
+fn a_node_whose_command_has_ended_well_starts_again_with_the_others() {
     for seed in 0..SEEDS {
         let mut net = world(seed, 0.1);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         let at = net.now;
         for host in 0..3 {
             net.end_command_at(host, at + ms(100), None);
         }
-        // Long enough for rank 0 to ask after it, more than once.
+        // Meanwhile rank 0 checks the running node more than once.
         net.end_command_at(3, at + Duration::from_secs(30), Some(End::Exited(1)));
-        until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(50));
+        run_until_again(&mut net, &[0, 1, 2, 3], 1, at + Duration::from_secs(50));
     }
 }
 
 #[test]
-fn a_node_that_is_gone_before_its_command_has_ended_is_missed_by_those_that_have_finished() {
+fn nodes_that_have_finished_notice_that_a_running_node_is_gone() {
     for (seed, dead) in (0..SEEDS).flat_map(|seed| [(seed, 0), (seed, 3)]) {
         let mut net = world(seed, 0.1);
-        until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+        run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
         let at = net.now;
         for host in (0..4).filter(|&host| host != dead) {
             net.end_command_at(host, at + ms(100), None);
@@ -215,14 +216,13 @@ fn a_node_that_is_gone_before_its_command_has_ended_is_missed_by_those_that_have
         net.kill_at(dead, at + ms(200));
         let new = add(&mut net, 5, at + Duration::from_secs(40));
         let living: Vec<usize> = (0..4).filter(|&host| host != dead).chain([new]).collect();
-        until_again(&mut net, &living, 1, at + Duration::from_secs(60));
+        run_until_again(&mut net, &living, 1, at + Duration::from_secs(60));
     }
 }
 
-/// Commands fail and end, nodes die and others come, processes stop for a while; and never are two worlds of one
-/// lineage.
+/// Commands fail and end, nodes die and replacements start, processes stop for a while.
 #[test]
-fn whatever_fails_no_two_worlds_have_the_same_lineage() {
+fn no_two_worlds_have_the_same_lineage_whatever_fails() {
     let first = std::env::var("MINGLE_SEED").ok().and_then(|text| text.parse().ok());
     let runs: u64 = std::env::var("MINGLE_SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
     for seed in first.map_or(0..runs, |seed| seed..seed + 1) {
@@ -248,8 +248,8 @@ fn whatever_fails_no_two_worlds_have_the_same_lineage() {
             for host in net.hosts.iter().filter(|host| host.running.is_some()) {
                 if let Some(Ok(formed)) = &host.outcome {
                     let lineage = host.running.as_ref().unwrap().lineage();
-                    let stands = lineage == host.config.lineage;
-                    if stands && *worlds.entry(lineage).or_insert(formed.digest) != formed.digest {
+                    let is_running = lineage == host.config.lineage;
+                    if is_running && *worlds.entry(lineage).or_insert(formed.digest) != formed.digest {
                         mixed = Some(lineage);
                     }
                 }

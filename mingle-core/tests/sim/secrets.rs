@@ -1,4 +1,5 @@
-//! Jobs with a secret: they form like others, strangers are told apart, and what was recorded is of no use.
+//! Jobs with a secret: they form like other jobs, strangers change nothing, and neither do replayed
+//! datagrams.
 
 use std::net::IpAddr;
 
@@ -20,7 +21,7 @@ fn sealed(seed: u64, weather: Weather) -> Network {
     sealed_part(4, seed, weather)
 }
 
-/// The first nodes of a world of four in which every node has the secret.
+/// The first nodes of such a world.
 fn sealed_part(nodes: u32, seed: u64, weather: Weather) -> Network {
     let mut net = Network::new(seed, weather);
     for number in 1..=nodes {
@@ -44,7 +45,7 @@ fn a_world_with_a_secret_forms_like_one_without() {
 }
 
 #[test]
-fn a_wrong_or_missing_secret_ends_with_code_6_and_says_who_was_heard() {
+fn a_wrong_or_missing_secret_ends_with_code_6_and_names_the_addresses_that_were_heard() {
     for theirs in [None, Some(keys("the secret of another job"))] {
         for one_sided in [false, true] {
             let mut net = Network::new(41, Weather::fine());
@@ -70,7 +71,7 @@ fn a_wrong_or_missing_secret_ends_with_code_6_and_says_who_was_heard() {
 #[test]
 fn nodes_with_the_secret_form_whatever_one_without_it_does() {
     let mut net = sealed(42, Weather::fine());
-    // It claims rank 0, which would make it gather.
+    // It claims rank 0, which would make it the leader.
     let stranger = net.add(5, 4, Some(0), Time::ZERO);
     net.hosts[stranger].config.keys = None;
     let twin = net.add(6, 4, Some(0), Time::ZERO);
@@ -83,7 +84,7 @@ fn nodes_with_the_secret_form_whatever_one_without_it_does() {
     assert_eq!(failure(&net, twin).code(), 6);
 }
 
-/// All that the nodes of one formation say.
+/// All unicast datagrams of one formation.
 fn recording() -> Vec<Vec<u8>> {
     let mut net = sealed(43, Weather { loss: 0.2, ..Weather::fine() });
     net.record = Some(Vec::new());
@@ -100,7 +101,7 @@ fn a_recorded_formation_replayed_into_a_later_one_costs_a_second_at_most() {
         let mut net = sealed(seed, Weather::fine());
         for bytes in &recording {
             for host in 0..4 {
-                // Mostly while it forms, and so that each datagram comes several times.
+                // Most of them arrive while the world forms, and each several times.
                 for _ in 0..3 {
                     let at = Duration::from_micros(rng.random_range(0..20_000));
                     net.replay_at(host, bytes.clone(), at);
@@ -110,7 +111,7 @@ fn a_recorded_formation_replayed_into_a_later_one_costs_a_second_at_most() {
         assert!(net.run(LIMIT), "seed {seed}\n{}", tail(&net.trace));
         assert_eq!(ranks(&net), [0, 1, 2, 3], "seed {seed}");
         let last = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
-        // An old announce of a better candidate: a node waits 1 s for its answer, and once only.
+        // After a replayed announce of a better candidate a node waits 1 s for its answer, and only once.
         assert!(last < ms(1200), "seed {seed}: {last:?}\n{}", tail(&net.trace));
     }
 }
@@ -119,7 +120,7 @@ fn a_recorded_formation_replayed_into_a_later_one_costs_a_second_at_most() {
 fn a_formation_replayed_into_itself_changes_nothing() {
     for seed in 0..50 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        // Three of four, so that all wait; then everything again, while the fourth comes.
+        // Three of four nodes wait; then all datagrams are replayed while the fourth one starts.
         let mut net = sealed_part(3, seed, Weather { loss: 0.1, ..Weather::fine() });
         net.record = Some(Vec::new());
         let late = net.add(9, 4, None, ms(800));

@@ -8,29 +8,29 @@ use mingle_core::proto::Time;
 use super::queue::Happening;
 use super::{Network, PORT};
 
-/// When keepalive tells a kernel that the other end of a connection has gone: 5 s idle, 10 probes of 2 s.
+/// How long keepalive takes to find that the peer of a connection is gone: 5 s idle, and 10 probes 2 s apart.
 const KEEPALIVE: Duration = Duration::from_secs(25);
 
 impl Network {
-    /// From then on a host's names resolve to these seeds.
+    /// From `at` on, a host's seeds resolve to these endpoints.
     pub fn seeds_at(&mut self, host: usize, seeds: Vec<SocketAddr>, at: Time) {
         self.at(at, Happening::Seeds(host, seeds));
     }
 
-    /// A further address of a host appears or vanishes.
+    /// An address of a host, but not its preferred one, appears or vanishes at `at`.
     pub fn change_address_at(&mut self, host: usize, ip: IpAddr, appears: bool, at: Time) {
         self.at(at, Happening::Address(host, ip, appears));
     }
 
-    /// An address that leads to a host, and that it does not know: somebody translates it.
+    /// Adds an address that leads to a host and that the host does not know, as behind a NAT.
     pub fn add_translated_address(&mut self, host: usize, ip: IpAddr) {
         self.by_address.entry(SocketAddr::from((ip, PORT))).or_default().push(host);
     }
 
-    /// All addresses of a host that has not started, in order of preference.
+    /// Sets all addresses of a host that has not started, in order of preference.
     pub fn set_addresses(&mut self, host: usize, ips: &[IpAddr]) {
         let port = self.hosts[host].config.node.endpoints[0].port();
-        for endpoint in self.hosts[host].config.node.endpoints.to_vec() {
+        for endpoint in self.hosts[host].config.node.endpoints.clone().iter().copied() {
             self.forget_address(host, endpoint);
         }
         let new: Vec<_> = ips.iter().map(|&ip| SocketAddr::from((ip, port))).collect();
@@ -53,7 +53,7 @@ impl Network {
         self.with(host, |node, now| node.handle_seeds(now, seeds));
     }
 
-    /// The driver tells no node that is bound; there the address stays what it was.
+    /// A node that is bound does not learn of it from the driver, so its addresses stay what they were.
     pub(super) fn change_address(&mut self, host: usize, ip: IpAddr, appears: bool) {
         let free = self.hosts[host].node.as_ref().is_some_and(|node| !node.is_bound());
         let slot = &mut self.hosts[host];
@@ -77,7 +77,7 @@ impl Network {
         self.with(host, |node, now| node.handle_endpoints(now, endpoints));
     }
 
-    /// Nothing passes on a host's connections at this address any more; both ends learn of it by keepalive.
+    /// Breaks a host's connections at an address that has vanished. Both ends learn it by keepalive.
     fn starve(&mut self, host: usize, ip: IpAddr) {
         for conn in self.hosts[host].connections.iter().copied().collect::<Vec<_>>() {
             if self.end_at(conn, host) == Some(ip) && self.over(conn) {

@@ -1,4 +1,4 @@
-//! Fabrics: what RDMA a host has, and what a world of such hosts must agree on.
+//! Fabrics: the RDMA devices of a host, and what a world of such hosts must agree on.
 
 use std::fs;
 use std::sync::LazyLock;
@@ -7,7 +7,7 @@ use mingle_core::rdma::{Family, LinkLayer, Machine, NodeType, PortState, Summary
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-/// What a host has, and what its user has asked for.
+/// The RDMA devices of a host, and what its user has asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fabric {
     Unasked,
@@ -26,8 +26,8 @@ use Fabric::{Disabled, Efa, InfiniBand, Nothing, Roce, Roce4, Roce6, Unasked, Un
 
 const ALL: [Fabric; 9] = [Unasked, Nothing, Unusable, Disabled, InfiniBand, Efa, Roce4, Roce6, Roce];
 
-/// The fabrics of a world: most hosts have the usual one. They are drawn apart from all else, so that a seed
-/// has the same world whatever is drawn here.
+/// The fabrics of a world: most hosts have the usual one. They have random numbers of their own, so that a
+/// change here does not change the rest of a seed's world.
 pub(super) struct Fabrics {
     rng: Xoshiro256PlusPlus,
     usual: Fabric,
@@ -40,12 +40,12 @@ impl Fabrics {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xfab);
         let usual = ALL[rng.random_range(0..ALL.len())];
         let odd = [0.0, 0.1, 0.5][rng.random_range(0..3)];
-        // Of one value all are the same; of many they all differ.
+        // With one value all hosts have the same settings; with many all differ.
         let settings = [1, 2, u64::MAX][rng.random_range(0..3)];
         Self { rng, usual, odd, settings }
     }
 
-    /// The next host's: what it has, what it says of that, and the hash of its settings.
+    /// The next host's fabric, its summary, and the hash of its settings.
     pub(super) fn next(&mut self) -> (Fabric, Summary, u64) {
         let odd = self.rng.random_bool(self.odd);
         let fabric = if odd { ALL[self.rng.random_range(0..ALL.len())] } else { self.usual };
@@ -54,7 +54,7 @@ impl Fabrics {
     }
 }
 
-/// A machine with a RoCE port that has a GID of either family; the parts of all others.
+/// A machine with a RoCE port that has a GID of either family. All fabrics are variations of it.
 fn machine() -> Machine {
     let folder = std::env::temp_dir().join(format!("sim-fabric-{}", std::process::id()));
     let port = "class/infiniband/mlx5_0/ports/1";
@@ -82,7 +82,7 @@ fn machine() -> Machine {
 }
 
 impl Fabric {
-    /// What a host says of it; of a `slow` one, whose ports have another rate than most.
+    /// The summary that a host sends. The ports of a `slow` host have another rate than most.
     pub(super) fn summary(self, slow: bool) -> Summary {
         static SUMMARIES: LazyLock<Vec<[Summary; 2]>> = LazyLock::new(|| {
             let machine = machine();
@@ -123,8 +123,8 @@ impl Fabric {
         }
     }
 
-    /// Whether hosts with these may use `transport`: what all that were asked have, and sockets only where
-    /// there is nothing that they all have.
+    /// Whether hosts with these fabrics may use `transport`: all that were asked must have it, and sockets
+    /// are right only where they have nothing else in common.
     pub fn suits(transport: Transport, fabrics: &[Self]) -> bool {
         let asked = || fabrics.iter().copied().filter(|&fabric| fabric != Unasked);
         let all = |wanted: Self| asked().all(|fabric| fabric == wanted);
@@ -145,8 +145,8 @@ impl Fabric {
         }
     }
 
-    /// Whether hosts with these can do a job that requires RDMA: all have said what they have, and all have
-    /// the same.
+    /// Whether hosts with these fabrics can do a job that requires RDMA: all were asked, and all have the
+    /// same.
     pub fn are_enough(fabrics: &[Self]) -> bool {
         let know = |family| fabrics.iter().all(|fabric| fabric.knows(family));
         let all = |wanted: Self| fabrics.iter().all(|&fabric| fabric == wanted);

@@ -1,6 +1,7 @@
-//! Hosts and the processes on them: added, started, stopped, killed.
+//! Hosts and the processes on them, which start, are paused and are killed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -13,67 +14,86 @@ use super::{Fabric, Network};
 
 pub const PORT: u16 = 29500;
 
+/// Why a node ended without a world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unformed {
+    Failed(Failure),
+    /// Its process was killed.
+    Killed,
+}
+
+impl fmt::Display for Unformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failure) => failure.fmt(f),
+            Self::Killed => f.write_str("killed"),
+        }
+    }
+}
+
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Host {
     pub node: Option<Box<Node>>,
     pub config: Config,
-    /// Whose multicast it hears: the group of its job, on its island. Those of two jobs may be the same.
+    /// The multicast group of its job on its island. Two jobs may have the same one.
     pub group: u32,
-    /// Restarts count up; what was meant for an earlier life is dropped.
+    /// Counts starts and ends. Datagrams and segments to an earlier life are dropped.
     pub life: u32,
     pub accepting: bool,
-    pub outcome: Option<Result<Formed, Failure>>,
+    /// How the node has ended.
+    pub outcome: Option<Result<Formed, Unformed>>,
     pub ended: Option<Time>,
     pub started: Option<Time>,
-    /// Incoming TCP is filtered by a firewall.
+    /// A firewall drops incoming SYNs.
     pub filtered: bool,
     pub warnings: Vec<String>,
     pub dials: u64,
-    /// Datagrams; a multicast is one.
+    /// Datagrams sent; a multicast counts once.
     pub sent: u64,
     pub sent_bytes: u64,
     pub received: u64,
     /// It hears no multicast.
     pub deaf: bool,
-    /// Endpoints of this host that lead nowhere: a bridge of its own, a dead link.
+    /// Endpoints of this host that lead nowhere, as of a bridge or a dead link.
     pub dead: BTreeSet<SocketAddr>,
-    /// Endpoints that are those of other hosts too.
+    /// Endpoints that other hosts have, too.
     pub shared: BTreeSet<SocketAddr>,
-    /// Where its names resolve to now.
+    /// The endpoints that its seeds resolve to now.
     pub seeds: Vec<SocketAddr>,
-    /// Until then it does not start.
+    /// It does not start before this time.
     pub not_before: Time,
-    /// Endpoints that it has lost or gained since its start.
+    /// The endpoints that it has lost and gained since its start.
     pub lost: Vec<SocketAddr>,
     pub gained: Vec<SocketAddr>,
     pub fabric: Fabric,
-    /// Its job is of no use without RDMA.
+    /// Its user requires RDMA.
     pub needs_rdma: bool,
-    /// It stays once its world has formed, to start again.
+    /// Its node stays while its command runs, and starts again where a command fails.
     pub stays: bool,
     pub running: Option<Box<RunningWorld>>,
-    /// The worlds that it was in before, and why each was over.
+    /// Why each of its running worlds was over, where another node notified it.
     pub overs: Vec<Over>,
-    /// Everybody's command has ended well.
+    /// All nodes' commands have ended well.
     pub finished: bool,
-    /// Its command runs or has ended well; else it has stopped.
-    pub(super) commanded: bool,
-    pub(super) told: bool,
-    /// While the process is stopped: what the kernel holds for it.
+    /// Its command runs or has ended well.
+    pub(super) command_runs: bool,
+    /// Its node has notified the others that the world is over.
+    pub(super) notified: bool,
+    /// While the process is stopped: what happens when it goes on.
     pub(super) paused: Option<Vec<Happening>>,
-    /// Connections that are not over, dialled or accepted by this life.
+    /// The open connections that this life has dialled or accepted.
     pub(super) connections: BTreeSet<u64>,
-    /// The last wake that is in the queue.
+    /// The time of the last wake in the queue.
     pub(super) wake: Option<Time>,
 }
 
 impl Host {
-    /// Whether an endpoint is its own, or has been.
+    /// Whether the host has this endpoint or has lost it.
     pub fn has_had(&self, endpoint: SocketAddr) -> bool {
         self.config.node.endpoints.iter().chain(&self.lost).any(|own| *own == endpoint)
     }
 
-    /// Changes its endpoints, of which one must be left.
+    /// Changes its endpoints. One must be left.
     pub(super) fn edit_endpoints(&mut self, edit: impl FnOnce(&mut Vec<SocketAddr>)) {
         let mut endpoints = self.config.node.endpoints.to_vec();
         edit(&mut endpoints);
@@ -87,7 +107,7 @@ impl Network {
         self.add_to("sim", number, PORT, world, rank, start)
     }
 
-    /// The same for a node of any job, on a port of its own.
+    /// The same for a node of any job and on any port.
     pub fn add_to(
         &mut self,
         job: &str,
@@ -135,8 +155,8 @@ impl Network {
             running: None,
             overs: Vec::new(),
             finished: false,
-            commanded: false,
-            told: false,
+            command_runs: false,
+            notified: false,
             paused: None,
             connections: BTreeSet::new(),
             wake: None,
@@ -161,28 +181,28 @@ impl Network {
         }
     }
 
-    /// Gives a host an address that others may have too, as where each rack numbers a network of its own from
-    /// the same range. Each packet to it reaches one of them; nothing leaves from it.
+    /// Gives a host an address that other hosts may have, too, as where every rack has a private network of
+    /// the same range. Each packet to the address reaches one of the hosts; none leaves from it.
     pub fn add_shared_address(&mut self, host: usize, ip: Ipv4Addr, preferred: bool) {
         self.add_address(host, ip, preferred, false);
         self.hosts[host].shared.insert(SocketAddr::from((ip, PORT)));
     }
 
-    /// What a host has, whatever was drawn for it.
+    /// Replaces the RDMA devices that were drawn for a host.
     pub fn set_fabric(&mut self, host: usize, fabric: Fabric) {
         let host = &mut self.hosts[host];
         host.fabric = fabric;
         host.config.node.attributes.fabric = fabric.summary(false);
     }
 
-    /// This host's job is of no use without RDMA.
+    /// The user of this host requires RDMA.
     pub fn need_rdma(&mut self, host: usize) {
         let host = &mut self.hosts[host];
         host.needs_rdma = true;
         host.config.node.attributes.fabric = host.config.node.attributes.fabric.required(true);
     }
 
-    /// A host that was to start earlier starts at `start`.
+    /// Delays the start of a host to `start`.
     pub fn delay_start(&mut self, host: usize, start: Time) {
         self.hosts[host].not_before = start;
         self.at(start, Happening::Start(host));
@@ -196,17 +216,17 @@ impl Network {
         self.at(at, Happening::Start(host));
     }
 
-    /// The process stops, and goes on after `length`.
+    /// Stops the process of a host at `at` for `length`.
     pub fn pause_at(&mut self, host: usize, at: Time, length: Duration) {
         self.at(at, Happening::Pause(host));
         self.at(at + length, Happening::Resume(host));
     }
 
     pub(super) fn start(&mut self, host: usize) {
-        // A restart follows a crash; where there was none, there is nothing to restart.
+        // Only a process that was killed is started again.
         let slot = &self.hosts[host];
         let early = self.now < slot.not_before;
-        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
+        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Unformed::Killed))) {
             return;
         }
         self.launch(host);
@@ -215,7 +235,7 @@ impl Network {
         self.with(host, |node, now| node.handle_seeds(now, seeds));
     }
 
-    /// A node of a new ID takes its place.
+    /// Starts a node with a new ID.
     pub(super) fn launch(&mut self, host: usize) {
         let mut id = [0; 16];
         self.rng.fill_bytes(&mut id);
@@ -232,13 +252,13 @@ impl Network {
     }
 
     pub(super) fn kill(&mut self, host: usize) {
-        let stood = self.hosts[host].running.take().is_some();
-        if self.hosts[host].node.take().is_some() || stood {
+        let runs = self.hosts[host].running.take().is_some();
+        if self.hosts[host].node.take().is_some() || runs {
             self.note(host, || "killed".to_owned());
-            self.set_outcome(host, Some(Err(Failure::Left)));
+            self.set_outcome(host, Some(Err(Unformed::Killed)));
             self.hosts[host].paused = None;
             self.promises.release(host);
-            self.gone(host);
+            self.close_all(host);
         }
     }
 
@@ -254,7 +274,7 @@ impl Network {
         let Some(mut held) = self.hosts[host].paused.take() else { return };
         self.note(host, || "goes on".to_owned());
         self.healed = self.now;
-        // Datagrams, then connections, then timers, as the driver does.
+        // Datagrams first, then connections, then timers, as the driver does.
         held.sort_by_key(|happening| match happening {
             Happening::Datagram { .. } => 0,
             Happening::Wake(..) => 2,
@@ -264,11 +284,11 @@ impl Network {
             self.happen(happening);
         }
         self.with(host, Node::handle_timeout);
-        self.with_standing(host, RunningWorld::handle_timeout);
+        self.with_running(host, RunningWorld::handle_timeout);
     }
 
-    /// The kernel closes everything that the process held.
-    pub(super) fn gone(&mut self, host: usize) {
+    /// The kernel closes all connections of a process that has ended.
+    pub(super) fn close_all(&mut self, host: usize) {
         self.hosts[host].accepting = false;
         for conn in std::mem::take(&mut self.hosts[host].connections) {
             let by_dialer = self.connections[&conn].dialer == host;
@@ -277,8 +297,8 @@ impl Network {
         self.hosts[host].life += 1;
     }
 
-    /// How a node has ended, or nothing while it runs.
-    pub(super) fn set_outcome(&mut self, host: usize, outcome: Option<Result<Formed, Failure>>) {
+    /// Sets how a node has ended; nothing while it runs.
+    pub(super) fn set_outcome(&mut self, host: usize, outcome: Option<Result<Formed, Unformed>>) {
         let slot = &mut self.hosts[host].outcome;
         self.unfinished += usize::from(outcome.is_none());
         self.unfinished -= usize::from(slot.is_none());

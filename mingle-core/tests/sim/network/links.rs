@@ -1,4 +1,4 @@
-//! Datagrams between hosts: lost, doubled, late, reordered, cut off.
+//! Datagrams between hosts: lost, duplicated, delayed, reordered, cut off.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -14,14 +14,14 @@ use super::queue::{Arrival, Happening, Packet};
 /// How long a datagram takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
 
-/// How bad the network is.
+/// How well the network carries packets.
 #[derive(Debug, Clone)]
 pub struct Weather {
-    /// Chance that a packet is lost, 0.0 to 1.0.
+    /// The probability that a packet is lost, 0.0 to 1.0.
     pub loss: f64,
-    /// Chance that a datagram arrives twice.
+    /// The probability that a datagram arrives twice, 0.0 to 1.0.
     pub duplicate: f64,
-    /// One-way delay, from and to.
+    /// The least and the greatest one-way delay.
     pub delay: (Duration, Duration),
 }
 
@@ -33,18 +33,18 @@ impl Weather {
 }
 
 impl Network {
-    /// Nothing passes `from` one host `to` another for `length`.
+    /// From `at` on, nothing passes `from` one host `to` another for `length`.
     pub fn cut_at(&mut self, from: usize, to: usize, at: Time, length: Duration) {
         self.at(at, Happening::Cut(from, to, true));
         self.at(at + length, Happening::Cut(from, to, false));
     }
 
-    /// A stranger who knows the job's tag says a word to a host's node, with a body as it is on the wire.
+    /// A stranger that knows the job's tag sends a message to a host's node, with these bytes as its body.
     pub fn forge_at(&mut self, host: usize, kind: u8, body: Vec<u8>, at: Time) {
         self.at(at, Happening::Forge(host, kind, body));
     }
 
-    /// An attacker who can send on the link repeats a recorded datagram to a host.
+    /// An attacker that can send on the link replays a recorded datagram to a host.
     pub fn replay_at(&mut self, host: usize, bytes: Vec<u8>, at: Time) {
         self.at(at, Happening::Replay(host, bytes));
     }
@@ -67,8 +67,9 @@ impl Network {
         }
     }
 
-    /// Which host has this address, seen `from` another: a host's own addresses are itself. Where several
-    /// have it, each packet reaches any of them; nobody does without an address of that family.
+    /// The host that a packet `from` a host to this address reaches. A host reaches itself at its own
+    /// addresses. Where several hosts have the address, the packet reaches any one of them. A host without an
+    /// address of that family reaches none.
     pub(super) fn find(&mut self, from: usize, address: SocketAddr) -> Option<usize> {
         self.source(from, address)?;
         let holders = self.by_address.get(&address)?;
@@ -82,14 +83,14 @@ impl Network {
         }
     }
 
-    /// The addresses from which others hear a host.
+    /// The source addresses of a host's packets.
     pub fn live(&self, host: usize) -> impl Iterator<Item = SocketAddr> {
         let host = &self.hosts[host];
         let silent = |endpoint| host.dead.contains(endpoint) || host.shared.contains(endpoint);
         host.config.node.endpoints.iter().filter(move |endpoint| !silent(endpoint)).copied()
     }
 
-    /// The address from which a host's packets to another leave.
+    /// The source address of a host's packets to `to`.
     pub(super) fn source(&self, host: usize, to: SocketAddr) -> Option<SocketAddr> {
         self.live(host).find(|own| own.is_ipv6() == to.is_ipv6())
     }
@@ -99,11 +100,11 @@ impl Network {
         if let Some(record) = &mut self.record {
             record.push(bytes.clone());
         }
-        self.said(host, &bytes);
+        self.check_sent(host, &bytes);
         if let (Some(target), Some(from)) = (self.find(host, to), self.source(host, to)) {
             let packet = Rc::new(Packet { from, bytes });
             if target == host {
-                // Nothing is lost on loopback.
+                // Loopback loses nothing.
                 let (life, at) = (self.hosts[host].life, self.now + LOOPBACK);
                 self.at(at, Happening::Datagram { to: host, life, packet });
             } else {
@@ -114,7 +115,7 @@ impl Network {
         }
     }
 
-    /// To all whose job has the same group, whether it is the same job or not.
+    /// Sends to all hosts of the same group, whether of the same job or not.
     pub(super) fn multicast(&mut self, host: usize, bytes: &[u8]) {
         self.count_sent(host, bytes);
         let group = self.hosts[host].group;
@@ -140,7 +141,7 @@ impl Network {
         host.sent_bytes += u64::try_from(bytes.len()).unwrap();
     }
 
-    /// Adds the copies of a packet that get from one host to another.
+    /// Adds the copies of a packet that arrive from one host at another.
     fn copy(&mut self, from: usize, to: usize, arrivals: &mut Vec<Arrival>) {
         let host = &self.hosts[to];
         if host.node.is_none() && host.running.is_none() || from == to {
@@ -159,15 +160,15 @@ impl Network {
     pub(super) fn arrive(&mut self, to: usize, packet: &Packet) {
         let Packet { from, bytes } = packet;
         self.hosts[to].received += 1;
-        self.heard(to, bytes);
+        self.check_received(to, bytes);
         self.note(to, || format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
         if self.hosts[to].running.is_some() {
-            self.with_standing(to, |running, now| running.handle_datagram(now, *from, bytes));
+            self.with_running(to, |running, now| running.handle_datagram(now, *from, bytes));
             return;
         }
-        let concerns = self.concerns(to, bytes);
+        let is_recipient = self.is_recipient(to, bytes);
         let outputs = self.with(to, |node, now| node.handle_datagram(now, *from, bytes));
-        if !concerns && outputs > 0 {
+        if !is_recipient && outputs > 0 {
             self.broken.push(format!("{to} acts on a datagram that is another job's or another node's"));
         }
     }

@@ -1,4 +1,4 @@
-//! What is promised at every step, looked at where it can change: at the node that speaks, hears or ends.
+//! What is promised at every step, checked when a node sends, receives or ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -7,14 +7,15 @@ use mingle_core::{Formed, NodeId};
 
 use super::Network;
 
-/// What a node's words have bound it to.
+/// What each node is bound to by the messages that it has sent.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
-    /// Ready, and to which leader in which round; until it hears void or commit of that round.
+    /// The leader and the round for which a host's node is ready, until it hears void or commit of that
+    /// round.
     bound: BTreeMap<usize, (NodeId, Vec<u8>)>,
-    /// Who has said ready, by leader and round.
+    /// The nodes that have sent ready, by leader and round.
     ready: BTreeMap<(NodeId, Vec<u8>), BTreeSet<NodeId>>,
-    /// Addresses at which a token of a host's life has reached a host: (dialer, its life, address, acceptor).
+    /// The tokens that have arrived: (dialer, its life, address dialled, acceptor).
     pub(super) proved: BTreeSet<(usize, u32, SocketAddr, usize)>,
 }
 
@@ -24,7 +25,7 @@ impl Promises {
     }
 }
 
-/// The round at the start of a body: bincode writes its length into the first byte, where it is long.
+/// The encoded round at the start of a body. The first byte of a long number is its length (bincode).
 fn round(bytes: &[u8]) -> &[u8] {
     let length = match bytes[68] {
         251 => 3,
@@ -40,16 +41,16 @@ fn id(bytes: &[u8]) -> NodeId {
 }
 
 impl Network {
-    /// Whether a host's node may do anything about this datagram: it is of its job, and for it or for all.
-    pub(super) fn concerns(&self, host: usize, bytes: &[u8]) -> bool {
+    /// Whether a host's node may act on this datagram: it is of its job, and the node is a recipient.
+    pub(super) fn is_recipient(&self, host: usize, bytes: &[u8]) -> bool {
         let config = &self.hosts[host].config;
         let recipient = &bytes[40..56];
         bytes[8..24] == config.tag.0
             && (recipient == config.id.0 || recipient == [0; 16] || recipient == [0xff; 16])
     }
 
-    /// A word that binds its sender, or must not be said by one that is bound.
-    pub(super) fn said(&mut self, host: usize, bytes: &[u8]) {
+    /// Notes the ready that binds its sender, and checks the join and the commit.
+    pub(super) fn check_sent(&mut self, host: usize, bytes: &[u8]) {
         let (me, to) = (id(&bytes[24..40]), id(&bytes[40..56]));
         match bytes[5] {
             13 => {
@@ -77,9 +78,9 @@ impl Network {
         }
     }
 
-    pub(super) fn heard(&mut self, host: usize, bytes: &[u8]) {
+    /// Notes the void or the commit that ends what its recipient is bound to.
+    pub(super) fn check_received(&mut self, host: usize, bytes: &[u8]) {
         let sender = id(&bytes[24..40]);
-        // Void or commit.
         if !matches!(bytes[5], 15 | 16) {
             return;
         }
@@ -89,7 +90,7 @@ impl Network {
         }
     }
 
-    /// What a node may count on once its world has formed: its own token has reached the master there.
+    /// Checks that the token of a node whose world has formed has arrived at the master's endpoint.
     pub(super) fn formed(&mut self, host: usize, formed: &Formed) {
         let life = self.hosts[host].life;
         let at = |acceptor| (host, life, formed.master, acceptor);

@@ -1,4 +1,4 @@
-//! What will happen, in the order of (time, sequence).
+//! What will happen, ordered by (time, sequence).
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -29,46 +29,51 @@ pub struct Arrival {
 #[derive(Debug)]
 pub enum Happening {
     Start(usize),
-    /// Nothing passes from the first to the second any more, or everything again.
+    /// Nothing passes from the first host to the second any more, or all does again.
     Cut(usize, usize, bool),
-    /// A datagram of a stranger's.
+    /// A datagram of this kind and body arrives from a stranger.
     Forge(usize, u8, Vec<u8>),
+    /// A recorded datagram arrives.
     Replay(usize, Vec<u8>),
-    /// The connections that a host has dialled are reset towards it, and not towards the others.
+    /// The connections that a host has dialled are reset towards it, and not towards their acceptors.
     Break(usize),
-    /// A host's names resolve to these.
+    /// A host's seeds resolve to these endpoints.
     Seeds(usize, Vec<SocketAddr>),
     /// An address appears on a host, or vanishes.
     Address(usize, IpAddr, bool),
-    /// The process is stopped (SIGSTOP), or goes on.
+    /// The process is stopped (SIGSTOP).
     Pause(usize),
+    /// The process goes on (SIGCONT).
     Resume(usize),
     Kill(usize),
-    /// A command ends: well, or not.
+    /// A command ends: well, or with this failure.
     Command(usize, Option<End>),
-    /// A command that had to stop has done so.
+    /// The command of a world that is over has stopped.
     Stopped(usize),
+    /// The timeout that a node has asked for.
     Wake(usize, Time),
     Datagram {
         to: usize,
         life: u32,
         packet: Rc<Packet>,
     },
-    /// A SYN arrives, or its repeat.
+    /// The kernel repeats a SYN.
     Syn {
         conn: u64,
     },
+    /// A connection is open at its dialer.
     Dialed {
         conn: u64,
     },
+    /// The token arrives at the acceptor.
     Token {
         conn: u64,
     },
-    /// The side that accepted learns of the end.
+    /// The acceptor learns that the connection has closed.
     Closed {
         conn: u64,
     },
-    /// The side that dialled learns of the end.
+    /// The dialer learns that the connection has closed.
     HungUp {
         conn: u64,
     },
@@ -79,7 +84,8 @@ struct Entry {
     time: Time,
     sequence: u64,
     happening: Happening,
-    /// Of a datagram: its further copies, the next first. A word to 10,000 nodes is one entry and not 10,000.
+    /// The further copies of a datagram, the next one first. A multicast to 10,000 nodes is one entry and not
+    /// 10,000.
     further: vec::IntoIter<Arrival>,
 }
 
@@ -114,7 +120,7 @@ impl Queue {
         self.enter(time, happening, Vec::new().into_iter());
     }
 
-    /// The copies of a datagram; of those that arrive at the same time the first is the first here.
+    /// Enters the copies of a datagram. Copies that arrive at the same time keep their order.
     pub fn push_copies(&mut self, packet: Rc<Packet>, mut arrivals: Vec<Arrival>) {
         arrivals.sort_by_key(|arrival| arrival.at);
         let mut arrivals = arrivals.into_iter();
@@ -141,7 +147,7 @@ impl Queue {
         Some((entry.time, entry.happening))
     }
 
-    /// When the next thing happens.
+    /// The time of what happens next.
     pub fn next(&self) -> Option<Time> {
         self.entries.peek().map(|Reverse(entry)| entry.time)
     }
@@ -152,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_arrive_each_at_its_time_and_at_the_same_time_in_the_order_in_which_they_left() {
+    fn copies_arrive_in_the_order_of_their_times_and_then_of_their_sending() {
         let ms = Time::from_millis;
         let mut queue = Queue::default();
         queue.push(ms(3), Happening::Start(30));

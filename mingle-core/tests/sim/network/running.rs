@@ -1,4 +1,4 @@
-//! Worlds that stand: commands that run and end, and the formations that follow.
+//! Running worlds: commands that run and end, and the formations that follow.
 
 use mingle_core::proto::{Change, Node, RunningWorld, Time};
 use mingle_core::{End, Formed};
@@ -10,35 +10,35 @@ use super::queue::Happening;
 const STOP: Time = Time::from_millis(20);
 
 impl Network {
-    /// The command of a host ends at `at`, if it runs then: well, or not.
+    /// The command of a host ends at `at`, if it runs then: well, or with this failure.
     pub fn end_command_at(&mut self, host: usize, at: Time, end: Option<End>) {
         self.at(at, Happening::Command(host, end));
     }
 
-    pub(super) fn stands(&mut self, host: usize, node: Node, formed: &Formed) {
-        let running = node.into_running(formed).expect("a world with a roster");
+    pub(super) fn start_command(&mut self, host: usize, node: Node, formed: &Formed) {
+        let running = node.into_running(formed).expect("every node that stays wants the roster");
         self.hosts[host].config.lineage = running.lineage();
         self.hosts[host].running = Some(Box::new(running));
-        self.hosts[host].commanded = true;
+        self.hosts[host].command_runs = true;
     }
 
-    /// Its command has stopped, as it had to.
+    /// The command of a world that is over has stopped.
     pub(super) fn stopped(&mut self, host: usize) {
-        self.hosts[host].commanded = false;
-        self.with_standing(host, |_, _| {});
+        self.hosts[host].command_runs = false;
+        self.with_running(host, |_, _| {});
     }
 
     pub(super) fn command_ends(&mut self, host: usize, end: Option<End>) {
         self.note(host, || format!("its command ends: {end:?}"));
-        self.hosts[host].commanded &= end.is_none();
-        self.with_standing(host, |running, now| match end {
+        self.hosts[host].command_runs &= end.is_none();
+        self.with_running(host, |running, now| match end {
             None => running.handle_success(now),
             Some(end) => running.handle_failure(now, end),
         });
     }
 
-    /// Hands something to a running world, and carries out what it answers.
-    pub(super) fn with_standing(&mut self, host: usize, act: impl FnOnce(&mut RunningWorld, Time)) {
+    /// Calls a running world, and carries out its outputs and changes.
+    pub(super) fn with_running(&mut self, host: usize, act: impl FnOnce(&mut RunningWorld, Time)) {
         let Some(mut running) = self.hosts[host].running.take() else { return };
         act(&mut running, self.now);
         while let Some(output) = running.poll_output() {
@@ -51,18 +51,18 @@ impl Network {
                     self.hosts[host].overs.push(over);
                     self.at(self.now + STOP, Happening::Stopped(host));
                 }
-                Change::Told => self.hosts[host].told = true,
+                Change::Notified => self.hosts[host].notified = true,
                 _ => {
                     self.hosts[host].finished = true;
-                    self.gone(host);
+                    self.close_all(host);
                     return;
                 }
             }
         }
         let slot = &mut self.hosts[host];
-        if slot.told && !slot.commanded {
-            slot.told = false;
-            self.gone(host);
+        if slot.notified && !slot.command_runs {
+            slot.notified = false;
+            self.close_all(host);
             self.hosts[host].config.lineage = running.lineage();
             self.launch(host);
             let former = running.others();

@@ -1,4 +1,4 @@
-//! Connections: late, refused, filtered, reset, or answered by somebody else.
+//! TCP connections: delayed, refused, filtered, reset, or accepted by another node than the target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -13,19 +13,20 @@ pub(super) struct Connection {
     life: u32,
     dial: DialId,
     to: SocketAddr,
-    /// Its address at the dialer's end, once it stands.
+    /// The address at the dialer's end, once the connection is open.
     local: Option<IpAddr>,
-    /// Whom the SYN has reached.
+    /// The host that the SYN has reached.
     target: Option<usize>,
+    /// The host that has accepted it, and the life of that host.
     acceptor: Option<(usize, u32)>,
     token: [u8; TOKEN],
     tries: u32,
-    /// Either side has closed it.
+    /// One of the ends has closed it.
     over: bool,
 }
 
 impl Network {
-    /// A middlebox resets the connections that a host has dialled, towards that host alone.
+    /// At `at`, a middlebox resets the connections that a host has dialled, towards that host alone.
     pub fn break_at(&mut self, host: usize, at: Time) {
         self.at(at, Happening::Break(host));
     }
@@ -60,8 +61,8 @@ impl Network {
         }
     }
 
-    /// The hosts at both ends, for a segment of an open connection: from which to which.
-    pub(super) fn way(&self, happening: &Happening) -> Option<(usize, usize)> {
+    /// The hosts (from, to) of a segment of an open connection.
+    pub(super) fn direction(&self, happening: &Happening) -> Option<(usize, usize)> {
         let ends = |conn| {
             let connection: &Connection = &self.connections[conn];
             connection.acceptor.map(|(acceptor, _)| (connection.dialer, acceptor))
@@ -77,7 +78,7 @@ impl Network {
         self.connections[&conn].acceptor.map(|(host, _)| host)
     }
 
-    /// A connection's address at one of its ends.
+    /// The address of a connection at one of its ends.
     pub(super) fn end_at(&self, conn: u64, host: usize) -> Option<IpAddr> {
         let connection = &self.connections[&conn];
         if connection.dialer == host { connection.local } else { Some(connection.to.ip()) }
@@ -88,7 +89,7 @@ impl Network {
         (connection.dialer, connection.life, connection.dial)
     }
 
-    /// SYN and SYN-ACK pass, or the kernel tries again after 1, 3, 7 s.
+    /// Sends a SYN. Where it or the SYN-ACK is lost, the kernel tries again after 1, 3, 7 and 15 s.
     fn send_syn(&mut self, conn: u64) {
         let (from, _, _) = self.dialer(conn);
         let to = self.connections[&conn].to;
@@ -153,14 +154,14 @@ impl Network {
         let (token, local) = (connection.token, connection.to.ip());
         let proof = (connection.dialer, connection.life, connection.to, host);
         let config = &self.hosts[host].config;
-        let meant = token[40..56] == config.id.0 && token[8..24] == config.tag.0;
-        if meant {
+        let is_target = token[40..56] == config.id.0 && token[8..24] == config.tag.0;
+        if is_target {
             self.promises.proved.insert(proof);
         }
         self.note(host, || format!("token on {conn}"));
         self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, &token));
-        if !meant && !self.connections[&conn].over {
-            self.broken.push(format!("{host} keeps a connection whose token means another node"));
+        if !is_target && !self.connections[&conn].over {
+            self.broken.push(format!("{host} keeps a connection whose token has another target"));
         }
     }
 
@@ -190,13 +191,13 @@ impl Network {
             let (_, _, dial) = self.dialer(conn);
             self.over(conn);
             self.note(host, || format!("reset {dial:?}"));
-            // The other side's kernel learns of it by its next keepalive probe.
+            // The acceptor's kernel learns it by its next keepalive probe.
             self.at(self.now + Duration::from_secs(5), Happening::Closed { conn });
             self.with(host, |node, now| node.handle_hung_up(now, dial));
         }
     }
 
-    /// One side closes; the other learns of it when the segment arrives.
+    /// One end closes; the other one learns it when the segment arrives.
     pub(super) fn close(&mut self, conn: u64, by_dialer: bool) {
         if self.over(conn) {
             let at = self.segment();
@@ -204,7 +205,7 @@ impl Network {
         }
     }
 
-    /// Returns whether it was open until now.
+    /// Ends a connection. Returns whether it was open.
     pub(super) fn over(&mut self, conn: u64) -> bool {
         let Some(connection) = self.connections.get_mut(&conn) else { return false };
         for host in [Some(connection.dialer), connection.acceptor.map(|(host, _)| host)].into_iter().flatten()
@@ -214,7 +215,8 @@ impl Network {
         !std::mem::replace(&mut connection.over, true)
     }
 
-    /// When a segment that is sent now arrives; the kernel repeats it while it is lost.
+    /// When a segment that is sent now arrives. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s and
+    /// so on.
     fn segment(&mut self) -> Time {
         let mut at = self.now + self.delay();
         let mut wait = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! Hosts with IPv4, IPv6 or both: a world is of one family, where all have one.
+//! Hosts with IPv4, IPv6 or both. A world uses one address family where all hosts have a family in common.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -25,7 +25,7 @@ pub(super) fn families(seed: u64) -> Network {
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
     let style = rng.random_range(0..4);
     let prefers_ipv6 = rng.random_bool(0.5);
-    // Which hosts there are: IPv4, IPv6, both.
+    // The kinds of hosts: 0 has IPv4, 1 has IPv6, 2 has both.
     let kinds: &[usize] = [&[2][..], &[0, 2], &[1, 2], &[0], &[1], &[0, 1, 2]][rng.random_range(0..6)];
     let changes = rng.random_bool(0.4);
     for index in 0..world {
@@ -42,7 +42,7 @@ pub(super) fn families(seed: u64) -> Network {
             _ => vec![a, b],
         };
         net.set_addresses(host, &addresses);
-        // IPv6 that is there and leads nowhere, where all have IPv4.
+        // An IPv6 address that leads nowhere, where all hosts have IPv4.
         if !kinds.contains(&1) && addresses.len() == 2 && rng.random_bool(0.1) {
             net.hosts[host].dead.insert(SocketAddr::from((six(number), PORT)));
         }
@@ -55,12 +55,12 @@ pub(super) fn families(seed: u64) -> Network {
     net
 }
 
-/// The families of these that each of all hosts has.
+/// The families (true: IPv6) that every host has, according to `of`.
 fn common(net: &Network, of: impl Fn(&Host, bool) -> bool) -> Vec<bool> {
     [false, true].into_iter().filter(|&ipv6| net.hosts.iter().all(|host| of(host, ipv6))).collect()
 }
 
-/// The families that all hosts have had at some time, and that lead to them.
+/// The families that every host has had at some time, with an address that leads to it.
 pub(super) fn ever_common(net: &Network) -> Vec<bool> {
     common(net, |host, ipv6| {
         let all = host.config.node.endpoints.iter().chain(&host.lost);
@@ -68,7 +68,7 @@ pub(super) fn ever_common(net: &Network) -> Vec<bool> {
     })
 }
 
-/// Those that all have in the end.
+/// The families that every host has in the end, with an address that leads to it.
 pub(super) fn common_in_the_end(net: &Network) -> Vec<bool> {
     common(net, |host, ipv6| {
         let all = host.config.node.endpoints.iter().filter(|endpoint| !host.dead.contains(endpoint));

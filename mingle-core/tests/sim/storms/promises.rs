@@ -1,4 +1,4 @@
-//! What is promised in each kind of trouble, once all have ended.
+//! What is promised in each kind of trouble, checked when all nodes have ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,14 +8,14 @@ use mingle_core::{Digest, Failure, Formed};
 use super::Trouble;
 use super::families::{common_in_the_end, ever_common};
 use super::seeds::{connected, is_member};
-use crate::network::{Fabric, Host, Network};
+use crate::network::{Fabric, Host, Network, Unformed};
 
-/// No world takes longer where nobody crashes in a round: a chain of seeds is walked hop by hop, and a connection
-/// whose address has vanished ends by keepalive, after 25 s.
+/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop, and a
+/// connection whose address has vanished ends by keepalive, after 25 s.
 const USUAL: Time = Time::from_secs(30);
 
-/// What is promised whatever happens. Returns how long it took after the last start or the last trouble,
-/// where a world has formed.
+/// Checks what is promised. Where a world has formed, returns how long that took after the last start or the
+/// last trouble.
 pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, String> {
     if let Some(broken) = net.broken.first() {
         return Err(broken.clone());
@@ -25,8 +25,8 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
         match &host.outcome {
             None => return Err(format!("{at} has not ended")),
             Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push((host, formed)),
-            Some(Err(failure)) if may_fail(trouble, net, at, failure) => {}
-            Some(Err(failure)) => return Err(format!("{at}: {failure}")),
+            Some(Err(why)) if may_end_so(trouble, net, at, why) => {}
+            Some(Err(why)) => return Err(format!("{at}: {why}")),
         }
     }
     for members in worlds.values() {
@@ -36,24 +36,24 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
         }
     }
     let formed = worlds.values().map(Vec::len).sum::<usize>();
-    // Who comes when a world has formed may find nobody who could tell it.
-    if trouble == Trouble::WrongSize && formed == 0 && somebody_gathers(net) && !told_of_sizes(net) {
-        return Err("nobody was told that the sizes differ".to_owned());
+    // A node that starts after a world has formed may find no node that could tell it.
+    if trouble == Trouble::WrongSize && formed == 0 && has_candidate(net) && !sizes_are_reported(net) {
+        return Err("no node reports that the sizes differ".to_owned());
     }
-    // All ranks are here, one of them twice.
+    // Where there are more nodes than ranks, one rank is there twice, and a world forms.
     let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
     if trouble == Trouble::SameRank && formed != if net.hosts.len() > world { world } else { 0 } {
         return Err(format!("{formed} have formed a world of {world}"));
     }
-    if trouble == Trouble::Fabric && formed > 0 && somebody_lacks_rdma(net) {
-        return Err("a world without RDMA has formed, and somebody needs it".to_owned());
+    if trouble == Trouble::Fabric && formed > 0 && lacks_required_rdma(net) {
+        return Err("a world without RDMA has formed, and a node requires it".to_owned());
     }
     if trouble == Trouble::Seeds && formed > 0 && !connected(net) {
-        return Err("a world has formed of nodes that nothing connects".to_owned());
+        return Err("a world has formed of nodes that no seed connects".to_owned());
     }
     let last_start = net.hosts.iter().filter_map(|host| host.started).max().unwrap_or_default();
-    let through = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_))));
-    let last_end = through.filter_map(|host| host.ended).max();
+    let formed = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_))));
+    let last_end = formed.filter_map(|host| host.ended).max();
     let took = last_end.map(|end| end.saturating_sub(last_start.max(net.healed)));
     match took.filter(|_| trouble.is_usual(net)) {
         Some(took) if took > USUAL => Err(format!("it took {took:?}")),
@@ -61,23 +61,32 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
     }
 }
 
-/// Whether a node may end so, in this trouble.
-fn may_fail(trouble: Trouble, net: &Network, host: usize, failure: &Failure) -> bool {
+/// Whether a node may end so, in this kind of trouble.
+fn may_end_so(trouble: Trouble, net: &Network, host: usize, why: &Unformed) -> bool {
+    let failure = match why {
+        Unformed::Failed(failure) => failure,
+        Unformed::Killed => {
+            return match trouble {
+                Trouble::LateCrash | Trouble::Seeds => true,
+                Trouble::EarlyCrash => unknown(net),
+                _ => false,
+            };
+        }
+    };
     match trouble {
-        // Somebody died about the time of the commit: the others may know, or start again and wait.
+        // A node died near the commit: the others may know, or start again and wait.
         Trouble::LateCrash => true,
-        // It came when the others were through, was on its way to another leader, or each of the last
-        // words to it was lost. That they are told, a test of its own says.
-        Trouble::Spare => matches!(failure, Failure::WorldFull { .. } | Failure::Deadline(_)),
-        // The one of another size may be the one that gathers: then it refuses the others.
+        // The standby came after the others had ended, was on its way to another leader, or lost each of the
+        // last datagrams to it. A scenario of its own checks that most standbys learn the outcome.
+        Trouble::Standby => matches!(failure, Failure::WorldFull { .. } | Failure::Deadline(_)),
+        // The node of another size may be the leader: then it refuses the others.
         Trouble::WrongSize => matches!(failure, Failure::WorldDiffers { .. } | Failure::Deadline(_)),
         Trouble::SameRank => {
             matches!(failure, Failure::RankTaken { .. } | Failure::WorldFull { .. } | Failure::Deadline(_))
         }
         Trouble::Jobs | Trouble::Mistaken => false,
-        // Where nothing connects all, their time is up. A stranger hears of nobody.
+        // Where no seeds connect all nodes, their time is up. A stranger hears no node of its job.
         Trouble::Seeds => match failure {
-            Failure::Left => true,
             Failure::Deadline(report) if is_member(net, host) => {
                 !connected(net) && report.joined < net.hosts[host].config.world.get()
             }
@@ -85,11 +94,16 @@ fn may_fail(trouble: Trouble, net: &Network, host: usize, failure: &Failure) -> 
             _ => false,
         },
         Trouble::Families => common_in_the_end(net).is_empty(),
-        Trouble::Fabric => matches!(failure, Failure::NoRdma { .. }) && somebody_lacks_rdma(net),
-        // A cut of 10 s about the time of the commit, or a leader that dies in a round, leaves nodes
-        // that cannot know.
-        _ => net.told.contains("outcome unknown"),
+        Trouble::Fabric => matches!(failure, Failure::NoRdma { .. }) && lacks_required_rdma(net),
+        // A cut of 10 s near the commit, or a leader that dies in a round, leaves nodes that cannot know the
+        // outcome.
+        _ => unknown(net),
     }
+}
+
+/// Whether a node has ended without knowing the outcome.
+fn unknown(net: &Network) -> bool {
+    net.failures.contains("outcome unknown")
 }
 
 fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), String> {
@@ -101,14 +115,14 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
     if let Some((host, _)) = members.iter().find(|(_, formed)| formed.rank.get() == 0)
         && let Some((_, formed)) = members.iter().find(|(_, formed)| !host.has_had(formed.master))
     {
-        return Err(format!("{} is no address of rank 0", formed.master));
+        return Err(format!("{} is no endpoint of rank 0", formed.master));
     }
     let whole = u32::try_from(members.len()) == Ok(formed.world.get());
     if members.iter().any(|(host, _)| host.config.tag != first.config.tag) {
         return Err("a world has nodes of two jobs".to_owned());
     }
     if members.iter().any(|(host, _)| host.config.world != formed.world) {
-        return Err("a world has nodes that were told another size".to_owned());
+        return Err("a world has nodes of another world size".to_owned());
     }
     if members.iter().any(|(host, formed)| host.config.node.rank.is_some_and(|rank| rank != formed.rank)) {
         return Err("a given rank was not kept".to_owned());
@@ -121,12 +135,12 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
         return Err(format!("{:?} for a world of {fabrics:?}", formed.verdict.transport));
     }
     if !whole && trouble != Trouble::LateCrash && !trouble.cuts() {
-        return Err("a world is not whole".to_owned());
+        return Err("a world is incomplete".to_owned());
     }
     Ok(())
 }
 
-/// A world is of one family, where all have one in common.
+/// A world uses one address family where all its nodes have a family in common.
 fn check_families(net: &Network, members: &[(&Host, &Formed)]) -> Result<(), String> {
     if common_in_the_end(net).is_empty() {
         return Ok(());
@@ -134,27 +148,27 @@ fn check_families(net: &Network, members: &[(&Host, &Formed)]) -> Result<(), Str
     let ever = ever_common(net);
     let masters: BTreeSet<_> = members.iter().map(|(_, formed)| formed.master).collect();
     match masters.iter().find(|master| !ever.contains(&master.is_ipv6())) {
-        Some(master) => Err(format!("not all have an address of the family of {master}")),
+        Some(master) => Err(format!("not all nodes have an address of the family of {master}")),
         None if masters.len() > 1 => Err(format!("the master is at {masters:?}")),
         None => Ok(()),
     }
 }
 
-/// Whether somebody needs RDMA that not all have.
-fn somebody_lacks_rdma(net: &Network) -> bool {
+/// Whether a node requires RDMA and not all nodes have it.
+fn lacks_required_rdma(net: &Network) -> bool {
     let fabrics: Vec<Fabric> = net.hosts.iter().map(|host| host.fabric).collect();
     net.hosts.iter().any(|host| host.needs_rdma) && !Fabric::are_enough(&fabrics)
 }
 
-/// Whether a node has no given rank, or rank 0.
-fn somebody_gathers(net: &Network) -> bool {
+/// Whether a node may lead: it has no given rank, or rank 0.
+fn has_candidate(net: &Network) -> bool {
     net.hosts.iter().any(|host| host.config.node.rank.is_none_or(|rank| rank.get() == 0))
 }
 
-/// Whether somebody ends with the two sizes, or was warned of them.
-fn told_of_sizes(net: &Network) -> bool {
+/// Whether a node failed because the sizes differ, or has warned of it.
+fn sizes_are_reported(net: &Network) -> bool {
     net.hosts.iter().any(|host| {
-        matches!(host.outcome, Some(Err(Failure::WorldDiffers { .. })))
+        matches!(host.outcome, Some(Err(Unformed::Failed(Failure::WorldDiffers { .. }))))
             || host.warnings.iter().any(|text| text.contains("expects a world of"))
     })
 }

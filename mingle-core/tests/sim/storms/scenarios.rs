@@ -1,4 +1,4 @@
-//! Troubles that were met once: each with its hosts and its moments.
+//! Single worlds in trouble, each of which has failed once.
 
 use std::time::Duration;
 
@@ -6,11 +6,11 @@ use mingle_core::Failure;
 use mingle_core::proto::Time;
 use mingle_core::rdma::Transport;
 
-use crate::network::{Fabric, Network, Weather};
+use crate::network::{Fabric, Network, Unformed, Weather};
 use crate::{LIMIT, finish, formed, ms, tail};
 
 #[test]
-fn a_roster_that_all_want_reaches_one_that_hears_no_multicast() {
+fn a_roster_that_all_want_reaches_a_node_without_multicast() {
     let mut net = Network::new(30, Weather::fine());
     for number in 1..=5 {
         let host = net.add(number, 5, None, Time::ZERO);
@@ -23,19 +23,19 @@ fn a_roster_that_all_want_reaches_one_that_hears_no_multicast() {
 }
 
 #[test]
-fn a_roster_that_a_thousand_want_gets_through_when_one_datagram_in_twenty_is_lost() {
+fn a_roster_reaches_1000_nodes_at_5_percent_loss() {
     let mut net = Network::new(31, Weather { loss: 0.05, ..Weather::fine() });
     net.tracing = false;
     for number in 1..=1000 {
         let host = net.add(number, 1000, None, ms(u64::from(number % 100)));
         net.hosts[host].config.node.attributes.wants_roster = true;
     }
-    assert!(net.run(Duration::from_secs(3)), "{:?} and nobody is through", net.now);
+    assert!(net.run(Duration::from_secs(3)), "some have not ended at {:?}", net.now);
 }
 
 #[test]
-fn a_member_that_stops_between_its_join_and_its_proof_does_not_cost_the_leader_its_mastership() {
-    // The only node that may be rank 0 gathers; rank 1 is stopped before its connection stands.
+fn a_leader_stays_master_although_a_member_is_stopped_between_its_join_and_its_proof() {
+    // The only node that may be rank 0 leads; rank 1 is stopped before its connection is open.
     let mut net = Network::new(32, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     net.add(1, 2, None, Time::ZERO);
     net.add(2, 2, Some(1), ms(100));
@@ -46,7 +46,7 @@ fn a_member_that_stops_between_its_join_and_its_proof_does_not_cost_the_leader_i
 }
 
 #[test]
-fn a_leader_that_was_stopped_while_others_joined_is_joined_when_it_goes_on() {
+fn a_leader_that_was_stopped_while_nodes_joined_gets_its_members_when_it_goes_on() {
     let mut net = Network::new(33, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     net.add(1, 4, None, Time::ZERO);
     for number in 2..=4 {
@@ -58,8 +58,8 @@ fn a_leader_that_was_stopped_while_others_joined_is_joined_when_it_goes_on() {
 }
 
 #[test]
-fn two_that_hear_no_multicast_meet_by_a_third() {
-    // Rank 1 asks by multicast; the leader is deaf, and rank 1 too. Rank 2 hears both.
+fn a_third_node_introduces_two_nodes_without_multicast() {
+    // The leader and rank 1 receive no multicast. Rank 2 receives the multicast of both.
     let mut net = Network::new(34, Weather::fine());
     net.add(1, 3, Some(0), Time::ZERO);
     net.add(2, 3, Some(1), ms(500));
@@ -71,7 +71,7 @@ fn two_that_hear_no_multicast_meet_by_a_third() {
 }
 
 #[test]
-fn a_lease_that_breaks_on_one_side_is_replaced() {
+fn a_lease_that_breaks_at_one_end_is_replaced() {
     let mut net = Network::new(35, Weather::fine());
     net.add(1, 3, None, Time::ZERO);
     net.add(2, 3, None, Time::ZERO);
@@ -82,8 +82,8 @@ fn a_lease_that_breaks_on_one_side_is_replaced() {
 }
 
 #[test]
-fn a_round_ends_although_the_leader_proves_the_master_after_somebody_else_has_given_up() {
-    // 2 leads, 1 comes last and is the master; 3 never reaches it, and 2 only late.
+fn a_round_ends_although_the_leader_proves_the_master_after_another_node_has_given_up() {
+    // 2 leads. 1 comes last and is the master; 3 never connects to it, and 2 only late.
     for at in (2500..3200).step_by(50) {
         let mut net = Network::new(5, Weather::fine());
         let master = net.add(1, 3, None, ms(1000));
@@ -91,7 +91,7 @@ fn a_round_ends_although_the_leader_proves_the_master_after_somebody_else_has_gi
         let third = net.add(3, 3, None, Time::ZERO);
         net.no_syn.insert((third, master), Duration::from_secs(80));
         net.no_syn.insert((leader, master), ms(2500));
-        // Kind 14, round 1: "I cannot reach the master", from a node that is no member, just before.
+        // Just before, a node that is no member sends Unproved (kind 14) for round 1.
         net.forge_at(leader, 14, vec![1], ms(at));
         let last = finish(&mut net);
         assert!(last < Duration::from_secs(15), "forged at {at}: {last:?}\n{}", tail(&net.trace));
@@ -99,8 +99,8 @@ fn a_round_ends_although_the_leader_proves_the_master_after_somebody_else_has_gi
 }
 
 #[test]
-fn a_chain_in_which_each_knows_only_the_next_forms_without_multicast() {
-    // Rank 1 learns of the leader by being its seed, and rank 2 by being that of rank 1: they must ask back.
+fn a_chain_of_seeds_forms_a_world_without_multicast() {
+    // Rank 1 is the leader's seed, and rank 2 is rank 1's: each learns of the leader only if it asks back.
     let mut net = Network::new(39, Weather::fine());
     for (group, number) in (1..=4).enumerate() {
         let host = net.add(number, 4, Some(number - 1), Time::ZERO);
@@ -115,13 +115,13 @@ fn a_chain_in_which_each_knows_only_the_next_forms_without_multicast() {
 }
 
 #[test]
-fn rdma_that_all_have_is_enough_however_many_differ_in_something_else() {
+fn rdma_that_all_nodes_have_is_enough_although_all_settings_differ() {
     let mut net = Network::new(40, Weather::fine());
     for number in 1..=9 {
         let host = net.add(number, 9, None, Time::ZERO);
         net.set_fabric(host, Fabric::InfiniBand);
         net.need_rdma(host);
-        // More than a verdict names.
+        // More nodes differ than a verdict names.
         net.hosts[host].config.node.attributes.settings = number.into();
     }
     finish(&mut net);
@@ -129,30 +129,29 @@ fn rdma_that_all_have_is_enough_however_many_differ_in_something_else() {
 }
 
 #[test]
-fn a_rank_that_is_taken_is_told_although_datagrams_are_lost() {
-    let told = (0..200).filter(|&seed| {
+fn a_node_learns_that_its_rank_is_taken_although_datagrams_are_lost() {
+    let refused = (0..200).filter(|&seed| {
         let mut net = Network::new(seed, Weather { loss: 0.1, ..Weather::fine() });
         net.add(1, 3, Some(0), Time::ZERO);
         net.add(2, 3, Some(1), Time::ZERO);
         net.add(3, 3, Some(1), ms(500));
         let _ = net.run(LIMIT);
-        matches!(net.hosts[2].outcome, Some(Err(Failure::RankTaken { .. })))
+        matches!(net.hosts[2].outcome, Some(Err(Unformed::Failed(Failure::RankTaken { .. }))))
     });
-    assert!(told.count() >= 198);
+    assert!(refused.count() >= 198);
 }
 
 #[test]
-fn a_spare_is_told_of_the_commit_although_datagrams_are_lost() {
-    let told = (0..200).filter(|&seed| {
+fn a_standby_learns_that_the_world_is_full_although_datagrams_are_lost() {
+    let refused = (0..200).filter(|&seed| {
         let mut net = Network::new(seed, Weather { loss: 0.1, ..Weather::fine() });
         for (number, start) in [(1, 0), (2, 0), (3, 1000), (4, 1500)] {
             net.add(number, 3, None, ms(start));
         }
-        // The world is full at 1 s, but one of it is stopped; the fourth waits meanwhile.
+        // The world is full at 1 s, but one of its nodes is stopped; the fourth node is a standby.
         net.pause_at(1, ms(900), ms(2500));
         let _ = net.run(LIMIT);
-        let full = |host: usize| matches!(net.hosts[host].outcome, Some(Err(Failure::WorldFull { .. })));
-        full(3)
+        matches!(net.hosts[3].outcome, Some(Err(Unformed::Failed(Failure::WorldFull { .. }))))
     });
-    assert!(told.count() >= 198);
+    assert!(refused.count() >= 198);
 }

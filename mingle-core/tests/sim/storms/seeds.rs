@@ -1,20 +1,20 @@
-//! Networks that pass no multicast, or on islands alone: whoever is to be met is among the seeds.
+//! Networks where multicast passes nowhere or on islands only, so that nodes find each other by seeds.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::{Failure, Rank};
+use mingle_core::Rank;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::worlds::weather;
-use crate::network::{Network, PORT};
+use crate::network::{Network, PORT, Unformed};
 use crate::{given, ms};
 
-/// Who knows whom: a pair for each seed that leads to a member.
+/// The pairs (from, to) of hosts of which the first has the second as a seed.
 type Graph = Vec<(usize, usize)>;
 
-/// A world whose seeds connect all, or in one of seven cases do not.
+/// A world whose seeds connect all nodes, or in one of seven cases do not.
 pub(super) fn seeds(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x5eed5);
     let weather = weather(&mut rng);
@@ -30,7 +30,7 @@ pub(super) fn seeds(seed: u64) -> Network {
     }
     let count = net.hosts.len();
     let connected = rng.random_bool(0.85);
-    // Where they are not connected, no seed leads from one half to the other.
+    // In an unconnected world no seed leads from one half to the other.
     let half = if connected { count } else { rng.random_range(1..count) };
     let islands = rng.random_bool(0.4).then(|| rng.random_range(2..=3));
     for host in 0..count {
@@ -56,7 +56,7 @@ pub(super) fn seeds(seed: u64) -> Network {
         wrong.push(SocketAddr::from((alias, PORT)));
         wrong.extend(stranger.map(|stranger| net.hosts[stranger].config.node.endpoints[0]));
         wrong.retain(|_| rng.random_bool(0.3));
-        // Where the one that has moved was, its neighbours still look.
+        // The neighbours of the node that has moved still have its former address.
         if let Some((new, old)) = moved
             && graph.contains(&(host, new))
         {
@@ -67,8 +67,8 @@ pub(super) fn seeds(seed: u64) -> Network {
     net
 }
 
-/// The seeds of a host, from its start or a while later: all at once, or none, then some, then all. What is
-/// wrong among them stays or goes.
+/// Plans the seeds of a host: all at its start or a while later, or first none, then some, then all. The
+/// wrong ones among them stay or go.
 fn resolve(
     net: &mut Network,
     host: usize,
@@ -92,7 +92,8 @@ fn resolve(
     net.seeds_at(host, all, at);
 }
 
-/// A star, a chain, a ring, or any tree with some more pairs. Each pair knows each other, or one the other.
+/// A star, a chain, a ring, or any tree with some more pairs. Of each pair one node has the other as a seed,
+/// or both do.
 fn graph(order: &[usize], rng: &mut Xoshiro256PlusPlus) -> Graph {
     let shape = rng.random_range(0..4);
     let mut pairs: Graph = Vec::new();
@@ -111,7 +112,7 @@ fn graph(order: &[usize], rng: &mut Xoshiro256PlusPlus) -> Graph {
         let (a, b) = (order[rng.random_range(0..order.len())], order[rng.random_range(0..order.len())]);
         pairs.extend((a != b).then_some((a, b)));
     }
-    // All up, all down, or as it comes.
+    // All seeds point to the earlier node, all to the later one, or either at random.
     let down = [0.0, 1.0, 0.5][rng.random_range(0..3)];
     let both = [0.0, 0.3][rng.random_range(0..2)];
     let mut graph = Graph::new();
@@ -125,15 +126,15 @@ fn graph(order: &[usize], rng: &mut Xoshiro256PlusPlus) -> Graph {
     graph
 }
 
-/// A node of another job, alone: it must not notice whose seed it is.
+/// A node of another job, which is some nodes' seed and must not act on their datagrams.
 fn stranger(net: &mut Network) -> usize {
     let host = net.add_to("another", 9999, PORT, 2, None, ms(0));
     net.hosts[host].group = 1000;
     host
 }
 
-/// One of the members has been elsewhere before and has crashed there; another comes only then, so that no
-/// world has formed with it. Returns the member and its first life.
+/// One of the members first runs on another host and crashes there. Another member starts only then, so that
+/// no world has formed with the first host. Returns the member's host and its former one.
 fn moved(net: &mut Network, graph: &Graph, rng: &mut Xoshiro256PlusPlus) -> (usize, usize) {
     let count = u32::try_from(net.hosts.iter().filter(|host| host.group != 1000).count()).unwrap();
     let new = rng.random_range(0..count);
@@ -157,7 +158,7 @@ fn shuffle<T>(items: &mut [T], rng: &mut Xoshiro256PlusPlus) {
     }
 }
 
-/// Whether seeds and islands connect all members, one way or the other.
+/// Whether seeds and islands connect all members, in either direction.
 pub(super) fn connected(net: &Network) -> bool {
     let tag = net.hosts[0].config.tag;
     let members: Vec<usize> =
@@ -178,9 +179,9 @@ pub(super) fn connected(net: &Network) -> bool {
     members.iter().all(|member| reached.contains(member) || !is_member(net, *member))
 }
 
-/// Whether a host is of the world: no stranger, and no life that has ended in a crash.
+/// Whether a host belongs to the world: it is no stranger, and its node was not killed.
 pub(super) fn is_member(net: &Network, host: usize) -> bool {
     let first = &net.hosts[0].config;
     let host = &net.hosts[host];
-    host.config.tag == first.tag && !matches!(host.outcome, Some(Err(Failure::Left)))
+    host.config.tag == first.tag && !matches!(host.outcome, Some(Err(Unformed::Killed)))
 }

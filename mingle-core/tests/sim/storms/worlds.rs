@@ -1,4 +1,4 @@
-//! One world for each seed and kind of trouble.
+//! Makes and runs one world for each seed and kind of trouble.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::seeds::seeds;
 use crate::network::{Network, PORT, Weather};
 use crate::{LIMIT, given, ms};
 
-/// The world of a seed, from its start to its end.
+/// Runs the world of a seed from its start to its end.
 pub(super) fn run(seed: u64, trouble: Trouble) -> Network {
     let mut net = match trouble {
         Trouble::EarlyCrash => early_crash(seed),
@@ -42,9 +42,9 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let weather = weather(&mut rng);
     let mut net = Network::new(seed, weather);
     let world: u32 = rng.random_range(2..=8);
-    let count = if trouble == Trouble::Spare { world + 1 } else { world };
+    let count = if trouble == Trouble::Standby { world + 1 } else { world };
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
-    let style = if trouble == Trouble::Spare { 3 } else { rng.random_range(0..4) };
+    let style = if trouble == Trouble::Standby { 3 } else { rng.random_range(0..4) };
     for index in 0..count {
         let rank = given(style, index, &mut rng);
         let number = rng.random_range(0..40) * 10 + index + 1;
@@ -63,7 +63,7 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
         }
         if trouble == Trouble::Deaf {
             net.hosts[host].config.node.attributes.wants_roster = rng.random_bool(0.8);
-            // Two deaf ones alone never meet; the first one hears.
+            // The first node receives multicast, because two nodes that do not would never meet.
             net.hosts[host].deaf = index > 0 && world > 2 && rng.random_bool(0.3);
         }
     }
@@ -100,7 +100,7 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     net
 }
 
-/// Somebody dies about when they end, which another run of the same seed tells.
+/// A node is killed near the end, which a first run of the same seed finds.
 fn late_crash(seed: u64) -> Network {
     let mut net = usual(seed, Trouble::LateCrash, None);
     let _ = net.run(LIMIT);
@@ -111,7 +111,7 @@ fn late_crash(seed: u64) -> Network {
     usual(seed, Trouble::LateCrash, Some((victim, at)))
 }
 
-/// Crashes and restarts while one is still missing; it comes after 10 s.
+/// Nodes are killed and started again while one node is missing, which starts after 10 s.
 fn early_crash(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xeac);
     let weather = weather(&mut rng);
@@ -134,7 +134,7 @@ fn early_crash(seed: u64) -> Network {
 }
 
 /// Two jobs on one network, whose groups are the same or not, and whose nodes may share a host. Where they
-/// are `mistaken` for each other, some addresses are those of hosts of both.
+/// are `mistaken` for each other, hosts of both share some addresses.
 fn two_jobs(seed: u64, mistaken: bool) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ if mistaken { 0x315 } else { 0x10b5 });
     let weather = weather(&mut rng);
@@ -169,7 +169,7 @@ fn two_jobs(seed: u64, mistaken: bool) -> Network {
     net
 }
 
-/// One or two nodes were told another size. The others are as many as they were told, or one less.
+/// One or two nodes have another world size. The others are as many as their world, or one less.
 fn wrong_size(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x512e);
     let weather = weather(&mut rng);
@@ -181,15 +181,15 @@ fn wrong_size(seed: u64) -> Network {
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
     let style = rng.random_range(0..4);
     for index in 0..right + wrong {
-        let told = if index < right { world } else { other };
-        let rank = given(style, index, &mut rng).filter(|&rank| rank < told);
+        let size = if index < right { world } else { other };
+        let rank = given(style, index, &mut rng).filter(|&rank| rank < size);
         let number = rng.random_range(0..40) * 10 + index + 1;
-        net.add(number, told, rank, ms(rng.random_range(0..spread)));
+        net.add(number, size, rank, ms(rng.random_range(0..spread)));
     }
     net
 }
 
-/// Two nodes were given one rank. There is a node for each of the others, or one of them is missing.
+/// Two nodes were given the same rank. There is a node for each of the other ranks, or one is missing.
 fn same_rank(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x2a2a);
     let weather = weather(&mut rng);

@@ -1,11 +1,12 @@
-//! A network of nodes in virtual time: one seed drives everything.
+//! A network of nodes in virtual time. One seed decides everything.
 //!
-//! Events are ordered by (time, sequence). Datagrams are lost, doubled, late and reordered; TCP
-//! connections are late, refused, filtered or closed. Every message passes through the codec, since
-//! nodes exchange bytes alone.
+//! Happenings are ordered by (time, sequence). Datagrams are lost, duplicated, delayed and reordered; TCP
+//! connections are delayed, refused, filtered or closed. Nodes exchange bytes only, so every message passes
+//! through the codec.
 //!
-//! `hosts` has the processes, `changes` what changes on a host, `fabric` its RDMA, `links` the datagrams, `tcp` the
-//! connections, `standing` the worlds that have formed, `queue` what will happen; `promises` looks at what is promised at every step.
+//! `hosts` has the hosts and their processes, `changes` what changes on a host, `fabric` its RDMA devices,
+//! `links` the datagrams, `tcp` the connections, `running` the worlds that have formed, `queue` what will
+//! happen; `promises` checks at every step what is promised.
 
 mod changes;
 mod fabric;
@@ -27,7 +28,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 pub use fabric::Fabric;
 use fabric::Fabrics;
-pub use hosts::{Host, PORT};
+pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
 use promises::Promises;
 use queue::{Happening, Queue};
@@ -40,9 +41,9 @@ pub struct Network {
     pub trace: String,
     rng: Xoshiro256PlusPlus,
     queue: Queue,
-    /// How many hosts have no outcome.
+    /// How many hosts have no outcome yet.
     unfinished: usize,
-    /// (from, to) pairs between which nothing passes.
+    /// The pairs (from, to) of hosts between which nothing passes.
     cut: BTreeSet<(usize, usize)>,
     connections: BTreeMap<u64, Connection>,
     dialled: BTreeMap<(usize, u32, DialId), u64>,
@@ -50,19 +51,19 @@ pub struct Network {
     next_connection: u64,
     promises: Promises,
     fabrics: Fabrics,
-    /// What was promised and not kept.
+    /// The promises that were broken.
     pub broken: Vec<String>,
-    /// Until when a firewall drops the SYNs of the first to the second.
+    /// The pairs (from, to) of hosts between which a firewall drops SYNs, and until when.
     pub no_syn: BTreeMap<(usize, usize), Time>,
-    /// When the last cut healed, the last stopped process went on, or seeds or addresses changed last.
+    /// When the last cut ended, the last stopped process went on, or seeds or addresses changed last.
     pub healed: Time,
-    /// The failures that nodes have ended with, one a line.
-    pub told: String,
-    /// Who has committed last.
+    /// The failures that nodes have ended with, one on each line.
+    pub failures: String,
+    /// The host whose node has committed last.
     pub committed: Option<usize>,
-    /// Without it a large world costs less.
+    /// Whether a trace is written. A large world costs less without one.
     pub tracing: bool,
-    /// Everything that was sent to one, where it is recorded.
+    /// All unicast datagrams, where they are recorded.
     pub record: Option<Vec<Vec<u8>>>,
 }
 
@@ -86,7 +87,7 @@ impl Network {
             broken: Vec::new(),
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
-            told: String::new(),
+            failures: String::new(),
             committed: None,
             tracing: true,
             record: None,
@@ -97,7 +98,7 @@ impl Network {
         self.queue.push(time, happening);
     }
 
-    /// Does what is next. Returns whether there was anything left.
+    /// Does what happens next. Returns false where nothing is left to happen.
     pub fn step(&mut self) -> bool {
         let Some((time, happening)) = self.queue.pop() else { return false };
         self.now = self.now.max(time);
@@ -105,7 +106,7 @@ impl Network {
         true
     }
 
-    /// Goes on until `done`, or until `limit`; returns whether it was done.
+    /// Goes on until `done`, or until `limit`. Returns whether it was done.
     pub fn run_until(&mut self, limit: Time, mut done: impl FnMut(&Self) -> bool) -> bool {
         while !done(self) {
             if self.queue.next().is_none_or(|time| time > limit) || !self.step() {
@@ -115,13 +116,13 @@ impl Network {
         true
     }
 
-    /// Until every node that runs has ended.
+    /// Goes on until every node has ended, or until `limit`. Returns whether every node has.
     pub fn run(&mut self, limit: Time) -> bool {
         self.run_until(limit, |net| net.unfinished == 0)
     }
 
-    /// Whom it concerns, where a process must run for it.
-    fn concerned(&self, happening: &Happening) -> Option<usize> {
+    /// The host whose process must run for this to happen.
+    fn process_for(&self, happening: &Happening) -> Option<usize> {
         match happening {
             Happening::Wake(host, _) | Happening::Datagram { to: host, .. } => Some(*host),
             Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
@@ -131,16 +132,16 @@ impl Network {
     }
 
     fn happen(&mut self, happening: Happening) {
-        if let Some(host) = self.concerned(&happening)
+        if let Some(host) = self.process_for(&happening)
             && let Some(held) = &mut self.hosts[host].paused
         {
             held.push(happening);
             return;
         }
-        if let Some((from, to)) = self.way(&happening)
+        if let Some((from, to)) = self.direction(&happening)
             && self.cut.contains(&(from, to))
         {
-            // TCP repeats it.
+            // TCP repeats the segment.
             self.at(self.now + Time::from_millis(300), happening);
             return;
         }
@@ -178,11 +179,11 @@ impl Network {
             self.with(host, Node::handle_timeout);
         }
         if self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout()) == Some(at) {
-            self.with_standing(host, RunningWorld::handle_timeout);
+            self.with_running(host, RunningWorld::handle_timeout);
         }
     }
 
-    /// Hands something to a node and carries out what it answers. Returns how much that was.
+    /// Calls a node and carries out its outputs. Returns how many there were.
     fn with(&mut self, host: usize, act: impl FnOnce(&mut Node, Time)) -> usize {
         let Some(mut node) = self.hosts[host].node.take() else { return 0 };
         act(&mut node, self.now);
@@ -201,7 +202,7 @@ impl Network {
         }
         if let Some(lineage) = superseded {
             self.note(host, || format!("goes on to {lineage:?}"));
-            self.gone(host);
+            self.close_all(host);
             self.hosts[host].config.lineage = lineage;
             self.launch(host);
             self.with(host, Node::handle_timeout);
@@ -212,20 +213,20 @@ impl Network {
             self.promises.release(host);
             match &outcome {
                 Ok(formed) => self.formed(host, formed),
-                Err(failure) => _ = writeln!(self.told, "{failure}"),
+                Err(failure) => _ = writeln!(self.failures, "{failure}"),
             }
-            assert!(node.has_ended(), "a node that tells its end has ended");
+            assert!(node.has_ended(), "a node has ended when it says so");
             let formed = outcome.as_ref().ok().filter(|_| self.hosts[host].stays).cloned();
-            self.set_outcome(host, Some(outcome));
+            self.set_outcome(host, Some(outcome.map_err(Unformed::Failed)));
             self.hosts[host].ended = Some(self.now);
-            self.gone(host);
+            self.close_all(host);
             if let Some(formed) = formed {
-                self.stands(host, *node, &formed);
+                self.start_command(host, *node, &formed);
             }
             return outputs;
         }
         if let Some(at) = node.poll_timeout() {
-            // Not in the past: what was due has been done.
+            // All that was due has been done, so the next time is not in the past.
             let at = at.max(self.now);
             if self.hosts[host].wake.replace(at) != Some(at) {
                 self.at(at, Happening::Wake(host, at));

@@ -1,7 +1,9 @@
 //! Worlds in trouble: several addresses a host, pauses, cuts, crashes at the worst moments, more nodes than
-//! seats, other jobs, what users get wrong, networks without multicast or with two families, and fabrics.
+//! seats, other jobs, wrong options, networks without multicast or with two address families, and RDMA
+//! devices.
 //!
-//! `worlds` makes them, `seeds` and `families` those of these kinds, `promises` looks at how they have ended; `scenarios` are single ones.
+//! `worlds` makes the worlds, with `seeds` and `families` for these two kinds; `promises` checks how they
+//! have ended; `scenarios` has single worlds.
 
 mod families;
 mod promises;
@@ -15,38 +17,40 @@ use crate::network::Network;
 use promises::check;
 use worlds::run;
 
-/// What can befall a world.
+/// A kind of trouble for a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trouble {
-    /// Bridges with the same address on every host, preferred or not; dead links.
+    /// Hosts have bridges with the same address, preferred or not, and dead links.
     Addresses,
-    /// A process stops for a while.
+    /// A process is stopped for a while.
     Pause,
-    /// One way between two hosts is cut for a while.
+    /// For a while, nothing passes from one host to another.
     Cut,
-    /// Two halves that hear nothing of each other for a while.
+    /// For a while, nothing passes between two halves of the network.
     Partition,
-    /// Killed and started again while the world is not full.
+    /// A node is killed and started again while the world is not full.
     EarlyCrash,
-    /// Killed about the time of the commit.
+    /// A node is killed near the commit.
     LateCrash,
-    /// One node more than seats.
-    Spare,
-    /// The roster is wanted, and some hear no multicast.
+    /// There is one node more than seats.
+    Standby,
+    /// Nodes want the roster, and some receive no multicast.
     Deaf,
-    /// Two jobs on one network, often with the same group.
+    /// Two jobs share a network, often with the same group.
     Jobs,
-    /// The same, and some addresses are those of several hosts: words and connections reach the wrong node.
+    /// The same, and several hosts share some addresses, so that datagrams and connections reach the wrong
+    /// node.
     Mistaken,
-    /// One or two were told another size of the world.
+    /// One or two nodes have another world size.
     WrongSize,
-    /// Two were given the same rank.
+    /// Two nodes were given the same rank.
     SameRank,
-    /// No multicast, or on islands alone; nodes know each other by seeds that come late, change, and mislead.
+    /// Multicast passes nowhere or on islands only; nodes know each other by seeds, which are late, change
+    /// and mislead.
     Seeds,
-    /// Hosts with IPv4, IPv6 or both, and addresses that appear and vanish.
+    /// Hosts have IPv4, IPv6 or both, and addresses appear and vanish.
     Families,
-    /// Some are of no use to their job without RDMA.
+    /// Some nodes require RDMA.
     Fabric,
 }
 
@@ -55,7 +59,7 @@ impl Trouble {
         matches!(self, Self::Cut | Self::Partition)
     }
 
-    /// Whether a world of it forms within the usual time.
+    /// Whether the world must form within the usual time.
     fn is_usual(self, net: &Network) -> bool {
         match self {
             Self::Seeds | Self::Fabric => true,
@@ -64,7 +68,7 @@ impl Trouble {
         }
     }
 
-    /// How many worlds of it are run where nobody says.
+    /// How many worlds of this kind are run by default.
     fn runs(self) -> u64 {
         if matches!(self, Self::Seeds | Self::Families | Self::Fabric) { 2000 } else { 500 }
     }
@@ -77,7 +81,7 @@ const ALL: [Trouble; 15] = [
     Trouble::Partition,
     Trouble::EarlyCrash,
     Trouble::LateCrash,
-    Trouble::Spare,
+    Trouble::Standby,
     Trouble::Deaf,
     Trouble::Jobs,
     Trouble::Mistaken,
@@ -92,7 +96,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// `MINGLE_TROUBLE=Pause` runs that kind alone; with `MINGLE_SEED=n` one of them, and prints its trace.
+/// `MINGLE_TROUBLE=Pause` runs that kind alone, and with `MINGLE_SEED=n` one world of it, whose trace is
+/// printed.
 #[test]
 fn worlds_in_trouble_keep_every_promise() {
     let wanted = std::env::var("MINGLE_TROUBLE").ok();

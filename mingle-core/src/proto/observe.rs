@@ -1,6 +1,6 @@
 //! What somebody learns who only listens: from a datagram to what it says of a job.
 
-use super::election::Key;
+use super::seek::Key;
 use super::outcome::{Progress, RankRange};
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;

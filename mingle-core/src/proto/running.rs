@@ -21,6 +21,7 @@ use super::Output;
 use super::backoff::Backoff;
 use super::node::Node;
 use super::outcome::{Formed, Over};
+use super::scale::RELEASE_REQUESTS;
 use super::shared::Shared;
 use super::timer::{Time, Timer, Timers};
 use super::waves::Waves;
@@ -41,9 +42,8 @@ const TURN: Duration = Duration::from_millis(200);
 const LAST_TURN: u32 = 20;
 /// How long rank 0 tells the others that all have finished. Who is stopped or cut off for longer takes it for gone.
 const RELEASE: Duration = Duration::from_secs(30);
-/// A node that waits to be let go asks rank 0 at least so often before it takes it for gone, and for at least as long
-/// as rank 0 would answer.
-const PATIENCE: u32 = 40;
+/// How long at least a node that waits to be let go asks rank 0 before it takes it for gone: as long as rank 0 would
+/// answer.
 const SILENCE: Duration = RELEASE;
 /// How often rank 0, when it waits for the others, asks whether they live.
 const CARE: Duration = Duration::from_secs(5);
@@ -118,7 +118,7 @@ impl Node {
             // The one address of another node that this one is known to reach.
             members[0].address = formed.master;
         }
-        let mut shared = self.shared;
+        let mut shared = self.into_shared();
         shared.config.lineage = shared.config.lineage.formed(formed.digest);
         shared.timers = Timers::default();
         Some(RunningWorld {
@@ -193,12 +193,12 @@ impl RunningWorld {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
-        let interval = self.patience() / PATIENCE;
+        let interval = self.patience() / RELEASE_REQUESTS;
         let repeats = Backoff::new(Duration::from_millis(20), interval);
         self.phase = Phase::Waiting { repeats, heard: self.shared.now };
         self.finished.insert(self.shared.me());
         if self.rank.get() == 0 {
-            self.shared.set_after(Timer::Ask, CARE);
+            self.shared.set_after(Timer::CheckMembers, CARE);
             self.release_if_finished();
         } else {
             self.ask_to_go();
@@ -244,10 +244,10 @@ impl RunningWorld {
         }
         while let Some(timer) = self.shared.timers.expire(self.shared.now) {
             match timer {
-                Timer::Round => self.repeat(),
-                Timer::Ask if self.rank.get() == 0 => self.care(),
-                Timer::Ask => self.ask_to_go(),
-                Timer::Challenge => self.look_for_newcomer(),
+                Timer::Wave => self.repeat(),
+                Timer::CheckMembers => self.care(),
+                Timer::AskRelease => self.ask_to_go(),
+                Timer::LookForNewcomer => self.look_for_newcomer(),
                 _ => {}
             }
         }
@@ -269,7 +269,7 @@ impl RunningWorld {
 
     /// How long rank 0 may be silent: in a large world it is asked less often.
     fn patience(&self) -> Duration {
-        SILENCE.max(Duration::from_millis(self.shared.world().into()) * PATIENCE)
+        self.shared.scale().release_silence(SILENCE)
     }
 
     fn is_over(&self) -> bool {
@@ -405,7 +405,7 @@ impl RunningWorld {
             waves: Waves::new(self.shared.now),
             over,
         };
-        self.shared.timers.set(Timer::Round, self.shared.now);
+        self.shared.timers.set(Timer::Wave, self.shared.now);
         self.told_if_all_know();
     }
 
@@ -418,7 +418,7 @@ impl RunningWorld {
     fn told(&mut self) {
         if !matches!(self.phase, Phase::Ended) {
             self.phase = Phase::Ended;
-            self.shared.timers.stop(Timer::Round);
+            self.shared.timers.stop(Timer::Wave);
             self.changes.push_back(Change::Told);
         }
     }
@@ -473,7 +473,7 @@ impl RunningWorld {
         }
         if self.may_look() {
             let turn = TURN * self.rank.get().min(LAST_TURN);
-            self.shared.timers.set_earlier(Timer::Challenge, self.shared.now + turn);
+            self.shared.timers.set_earlier(Timer::LookForNewcomer, self.shared.now + turn);
         }
     }
 
@@ -521,7 +521,7 @@ impl RunningWorld {
 
     fn stop_looking(&mut self) {
         if self.look.take().is_some() {
-            self.shared.timers.stop(Timer::Round);
+            self.shared.timers.stop(Timer::Wave);
         }
     }
 
@@ -543,7 +543,7 @@ impl RunningWorld {
             self.gone(master);
             return;
         }
-        self.shared.timers.set(Timer::Ask, next);
+        self.shared.timers.set(Timer::AskRelease, next);
         let (id, address) = (self.members[0].id, self.members[0].address);
         self.shared.send(address, id, &Message::Finished);
     }
@@ -553,7 +553,7 @@ impl RunningWorld {
         if !matches!(self.phase, Phase::Waiting { .. }) {
             return;
         }
-        self.shared.set_after(Timer::Ask, CARE);
+        self.shared.set_after(Timer::CheckMembers, CARE);
         if self.look.is_none() {
             let silent = self.peers().map(|member| member.id).filter(|id| !self.finished.contains(id));
             self.start_to_look(silent.collect());
@@ -567,13 +567,13 @@ impl RunningWorld {
         }
         let unaware: BTreeSet<NodeId> = self.peers().map(|member| member.id).collect();
         self.stop_looking();
-        self.shared.timers.stop(Timer::Ask);
+        self.shared.timers.stop(Timer::CheckMembers);
         if unaware.is_empty() {
             self.finish();
             return;
         }
         let until = self.shared.now + RELEASE;
         self.phase = Phase::Releasing { until, unaware, waves: Waves::new(self.shared.now) };
-        self.shared.timers.set(Timer::Round, self.shared.now);
+        self.shared.timers.set(Timer::Wave, self.shared.now);
     }
 }

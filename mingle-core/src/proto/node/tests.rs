@@ -1,12 +1,12 @@
-//! Words and tokens that come to the wrong node, or in the wrong round: none of them has an effect. In the
-//! simulator a second fault would be needed for harm.
+//! Messages and tokens that reach the wrong node or come in the wrong round have no effect. In the simulator, harm would
+//! need a second fault.
 
 use std::net::SocketAddr;
 
-use super::outcome::Event;
-use super::timer::Time;
-use super::{Config, ConnId, DialId, Node, Output};
 use crate::model::{Digest, HostName, JobId, Lineage, List, NodeId};
+use crate::proto::outcome::Event;
+use crate::proto::timer::Time;
+use crate::proto::{Config, ConnId, DialId, Node, Output};
 use crate::wire::{
     Announce, Candidate, Codec, Commit, Header, Introduction, Join, Message, NodeInfo, Prepare, Token,
     Welcome,
@@ -69,7 +69,7 @@ fn announce(candidate: Candidate) -> Message {
     Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
 }
 
-/// A node on its way to the leader, and its first dial.
+/// A node that follows the leader, and its first dial.
 fn following() -> (Node, u32) {
     let mut node = node();
     let _ = outputs(&mut node);
@@ -83,14 +83,14 @@ fn following() -> (Node, u32) {
 }
 
 #[test]
-fn a_redirect_is_followed_to_a_better_leader_alone() {
+fn a_node_follows_a_redirect_only_to_a_better_leader() {
     let third = NodeId([3; 16]);
     for (last, explicit, followed) in [(3, false, false), (1, false, false), (3, true, true)] {
         let (mut node, lease) = following();
         hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
         let to = Introduction { candidate: candidate(third, last, explicit), source: endpoint(3) };
         hear(&mut node, &Message::Redirect(to));
-        let leader = node.follow.as_ref().map(|follow| follow.leader.id);
+        let leader = node.follow.as_ref().map(|follow| follow.leader_id());
         assert_eq!(leader, Some(if followed { third } else { LEADER }), "{last} {explicit}");
     }
 }
@@ -110,12 +110,12 @@ fn a_leader_does_not_yield_in_a_round() {
         &announce(candidate(better, 1, true)),
     );
     node.handle_datagram(Time::ZERO, endpoint(1), &datagram);
-    assert!(node.follow.is_none() && node.lead.in_round());
+    assert!(node.follow.is_none() && node.lead.is_proving());
 }
 
 #[test]
-fn a_token_for_another_node_proves_nothing_and_its_connection_is_closed() {
-    // The address may have been another node's, which has gone.
+fn a_token_for_another_node_proves_nothing() {
+    // The address may have been that of another node, which is gone.
     for (target, closed) in [(NodeId([9; 16]), true), (ME, false)] {
         let mut node = node();
         let token = Token { prover: LEADER, target, dial: 1, dialled: endpoint(2) };

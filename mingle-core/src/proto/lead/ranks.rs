@@ -1,38 +1,38 @@
-//! Who gets which rank.
+//! Which node gets which rank, and which one is the master.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
-use super::RankBy;
 use crate::model::{NodeId, Rank, natural};
+use crate::proto::RankBy;
 use crate::rdma;
 use crate::wire::{Attributes, NodeInfo};
 
 /// A node of a full world, before it has a rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Applicant {
-    pub(crate) id: NodeId,
-    pub(crate) node: NodeInfo,
+pub(super) struct Applicant {
+    pub(super) id: NodeId,
+    pub(super) node: NodeInfo,
 }
 
 impl Applicant {
-    pub(crate) fn address(&self) -> SocketAddr {
+    pub(super) fn address(&self) -> SocketAddr {
         self.node.endpoints.preferred()
     }
 
-    /// What of it is compared with the others.
-    pub(crate) fn comparable(&self) -> rdma::Rank {
+    /// What is compared with the other nodes for RDMA.
+    pub(super) fn comparable(&self) -> rdma::Rank {
         let Attributes { fabric, settings, .. } = self.node.attributes;
         rdma::Rank { address: self.address().ip(), fabric, settings }
     }
 }
 
-/// Leaves the endpoints of one family, where that is one that all have: the job's own traffic between any two
-/// needs one that both have, and one for all is what NCCL can be told. IPv4 comes first unless `ipv6` is; the
-/// other has its turn after a round that has failed. Where none is common, one of those with IPv6 alone and one
-/// with IPv4 alone are returned.
-pub(crate) fn settle_family(
+/// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two nodes needs a
+/// family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is set; the other family
+/// follows after a round that has failed. Where no family is common, returns a node with IPv6 alone and one with IPv4
+/// alone.
+pub(super) fn settle_family(
     applicants: &mut [Applicant],
     ipv6: bool,
     failed_rounds: u64,
@@ -43,7 +43,7 @@ pub(crate) fn settle_family(
     let turn = usize::try_from(failed_rounds).unwrap_or(0);
     let Some(&chosen) = families.get(turn % families.len().max(1)) else {
         let only = |is_ipv6: bool| applicants.iter().find(|a| !has(a, !is_ipv6));
-        // Without a common family, some have the one alone and some the other.
+        // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
         return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
     };
     for applicant in applicants {
@@ -54,18 +54,17 @@ pub(crate) fn settle_family(
     Ok(())
 }
 
-/// Ranks and the master, after proofs between these provers and masters have failed. At best the master
-/// is one between which and another no way is known to be broken; then one that nobody has failed to
-/// reach; then one that has thought of itself that nobody reaches it. Nothing is returned where nobody
-/// is left.
-pub(crate) fn choose(
+/// The nodes in the order of their ranks, the master first, after the proofs between these provers and masters have
+/// failed. Prefer a master with no known broken path; then one that nobody failed to reach; then one that has itself
+/// found that nobody reaches it. Nothing is returned where no node can be master.
+pub(super) fn choose(
     mut applicants: Vec<Applicant>,
     order: RankBy,
     unproved: &BTreeSet<(NodeId, NodeId)>,
 ) -> Option<Vec<Applicant>> {
     let failures = |id: NodeId| unproved.iter().filter(|&&(_, master)| master == id).count();
     let failed = |id: NodeId| failures(id) > 0;
-    // Where one alone has failed, the fault may be on its side of the way as well.
+    // Where only one node has failed to reach a master, the fault may as well be that node's.
     let alone = |id: NodeId| unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
     let assigned = assign(applicants.clone(), order, |id| failed(id) || alone(id));
     assigned.or_else(|| assign(applicants.clone(), order, failed)).or_else(|| {
@@ -76,12 +75,11 @@ pub(crate) fn choose(
     })
 }
 
-/// The applicants in the order of their ranks: given ranks are kept, the others go by `order`, so
-/// that the same hosts get the same ranks at the next start, whoever came first. Checkpoints on
-/// local disks depend on that.
+/// The applicants in the order of their ranks. Given ranks are kept. The others go by `order`, so that the same hosts
+/// get the same ranks at the next start, in whatever order they come: checkpoints on local disks depend on that.
 ///
-/// The first is the master. Without a given rank 0 it is the first in order that nobody has `failed`
-/// to reach. Nothing is returned where there is no such node, or a given rank 0 has failed.
+/// The first is the master. Without a given rank 0 it is the first in order that has not `failed`. Nothing is returned
+/// where there is no such node, or where the node with the given rank 0 has failed.
 fn assign(
     mut applicants: Vec<Applicant>,
     order: RankBy,
@@ -99,7 +97,7 @@ fn assign(
     let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
     let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
     for applicant in given {
-        // Seats are given so that ranks differ and are below the world; rank 0 is taken out above.
+        // The book holds each rank once, all below the world's size; rank 0 is taken out above.
         let place = applicant.node.rank.and_then(|rank| usize::try_from(rank.get()).ok()?.checked_sub(1))?;
         *places.get_mut(place)? = Some(applicant);
     }
@@ -134,13 +132,13 @@ mod tests {
     }
 
     #[test]
-    fn ranks_go_by_address_as_a_number_and_not_as_a_text() {
+    fn ranks_by_address_are_in_numeric_order() {
         let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
         assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["b", "a", "c"]);
     }
 
     #[test]
-    fn a_world_has_one_family_the_one_that_all_can_use() {
+    fn a_world_uses_one_address_family_that_all_nodes_have() {
         let v6 = |last: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 29500));
         let both = |n: u8| {
             let mut both = applicant("both", n, None);
@@ -187,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_somebody_could_not_reach_is_not_master_but_keeps_its_place_among_the_others() {
+    fn an_unreached_node_is_not_master_and_keeps_its_place_among_the_others() {
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
         let unreached = NodeId([1; 16]);
         assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["b", "a", "c"]);
@@ -197,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_master_is_sought_where_no_way_is_known_to_be_broken() {
+    fn a_master_without_a_broken_path_is_preferred() {
         let id = |n: u8| NodeId([n; 16]);
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
         let chosen = |nodes: &[Applicant], unproved: &[(NodeId, NodeId)]| {
@@ -208,7 +206,7 @@ mod tests {
         assert_eq!(chosen(&nodes, &[(id(2), id(1))]), ["c", "a", "b"]);
         // Both fail to reach a: the fault is a's.
         assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
-        // One that nobody has reached so far is better than none.
+        // A node that nobody has reached so far is better than none.
         nodes[1].node.attributes.may_be_master = false;
         nodes[2].node.attributes.may_be_master = false;
         assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
@@ -217,13 +215,13 @@ mod tests {
     }
 
     #[test]
-    fn a_given_rank_0_that_cannot_be_reached_leaves_no_master() {
+    fn an_unreached_given_rank_0_leaves_no_master() {
         let nodes = vec![applicant("a", 1, Some(0)), applicant("b", 2, None)];
         assert!(assign(nodes, RankBy::Address, |id| id == NodeId([1; 16])).is_none());
     }
 
     #[test]
-    fn nobody_may_be_master_where_all_were_given_other_ranks() {
+    fn no_node_is_master_where_all_were_given_other_ranks() {
         let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
         assert!(assign(nodes, RankBy::Address, |_| false).is_none());
     }

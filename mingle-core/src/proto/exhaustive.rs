@@ -1,9 +1,10 @@
-//! All interleavings of a small world around prepare, ready and commit: the real state machine, with a bounded number of
-//! losses, crashes and early timers.
+//! All interleavings of a small world around prepare, ready and commit: the real state machine, with a
+//! bounded number of losses, crashes and early timers.
 //!
-//! A world runs without faults until its leader prepares. From there every packet in flight may arrive next, every
-//! datagram may be lost, every node may crash, and timers may fire although packets are in flight, each as often as the
-//! budget says. Every reachable state is visited once. Where nothing is in flight, the next timer fires.
+//! A world runs without faults until its leader prepares. From there every packet in flight may arrive next,
+//! every datagram may be lost, every node may crash, and timers may fire although packets are in flight, each
+//! as often as the budget says. Every reachable state is visited once. Where nothing is in flight, the next
+//! timer fires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -168,7 +169,10 @@ impl State {
             Err(dropped) => panic!("a node has sent an undecodable datagram: {dropped}"),
         }
         // A copy of a datagram in flight arrives or is lost like the first.
-        let double = |p: &Packet| matches!(p, Packet::Datagram { from: f, to: t, bytes: b } if *f == from && *t == to && *b == bytes);
+        let double = |packet: &Packet| match packet {
+            Packet::Datagram { from: f, to: t, bytes: b } => *f == from && *t == to && *b == bytes,
+            _ => false,
+        };
         if self.nodes[to].is_some() && !self.flight.iter().any(double) {
             self.flight.push(Packet::Datagram { from, to, bytes });
         }

@@ -1,13 +1,15 @@
 //! The protocol as a state machine: no socket, no clock, no global randomness.
 //!
 //! The caller hands what happens to a [`Node`] (`handle_*`, each with the time), and asks it what to do
-//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets; a simulation does it
-//! with a seed, and the same seed gives the same run. Most programs want `Rendezvous` instead.
+//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets; a
+//! simulation does it with a seed, and the same seed gives the same run. Most programs want `Rendezvous`
+//! instead.
 //!
-//! `node` hands what happens to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps the book of
-//! members and runs the rounds, `follow` joins a leader and takes part in its rounds, `prove` has the connections. `running`
-//! is a world after it has formed, `observe` reads and sends nothing. `shared`, `timer`, `backoff`, `waves` and `scale` serve
-//! all of them, `outcome` is what the caller gets. `PROTOCOL.md` has the reasons.
+//! `node` hands what happens to its parts, each of which owns its state: `seek` finds the leader, `lead`
+//! keeps the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds,
+//! `prove` has the connections. `running` is a world after it has formed, `observe` reads and sends nothing.
+//! `shared`, `timer`, `backoff`, `waves` and `scale` serve all of them, `outcome` is what the caller gets.
+//! `PROTOCOL.md` has the reasons.
 
 mod backoff;
 #[cfg(test)]
@@ -67,8 +69,8 @@ pub struct Config {
     pub keys: Option<Keys>,
     /// How many nodes there must be.
     pub world: World,
-    /// The formation of the job that the node takes part in: the first, unless it comes from an earlier one or has
-    /// heard of a later one.
+    /// The formation of the job that the node takes part in: the first, unless it comes from an earlier one
+    /// or has heard of a later one.
     pub lineage: Lineage,
     /// What the leader learns of this node.
     pub node: NodeInfo,
@@ -87,7 +89,8 @@ impl Config {
     /// use mingle_core::proto::Config;
     /// use mingle_core::{Endpoints, HostName, JobId, NodeId, NodeInfo, World};
     ///
-    /// let (job, here): (JobId, Endpoints) = ("foo".parse()?, "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into());
+    /// let job: JobId = "foo".parse()?;
+    /// let here: Endpoints = "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into();
     /// let node = NodeInfo::new(HostName::new("a"), here);
     /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, node);
     /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -14,8 +14,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// No parts yet, of a roster of this many bytes. A roster longer than any of this world is cut off, and so is never
-    /// complete.
+    /// No parts yet, of a roster of this many bytes. A roster longer than any of this world is cut off, and
+    /// so is never complete.
     pub(crate) fn new(world: World, digest: Digest, length: u32) -> Self {
         let most = usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);

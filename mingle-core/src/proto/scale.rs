@@ -16,57 +16,60 @@ impl Scale {
         self.0 <= 16
     }
 
-    /// Above 64 nodes, a message that every node sends or reads is a burden. A node dials its leader when that has
-    /// welcomed it, sends its last message once, and a leader answers newcomers by an early announce.
+    /// Above 64 nodes, a message that every node sends or reads is a burden. A node dials its leader when
+    /// that has welcomed it, sends its last message once, and a leader answers newcomers by an early
+    /// announce.
     pub(crate) fn is_large(self) -> bool {
         self.0 > 64
     }
 
-    /// How long a node listens before its first announce, so that a start of thousands is not a storm: up to 20 ms,
-    /// which is reached at 1,000 nodes.
+    /// How long a node listens before its first announce, so that a start of thousands is not a storm: up to
+    /// 20 ms, which is reached at 1,000 nodes.
     pub(crate) fn listening(self) -> Duration {
         const LONGEST: Duration = Duration::from_millis(20);
         const REACHED_AT: u32 = 1000;
         LONGEST * self.0.min(REACHED_AT) / REACHED_AT
     }
 
-    /// How often a node that may not lead puts its solicit off because it has heard another node's: 3 times at
-    /// least. In a large world one or two of all that wait for rank 0 solicit in a second, and each gets its turn.
-    /// The number is drawn from this range, or nodes that were put off together would solicit together.
+    /// How often a node that may not lead puts its solicit off because it has heard another node's: 3 times
+    /// at least. In a large world one or two of all that wait for rank 0 solicit in a second, and each gets
+    /// its turn. The number is drawn from this range, or nodes that were put off together would solicit
+    /// together.
     pub(crate) fn put_off(self) -> RangeInclusive<u32> {
         const LEAST: u32 = 3;
         let half = self.0 / 2;
         if half <= LEAST { LEAST..=LEAST } else { half..=3 * half }
     }
 
-    /// How long a leader collects changes of its members before it announces them: 20 ms, and above 400 nodes 50 us
-    /// for each, up to 500 ms, because every node reads every announce.
+    /// How long a leader collects changes of its members before it announces them: 20 ms, and above 400 nodes
+    /// 50 us for each, up to 500 ms, because every node reads every announce.
     pub(crate) fn announce_delay(self) -> Duration {
         (Duration::from_micros(50) * self.0).clamp(Duration::from_millis(20), Duration::from_millis(500))
     }
 
-    /// The first interval between repeats of a message that a leader or a master must answer, which takes it a
-    /// while in a large world: what is repeated before that makes it longer. 20 ms, and above 400 nodes 50 us for
-    /// each, up to 1 s: no more than 20,000 first repeats reach the leader in a second.
+    /// The first interval between repeats of a message that a leader or a master must answer, which takes it
+    /// a while in a large world: what is repeated before that makes it longer. 20 ms, and above 400 nodes 50
+    /// us for each, up to 1 s: no more than 20,000 first repeats reach the leader in a second.
     pub(crate) fn first_repeat(self) -> Duration {
         (Duration::from_micros(50) * self.0).clamp(FIRST_REPEAT, Duration::from_secs(1))
     }
 
-    /// The longest interval between repeats of a message in a round. While the last proofs of a large world are
-    /// repeated, all other nodes repeat that they are ready: 80 ms, and above 1,000 nodes 80 us for each, up to
-    /// 1 s. Up to 12,500 nodes the leader hears no more than 12,500 of them in a second.
+    /// The longest interval between repeats of a message in a round. While the last proofs of a large world
+    /// are repeated, all other nodes repeat that they are ready: 80 ms, and above 1,000 nodes 80 us for each,
+    /// up to 1 s. Up to 12,500 nodes the leader hears no more than 12,500 of them in a second.
     pub(crate) fn longest_repeat(self) -> Duration {
         (Duration::from_micros(80) * self.0).clamp(Duration::from_millis(80), Duration::from_secs(1))
     }
 
-    /// How long a leader may be silent before a node has joined it: 1 s, and above 1,000 nodes 1 ms for each that
-    /// it may have to answer first, up to 4 s.
+    /// How long a leader may be silent before a node has joined it: 1 s, and above 1,000 nodes 1 ms for each
+    /// that it may have to answer first, up to 4 s.
     pub(crate) fn leader_silence(self) -> Duration {
         Duration::from_millis(self.0.into()).clamp(Duration::from_secs(1), Duration::from_secs(4))
     }
 
-    /// Between two dials of one endpoint: 60 ms (the kernel repeats a lost SYN only after 1 s), and above 600 nodes
-    /// 100 us for each. Otherwise the leader of a large world would meet six SYNs of each node within half a second.
+    /// Between two dials of one endpoint: 60 ms (the kernel repeats a lost SYN only after 1 s), and above 600
+    /// nodes 100 us for each. Otherwise the leader of a large world would meet six SYNs of each node within
+    /// half a second.
     pub(crate) fn dial_interval(self) -> Duration {
         DIAL_STAGGER.max(Duration::from_micros(100) * self.0)
     }
@@ -77,20 +80,21 @@ impl Scale {
         if self.is_large() { 1 } else { UNANSWERED_COPIES }
     }
 
-    /// The most nodes that a leader's book holds, because a join without a proof is easily forged: every seat twice,
-    /// and 64 more.
+    /// The most nodes that a leader's book holds, because a join without a proof is easily forged: every seat
+    /// twice, and 64 more.
     pub(crate) fn most_entries(self) -> usize {
         2 * self.nodes().saturating_add(32)
     }
 
-    /// The most nodes that a master remembers as asking for their proofs: 4,096, and above 2,048 nodes two for each,
-    /// since all may ask before their tokens arrive.
+    /// The most nodes that a master remembers as asking for their proofs: 4,096, and above 2,048 nodes two
+    /// for each, since all may ask before their tokens arrive.
     pub(crate) fn most_askers(self) -> usize {
         REMEMBERED.max(2 * self.nodes())
     }
 
-    /// How long a node that waits for release in a running world goes without an answer before rank 0 counts as
-    /// gone: `least`, and above 750 nodes 40 ms for each, so that every node asks [`RELEASE_REQUESTS`] times.
+    /// How long a node that waits for release in a running world goes without an answer before rank 0 counts
+    /// as gone: `least`, and above 750 nodes 40 ms for each, so that every node asks [`RELEASE_REQUESTS`]
+    /// times.
     pub(crate) fn release_silence(self, least: Duration) -> Duration {
         least.max(Duration::from_millis(self.0.into()) * RELEASE_REQUESTS)
     }

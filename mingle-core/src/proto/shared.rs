@@ -1,4 +1,5 @@
-//! What every part of a node needs: the configuration, the time, the random numbers, the timers, and the outputs.
+//! What every part of a node needs: the configuration, the time, the random numbers, the timers, and the
+//! outputs.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -58,8 +59,8 @@ impl Shared {
         self.config.id
     }
 
-    /// Records whether other nodes can connect to this one. A node that none can connect to is the last choice for
-    /// master.
+    /// Records whether other nodes can connect to this one. A node that none can connect to is the last
+    /// choice for master.
     pub(crate) fn set_unreached(&mut self, unreached: bool) {
         self.unreached = unreached;
     }

@@ -36,7 +36,8 @@ pub(crate) enum Timer {
     ProofFailed,
     /// The next redirect to members that have not left yet.
     Redirect,
-    /// The next burst of a message to many: prepare, commit, refusal; in a running world over, released, ping.
+    /// The next burst of a message to many: prepare, commit, refusal; in a running world over, released,
+    /// ping.
     Wave,
     /// The next ping to members whose seat another node wants.
     PingChallenged,
@@ -100,7 +101,8 @@ impl Timers {
         self.get(timer).is_some()
     }
 
-    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a peer.
+    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a
+    /// peer.
     pub(crate) fn slept_through(&self, timer: Timer, now: Time) -> bool {
         self.get(timer).is_some_and(|at| now > at + SLEPT)
     }

@@ -9,16 +9,16 @@ use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;
 
-/// The most messages whose answers are under way: a receive buffer of the default size holds 166 small datagrams
-/// (net.core.rmem_default of 212,992 bytes).
+/// The most messages whose answers are under way: a receive buffer of the default size holds 166 small
+/// datagrams (net.core.rmem_default of 212,992 bytes).
 const WINDOW: usize = 128;
 /// This long after the last message was sent, those under way count as lost.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest time from one wave to the next.
 const LONGEST: Duration = Duration::from_millis(80);
 
-/// How many messages may be sent now. The answers set the pace: a leader that reads them slowly sends slowly, and one
-/// that reads them fast need not wait.
+/// How many messages may be sent now. The answers set the pace: a leader that reads them slowly sends slowly,
+/// and one that reads them fast need not wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     under_way: usize,
@@ -49,8 +49,8 @@ impl Window {
         self.lost
     }
 
-    /// Counts an answer. Returns whether to send more: not after each answer, since each send is one pass of the
-    /// driver's loop.
+    /// Counts an answer. Returns whether to send more: not after each answer, since each send is one pass of
+    /// the driver's loop.
     pub(crate) fn answered(&mut self) -> bool {
         self.under_way = self.under_way.saturating_sub(1);
         self.under_way <= WINDOW / 2

@@ -1,4 +1,5 @@
-//! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its rounds.
+//! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
+//! rounds.
 
 mod leader;
 mod participation;
@@ -134,7 +135,8 @@ impl Follow {
         self.joined && self.round.is_none()
     }
 
-    /// Whether this node has promised to form a world, and its leader has neither committed nor voided the round.
+    /// Whether this node has promised to form a world, and its leader has neither committed nor voided the
+    /// round.
     pub(crate) fn is_ready(&self) -> bool {
         self.round.as_ref().is_some_and(Participation::is_ready)
     }
@@ -254,8 +256,8 @@ impl Follow {
         welcome.lease.is_some_and(|lease| self.hold(DialId(lease), shared))
     }
 
-    /// The leader has named the dial that arrived, which becomes the lease. Returns whether this node has joined by
-    /// it.
+    /// The leader has named the dial that arrived, which becomes the lease. Returns whether this node has
+    /// joined by it.
     fn hold(&mut self, lease: DialId, shared: &mut Shared) -> bool {
         let held = self.dials.as_mut().is_some_and(|dials| dials.win(lease, shared));
         if !held || self.joined {
@@ -273,7 +275,8 @@ impl Follow {
         true
     }
 
-    /// Asks a silent leader by unicast, which it answers by its announce. Only the end of the lease ends a leader.
+    /// Asks a silent leader by unicast, which it answers by its announce. Only the end of the lease ends a
+    /// leader.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {
         if self.joined {
             let solicit = shared.solicit();
@@ -347,7 +350,8 @@ impl Follow {
         match &mut self.round {
             Some(round) if round.round() > prepare.round => return joined_by_this,
             Some(round) if round.round() == prepare.round => {
-                // The leader repeats it because it has missed this node's answer, or to see that the node lives.
+                // The leader repeats it because it has missed this node's answer, or to see that the node
+                // lives.
                 round.tell(&self.leader, shared);
                 return joined_by_this;
             }
@@ -390,7 +394,8 @@ impl Follow {
         self.round.as_ref().and_then(|round| round.in_doubt(&self.leader, shared))
     }
 
-    /// The leader has started a round of this number, in which this node does not take part: an earlier one is void.
+    /// The leader has started a round of this number, in which this node does not take part: an earlier one
+    /// is void.
     pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
         match &mut self.round {
             Some(round) if round.round() < number => self.leave_round(shared),

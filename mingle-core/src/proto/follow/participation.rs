@@ -18,8 +18,8 @@ use crate::wire::{Commit, Message, Part, Prepare, Ready};
 const IN_DOUBT: Duration = Duration::from_secs(10);
 /// How long a ready node without a lease asks a leader that does not answer.
 const IN_DOUBT_WITHOUT_LEASE: Duration = Duration::from_secs(1);
-/// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its leader repeats
-/// the result for 10 s more.
+/// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its
+/// leader repeats the result for 10 s more.
 const LONGEST_ROUND: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
@@ -162,8 +162,8 @@ impl Participation {
         }
     }
 
-    /// A ready node asks until it hears void or commit, but not for ever. Returns the failure where the leader has
-    /// been silent for too long.
+    /// A ready node asks until it hears void or commit, but not for ever. Returns the failure where the
+    /// leader has been silent for too long.
     pub(super) fn in_doubt(&self, leader: &Leader, shared: &Shared) -> Option<Failure> {
         if !self.ready {
             return None;

@@ -70,8 +70,9 @@ impl Entry {
         }
     }
 
-    /// Sends a message that is repeated until it is answered; `attempt` counts from 0. The observed source address may
-    /// be unreachable from here, or belong to a node that replays datagrams, so repeats also go to an endpoint.
+    /// Sends a message that is repeated until it is answered; `attempt` counts from 0. The observed source
+    /// address may be unreachable from here, or belong to a node that replays datagrams, so repeats also go
+    /// to an endpoint.
     pub(super) fn reach(&self, id: NodeId, attempt: usize, message: &Message, shared: &mut Shared) {
         shared.send(self.source, id, message);
         if attempt > 0 {

@@ -65,7 +65,8 @@ impl Committed {
                 *unaware.of(entry) += 1;
                 continue;
             }
-            // A node without a lease cannot acknowledge by closing it: send the refusal three times and mark it done.
+            // A node without a lease cannot acknowledge by closing it: send the refusal three times and mark
+            // it done.
             entry.done = true;
             for _ in 0..UNANSWERED_COPIES {
                 shared.send(entry.source, id, &Message::Refuse(Refusal::WorldFull));
@@ -92,8 +93,8 @@ impl Committed {
         if from != self.plan.master && self.awaits_master(book, now) { Message::Pong } else { self.message() }
     }
 
-    /// Whether the master, which learns of the commit first, has yet to confirm it. As soon as the others know, their
-    /// jobs connect to its port, and until it knows itself it would take them for nodes.
+    /// Whether the master, which learns of the commit first, has yet to confirm it. As soon as the others
+    /// know, their jobs connect to its port, and until it knows itself it would take them for nodes.
     fn awaits_master(&self, book: &Book, now: Time) -> bool {
         let unaware = book.get(self.plan.master).is_some_and(|entry| !entry.done);
         unaware && now < self.since + MASTER_FIRST

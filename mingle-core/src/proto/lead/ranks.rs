@@ -28,10 +28,10 @@ impl Applicant {
     }
 }
 
-/// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two nodes needs a
-/// family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is set; the other family
-/// follows after a round that has failed. Where no family is common, returns a node with IPv6 alone and one with IPv4
-/// alone.
+/// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
+/// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
+/// set; the other family follows after a round that has failed. Where no family is common, returns a node
+/// with IPv6 alone and one with IPv4 alone.
 pub(super) fn settle_family(
     applicants: &mut [Applicant],
     ipv6: bool,
@@ -54,9 +54,9 @@ pub(super) fn settle_family(
     Ok(())
 }
 
-/// The nodes in the order of their ranks, the master first, after the proofs between these provers and masters have
-/// failed. Prefer a master with no known broken path; then one that nobody failed to reach; then one that has itself
-/// found that nobody reaches it. Nothing is returned where no node can be master.
+/// The nodes in the order of their ranks, the master first, after the proofs between these provers and
+/// masters have failed. Prefer a master with no known broken path; then one that nobody failed to reach; then
+/// one that has itself found that nobody reaches it. Nothing is returned where no node can be master.
 pub(super) fn choose(
     mut applicants: Vec<Applicant>,
     order: RankBy,
@@ -75,11 +75,12 @@ pub(super) fn choose(
     })
 }
 
-/// The applicants in the order of their ranks. Given ranks are kept. The others go by `order`, so that the same hosts
-/// get the same ranks at the next start, in whatever order they come: checkpoints on local disks depend on that.
+/// The applicants in the order of their ranks. Given ranks are kept. The others go by `order`, so that the
+/// same hosts get the same ranks at the next start, in whatever order they come: checkpoints on local disks
+/// depend on that.
 ///
-/// The first is the master. Without a given rank 0 it is the first in order that has not `failed`. Nothing is returned
-/// where there is no such node, or where the node with the given rank 0 has failed.
+/// The first is the master. Without a given rank 0 it is the first in order that has not `failed`. Nothing is
+/// returned where there is no such node, or where the node with the given rank 0 has failed.
 fn assign(
     mut applicants: Vec<Applicant>,
     order: RankBy,

@@ -19,8 +19,8 @@ use crate::wire::{Message, Ready, Want};
 const EXPEL: Duration = Duration::from_secs(5);
 /// A round that has not ended by then is void, whatever the reason.
 const LONGEST: Duration = Duration::from_secs(15);
-/// When a node reports that it cannot reach the master, others have this long to report the same, so that the failure
-/// names all of them.
+/// When a node reports that it cannot reach the master, others have this long to report the same, so that the
+/// failure names all of them.
 const MORE_FAILURES: Duration = Duration::from_millis(300);
 /// From this many members that want the roster on, its parts are multicast.
 const MULTICAST_ROSTER: usize = 4;
@@ -106,19 +106,14 @@ impl Round {
         }
     }
 
-    /// A member cannot reach the master.
-    pub(super) fn on_unproved(&mut self, shared: &mut Shared) {
-        if !std::mem::replace(&mut self.failing, true) {
+    /// A node cannot reach the master. The first to report that gives the others time to report the same. Returns
+    /// whether this is the first.
+    pub(super) fn add_failure(&mut self, shared: &mut Shared) -> bool {
+        let is_first = !std::mem::replace(&mut self.failing, true);
+        if is_first {
             shared.set_after(Timer::ProofFailed, MORE_FAILURES);
         }
-    }
-
-    /// This node's own proof has taken too long, or the others have had their time to report the same. Returns whether
-    /// the round has failed by it.
-    pub(super) fn proof_failed(&mut self, shared: &mut Shared) -> bool {
-        let has_failed = self.failing;
-        self.on_unproved(shared);
-        has_failed
+        is_first
     }
 
     /// Whether this node has proved the master.
@@ -180,8 +175,8 @@ impl Round {
         }
     }
 
-    /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one that the
-    /// master prefers; a world of one proves none.
+    /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one
+    /// that the master prefers; a world of one proves none.
     pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
         let own = self.proof.endpoint()?;
         // The members are looked at once, and not at each ready.

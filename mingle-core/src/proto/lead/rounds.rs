@@ -1,4 +1,5 @@
-//! The rounds of a leader, from a full book to a formed world: which one is under way, and what earlier ones have shown.
+//! The rounds of a leader, from a full book to a formed world: which one is under way, and what earlier ones
+//! have shown.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +20,8 @@ use crate::proto::timer::{Time, Timer};
 use crate::rdma::Verdict;
 use crate::wire::{Message, Ready, Refusal, Want};
 
-/// For this long another round starts although no other node can be master. A round of failed proofs takes 5.3 s, so
-/// the third begins after 10 s: a network that heals within that time still gets its world.
+/// For this long another round starts although no other node can be master. A round of failed proofs takes
+/// 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
 /// Between two checks whether the members have an address family in common.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -220,21 +221,21 @@ impl Rounds {
             Phase::Proving(round) if round.number() == number => {
                 if book.member(from).is_some() {
                     self.unproved.insert((from, round.master()));
-                    round.on_unproved(shared);
+                    round.add_failure(shared);
                 }
             }
             _ => shared.send(source, from, &Message::Void(number)),
         }
     }
 
-    /// This node's own proof has taken too long, or the others have had their time to report the same. Returns whether
-    /// the round is void by it.
+    /// This node's own proof has taken too long, or the others have had their time to report the same.
+    /// Returns whether the round is void by it.
     pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> bool {
         let Phase::Proving(round) = &mut self.phase else { return false };
         if !round.is_proved() {
             self.unproved.insert((shared.me(), round.master()));
         }
-        if !round.proof_failed(shared) {
+        if round.add_failure(shared) {
             return false;
         }
         self.failed += 1;
@@ -322,8 +323,8 @@ impl Rounds {
         }
     }
 
-    /// A node's last connection has closed. Returns whether that is all: after the commit, and when all learn why there
-    /// is no world, it is the answer that was waited for.
+    /// A node's last connection has closed. Returns whether that is all: after the commit, and when all learn
+    /// why there is no world, it is the answer that was waited for.
     pub(super) fn on_gone(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) -> bool {
         match &mut self.phase {
             Phase::Committed(round) => {
@@ -348,10 +349,11 @@ impl Rounds {
     }
 
     fn void(&mut self, book: &Book, shared: &mut Shared) {
-        if matches!(self.phase, Phase::Proving(_))
-            && let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting)
-        {
-            round.void(book, shared);
+        if matches!(self.phase, Phase::Proving(_)) {
+            let phase = std::mem::replace(&mut self.phase, Phase::Collecting);
+            if let Phase::Proving(round) = phase {
+                round.void(book, shared);
+            }
         }
     }
 

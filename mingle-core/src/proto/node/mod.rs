@@ -1,7 +1,7 @@
 //! One node: each datagram, connection and timer goes to the part that it concerns.
 //!
-//! Here a datagram is decoded, and its recipient and lineage are checked. `messages` hands each message to a part,
-//! `steps` has what concerns several parts, `ending` how a node ends.
+//! Here a datagram is decoded, and its recipient and lineage are checked. `messages` hands each message to a
+//! part, `steps` has what concerns several parts, `ending` how a node ends.
 
 mod ending;
 mod memory;
@@ -101,7 +101,8 @@ impl Node {
         !self.memory.is_empty()
     }
 
-    /// What remains of a node whose world has formed: its configuration, its counters, and its random numbers.
+    /// What remains of a node whose world has formed: its configuration, its counters, and its random
+    /// numbers.
     pub(super) fn into_shared(self) -> Shared {
         self.shared
     }
@@ -147,7 +148,8 @@ impl Node {
         self.check_end();
     }
 
-    /// Whether a datagram belongs to the formation that this node takes part in. One of another is dealt with here.
+    /// Whether a datagram belongs to the formation that this node takes part in. One of another is dealt with
+    /// here.
     fn is_of_this_formation(
         &mut self,
         header: &Header,
@@ -158,7 +160,8 @@ impl Node {
         match header.lineage.cmp(&self.shared.config.lineage) {
             Ordering::Equal => return true,
             Ordering::Less => {
-                // A node that is behind learns it from any datagram of this node; of many that hear it, one answers.
+                // A node that is behind learns it from any datagram of this node; of many that hear it, one
+                // answers.
                 if recipient != Recipient::All || self.leads() {
                     self.shared.send(from, header.sender, &Message::Pong);
                 }
@@ -264,8 +267,8 @@ impl Node {
         }
     }
 
-    /// The addresses where other nodes may be, all of them: names resolve to other addresses as pods come and go. New
-    /// ones are written to at once.
+    /// The addresses where other nodes may be, all of them: names resolve to other addresses as pods come and
+    /// go. New ones are written to at once.
     pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
         self.at(now);
         if !self.seek.set_seeds(seeds, &self.shared) || self.ended {

@@ -56,7 +56,8 @@ impl Node {
         self.lead.resume(&self.arrivals, &mut self.shared);
     }
 
-    /// Hands on what may make this node a member. Where it does, its own members are redirected to the leader.
+    /// Hands on what may make this node a member. Where it does, its own members are redirected to the
+    /// leader.
     pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
@@ -88,7 +89,8 @@ impl Node {
                 if self.seek.may_lead(&self.shared) {
                     self.seek.block_unreached(id, &self.shared);
                 }
-                // A node that may not lead has no other choice: it tries again as soon as it hears the candidate.
+                // A node that may not lead has no other choice: it tries again as soon as it hears the
+                // candidate.
             }
         }
         tracing::debug!(%id, "not joined");
@@ -104,8 +106,8 @@ impl Node {
         }
     }
 
-    /// The leader was silent: asks it, and tells all nodes of it, because this node hears it by unicast alone, and
-    /// others may not have found it.
+    /// The leader was silent: asks it, and tells all nodes of it, because this node hears it by unicast
+    /// alone, and others may not have found it.
     pub(super) fn ask_leader(&mut self) {
         if let Some(follow) = &mut self.follow {
             follow.ask(&mut self.shared);
@@ -113,8 +115,8 @@ impl Node {
         }
     }
 
-    /// Repeats what the leader or the master has not answered in a round. A ready node whose leader is silent for too
-    /// long ends.
+    /// Repeats what the leader or the master has not answered in a round. A ready node whose leader is silent
+    /// for too long ends.
     pub(super) fn repeat_in_round(&mut self) {
         self.with_follow(Follow::repeat);
         self.lead.ask_master(&mut self.shared);
@@ -140,8 +142,8 @@ impl Node {
         }
     }
 
-    /// Other nodes join, but their connections do not arrive: another node leads for a while, and this one becomes
-    /// master only if it was given rank 0.
+    /// Other nodes join, but their connections do not arrive: another node leads for a while, and this one
+    /// becomes master only if it was given rank 0.
     pub(super) fn step_down_if_unreached(&mut self) {
         if !self.leads() || !self.arrivals.is_empty() || self.lead.is_empty() {
             return;
@@ -172,8 +174,8 @@ impl Node {
         }
     }
 
-    /// The world that this node looks for has formed without it: only the next formation can have a seat for it. It
-    /// steps down, and goes on to ask, so that the members look whether one of them is gone.
+    /// The world that this node looks for has formed without it: only the next formation can have a seat for
+    /// it. It steps down, and goes on to ask, so that the members look whether one of them is gone.
     pub(super) fn miss_world(&mut self) {
         if self.is_bound() || !self.seek.miss_world() {
             return;

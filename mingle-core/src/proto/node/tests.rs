@@ -1,9 +1,10 @@
-//! Messages and tokens that reach the wrong node or come in the wrong round have no effect. In the simulator, harm would
-//! need a second fault.
+//! Messages and tokens that reach the wrong node or come in the wrong round have no effect. In the simulator,
+//! harm would need a second fault.
 
 use std::net::SocketAddr;
 
 use crate::model::{Digest, HostName, JobId, Lineage, List, NodeId};
+use crate::proto::follow::Follow;
 use crate::proto::outcome::Event;
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Node, Output};
@@ -90,7 +91,7 @@ fn a_node_follows_a_redirect_only_to_a_better_leader() {
         hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
         let to = Introduction { candidate: candidate(third, last, explicit), source: endpoint(3) };
         hear(&mut node, &Message::Redirect(to));
-        let leader = node.follow.as_ref().map(|follow| follow.leader_id());
+        let leader = node.follow.as_ref().map(Follow::leader_id);
         assert_eq!(leader, Some(if followed { third } else { LEADER }), "{last} {explicit}");
     }
 }

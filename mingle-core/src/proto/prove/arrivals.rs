@@ -28,8 +28,8 @@ struct Arrival {
 }
 
 impl Arrivals {
-    /// Whether no connection has brought this token before. A replay of a recorded token would keep the seat of a
-    /// node that is gone.
+    /// Whether no connection has brought this token before. A replay of a recorded token would keep the seat
+    /// of a node that is gone.
     pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32) -> bool {
         self.used.entry(prover).or_default().insert(dial)
     }
@@ -67,8 +67,8 @@ impl Arrivals {
         arrivals.into_iter().map(|arrival| arrival.conn).collect()
     }
 
-    /// The dial that is the prover's lease: the last that arrived. Until the prover knows of one, any would do.
-    /// Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
+    /// The dial that is the prover's lease: the last that arrived. Until the prover knows of one, any would
+    /// do. Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<u32> {
         self.by_prover.get(&prover)?.last().map(|arrival| arrival.dial)
     }

@@ -10,8 +10,8 @@ use crate::proto::scale::DIAL_STAGGER;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 
-/// The most dials to one endpoint at the same time. At 30% loss one in three succeeds at once: six all fail in one
-/// race of twelve, twelve in one of 140.
+/// The most dials to one endpoint at the same time. At 30% loss one in three succeeds at once: six all fail
+/// in one race of twelve, twelve in one of 140.
 const OPEN_TO_ENDPOINT: usize = 12;
 /// From this many dials to one endpoint on, [`REPLACE`] is the interval.
 const HASTY: u32 = 12;
@@ -63,8 +63,8 @@ pub(crate) enum Closed {
 }
 
 impl Dials {
-    /// Starts to dial `target` after `delay`. Endpoints that are this node's own are left out: the same private
-    /// address (172.17.0.1, say) may be found on every host.
+    /// Starts to dial `target` after `delay`. Endpoints that are this node's own are left out: the same
+    /// private address (172.17.0.1, say) may be found on every host.
     pub(crate) fn start(
         shared: &mut Shared,
         target: NodeId,
@@ -120,8 +120,8 @@ impl Dials {
         }
     }
 
-    /// The target has named a dial that arrived. Returns whether that one is still open; then it is kept, and the
-    /// others are closed.
+    /// The target has named a dial that arrived. Returns whether that one is still open; then it is kept, and
+    /// the others are closed.
     pub(crate) fn win(&mut self, dial: DialId, shared: &mut Shared) -> bool {
         if let Some(won) = self.won {
             return won.dial == dial;

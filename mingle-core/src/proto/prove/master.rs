@@ -98,8 +98,8 @@ impl MasterProof {
 
     pub(crate) fn closed(&mut self, dial: DialId) {
         if let Path::Race(dials) = &mut self.path {
-            // Even where the master has named this dial: the proof stays given, and the leader sees whether the
-            // master lives.
+            // Even where the master has named this dial: the proof stays given, and the leader sees whether
+            // the master lives.
             dials.closed(dial);
         }
     }
@@ -124,8 +124,8 @@ impl MasterProof {
         self.endpoints.get(usize::from(endpoint)).copied()
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node, and its own address on the way there. The endpoint that the leader
-    /// has published if this node has proved that one, else the one that it has proved.
+    /// MASTER_ADDR and MASTER_PORT for this node, and its own address on the way there. The endpoint that the
+    /// leader has published if this node has proved that one, else the one that it has proved.
     pub(crate) fn published(&self, endpoint: u8, shared: &Shared) -> Option<(SocketAddr, IpAddr)> {
         let (master, local) = match &self.path {
             Path::Own => {

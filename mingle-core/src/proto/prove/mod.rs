@@ -1,5 +1,5 @@
-//! Proofs over TCP that one node reaches another: the dials to a node, the tokens that have arrived from others, and
-//! the proof of a round's master.
+//! Proofs over TCP that one node reaches another: the dials to a node, the tokens that have arrived from
+//! others, and the proof of a round's master.
 
 mod arrivals;
 mod dials;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::model::NodeId;
 use crate::proto::timer::Time;
 
-/// How long a candidate that did not answer is ignored the first time. A stale or replayed announce cannot keep a node
-/// from leading for long.
+/// How long a candidate that did not answer is ignored the first time. A stale or replayed announce cannot
+/// keep a node from leading for long.
 const SILENT: Duration = Duration::from_secs(1);
 /// How long a candidate that answers, but could not be joined, is ignored the first time.
 const UNREACHED: Duration = Duration::from_secs(10);

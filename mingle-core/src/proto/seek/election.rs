@@ -8,10 +8,10 @@ use crate::wire::Candidate;
 
 /// A candidate's place in the order; the greater leads.
 ///
-/// First comes a given rank 0, so that the user's choice of master leads; then the candidate with more members, so that
-/// the leader does not change for every newcomer; then the lowest preferred address, then the lowest ID. `members` is
-/// a high-water mark: a key only grows, so that a candidate that was yielded to stays better, and no two candidates can
-/// yield to each other.
+/// First comes a given rank 0, so that the user's choice of master leads; then the candidate with more
+/// members, so that the leader does not change for every newcomer; then the lowest preferred address, then
+/// the lowest ID. `members` is a high-water mark: a key only grows, so that a candidate that was yielded to
+/// stays better, and no two candidates can yield to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Key {
     explicit: bool,

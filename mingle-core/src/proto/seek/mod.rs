@@ -1,8 +1,10 @@
-//! How a node finds its leader: when it announces itself or solicits, which candidate it follows, and which candidates
-//! it ignores. The state here belongs to no leader and no follower; what follows from a choice is
+//! How a node finds its leader: when it announces itself or solicits, which candidate it follows, and which
+//! candidates it ignores. The state here belongs to no leader and no follower; what follows from a choice is
 //! [`Node`](super::Node)'s to do.
 
+mod answer;
 mod blocklist;
+mod choose;
 mod election;
 mod rivals;
 mod seeds;
@@ -16,26 +18,20 @@ use super::backoff::Backoff;
 use super::follow::Follow;
 use super::lead::Lead;
 use super::outcome::Event;
-use super::shared::{Recipient, Shared};
+use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;
-use crate::wire::{Candidate, Introduction, Message};
+use crate::wire::{Candidate, Message};
 use blocklist::Blocklist;
 pub(crate) use election::Key;
 use rivals::Rivals;
 use seeds::Seeds;
 
-/// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than 1.4
-/// datagrams a second.
+/// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
+/// 1.4 datagrams a second.
 const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 /// How long a node that nobody reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
-/// Between two hints by multicast, by any members, that a leader exists.
-const RELAY: Duration = Duration::from_secs(2);
-/// Between two announces by multicast of a leader in a large world, because newcomers announce themselves.
-const NEWCOMERS: Duration = Duration::from_millis(10);
-/// Between two answers by multicast to a solicit.
-const ANSWER_ALL: Duration = Duration::from_millis(50);
 
 /// The state of a node's search for its leader.
 #[derive(Debug, Clone)]
@@ -138,8 +134,8 @@ impl Seek {
         self.formed_already
     }
 
-    /// The world of this lineage has formed without this node, which follows and leads nobody any more. Returns
-    /// whether that is news.
+    /// The world of this lineage has formed without this node, which follows and leads nobody any more.
+    /// Returns whether that is news.
     pub(crate) fn miss_world(&mut self) -> bool {
         !std::mem::replace(&mut self.formed_already, true)
     }
@@ -175,225 +171,6 @@ impl Seek {
         self.call(&shared.solicit(), shared);
         self.put_off = draw_put_off(shared);
         shared.set_repeat(Timer::Solicit, &mut self.solicits);
-    }
-
-    /// Another node has just asked for a leader, so that this node need not (Trickle, RFC 6206). A node that put its
-    /// own solicit off for ever would never be heard, and the others could not name it at their deadline.
-    pub(crate) fn put_solicit_off(&mut self, shared: &mut Shared) {
-        if let Some(left) = self.put_off.checked_sub(1) {
-            self.put_off = left;
-            shared.set_repeat(Timer::Solicit, &mut self.solicits);
-        }
-    }
-
-    fn key(lead: &Lead, shared: &Shared) -> Key {
-        let node = &shared.config.node;
-        Key::new(node.rank.is_some(), lead.high_water(), node.endpoints.preferred().ip(), shared.me())
-    }
-
-    fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
-        self.blocklist.contains(id, shared.now)
-    }
-
-    /// Whether this node only listens so far, in a world whose nodes do not all announce themselves at once.
-    fn only_listens(&self, shared: &Shared) -> bool {
-        !self.announced && !shared.scale().is_small()
-    }
-
-    /// The time to announce has come. Returns the candidate to follow instead: the best that announced itself while
-    /// this node listened.
-    ///
-    /// Not before: half of all nodes come before the first that announces. If each of them announced itself at once,
-    /// or answered, one announce would cause thousands; and a node that joins the first joins several in turn.
-    pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
-        // Others may have joined meanwhile, and nobody yields in a round.
-        let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
-        let is_better = Key::of(&best) > Self::key(lead, shared) && !self.is_blocked(best.id, shared);
-        is_better.then_some((best, source))
-    }
-
-    /// A candidate announces itself while this node only listens, and joins the best of them when all that started
-    /// with it have had their turn. A node that joined the first would join several in turn; and the leader would
-    /// rarely be the node that becomes the master, which costs each node a second connection.
-    fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
-        match &mut self.best {
-            Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
-            Some(best) => *best = (candidate.clone(), source),
-            None => {
-                self.best = Some((candidate.clone(), source));
-                // Spread, or all join in one moment.
-                let longest = shared.scale().listening();
-                let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
-                let at = self.listening.max(shared.now + longest) + spread;
-                shared.timers.set(Timer::Announce, at);
-            }
-        }
-    }
-
-    /// A candidate is known to a node that leads. Returns whether to follow it now.
-    pub(crate) fn yields_to(
-        &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
-        learned: Learned,
-        lead: &Lead,
-        shared: &mut Shared,
-    ) -> bool {
-        if Key::of(candidate) > Self::key(lead, shared) {
-            if self.is_blocked(candidate.id, shared) || !lead.is_collecting() {
-                return false;
-            }
-            let is_fresh = !candidate.explicit && candidate.members <= 1;
-            // Even a node that has announced itself: it would be the first member of the candidate, which then comes
-            // before all candidates with a lower address.
-            let is_early = shared.now < self.listening && !shared.scale().is_small();
-            if is_fresh && (is_early || self.only_listens(shared)) {
-                self.remember(candidate, source, shared);
-                return false;
-            }
-            return true;
-        }
-        if !self.only_listens(shared) {
-            // The candidate need not wait for the next announce to learn of a better one.
-            shared.send(source, candidate.id, &lead.announce(shared));
-            if !self.announced {
-                self.announce(lead, shared);
-            } else if learned == Learned::ByItself {
-                self.call_newcomers(shared);
-            }
-        }
-        false
-    }
-
-    /// A candidate is known to a node that follows. Returns whether to follow it instead of the leader.
-    pub(crate) fn changes_leader(
-        &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
-        learned: Learned,
-        follow: &Follow,
-        shared: &mut Shared,
-    ) -> bool {
-        if follow.is_led_by(candidate.id) || follow.in_round() {
-            return false;
-        }
-        if !follow.is_joined() {
-            let is_better = Key::of(candidate) > Key::of(follow.candidate());
-            return is_better && !self.is_blocked(candidate.id, shared);
-        }
-        self.introduce(candidate, source, learned, follow, shared);
-        false
-    }
-
-    /// A candidate is known to a node that neither leads nor follows. Returns whether to follow it.
-    pub(crate) fn accepts(&self, candidate: &Candidate, shared: &Shared) -> bool {
-        !self.is_blocked(candidate.id, shared)
-    }
-
-    /// The leader sends this node to another candidate. Returns whether to follow that one.
-    pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
-        let is_better = Key::of(&to.candidate) > Key::of(follow.candidate());
-        let is_other = to.candidate.id != shared.me();
-        is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
-    }
-
-    /// A newcomer has announced itself, and others listen before they do: in a large world they hear this leader at
-    /// once, or each of them would announce itself to all.
-    fn call_newcomers(&self, shared: &mut Shared) {
-        if shared.scale().is_large() {
-            let at = self.called.map_or(shared.now, |at| shared.now.max(at + NEWCOMERS));
-            shared.timers.set_earlier(Timer::Announce, at);
-        }
-    }
-
-    /// A member that learns of another candidate gives the worse of that and its leader a hint to the better one,
-    /// where the worse has evidently not heard it.
-    fn introduce(
-        &mut self,
-        candidate: &Candidate,
-        source: SocketAddr,
-        learned: Learned,
-        follow: &Follow,
-        shared: &mut Shared,
-    ) {
-        // The leader hears other nodes' hints as well, except the answers of this node's seeds.
-        let is_known = learned == Learned::ByAnother && self.seeds.is_empty();
-        if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
-            return;
-        }
-        if Key::of(candidate) > Key::of(follow.candidate()) {
-            let better = Introduction { candidate: candidate.clone(), source };
-            follow.send_to_leader(&Message::Hint(better), shared);
-        } else {
-            shared.send(source, candidate.id, &Message::Hint(follow.introduction()));
-        }
-    }
-
-    /// Another node asks a node that leads and has announced itself. `again` is whether it was heard before.
-    pub(crate) fn answer_as_leader(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        to_all: bool,
-        again: bool,
-        lead: &Lead,
-        shared: &mut Shared,
-    ) {
-        let recent = self.answered_all.is_some_and(|at| shared.now < at + ANSWER_ALL);
-        let announce = lead.announce(shared);
-        shared.send(source, from, &announce);
-        if to_all {
-            self.call_newcomers(shared);
-        }
-        if to_all && again && !recent {
-            // Our unicast may not reach it.
-            self.answered_all = Some(shared.now);
-            shared.multicast(&announce);
-        }
-    }
-
-    /// Another node asks a member. If it asks all, its leader evidently has not heard it, or is not heard by it.
-    pub(crate) fn answer_as_member(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        to_all: bool,
-        follow: &Follow,
-        shared: &mut Shared,
-    ) {
-        if !to_all || self.rivals.is_unaware(from, Learned::ByItself, shared.now) {
-            shared.send(source, from, &Message::Hint(follow.introduction()));
-        }
-    }
-
-    /// Another node asks a node that may not lead and follows nobody.
-    pub(crate) fn answer_as_seeker(
-        &mut self,
-        from: NodeId,
-        source: SocketAddr,
-        recipient: Recipient,
-        shared: &mut Shared,
-    ) {
-        match recipient {
-            // The sender may have a leader, and this node, its seed, need not know it.
-            Recipient::Anyone => shared.send(source, from, &shared.solicit()),
-            Recipient::All => self.put_solicit_off(shared),
-            Recipient::This => {}
-        }
-    }
-
-    /// A member's leader was silent, and is asked by unicast. Others may not have found it: multicasts a hint to it,
-    /// unless another member has just done so.
-    pub(crate) fn relay(&mut self, follow: &Follow, shared: &mut Shared) {
-        if follow.waits() && self.relayed.is_none_or(|at| shared.now >= at + RELAY) {
-            self.relayed = Some(shared.now);
-            shared.multicast(&Message::Hint(follow.introduction()));
-        }
-    }
-
-    /// Another member has multicast a hint to this node's leader.
-    pub(crate) fn hear_relay(&mut self, shared: &Shared) {
-        self.relayed = Some(shared.now);
     }
 
     /// Ignores a candidate that did not answer.
@@ -438,8 +215,8 @@ fn draw_put_off(shared: &mut Shared) -> u32 {
     if range.start() == range.end() { *range.start() } else { shared.rng.random_range(range) }
 }
 
-/// How long to listen before the first announce: nothing in a small world, in which all may announce themselves at
-/// once.
+/// How long to listen before the first announce: nothing in a small world, in which all may announce
+/// themselves at once.
 fn suppression(shared: &mut Shared) -> Duration {
     if shared.scale().is_small() {
         return Duration::ZERO;

@@ -1,4 +1,5 @@
-//! The nodes that announce themselves or solicit although this one has a leader, and when each was last given a hint.
+//! The nodes that announce themselves or solicit although this one has a leader, and when each was last given
+//! a hint.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,9 +19,9 @@ const PERSONAL: Duration = Duration::from_millis(100);
 pub(super) struct Rivals(BTreeMap<NodeId, (Time, Option<Time>)>);
 
 impl Rivals {
-    /// Whether the node needs a hint now: it still calls to all although this node has had a leader for a while, and
-    /// has had no hint for a second. The leader does not hear what it sends to this node personally: such a node gets
-    /// its hint at once, and ten a second.
+    /// Whether the node needs a hint now: it still calls to all although this node has had a leader for a
+    /// while, and has had no hint for a second. The leader does not hear what it sends to this node
+    /// personally: such a node gets its hint at once, and ten a second.
     pub(super) fn is_unaware(&mut self, id: NodeId, learned: Learned, now: Time) -> bool {
         let (patience, pause) = match learned {
             Learned::Personally => (Duration::ZERO, PERSONAL),

@@ -1,8 +1,8 @@
 //! Addresses where other nodes may be, for networks that pass no multicast.
 //!
-//! A node sends to its seeds, each by itself, what it multicasts. A seed answers as a node that hears the multicast,
-//! but at once. A member asks its seeds while the world is not full, so that islands that only a seed joins become one
-//! world.
+//! A node sends to its seeds, each by itself, what it multicasts. A seed answers as a node that hears the
+//! multicast, but at once. A member asks its seeds while the world is not full, so that islands that only a
+//! seed joins become one world.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -45,7 +45,8 @@ impl Seeds {
         turn
     }
 
-    /// Replaces what was known by `seeds`, without this node's own addresses. Returns whether any of them is new.
+    /// Replaces what was known by `seeds`, without this node's own addresses. Returns whether any of them is
+    /// new.
     pub(super) fn replace(&mut self, seeds: Vec<SocketAddr>, own: &[SocketAddr]) -> bool {
         let mut known: Vec<SocketAddr> = Vec::new();
         let mut unique = BTreeSet::new();

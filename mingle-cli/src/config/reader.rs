@@ -88,7 +88,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
             return Ok((None, Vec::new()));
         };
-        let secret = Secret::new(value.as_encoded_bytes());
+        let secret = secret_from(value.as_encoded_bytes());
         let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
         Ok((Some(secret), Vec::new()))
     }
@@ -171,6 +171,10 @@ fn variable(option: &str) -> String {
     format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"))
 }
 
+fn secret_from(bytes: &[u8]) -> Result<Secret, String> {
+    Secret::new(bytes).map_err(|error| format!("{error}; `mingle secret` makes a good one"))
+}
+
 /// The secret in a file, and a warning where others can read it too.
 fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
@@ -178,7 +182,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
         return Err(format!("has {} bytes, which is no secret", metadata.len()));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let secret = Secret::new(&bytes).map_err(|error| error.to_string())?;
+    let secret = secret_from(&bytes)?;
     let mode = metadata.permissions().mode();
     let warning = (mode & 0o004 != 0).then(|| {
         let path = path.display();

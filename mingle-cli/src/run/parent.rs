@@ -127,7 +127,7 @@ async fn attend(
         Err(stop) => {
             // The others' commands cannot do without this one.
             running.fail(End::Exited(stop.code().get()));
-            while running.next().await != Change::Told {}
+            while running.next().await != Change::Notified {}
             return Err(stop);
         }
     };
@@ -142,7 +142,7 @@ async fn attend(
             biased;
             change = world.running.next() => match change {
                 Change::Finished => return Ok((world.running, After::Finished)),
-                Change::Told => world.told = true,
+                Change::Notified => world.told = true,
                 Change::Over(over) => {
                     journal.over(&over);
                     world.say(&over.to_string());

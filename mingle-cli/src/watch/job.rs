@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{Gathering, Observer, Sighting, Word};
+use mingle_core::proto::{Candidacy, Observed, Observer, Sighting};
 use mingle_core::rdma::Tally;
 use mingle_core::{End, HostName, JobId, Keys, Lineage, NodeId, RankRange};
 use serde_json::{Value, json};
@@ -46,7 +46,7 @@ struct Node {
     address: SocketAddr,
     rank: Option<u32>,
     /// What it has said last of those whom it gathers, and when.
-    gathers: Option<(Gathering, Duration)>,
+    gathers: Option<(Candidacy, Duration)>,
     first: Duration,
     last: Duration,
 }
@@ -54,7 +54,7 @@ struct Node {
 /// The gathering that the others join.
 struct Leading<'a> {
     id: NodeId,
-    gathering: &'a Gathering,
+    gathering: &'a Candidacy,
     is_silent: bool,
 }
 
@@ -78,23 +78,23 @@ impl Job {
     }
 
     fn see(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
-        match sighting.word {
-            Word::Sealed => self.sealed = Some(from),
-            Word::Version(version) => {
+        match sighting.observed {
+            Observed::Sealed => self.sealed = Some(from),
+            Observed::Version(version) => {
                 if self.versions.insert(version, from).is_none() {
                     self.news.push(format!("{from} speaks protocol version {version}"));
                 }
             }
             _ if !self.admits(now, sighting.lineage) => {}
             // It has the lineage of the formation that follows, in which nobody is yet, and perhaps nobody will be.
-            Word::Over { rank, end } => {
+            Observed::Over { rank, end } => {
                 let over = Some((sighting.lineage, rank, end));
                 if self.over != over {
                     self.over = over;
                     self.news.push(format!("the world is over: rank {rank}, {end}"));
                 }
             }
-            word @ (Word::Gathers(_) | Word::Seeks { .. } | Word::Hints { .. }) => {
+            word @ (Observed::Leads(_) | Observed::Seeks { .. } | Observed::Hints { .. }) => {
                 if self.lineage != sighting.lineage {
                     self.lineage = sighting.lineage;
                     self.nodes.clear();
@@ -124,9 +124,9 @@ impl Job {
         lineage == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
-    fn understand(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Word) {
+    fn understand(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Observed) {
         match word {
-            Word::Gathers(gathering) => {
+            Observed::Leads(gathering) => {
                 let (leader, joined) = (gathering.progress.leader.clone(), gathering.progress.joined);
                 let newest = gathering.progress.newest.clone();
                 if let Some(node) = self.node(now, id, &leader.host, leader.address) {
@@ -138,12 +138,12 @@ impl Job {
                     self.count(now, id, joined, &newest);
                 }
             }
-            Word::Seeks { host, rank } => {
+            Observed::Seeks { host, rank } => {
                 if let Some(node) = self.node(now, id, &host, from) {
                     (node.rank, node.gathers) = (rank, None);
                 }
             }
-            Word::Hints { peer, .. } => self.tell(now, &peer.host),
+            Observed::Hints { peer, .. } => self.tell(now, &peer.host),
             _ => {}
         }
     }

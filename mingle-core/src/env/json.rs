@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Serialize, Serializer};
 
 use super::{Facts, Variable, Variables};
-use crate::model::{Member, Metadata, Roster};
+use crate::model::{Member, Metadata, Roster, Slots};
 
 /// The JSON document of a formed world; serialize it with whatever writes JSON.
 ///
@@ -32,7 +32,7 @@ pub struct Document<'a> {
     local: IpAddr,
     interface: Option<&'a str>,
     digest: String,
-    slots: Workers,
+    slots: Slots,
     #[serde(serialize_with = "as_object")]
     env: &'a [Variable],
     unset: &'a [String],
@@ -52,7 +52,7 @@ impl<'a> Document<'a> {
             local: formed.local,
             interface: facts.interface,
             digest: formed.digest.to_string(),
-            slots: Workers { own: formed.slots.own, before: formed.slots.before, total: formed.slots.total },
+            slots: formed.slots,
             env: variables.set(),
             unset: variables.unset(),
             fabric: Fabric {
@@ -68,13 +68,6 @@ impl<'a> Document<'a> {
 struct Fabric {
     transport: String,
     warnings: Vec<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-struct Workers {
-    own: u32,
-    before: u64,
-    total: u64,
 }
 
 #[derive(Debug, Clone, Serialize)]

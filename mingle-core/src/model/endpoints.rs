@@ -1,4 +1,4 @@
-//! The addresses of a node.
+//! The endpoints of a node.
 
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -7,10 +7,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::List;
 
-/// The TCP and UDP endpoints of a node, in its order of preference: at least one.
+/// The endpoints of a node, TCP and UDP alike, in its order of preference: one or more.
 ///
-/// A host may have any number of them; a message carries the first [`Endpoints::ADVERTISED`], so that it fits one
-/// datagram.
+/// A message carries the first [`Endpoints::ADVERTISED`] of them, so that it fits one datagram.
 ///
 /// ```
 /// use mingle_core::Endpoints;
@@ -26,22 +25,22 @@ impl Endpoints {
     /// The most endpoints of one node in a message.
     pub const ADVERTISED: usize = 6;
 
-    /// These endpoints, or nothing where there is none.
+    /// These endpoints in this order, or nothing where the list is empty.
     pub fn new(endpoints: Vec<SocketAddr>) -> Option<Self> {
         (!endpoints.is_empty()).then_some(Self(endpoints))
     }
 
-    /// The endpoint that the node prefers.
+    /// The first endpoint, which the node prefers.
     pub fn preferred(&self) -> SocketAddr {
         self.0[0]
     }
 
-    /// The part of them that a message carries.
+    /// The endpoints that a message carries.
     pub(crate) fn advertised(&self) -> Self {
         Self(self.0.iter().copied().take(Self::ADVERTISED).collect())
     }
 
-    /// Those of one address family, or nothing where there is none.
+    /// The endpoints of one address family, or nothing where there are none.
     pub(crate) fn of_family(&self, is_ipv6: bool) -> Option<Self> {
         Self::new(self.0.iter().copied().filter(|endpoint| endpoint.is_ipv6() == is_ipv6).collect())
     }

@@ -1,4 +1,4 @@
-//! Names that exist only when they are valid: a job, a world's size, a rank, a node, a host.
+//! Names and numbers that exist only when they are valid: of a job, a world, a rank, a node, a host.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -9,19 +9,18 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::Digest;
 
-/// Why a text or number is not a valid name.
-///
-/// Nothing was changed by the attempt; the text says what is allowed instead.
+/// Why a text or a number is not valid. The message says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidId {
-    /// A job ID has 1 to 128 characters.
+    /// A job ID has 1 to 128 characters, and not this many.
     #[error("a job ID has 1 to 128 characters, and this one has {0}")]
     JobLength(usize),
-    /// A job ID holds printable ASCII only, so that logs and terminals show it as it is.
+    /// A job ID holds printable ASCII only, and not this character, so that logs and terminals show it as it
+    /// is.
     #[error("a job ID holds printable ASCII characters only, and {0:?} is none")]
     JobCharacter(char),
-    /// A world has 1 to [`World::MAX`] nodes.
+    /// A world has 1 to [`World::MAX`] nodes, and not this many.
     #[error("a world has 1 to {max} nodes, not {0}", max = World::MAX)]
     World(u64),
     /// A rank is below the size of its world.
@@ -32,15 +31,15 @@ pub enum InvalidId {
         /// The world's size.
         world: u32,
     },
-    /// The text is not a whole number.
+    /// This text is not a whole number.
     #[error("{0:?} is not a whole number")]
     Number(String),
 }
 
 /// The user's name for a job: 1 to 128 printable ASCII characters, the same on every node.
 ///
-/// Everything that keeps jobs apart follows from it: the multicast group, the tag in every
-/// datagram and the sequence of ports.
+/// The multicast groups, the tag in every datagram and the sequence of ports are derived from it, so two jobs
+/// with different IDs are kept apart.
 ///
 /// ```
 /// use mingle_core::JobId;
@@ -59,7 +58,7 @@ impl JobId {
         &self.0
     }
 
-    /// The tag that every datagram of this job carries.
+    /// The tag in every datagram of this job.
     pub fn tag(&self) -> JobTag {
         let hash = blake3::derive_key("mingle 1 job tag", self.0.as_bytes());
         let mut tag = [0; 16];
@@ -79,8 +78,9 @@ impl JobId {
         group_v4(blake3::derive_key("mingle 1 group", self.0.as_bytes()))
     }
 
-    /// The IPv6 group of this job, in ff15::/16 (transient, site-local scope; RFC 4291, 2.7). The last four
-    /// bytes, which are all that an Ethernet address holds of it, are a dynamic group ID (RFC 3307, 4.3).
+    /// The IPv6 group of this job, in ff15::/16 (transient, site-local scope; RFC 4291, section 2.7). The
+    /// last four bytes are a dynamic group ID (RFC 3307, section 4.3); an Ethernet address holds only these
+    /// four.
     ///
     /// ```
     /// # use mingle_core::JobId;
@@ -94,8 +94,8 @@ impl JobId {
 
     /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
     ///
-    /// Two jobs on one host rarely start at the same port, and two hosts of one job do, so a
-    /// firewall sees the same few ports.
+    /// All hosts of a job start at the same port, so a firewall sees few ports. Two jobs on one host rarely
+    /// start at the same one.
     ///
     /// ```
     /// # use mingle_core::JobId;
@@ -118,13 +118,13 @@ impl JobId {
     }
 }
 
-/// The IPv4 group in which all jobs say that they are there, for those who watch.
+/// The IPv4 directory group: leaders of all jobs advertise there, once a second, to `mingle watch`.
 #[cfg(feature = "net")]
 pub(crate) fn directory_v4() -> Ipv4Addr {
     group_v4(blake3::derive_key("mingle 1 lobby", b""))
 }
 
-/// The same of IPv6.
+/// The IPv6 directory group.
 #[cfg(feature = "net")]
 pub(crate) fn directory_v6() -> Ipv6Addr {
     group_v6(blake3::derive_key("mingle 1 lobby of IPv6", b""))
@@ -164,29 +164,29 @@ impl fmt::Display for JobId {
     }
 }
 
-/// What separates the datagrams of one job from another's. It is a name, not a key.
+/// The 16 bytes that datagrams carry to tell jobs apart: a hash of the job ID. It is a name, not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobTag(pub [u8; 16]);
 
 impl JobTag {
-    /// The half that tells jobs of a link from each other.
+    /// The first half, by which a notice to the directory group names a job.
     pub fn beginning(self) -> [u8; 8] {
         self.0.first_chunk().copied().unwrap_or_default()
     }
 }
 
-/// How many nodes a job has: 1 to [`World::MAX`].
+/// The size of a world: how many nodes the job has, 1 to [`World::MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct World(u32);
 
 impl World {
-    /// The largest world. Its roster has 50 MB or so; nobody has asked for a larger one.
+    /// The largest size. The roster of such a world has about 50 MB.
     pub const MAX: u32 = 1_000_000;
 
     /// A world of `size` nodes.
     ///
     /// # Errors
-    /// [`InvalidId::World`] where `size` is 0 or above [`World::MAX`].
+    /// [`InvalidId::World`] if `size` is 0 or above [`World::MAX`].
     pub fn new(size: u32) -> Result<Self, InvalidId> {
         if size == 0 || size > Self::MAX { Err(InvalidId::World(u64::from(size))) } else { Ok(Self(size)) }
     }
@@ -196,10 +196,10 @@ impl World {
         self.0
     }
 
-    /// The rank, if this world has it.
+    /// The rank of this number, 0 to the size minus 1.
     ///
     /// # Errors
-    /// [`InvalidId::Rank`] where `rank` is not below the size.
+    /// [`InvalidId::Rank`] if `rank` is not below the size.
     pub fn rank(self, rank: u32) -> Result<Rank, InvalidId> {
         if rank < self.0 { Ok(Rank(rank)) } else { Err(InvalidId::Rank { rank, world: self.0 }) }
     }
@@ -220,7 +220,7 @@ impl fmt::Display for World {
     }
 }
 
-/// A node's place in 0..world. Made by [`World::rank`], so it is in range.
+/// The rank of a node, 0 to the size of the world minus 1. Made by [`World::rank`], which checks the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Rank(pub(crate) u32);
 
@@ -237,19 +237,19 @@ impl fmt::Display for Rank {
     }
 }
 
-/// One process, for as long as it lives: 128 random bits. A restarted node has another one.
+/// The ID of a node: 128 random bits. A restarted node has another one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub [u8; 16]);
 
 impl NodeId {
-    /// The address of a multicast datagram: everybody.
+    /// The recipient of a multicast datagram: all nodes.
     pub(crate) const ALL: Self = Self([0; 16]);
-    /// The address of a datagram to a seed: whoever is there.
+    /// The recipient of a datagram to a seed: any node at the address.
     pub(crate) const ANYONE: Self = Self([0xff; 16]);
 }
 
 impl fmt::Display for NodeId {
-    /// The first four bytes, enough to tell nodes of one job apart in a log.
+    /// Writes the first four bytes, which tell the nodes of one job apart in a log.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..4].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
@@ -261,47 +261,48 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// Which formation of a job a node takes part in: the first, or one after a restart.
+/// Which formation of a job a node takes part in: the first one, or one after a restart.
 ///
-/// Every datagram carries its sender's. A node that hears of a later one than its own goes on to that, so whoever
-/// comes as a replacement learns it from the first word that it hears.
+/// Every datagram carries the lineage of its sender. Lineages are ordered by generation, then by origin. A
+/// node goes on to a later lineage that it hears of, so a replacement learns the current one from the first
+/// datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lineage {
-    /// How often the job has started again: 0 at first.
+    /// How often the job has restarted: 0 in the first formation.
     pub generation: u32,
-    /// Names the first world that formed, of which all later ones are restarts: the first 8 bytes of its digest,
-    /// little endian. 0 before.
+    /// Names the job's first world, of which all later worlds are restarts: the first 8 bytes of its digest,
+    /// little endian, or 1 where they are 0. It is 0 until that world has formed.
     ///
-    /// It keeps an earlier run of the same job, or a recording of it, from ending this one.
+    /// It keeps an earlier run of the same job, or a recording of one, from ending this run.
     pub origin: u64,
 }
 
 impl Lineage {
-    /// That of a world which has formed with this digest.
+    /// The lineage of the world that has formed with this digest. An origin that is set stays.
     #[must_use]
     pub fn formed(self, digest: Digest) -> Self {
         let first = digest.0.first_chunk().copied().unwrap_or_default();
-        // Never 0, which stands for none.
+        // 0 stands for no origin.
         let origin = u64::from_le_bytes(first).max(1);
         if self.origin == 0 { Self { origin, ..self } } else { self }
     }
 
-    /// That of the restart after this world; nothing after 4,294,967,295 of them.
+    /// The lineage of the restart after this world; nothing after 4,294,967,295 restarts.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Some(Self { generation: self.generation.checked_add(1)?, ..self })
     }
 
-    /// Whether this is a restart of `world`, which has formed.
+    /// Whether this lineage is of a restart of `world`, which has formed.
     pub fn succeeds(self, world: Self) -> bool {
         self.origin == world.origin && self.origin != 0 && self.generation > world.generation
     }
 }
 
-/// A host's name as it may be shown and printed: at most 63 characters of `A-Z a-z 0-9 . _ -`.
+/// The name of a host: 1 to 63 characters of `A-Z a-z 0-9 . _ -`, which are safe in a shell and on a
+/// terminal.
 ///
-/// Every other character, whoever sent it, has become `_` by the time a value of this type
-/// exists, so a name can reach neither a shell nor a terminal raw.
+/// Every other character becomes `_` when a value is made, also when it is decoded from the network.
 ///
 /// ```
 /// use mingle_core::HostName;
@@ -313,10 +314,10 @@ impl Lineage {
 pub struct HostName(String);
 
 impl HostName {
-    /// The longest name that is kept whole: one DNS label (RFC 1035, 2.3.4).
+    /// The longest name, in characters: one DNS label (RFC 1035, section 2.3.4).
     pub const MAX: usize = 63;
 
-    /// The name, made safe and cut to [`HostName::MAX`] characters.
+    /// The name, made safe and cut to [`HostName::MAX`] characters; `unnamed` where it is empty.
     pub fn new(name: &str) -> Self {
         if name.is_empty() {
             return Self("unnamed".to_owned());
@@ -327,7 +328,7 @@ impl HostName {
         Self(name.chars().take(Self::MAX).map(safe).collect())
     }
 
-    /// The safe text.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -364,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_id_is_refused_where_it_could_not_be_shown() {
+    fn a_job_id_that_a_terminal_could_not_show_is_refused() {
         assert_eq!("".parse::<JobId>(), Err(InvalidId::JobLength(0)));
         assert_eq!("x".repeat(129).parse::<JobId>(), Err(InvalidId::JobLength(129)));
         assert_eq!("a\u{202e}b".parse::<JobId>(), Err(InvalidId::JobCharacter('\u{202e}')));
@@ -372,8 +373,8 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_from_a_job_id_never_changes() {
-        // These values are the wire format: nodes of two releases must agree on them.
+    fn the_tag_and_the_group_of_a_job_never_change() {
+        // Nodes of two releases must agree on these values.
         let job: JobId = "foo".parse().unwrap();
         assert_eq!(job.group_v4().octets()[0], 239);
         assert_eq!(job.tag(), "foo".parse::<JobId>().unwrap().tag());

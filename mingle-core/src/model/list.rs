@@ -1,4 +1,4 @@
-//! Lists with a limit, for what comes from the network.
+//! Lists with a limit, for input from the network.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -7,8 +7,8 @@ use std::ops::Deref;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A list of at most `MAX` entries. More are an error when decoded and cut off when made, and the
-/// length that a sender claims allocates nothing.
+/// A list of at most `MAX` entries. A list that is collected from more entries keeps the first ones; a longer
+/// list from the network is an error. The length that a sender claims allocates nothing.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub(crate) struct List<T, const MAX: usize>(Vec<T>);

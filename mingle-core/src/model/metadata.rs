@@ -1,14 +1,14 @@
-//! What a launcher wants the others to know of its node.
+//! Pairs of key and value that a launcher adds to its node.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A few pairs of key and value that a node brings with it, and that arrive in every roster: a port that the
-/// launcher has opened, a version, a rack.
+/// What a node's launcher wants the other nodes to know: pairs of key and value, such as a port that the
+/// launcher has opened, a version or a rack. Every roster contains them.
 ///
-/// All of one node's are at most [`Metadata::PAIRS`] with [`Metadata::MAX`] bytes together. They are data from the network: any node of the job can
-/// say anything in them, in the alphabet that [`Metadata::insert`] names.
+/// A node has at most [`Metadata::PAIRS`] pairs, of [`Metadata::MAX`] bytes together. They are input from the
+/// network: any node of the job can put anything into them that [`Metadata::insert`] accepts.
 ///
 /// ```
 /// use mingle_core::Metadata;
@@ -26,16 +26,16 @@ pub struct Metadata(BTreeMap<String, String>);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidMetadata {
-    /// The key has a character that none may have, or none at all, or too many.
+    /// The key is empty, longer than 32 characters, or has a character that is not allowed.
     #[error("the key {0:?} must be 1 to 32 of A-Z a-z 0-9 . _ -")]
     Key(String),
-    /// The value has a character that none may have.
+    /// The value has this character, which is not allowed.
     #[error("{0:?} in a value: only printable ASCII can be sent")]
     Value(char),
-    /// All pairs together are too long.
+    /// All pairs together would have this many bytes, more than [`Metadata::MAX`].
     #[error("keys and values of one node have {0} bytes together, and must have at most {max}", max = Metadata::MAX)]
     Long(usize),
-    /// There are too many pairs.
+    /// There would be more than [`Metadata::PAIRS`] pairs.
     #[error("a node can bring at most {max} pairs", max = Metadata::PAIRS)]
     Many,
 }
@@ -43,14 +43,15 @@ pub enum InvalidMetadata {
 impl Metadata {
     /// The most bytes that all keys and values of one node may have together.
     pub const MAX: usize = 256;
-    /// The most pairs of one node.
+    /// The most pairs that one node may have.
     pub const PAIRS: usize = 16;
 
-    /// Adds a pair, or gives its key another value.
+    /// Adds a pair, or replaces the value of its key. After an error nothing has changed.
     ///
     /// # Errors
-    /// [`InvalidMetadata`] where the key is not 1 to 32 of `A-Z a-z 0-9 . _ -`, the value has what is not printable
-    /// ASCII, or there would be more than [`Metadata::PAIRS`] or [`Metadata::MAX`] bytes. Nothing has changed then.
+    /// [`InvalidMetadata`] if the key is not 1 to 32 of `A-Z a-z 0-9 . _ -`, if the value has a character
+    /// that is not printable ASCII, or if there would be more than [`Metadata::PAIRS`] pairs or
+    /// [`Metadata::MAX`] bytes.
     pub fn insert(&mut self, key: &str, value: &str) -> Result<(), InvalidMetadata> {
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if !(1..=32).contains(&key.len()) || !key.chars().all(plain) {
@@ -81,13 +82,13 @@ impl Metadata {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Whether there is none.
+    /// Whether there are no pairs.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// From the network: each pair passes the same check, so that a body which claims many is refused early.
+/// Checks each pair as [`Metadata::insert`] does, so that an oversized body is refused early.
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pairs;
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_sent_is_refused_and_changes_nothing() {
+    fn a_pair_that_is_refused_changes_nothing() {
         let mut metadata = Metadata::default();
         metadata.insert("a", "1").unwrap();
         let before = metadata.clone();

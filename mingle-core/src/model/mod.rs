@@ -1,5 +1,5 @@
-//! Names, numbers and lists that exist only when they are valid. Everything else is made of them; they know nothing
-//! of sockets, messages or devices.
+//! Names, numbers and lists that exist only when they are valid. All other modules build on this one, and it
+//! imports none of them.
 
 mod endpoints;
 mod id;

@@ -1,4 +1,4 @@
-//! The order in which people expect names.
+//! The order in which people expect host names.
 
 use std::cmp::Ordering;
 
@@ -9,10 +9,10 @@ pub(crate) fn natural(a: &str, b: &str) -> Ordering {
         match (a.first(), b.first()) {
             (Some(x), Some(y)) if x.is_ascii_digit() && y.is_ascii_digit() => {
                 let (x, y) = (digits(&mut a), digits(&mut b));
-                // Without leading zeros, the longer number is the larger; with equal values, fewer
-                // zeros come first.
-                let value = |d: &[u8]| d.iter().position(|&c| c != b'0').map_or(d.len(), |zeros| zeros);
-                let (short_x, short_y) = (&x[value(x)..], &y[value(y)..]);
+                // Without leading zeros the longer number is the larger one. Of equal numbers the one with
+                // fewer leading zeros comes first.
+                let zeros = |digits: &[u8]| digits.iter().position(|&c| c != b'0').unwrap_or(digits.len());
+                let (short_x, short_y) = (&x[zeros(x)..], &y[zeros(y)..]);
                 let order =
                     short_x.len().cmp(&short_y.len()).then(short_x.cmp(short_y)).then(x.len().cmp(&y.len()));
                 if order.is_ne() {
@@ -25,7 +25,7 @@ pub(crate) fn natural(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Takes the digits off the front.
+/// Takes the digits off the front of a text.
 fn digits<'a>(text: &mut &'a [u8]) -> &'a [u8] {
     let end = text.iter().position(|c| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

@@ -1,4 +1,4 @@
-//! Another node as people are told of it, and how its command ended.
+//! Another node as messages to people name it, and how its command ended.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -7,12 +7,12 @@ use serde::{Deserialize, Serialize};
 
 use super::HostName;
 
-/// Another node, as a message to a person names it.
+/// Another node, as a message to people names it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Peer {
-    /// What its host calls itself.
+    /// The name that its host has for itself.
     pub host: HostName,
-    /// Where it was heard from, or its preferred endpoint.
+    /// Its preferred endpoint, or the source address of its datagrams where no endpoint is known.
     pub address: SocketAddr,
 }
 
@@ -22,17 +22,17 @@ impl fmt::Display for Peer {
     }
 }
 
-/// How a node's command ended, as others are told.
+/// How a node's command ended, as the other nodes learn it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum End {
-    /// With this exit code, which is not 0.
+    /// With this exit code, 1 to 255.
     Exited(u8),
-    /// By this signal.
+    /// By the signal of this number.
     Killed(u8),
-    /// The node itself is gone: it answers nobody.
+    /// The node itself is gone: it answers no other node.
     Gone,
-    /// Nobody has said.
+    /// Not known.
     Unknown,
 }
 
@@ -42,7 +42,7 @@ impl fmt::Display for End {
             Self::Exited(code) => write!(f, "exit code {code}"),
             Self::Killed(signal) => write!(f, "signal {signal}"),
             Self::Gone => f.write_str("the node is gone"),
-            Self::Unknown => f.write_str("nobody has said why"),
+            Self::Unknown => f.write_str("the cause is not known"),
         }
     }
 }

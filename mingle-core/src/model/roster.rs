@@ -1,4 +1,5 @@
-//! Who is in a world: the list that every node can hold, and the digest that proves it is the same list.
+//! The members of a world: the list that every node can hold, and the digest that proves that the lists are
+//! equal.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,29 +11,29 @@ use crate::model::{HostName, Metadata, NodeId, Rank};
 /// One node of a formed world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
-    /// Its place in the world. A roster is sent in the order of ranks, without them.
+    /// The rank of the node. It is not sent: an encoded roster is in the order of ranks.
     #[serde(skip)]
     pub rank: Rank,
-    /// The process.
+    /// The ID of the node.
     pub id: NodeId,
-    /// The host it runs on, as that host calls itself.
+    /// The name that its host has for itself.
     pub host: HostName,
-    /// Its preferred address, and the port that it held during the rendezvous.
+    /// Its preferred endpoint during the rendezvous.
     pub address: SocketAddr,
-    /// How many workers the node will run, usually one a GPU.
+    /// How many workers the node will run, usually one for each GPU.
     pub slots: u32,
-    /// What its launcher wants the others to know.
+    /// What its launcher wants the other nodes to know.
     pub metadata: Metadata,
 }
 
-/// How many workers there are: on this node, on those of lower ranks, and in the whole world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The slots of a world as one of its nodes sees them. Each slot is for one worker process of the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Slots {
-    /// This node's.
+    /// The slots of this node.
     pub own: u32,
-    /// Those of all lower ranks together: the global rank of this node's first worker.
+    /// The slots of all nodes of lower ranks, which is the global rank of this node's first worker.
     pub before: u64,
-    /// Everybody's: the number of workers in the world.
+    /// The slots of all nodes, which is the number of workers in the world.
     pub total: u64,
 }
 
@@ -43,7 +44,8 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The roster of these members, or nothing where their ranks are not exactly 0, 1, 2 and so on.
+    /// The roster of these members, in any order; nothing where their ranks are not exactly 0, 1, 2 and so
+    /// on.
     pub fn new(mut members: Vec<Member>) -> Option<Self> {
         members.sort_by_key(|m| m.rank);
         let dense = members.iter().zip(0u32..).all(|(m, rank)| m.rank.get() == rank);
@@ -55,7 +57,7 @@ impl Roster {
         &self.members
     }
 
-    /// How the workers are spread, as the node of this rank sees it; nothing where there is no such rank.
+    /// The slots as the node of this rank sees them; nothing where the world has no such rank.
     pub fn slots(&self, rank: Rank) -> Option<Slots> {
         let index = usize::try_from(rank.get()).ok()?;
         let own = self.members.get(index)?.slots;
@@ -63,7 +65,7 @@ impl Roster {
         Some(Slots { own, before: sum(&self.members[..index]), total: sum(&self.members) })
     }
 
-    /// A hash over every field of every member, equal on two nodes only if their rosters are.
+    /// A hash over every field of every member. Two nodes with the same digest have the same roster.
     pub fn digest(&self) -> Digest {
         let mut hasher = blake3::Hasher::new_derive_key("mingle 1 roster");
         for member in &self.members {
@@ -72,7 +74,7 @@ impl Roster {
             put(&mut hasher, member.host.as_str());
             put(&mut hasher, &member.address.to_string());
             hasher.update(&member.slots.to_le_bytes());
-            // Their number first, so that no two lists of pairs run together to the same bytes.
+            // The number of pairs comes first, so that no two lists of pairs give the same bytes.
             let pairs: Vec<_> = member.metadata.iter().collect();
             hasher.update(&u64::try_from(pairs.len()).unwrap_or(u64::MAX).to_le_bytes());
             for (key, value) in pairs {
@@ -86,13 +88,13 @@ impl Roster {
     }
 }
 
-/// A text after its length, for the same reason.
+/// Hashes the length of a text, then the text, so that no two lists of texts give the same bytes.
 fn put(hasher: &mut blake3::Hasher, text: &str) {
     hasher.update(&u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes());
     hasher.update(text.as_bytes());
 }
 
-/// The hash of a [`Roster`]: 128 bits, shown as 32 hexadecimal digits.
+/// The digest of a [`Roster`]: 128 bits, displayed as 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub [u8; 16]);
 
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_depends_on_the_members_and_not_on_who_came_first() {
+    fn the_digest_depends_on_the_members_and_not_on_their_order() {
         let one = Roster::new(vec![member(0, "a"), member(1, "b")]).unwrap();
         let two = Roster::new(vec![member(1, "b"), member(0, "a")]).unwrap();
         let other = Roster::new(vec![member(0, "a"), member(1, "c")]).unwrap();

@@ -1,14 +1,14 @@
-//! The secret of a job, and the keys that follow from it.
+//! The secret of a job, and the keys that are derived from it.
 
 use std::fmt;
 
 use crate::model::JobId;
 
-/// What only the nodes of a job know: at least [`Secret::SHORTEST`] bytes.
+/// Bytes that only the nodes of a job know: [`Secret::SHORTEST`] or more.
 ///
-/// With a secret every datagram is encrypted and authenticated, and every token of a proof has a
-/// MAC, so that nobody without it can make a node print anything, learn who is there, or take a
-/// rank. Debug output does not show it.
+/// With a secret every datagram is encrypted and authenticated, and every token has a MAC. Without the secret
+/// nobody can make a node print anything, learn which nodes there are, or take a rank. Debug output does not
+/// show the secret.
 ///
 /// ```
 /// use mingle_core::Secret;
@@ -18,29 +18,28 @@ use crate::model::JobId;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
-/// Why bytes are no secret.
+/// The bytes are too few for a secret; holds their number.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a secret has at least {least} bytes, and this one has {0}; `mingle secret` makes a good one", least = Secret::SHORTEST)]
+#[error("a secret has at least {least} bytes, and this one has {0}", least = Secret::SHORTEST)]
 pub struct InvalidSecret(usize);
 
 impl Secret {
-    /// The shortest secret, in bytes: 128 bits where they are random.
+    /// The length of the shortest secret, in bytes.
     pub const SHORTEST: usize = 16;
 
-    /// The secret of these bytes. White space at both ends is left away, because editors and `echo`
-    /// add some.
+    /// The secret of these bytes without the white space at both ends, which editors and `echo` add.
     ///
     /// # Errors
-    /// [`InvalidSecret`] where fewer than [`Secret::SHORTEST`] bytes are left.
+    /// [`InvalidSecret`] if fewer than [`Secret::SHORTEST`] bytes are left.
     pub fn new(bytes: &[u8]) -> Result<Self, InvalidSecret> {
         let bytes = bytes.trim_ascii();
         if bytes.len() < Self::SHORTEST { Err(InvalidSecret(bytes.len())) } else { Ok(Self(bytes.to_vec())) }
     }
 
-    /// A new secret of 256 random bits, from the operating system.
+    /// A new secret of 256 random bits of the operating system's, as 64 hexadecimal digits.
     ///
     /// # Errors
-    /// Where the operating system gives no random bytes.
+    /// If the operating system provides no random bytes.
     #[cfg(feature = "net")]
     pub fn random() -> std::io::Result<Self> {
         let mut bytes = [0; 32];
@@ -53,16 +52,16 @@ impl Secret {
         Ok(Self(text.into_bytes()))
     }
 
-    /// The secret itself, to be written to a file. Nothing else shows it.
+    /// The secret as text, to be written to a file. Nothing else shows it.
     pub fn reveal(&self) -> String {
         String::from_utf8_lossy(&self.0).into_owned()
     }
 
-    /// The keys for one job. Two jobs with one secret have different keys.
+    /// The keys of one job. Two jobs with one secret have different keys.
     pub fn keys(&self, job: &JobId) -> Keys {
         let derive = |context| {
             let mut hasher = blake3::Hasher::new_derive_key(context);
-            // Length first, so that no two pairs of secret and job run together to the same bytes.
+            // The length comes first, so that no two pairs of secret and job give the same bytes.
             hasher.update(&u64::try_from(self.0.len()).unwrap_or(u64::MAX).to_le_bytes());
             hasher.update(&self.0);
             hasher.update(job.as_str().as_bytes());
@@ -78,12 +77,12 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// The keys of one job with a [`Secret`].
+/// The keys of one job, from [`Secret::keys`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Keys {
-    /// For datagrams.
+    /// Encrypts and authenticates datagrams.
     pub(crate) seal: [u8; 32],
-    /// For tokens.
+    /// Authenticates tokens.
     pub(crate) token: [u8; 32],
 }
 

@@ -21,16 +21,14 @@ use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::host::{self, Family, Interface, endpoints, holder_of};
 use crate::model::{Endpoints, HostName, NodeId};
-use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
+use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time, was_stopped};
 use crate::wire::{Attributes, NodeInfo};
 
 /// Most own addresses that are looked at; others are told fewer.
 const ADDRESSES: usize = 64;
 /// Most datagrams that are read from a socket before timers get their turn.
 pub(super) const BATCH: usize = 256;
-/// A timer that fires so late has been slept through: what has arrived meanwhile comes first.
-pub(super) const PAUSED: Duration = Duration::from_millis(100);
-/// How often other tasks get their turn then.
+/// After a stop of this process, how often other tasks get their turn first.
 const SETTLE: usize = 4;
 /// Most datagrams that are read after a pause. A receive buffer rarely holds more.
 pub(super) const BACKLOG: usize = 8192;
@@ -415,7 +413,7 @@ impl Driver {
     async fn fire(&mut self, node: &mut Node) {
         let now = self.now();
         let Some(due) = node.poll_timeout().filter(|&due| due <= now) else { return };
-        if now > due + PAUSED {
+        if was_stopped(due, now) {
             // This process was stopped, or the machine slept: others are not silent, they are unread.
             // A connection is accepted, then its task starts, then it reads.
             for _ in 0..SETTLE {

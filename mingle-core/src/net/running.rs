@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::Assignment;
 use super::connection::Happened;
 use super::connections::{Connections, What};
-use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, PAUSED, REJOIN, clock, links, select, usable};
+use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, REJOIN, clock, links, select, usable};
 use super::endpoint::{self, OpenFiles, bind_at};
 use super::watched::readable;
 use crate::error::Error;
@@ -38,7 +38,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 ///         tokio::select! {
 ///             change = running.next() => match change {
 ///                 Change::Finished => return Ok(()),
-///                 Change::Told => break,
+///                 Change::Notified => break,
 ///                 _ => command.start_kill()?,
 ///             },
 ///             status = command.wait(), if is_running => {
@@ -84,13 +84,13 @@ impl RunningWorld {
 
     /// What happens next to the world. Cancel-safe.
     ///
-    /// [`Change::Over`] asks to stop the command. [`Change::Told`] follows it, and each [`RunningWorld::fail`]: then it
+    /// [`Change::Over`] asks to stop the command. [`Change::Notified`] follows it, and each [`RunningWorld::fail`]: then it
     /// is time for [`again`](RunningWorld::again), once the command has ended. [`Change::Finished`] follows
     /// [`RunningWorld::succeed`], unless the world is over before.
     pub async fn next(&mut self) -> Change {
         loop {
             let now = self.driver.now();
-            if self.machine.poll_timeout().is_some_and(|at| now > at + PAUSED) {
+            if self.machine.poll_timeout().is_some_and(|due| proto::was_stopped(due, now)) {
                 // This process was stopped: others are not silent, they are unread.
                 self.read(BACKLOG);
             }

@@ -20,10 +20,9 @@ mod node;
 mod observe;
 mod outcome;
 mod parts;
+mod pause;
 mod prove;
 mod running;
-#[cfg(test)]
-mod running_tests;
 mod scale;
 mod seek;
 mod shared;
@@ -40,8 +39,10 @@ use crate::wire::NodeInfo;
 
 pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
-pub use observe::{Gathering, Observer, Sighting, Word};
+pub use observe::{Candidacy, Observed, Observer, Sighting};
 pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
+#[cfg(feature = "net")]
+pub(crate) use pause::was_stopped;
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 

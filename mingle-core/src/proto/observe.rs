@@ -1,15 +1,15 @@
-//! What somebody learns who only listens: from a datagram to what it says of a job.
+//! Reading a job without taking part in it: what each datagram shows of its sender.
 
 use super::outcome::{Progress, RankRange};
 use super::seek::Key;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
-use crate::wire::{Codec, Dropped, Message};
+use crate::wire::{Codec, Dropped, Message, claimed_sender};
 
-/// Reads the datagrams of one job without being a node of it: nothing that it does is heard by anybody.
+/// Reads the datagrams of one job without being a node of it. It sends nothing.
 ///
-/// What has come before is dropped in a job with a secret, as by a node; an observer counts by itself, so no node
-/// misses what an observer has read.
+/// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own
+/// record of that, so a node still accepts every datagram that an observer has read.
 ///
 /// ```
 /// use mingle_core::JobId;
@@ -25,91 +25,92 @@ pub struct Observer {
     codec: Codec,
 }
 
-/// One node of the job, as it was heard.
+/// What one datagram shows of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sighting {
-    /// The node. Of a sealed word it is what stands in the clear, and of another version's it may be anything.
+    /// The sender. Nothing authenticates it where [`Sighting::observed`] is [`Observed::Sealed`]; where it is
+    /// [`Observed::Version`], it may be any number.
     pub node: NodeId,
-    /// Which formation of the job it takes part in.
+    /// The formation of the job that the sender takes part in; the default where the datagram could not be
+    /// read.
     pub lineage: Lineage,
-    /// What it has said.
-    pub word: Word,
+    /// What the sender does.
+    pub observed: Observed,
 }
 
-/// What a node has said, as far as it tells who is there.
+/// What a datagram shows of its sender, as far as an observer needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Word {
-    /// It gathers the others.
-    Gathers(Gathering),
-    /// It looks for who gathers.
+pub enum Observed {
+    /// It announces itself as a candidate.
+    Leads(Candidacy),
+    /// It looks for a leader.
     Seeks {
-        /// What its host calls itself.
+        /// The name of its host.
         host: HostName,
-        /// The rank that it was given.
+        /// The rank that its user gave to it.
         rank: Option<u32>,
     },
-    /// It tells of somebody else who gathers.
+    /// It introduces another node, which leads.
     Hints {
-        /// That node.
+        /// The other node.
         leader: NodeId,
-        /// Its name and preferred endpoint.
+        /// The other node's host and preferred endpoint.
         peer: Peer,
     },
-    /// The world that it was in is over.
+    /// Its running world is over.
     Over {
-        /// The rank that has failed or is gone.
+        /// The rank whose command has failed, or whose node is gone.
         rank: u32,
-        /// How it has ended.
+        /// How the command ended.
         end: End,
     },
-    /// Something that says only that it is there.
+    /// Any other message: the sender is there.
     Other,
-    /// Something that was sealed with another secret than the observer's, or where one of both has none.
+    /// The datagram is sealed with another secret than the observer's, or only one of the two has a secret.
     Sealed,
-    /// Something in another version of the protocol.
+    /// The datagram is of this other version of the protocol.
     Version(u8),
 }
 
-/// A node that gathers, and how far it has come.
+/// What a candidate announces of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gathering {
-    /// Who is there.
+pub struct Candidacy {
+    /// The members so far, and the ranks that are missing.
     pub progress: Progress,
-    /// The node was given rank 0.
+    /// Whether the user gave rank 0 to the node.
     pub explicit: bool,
     /// The most members that it has ever had, itself included.
     pub most: u32,
-    /// How many of those who are there can use RDMA; none where nobody of them has looked.
+    /// How many members can use RDMA; none where no member has read its devices.
     pub rdma: Option<Tally>,
 }
 
-impl Gathering {
-    /// The place of this gathering, which is `node`'s, in the order of all: the greatest is the one that the others
-    /// will join.
+impl Candidacy {
+    /// Orders candidates: the others will join the greatest. `node` is the candidate itself.
     pub fn precedence(&self, node: NodeId) -> impl Ord + use<> {
         Key::new(self.explicit, self.most, self.progress.leader.address.ip(), node)
     }
 }
 
 impl Observer {
-    /// An observer of the job with this tag; `keys` are needed where it has a secret.
+    /// An observer of the job with this tag. A job with a secret needs the `keys`.
     pub fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
         Self { codec: Codec::new(tag, keys) }
     }
 
-    /// What a datagram tells of the job, where it is one of the job's and has not come before.
+    /// What a datagram shows; nothing where it is not of this job or has been read before.
     pub fn read(&mut self, datagram: &[u8]) -> Option<Sighting> {
         let (header, message) = match self.codec.decode(datagram) {
             Ok(decoded) => decoded,
-            Err(dropped) => return unread(dropped, datagram),
+            Err(dropped) => return unreadable(dropped, datagram),
         };
-        let word = match message {
+        let observed = match message {
             Message::Announce(announce) => {
                 let candidate = announce.candidate;
                 let Ok(world) = World::new(candidate.world) else { return None };
                 let address = candidate.endpoints.preferred();
-                Word::Gathers(Gathering {
+                Observed::Leads(Candidacy {
                     progress: Progress {
                         joined: announce.joined,
                         world,
@@ -126,28 +127,30 @@ impl Observer {
                     rdma: announce.rdma,
                 })
             }
-            Message::Solicit(solicit) => Word::Seeks { host: solicit.host, rank: solicit.rank },
+            Message::Solicit(solicit) => Observed::Seeks { host: solicit.host, rank: solicit.rank },
             Message::Hint(hint) => {
                 let address = hint.candidate.endpoints.preferred();
-                Word::Hints { leader: hint.candidate.id, peer: Peer { host: hint.candidate.host, address } }
+                Observed::Hints {
+                    leader: hint.candidate.id,
+                    peer: Peer { host: hint.candidate.host, address },
+                }
             }
-            Message::Over(over) => Word::Over { rank: over.rank, end: over.end },
-            _ => Word::Other,
+            Message::Over(over) => Observed::Over { rank: over.rank, end: over.end },
+            _ => Observed::Other,
         };
-        Some(Sighting { node: header.sender, lineage: header.lineage, word })
+        Some(Sighting { node: header.sender, lineage: header.lineage, observed })
     }
 }
 
-/// Of a datagram that does not open, the version is in the clear, and in this version the sender.
-fn unread(dropped: Dropped, datagram: &[u8]) -> Option<Sighting> {
-    let word = match dropped {
-        Dropped::Unauthentic => Word::Sealed,
-        Dropped::Version(version) => Word::Version(version),
+/// The version and the claimed sender of a datagram are in the clear.
+fn unreadable(dropped: Dropped, datagram: &[u8]) -> Option<Sighting> {
+    let observed = match dropped {
+        Dropped::Unauthentic => Observed::Sealed,
+        Dropped::Version(version) => Observed::Version(version),
         _ => return None,
     };
-    // Another version may have anything there, or nothing.
-    let sender = datagram.get(24..40).and_then(|bytes| bytes.try_into().ok());
-    Some(Sighting { node: sender.map_or(NodeId::ALL, NodeId), lineage: Lineage::default(), word })
+    let node = claimed_sender(datagram).unwrap_or(NodeId::ALL);
+    Some(Sighting { node, lineage: Lineage::default(), observed })
 }
 
 #[cfg(test)]
@@ -184,70 +187,62 @@ mod tests {
         })
     }
 
-    fn said(keys: Option<&Keys>, message: &Message) -> Vec<u8> {
+    fn encoded(keys: Option<&Keys>, message: &Message) -> Vec<u8> {
         let lineage = Lineage { generation: 1, origin: 9 };
         let header = Header { sender: NODE, recipient: NodeId::ALL, lineage };
         Codec::new(job().tag(), keys).encode(header, message)
     }
 
-    fn read(observer: &mut Observer, bytes: &[u8]) -> Option<Sighting> {
-        observer.read(bytes)
-    }
-
     #[test]
-    fn who_gathers_and_who_seeks_is_read_and_changes_nothing_for_a_node() {
+    fn an_observer_reads_announces_and_solicits_and_a_node_still_accepts_them() {
         for secret in [None, Some(keys("a secret of many bytes"))] {
             let mut observer = Observer::new(job().tag(), secret.as_ref());
             let mut node = Codec::new(job().tag(), secret.as_ref());
-            let bytes = said(secret.as_ref(), &announce());
-            let sighting = read(&mut observer, &bytes).unwrap();
+            let bytes = encoded(secret.as_ref(), &announce());
+            let sighting = observer.read(&bytes).unwrap();
             assert_eq!((sighting.node, sighting.lineage.generation), (NODE, 1));
-            let Word::Gathers(gathering) = &sighting.word else { panic!("{sighting:?}") };
-            assert_eq!(gathering.progress.to_string(), "2 of 4 nodes here, missing ranks 2-3");
-            assert_eq!(gathering.progress.leader.to_string(), "a (10.0.0.1:29503)");
-            assert_eq!(gathering.rdma, Some(Tally { roce: 2, ..Tally::default() }));
-            assert!(node.decode(&bytes).is_ok(), "it is new to a node all the same");
-            assert_eq!(
-                read(&mut observer, &bytes).is_none(),
-                secret.is_some(),
-                "the second of one sealed word"
-            );
+            let Observed::Leads(candidacy) = &sighting.observed else { panic!("{sighting:?}") };
+            assert_eq!(candidacy.progress.to_string(), "2 of 4 nodes here, missing ranks 2-3");
+            assert_eq!(candidacy.progress.leader.to_string(), "a (10.0.0.1:29503)");
+            assert_eq!(candidacy.rdma, Some(Tally { roce: 2, ..Tally::default() }));
+            assert!(node.decode(&bytes).is_ok(), "a node has not read it");
+            assert_eq!(observer.read(&bytes).is_none(), secret.is_some(), "a sealed datagram is read once");
         }
         let seeks = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
-        let sighting = read(&mut Observer::new(job().tag(), None), &said(None, &seeks)).unwrap();
-        assert_eq!(sighting.word, Word::Seeks { host: HostName::new("d"), rank: Some(3) });
+        let sighting = Observer::new(job().tag(), None).read(&encoded(None, &seeks)).unwrap();
+        assert_eq!(sighting.observed, Observed::Seeks { host: HostName::new("d"), rank: Some(3) });
     }
 
     #[test]
-    fn what_does_not_open_is_a_sealed_word_of_a_job_that_is_there() {
+    fn a_datagram_that_does_not_open_shows_its_claimed_sender_or_its_version() {
         let (ours, other) = (keys("a secret of many bytes"), keys("another one of many"));
-        let sealed = said(Some(&ours), &announce());
+        let sealed = encoded(Some(&ours), &announce());
         for (secret, bytes) in
-            [(None, &sealed), (Some(&other), &sealed), (Some(&ours), &said(None, &announce()))]
+            [(None, &sealed), (Some(&other), &sealed), (Some(&ours), &encoded(None, &announce()))]
         {
-            let sighting = read(&mut Observer::new(job().tag(), secret), bytes).unwrap();
-            assert_eq!((sighting.node, sighting.word), (NODE, Word::Sealed));
+            let sighting = Observer::new(job().tag(), secret).read(bytes).unwrap();
+            assert_eq!((sighting.node, sighting.observed), (NODE, Observed::Sealed));
         }
-        let mut later = said(None, &announce());
+        let mut later = encoded(None, &announce());
         later[4] = 2;
-        let sighting = read(&mut Observer::new(job().tag(), None), &later).unwrap();
-        assert_eq!(sighting.word, Word::Version(2));
+        let sighting = Observer::new(job().tag(), None).read(&later).unwrap();
+        assert_eq!(sighting.observed, Observed::Version(2));
         let elsewhere = "bar".parse::<JobId>().unwrap().tag();
-        assert_eq!(read(&mut Observer::new(elsewhere, None), &sealed), None);
-        assert_eq!(read(&mut Observer::new(job().tag(), None), &sealed[..20]), None);
+        assert_eq!(Observer::new(elsewhere, None).read(&sealed), None);
+        assert_eq!(Observer::new(job().tag(), None).read(&sealed[..20]), None);
     }
 
     #[test]
-    fn the_order_is_that_of_the_election() {
+    fn candidates_are_ordered_as_in_the_election() {
         let with = |explicit, most| {
             let mut observer = Observer::new(job().tag(), None);
-            let Some(Word::Gathers(mut gathering)) =
-                read(&mut observer, &said(None, &announce())).map(|sighting| sighting.word)
+            let Some(Observed::Leads(mut candidacy)) =
+                observer.read(&encoded(None, &announce())).map(|sighting| sighting.observed)
             else {
-                panic!("an announce tells who gathers");
+                panic!("an announce is a candidate's");
             };
-            (gathering.explicit, gathering.most) = (explicit, most);
-            gathering.precedence(NODE)
+            (candidacy.explicit, candidacy.most) = (explicit, most);
+            candidacy.precedence(NODE)
         };
         assert!(with(true, 1) > with(false, 3) && with(false, 3) > with(false, 2));
     }

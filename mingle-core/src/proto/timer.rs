@@ -1,16 +1,15 @@
-//! The timers of a node: an enum and a table, so that each has one time or none, and a stale one cannot fire.
+//! Timers: an enum and a table, so that each has one time or none, and a stale one cannot fire.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use super::pause::was_stopped;
 
 /// A point in time, as the time since an origin that the driver chose.
 pub type Time = Duration;
 
-/// A timer that fires this late was slept through: the process was stopped.
-const SLEPT: Duration = Duration::from_millis(100);
-
-/// What a node waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(usize)]
+/// What a node waits for until its world has formed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// The user's timeout.
     Deadline,
@@ -26,23 +25,16 @@ pub(crate) enum Timer {
     GiveUpLeader,
     /// The leader has been silent: ask it for its announce.
     AskLeader,
-    /// In a running world: the next request for release to rank 0.
-    AskRelease,
-    /// In a running world: rank 0's next look at the members whose commands still run.
-    CheckMembers,
     /// In a round: the next message to the leader or the master that has not been answered.
     RepeatInRound,
     /// The proof of the master takes too long.
     ProofFailed,
     /// The next redirect to members that have not left yet.
     Redirect,
-    /// The next burst of a message to many: prepare, commit, refusal; in a running world over, released,
-    /// ping.
+    /// The next burst of a prepare, a commit or a refusal to members that have not answered.
     Wave,
     /// The next ping to members whose seat another node wants.
     PingChallenged,
-    /// In a running world: a newcomer was heard, so look whether a member is gone.
-    LookForNewcomer,
     /// Nodes join, and none of them connects to this one over TCP.
     StepDown,
     /// The next welcomes of a large world.
@@ -51,71 +43,55 @@ pub(crate) enum Timer {
     AskSeeds,
 }
 
-/// All timers. Of two that are due at the same time, the first of these fires first.
-const ALL: [Timer; 18] = [
-    Timer::Deadline,
-    Timer::Announce,
-    Timer::Solicit,
-    Timer::Join,
-    Timer::Dial,
-    Timer::GiveUpLeader,
-    Timer::AskLeader,
-    Timer::AskRelease,
-    Timer::CheckMembers,
-    Timer::RepeatInRound,
-    Timer::ProofFailed,
-    Timer::Redirect,
-    Timer::Wave,
-    Timer::PingChallenged,
-    Timer::LookForNewcomer,
-    Timer::StepDown,
-    Timer::WelcomeNext,
-    Timer::AskSeeds,
-];
+/// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
+#[derive(Debug, Clone)]
+pub(crate) struct Timers<T = Timer>(BTreeMap<T, Time>);
 
-/// When each timer fires.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Timers([Option<Time>; ALL.len()]);
+impl<T> Default for Timers<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
 
-impl Timers {
-    pub(crate) fn set(&mut self, timer: Timer, at: Time) {
-        self.0[timer as usize] = Some(at);
+impl<T: Copy + Ord> Timers<T> {
+    pub(crate) fn set(&mut self, timer: T, at: Time) {
+        self.0.insert(timer, at);
     }
 
     /// Sets the timer unless it is set to an earlier time.
-    pub(crate) fn set_earlier(&mut self, timer: Timer, at: Time) {
-        if self.get(timer).is_none_or(|t| at < t) {
+    pub(crate) fn set_earlier(&mut self, timer: T, at: Time) {
+        let earlier = self.get(timer).is_none_or(|t| at < t);
+        if earlier {
             self.set(timer, at);
         }
     }
 
-    pub(crate) fn stop(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+    pub(crate) fn stop(&mut self, timer: T) {
+        self.0.remove(&timer);
     }
 
-    fn get(&self, timer: Timer) -> Option<Time> {
-        self.0[timer as usize]
+    pub(crate) fn get(&self, timer: T) -> Option<Time> {
+        self.0.get(&timer).copied()
     }
 
-    pub(crate) fn is_set(&self, timer: Timer) -> bool {
-        self.get(timer).is_some()
+    pub(crate) fn is_set(&self, timer: T) -> bool {
+        self.0.contains_key(&timer)
     }
 
-    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a
-    /// peer.
-    pub(crate) fn slept_through(&self, timer: Timer, now: Time) -> bool {
-        self.get(timer).is_some_and(|at| now > at + SLEPT)
+    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a peer.
+    pub(crate) fn slept_through(&self, timer: T, now: Time) -> bool {
+        self.get(timer).is_some_and(|at| was_stopped(at, now))
     }
 
     /// The next time at which any timer fires.
     pub(crate) fn next(&self) -> Option<Time> {
-        self.0.iter().flatten().min().copied()
+        self.0.values().min().copied()
     }
 
     /// Stops and returns the timer that was due first, if one is due at `now`.
-    pub(crate) fn expire(&mut self, now: Time) -> Option<Timer> {
-        let due = ALL.into_iter().filter(|&t| self.get(t).is_some_and(|at| at <= now));
-        let timer = due.min_by_key(|&t| self.get(t))?;
+    pub(crate) fn expire(&mut self, now: Time) -> Option<T> {
+        let due = self.0.iter().filter(|&(_, &at)| at <= now);
+        let (&timer, _) = due.min_by_key(|&(_, &at)| at)?;
         self.stop(timer);
         Some(timer)
     }
@@ -142,9 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn the_table_has_an_entry_for_every_timer() {
-        for (i, timer) in ALL.into_iter().enumerate() {
-            assert_eq!(timer as usize, i);
-        }
+    fn of_two_timers_that_are_due_at_the_same_time_the_lesser_fires_first() {
+        let mut timers = Timers::default();
+        timers.set(Timer::Wave, Time::ZERO);
+        timers.set(Timer::AskLeader, Time::ZERO);
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::AskLeader));
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Wave));
     }
 }

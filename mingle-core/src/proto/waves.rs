@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use rand::Rng;
+
 use super::backoff::Backoff;
 use super::scale::Scale;
 use super::shared::Shared;
@@ -94,18 +96,29 @@ impl Waves {
         unanswered: impl FnOnce() -> VecDeque<NodeId>,
         shared: &mut Shared,
     ) -> Vec<NodeId> {
-        if self.queue.is_empty() && self.next <= shared.now {
+        let (burst, again) = self.next_burst(unanswered, shared.now, &mut shared.rng);
+        shared.timers.set(Timer::Wave, again);
+        burst
+    }
+
+    /// The same for a caller with timers of its own: also returns when to ask for the next burst.
+    pub(crate) fn next_burst(
+        &mut self,
+        unanswered: impl FnOnce() -> VecDeque<NodeId>,
+        now: Time,
+        rng: &mut impl Rng,
+    ) -> (Vec<NodeId>, Time) {
+        if self.queue.is_empty() && self.next <= now {
             self.queue = unanswered();
             self.count += 1;
         }
-        let burst = self.window.take(&mut self.queue, shared.now);
-        if self.queue.is_empty() && self.next <= shared.now {
+        let burst = self.window.take(&mut self.queue, now);
+        if self.queue.is_empty() && self.next <= now {
             // The interval starts when the last of the wave is written to.
-            self.next = self.backoff.after(shared.now, &mut shared.rng);
+            self.next = self.backoff.after(now, rng);
         }
-        let at = if self.queue.is_empty() { self.next } else { self.window.again() };
-        shared.timers.set(Timer::Wave, at);
-        burst
+        let again = if self.queue.is_empty() { self.next } else { self.window.again() };
+        (burst, again)
     }
 
     /// A node has answered, so that the next of the queue may be written to.

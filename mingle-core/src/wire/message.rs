@@ -8,23 +8,23 @@ use super::{Config, NodeInfo};
 use crate::model::{Digest, End, Endpoints, HostName, List, Member, NodeId, Peer, Rank, Roster, World};
 use crate::rdma::{Tally, Verdict};
 
-/// Most names of hosts in an announce.
+/// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
-/// Most runs of missing ranks in an announce.
+/// The most ranges of missing ranks in an announce.
 pub(crate) const RUNS: usize = 8;
-/// Most pairs of prover and master in a refusal.
+/// The most pairs of prover and master in a refusal.
 pub(crate) const UNPROVED: usize = 3;
-/// Bytes of the roster in one part of it.
+/// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;
-/// Most ranks that are asked for at once.
+/// The most ranks in one [`Message::Missing`].
 pub(crate) const MISSING: usize = 32;
-/// No entry of a roster is longer, in bytes.
+/// An upper limit of the length of one roster entry, in bytes.
 pub(crate) const LONGEST_ENTRY: usize = 1000;
 
-/// The kinds of messages: the number on the wire, and the type of the body.
+/// Declares the messages: the number of the kind on the wire, the name, and the type of the body.
 macro_rules! messages {
     ($($(#[$doc:meta])* $number:literal $name:ident $(($body:ty))?,)*) => {
-        /// Everything that one node says to another.
+        /// What the body of a datagram says.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub(crate) enum Message {
             $($(#[$doc])* $name $(($body))?,)*
@@ -62,103 +62,106 @@ macro_rules! messages {
 }
 
 messages! {
-    /// "I gather": a candidate's call to all, and a leader's news to its members.
+    /// A candidate announces itself to all nodes; a leader also reports its members to them with it.
     1 Announce(Announce),
-    /// "Who gathers?"
+    /// A node without a leader asks all nodes who leads; a member asks its seeds.
     2 Solicit(Solicit),
-    /// "That one gathers": whoever knows two candidates tells each of the other.
+    /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
+    /// its leader to a node that solicits.
     3 Hint(Introduction),
-    /// "Go to that one": a leader's word to its members, once it has itself joined that one.
+    /// A leader that has itself joined a better one sends its members there.
     4 Redirect(Introduction),
-    /// "Count me in."
+    /// A follower asks its leader for a seat; a member reports its new endpoints.
     5 Join(Join),
-    /// The answer to a join.
+    /// A leader answers a join.
     6 Welcome(Welcome),
-    /// The end of a join.
+    /// A leader ends a node's join, and gives the reason.
     7 Refuse(Refusal),
-    /// "Are you there?"
+    /// A node asks another one whether it is there.
     8 Ping,
-    /// "I am."
+    /// The answer to a ping, and to a node of an earlier lineage.
     9 Pong,
-    /// "All are here: this is your rank; prove that you reach the master."
+    /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
+    /// a connection.
     10 Prepare(Prepare),
-    /// "Has a connection of mine arrived?", to the master.
+    /// A member asks the master whether one of its dials has arrived.
     11 Prove,
-    /// "It has": the number of the dial.
+    /// The master answers a prover with the number of its last dial that has arrived.
     12 Proved(u32),
-    /// "I have all that I need; I stay until I hear commit or void."
+    /// A member reports to its leader that it has all it needs. It is bound to the round until commit or
+    /// void.
     13 Ready(Ready),
-    /// "I cannot reach the master": the round.
+    /// A member reports to its leader that it cannot reach the master, in the round of this number.
     14 Unproved(u64),
-    /// "That round is over and has come to nothing."
+    /// A leader ends the round of this number without a world.
     15 Void(u64),
-    /// "All were ready: the world has formed."
+    /// A leader tells its members that all were ready: the world has formed.
     16 Commit(Commit),
-    /// "I know": the round.
+    /// A member acknowledges the commit of the round of this number to its leader.
     17 Done(u64),
-    /// "Send me these parts of the roster."
+    /// A member asks its leader for parts of the roster.
     18 Want(Want),
-    /// One part of the roster.
+    /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
     19 Part(Part),
-    /// "A command has failed, or a node is gone: what we formed is over."
-    20 Over(Over),
-    /// "My command has ended well; may I go?", to rank 0.
+    /// A member of a running world notifies all others that a command has failed or a node is gone.
+    20 Over(Ended),
+    /// A member of a running world, whose command has ended well, asks rank 0 for its release.
     21 Finished,
-    /// "All have ended well."
+    /// Rank 0 of a running world releases a member: all commands have ended well.
     22 Released,
-    /// "I go."
+    /// A released member acknowledges that to rank 0.
     23 Leaving,
-    /// "The job runs already": to a node that is in no world.
+    /// A member of a running world tells a newcomer that the job runs already.
     24 Running,
-    /// "Who of these ranks hears me?"
+    /// A member of a running world asks all nodes which of these ranks are there.
     25 Missing(List<u32, MISSING>),
 }
 
 impl Message {
-    /// Whether the message is padded to the length of the longest answer.
+    /// Whether the message is padded to [`PADDED`](super::PADDED) bytes.
     pub(super) fn is_padded(&self) -> bool {
         matches!(self, Self::Solicit(_) | Self::Join(_))
     }
 }
 
-/// A node that gathers, or would.
+/// A node that leads, or would.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Candidate {
     pub(crate) id: NodeId,
-    /// It was given rank 0.
+    /// Whether the user gave it rank 0.
     pub(crate) explicit: bool,
-    /// The most members it has ever had, itself included: only grows.
+    /// The most members that it has ever had, itself included. Never decreases.
     pub(crate) members: u32,
     pub(crate) world: u32,
     pub(crate) host: HostName,
-    /// In its order of preference.
     pub(crate) endpoints: Endpoints,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Announce {
     pub(crate) candidate: Candidate,
-    /// How many are here now.
+    /// How many members it has now, itself included.
     pub(crate) joined: u32,
-    /// Hosts that joined last, newest first.
+    /// The hosts of the members that joined last, newest first.
     pub(crate) newest: List<HostName, NEWEST>,
-    /// Runs of given ranks that are missing, both ends included.
+    /// The missing ranks, where all are given: the first and the last rank of each range.
     pub(crate) missing: List<(u32, u32), RUNS>,
-    /// How many of those here can use RDMA, where somebody has looked.
+    /// How many members can use RDMA; none where no member has read its devices.
     pub(crate) rdma: Option<Tally>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Solicit {
+    /// The rank that the user gave to the sender.
     pub(crate) rank: Option<u32>,
     pub(crate) host: HostName,
 }
 
-/// A candidate, told by somebody else.
+/// A candidate, introduced by another node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Introduction {
     pub(crate) candidate: Candidate,
-    /// Where the teller hears it.
+    /// The source address of the candidate's datagrams, as the sender sees it.
     pub(crate) source: SocketAddr,
 }
 
@@ -170,62 +173,65 @@ pub(crate) struct Join {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
-    /// The dial that arrived last, and is the lease from now on.
+    /// The number of the dial that arrived last, which is the lease from now on; none before a dial has
+    /// arrived.
     pub(crate) lease: Option<u32>,
-    /// It counts; a spare does not.
+    /// Whether the node holds a seat; a standby does not.
     pub(crate) seated: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
-    /// The rank is held by a node that answers.
+    /// Another node, which answers, holds the rank.
     RankTaken(Peer),
-    /// The leader gathers a world of this size.
+    /// The leader expects a world of this size.
     WorldDiffers(u32),
-    /// The world has formed without this node, which waited for a place.
+    /// The world has formed without this node, which was a standby.
     WorldFull,
-    /// The world has formed; this is the wrong moment.
+    /// The leader stops leading: the world has formed, or another node takes the leader's place.
     Closing,
-    /// Nobody can be master: pairs of prover and master.
+    /// No node can be master: pairs of a prover and the master that it cannot reach.
     MasterUnproved(List<(Peer, Peer), UNPROVED>),
-    /// Somebody needs RDMA, and not all have it.
+    /// A node requires RDMA, and not all nodes have it.
     NoRdma(Verdict),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Prepare {
     pub(crate) round: u64,
-    /// As in [`Welcome`], for a node that has missed it.
+    /// As in [`Welcome`], for a node that has missed that.
     pub(crate) lease: u32,
     pub(crate) rank: u32,
     pub(crate) digest: Digest,
-    /// Workers on the nodes of lower ranks.
+    /// The workers on all nodes of lower ranks.
     pub(crate) slots_before: u64,
-    /// Workers in the whole world.
+    /// The workers in the whole world.
     pub(crate) slots_total: u64,
-    /// The length of the roster as it is sent; zero where nobody wants it.
+    /// The length of the encoded roster, in bytes; 0 where no member wants it.
     pub(crate) roster_bytes: u32,
     pub(crate) master: NodeId,
+    /// The master's endpoints.
     pub(crate) endpoints: Endpoints,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ready {
     pub(crate) round: u64,
-    /// Which of the master's endpoints was proved, as an index.
+    /// The index in [`Prepare::endpoints`] of the endpoint that the sender has proved.
     pub(crate) endpoint: u8,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Commit {
     pub(crate) round: u64,
-    /// Which of the master's endpoints is MASTER_ADDR for those that proved it.
+    /// The index in [`Prepare::endpoints`] of MASTER_ADDR. A node that has proved another one uses that one
+    /// instead.
     pub(crate) endpoint: u8,
-    /// What all ranks use to reach each other.
+    /// What all nodes use to reach each other.
     pub(crate) verdict: Verdict,
 }
 
-/// Parts of the roster: `first`, and those after it whose bits are set (bit 0 is `first` itself).
+/// The wanted parts of the roster: bit n of `mask` stands for part `first` + n.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Want {
     pub(crate) round: u64,
@@ -241,13 +247,13 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Over {
-    /// Who failed, or is gone.
+pub(crate) struct Ended {
+    /// The rank whose command has failed, or whose node is gone.
     pub(crate) rank: u32,
     pub(crate) end: End,
 }
 
-/// The roster as it is sent, in parts.
+/// The encoded roster, which is sent in parts of [`PART`] bytes.
 pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     let mut bytes = Vec::new();
     for member in roster.members() {
@@ -256,7 +262,8 @@ pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     bytes
 }
 
-/// The roster of `world` members in these bytes, which must be used up.
+/// Decodes a roster of `world` members. Returns nothing where the bytes are no such roster or some are left
+/// over.
 pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     let mut members = Vec::new();
     for rank in 0..world.get() {

@@ -1,40 +1,41 @@
-//! A node as its leader knows it.
+//! A node as it describes itself to its leader.
 
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Endpoints, HostName, Metadata, Peer, Rank};
 use crate::rdma::Summary;
 
-/// What a node tells its leader of itself. A join carries it, and the leader's book of members keeps it.
+/// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// The rank that the user gave to this node.
+    /// The rank that the user gave to the node; none where the leader assigns one.
     pub rank: Option<Rank>,
-    /// The host's own name.
+    /// The name that the host has for itself.
     pub host: HostName,
-    /// Where this node can be reached, TCP and UDP.
+    /// The endpoints at which the node can be reached, TCP and UDP.
     pub endpoints: Endpoints,
-    /// Everything else that its caller says of it.
+    /// Everything else that the caller says of the node.
     pub attributes: Attributes,
 }
 
-/// What the caller of a node says of it, beside its name and its addresses.
+/// What the caller says of a node, beside its name and its endpoints.
 ///
-/// This is the place for a new attribute of a node: it reaches the leader with the join, and every use of it reads it
-/// from here. The order of the fields is their order on the wire.
+/// A new attribute of a node goes here: the join carries it to the leader, and all code reads it from here.
+/// The order of the fields is their order on the wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
-    /// How many workers the node will run.
+    /// How many workers the node will run, usually one for each GPU.
     pub slots: u32,
-    /// What its launcher wants the others to know.
+    /// What the node's launcher wants the other nodes to know.
     pub metadata: Metadata,
     /// Whether the node may become the master without having been given rank 0.
     pub may_be_master: bool,
     /// Whether the node wants the roster.
     pub wants_roster: bool,
-    /// What RDMA the host has, for the leader to compare.
+    /// The host's RDMA devices, for the leader to compare.
     pub fabric: Summary,
-    /// A hash of the variables that the user has set for all ranks, for the leader to compare.
+    /// A hash of the variables that the user sets for all ranks, for the leader to compare; 0 where there are
+    /// none.
     pub settings: u64,
 }
 
@@ -57,7 +58,7 @@ impl NodeInfo {
         Self { rank: None, host, endpoints, attributes: Attributes::default() }
     }
 
-    /// This node as a message to people names it.
+    /// The name and the preferred endpoint of the node, by which people recognize it.
     pub fn peer(&self) -> Peer {
         Peer { host: self.host.clone(), address: self.endpoints.preferred() }
     }

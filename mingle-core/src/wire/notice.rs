@@ -1,4 +1,18 @@
-//! The notice by which jobs are seen on a link: not a word of the protocol, and of no matter to any node.
+//! The notice by which `mingle watch` lists the jobs of a link. It is no message of the protocol, and no node
+//! reads it.
+//!
+//! ```text
+//! offset  size  field
+//!      0     4  magic "MNGJ"
+//!      4     1  version of the notice, 1
+//!      5     1  0: open, 1: sealed
+//!      6     1  length of the job ID in bytes; 0 where sealed
+//!      7     1  zero
+//!      8     8  first half of the tag of the job
+//!     16     4  size of the world, little endian; 0 where sealed
+//!     20     4  members so far, little endian; 0 where sealed
+//!     24        job ID
+//! ```
 
 use crate::model::{JobId, World};
 
@@ -6,25 +20,26 @@ const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 1;
 const HEADER: usize = 24;
 
-/// What everybody on the link may know of a job that gathers.
+/// What a leader advertises of its job, once a second, to all on the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A job without a secret.
     Open {
-        /// Its name.
+        /// The job's ID.
         job: JobId,
         /// How many nodes there must be.
         world: World,
-        /// How many are there.
+        /// How many members there are.
         joined: u32,
     },
-    /// A job with a secret: the first bytes of its tag, to tell it from others. Who knows its name knows them.
+    /// A job with a secret: the first half of its tag, which tells it from other jobs. Whoever knows the job
+    /// ID can compute it.
     Sealed([u8; 8]),
 }
 
 impl Notice {
-    /// The datagram. `job` is the one that the notice is of.
-    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "the driver alone speaks it"))]
+    /// The datagram. `job` is the job of the notice.
+    #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only the driver sends notices"))]
     pub(crate) fn encode(&self, job: &JobId) -> Vec<u8> {
         let (sealed, name, world, joined) = match self {
             Self::Open { job, world, joined } => (0, job.as_str(), world.get(), *joined),
@@ -32,7 +47,7 @@ impl Notice {
         };
         let mut bytes = Vec::with_capacity(HEADER + name.len());
         bytes.extend_from_slice(&MAGIC);
-        // A name has at most 128 bytes.
+        // A job ID has at most 128 bytes.
         bytes.extend_from_slice(&[VERSION, sealed, u8::try_from(name.len()).unwrap_or(u8::MAX), 0]);
         bytes.extend_from_slice(&job.tag().beginning());
         bytes.extend_from_slice(&world.to_le_bytes());
@@ -41,7 +56,7 @@ impl Notice {
         bytes
     }
 
-    /// The notice in a datagram, if it is one.
+    /// The notice in a datagram; nothing where the datagram is none.
     pub fn decode(datagram: &[u8]) -> Option<Self> {
         let (header, name) = datagram.split_at_checked(HEADER)?;
         let number = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
@@ -54,7 +69,7 @@ impl Notice {
         match header[5] {
             0 => {
                 let job: JobId = std::str::from_utf8(name).ok()?.parse().ok()?;
-                // A name that is not its tag's would stand for another job.
+                // A job ID that does not belong to the tag would stand for another job.
                 let world = World::new(world).ok().filter(|_| job.tag().beginning() == tag)?;
                 Some(Self::Open { job, world, joined })
             }
@@ -73,10 +88,10 @@ mod tests {
         let job: JobId = "foo".parse().unwrap();
         let tag = job.tag().beginning();
         let open = Notice::Open { job: job.clone(), world: World::new(4).unwrap(), joined: 3 };
-        let words = |first: &[u8], rest: &[u8]| [first, &tag, rest].concat();
+        let bytes_with_tag = |first: &[u8], rest: &[u8]| [first, &tag, rest].concat();
         for (notice, bytes) in [
-            (open, words(b"MNGJ\x01\x00\x03\x00", b"\x04\x00\x00\x00\x03\x00\x00\x00foo")),
-            (Notice::Sealed(tag), words(b"MNGJ\x01\x01\x00\x00", &[0; 8])),
+            (open, bytes_with_tag(b"MNGJ\x01\x00\x03\x00", b"\x04\x00\x00\x00\x03\x00\x00\x00foo")),
+            (Notice::Sealed(tag), bytes_with_tag(b"MNGJ\x01\x01\x00\x00", &[0; 8])),
         ] {
             let written = notice.encode(&job);
             assert_eq!(written, bytes);

@@ -1,9 +1,9 @@
-//! Sealed datagrams: encrypted and authenticated, each accepted once.
+//! Sealed datagrams: encrypted, authenticated, and accepted once each.
 //!
-//! XChaCha20-Poly1305 with a nonce of 24 bytes: the sender's ID, which is 128 random bits of the
-//! operating system's for every process, and a counter. So no nonce is ever used twice under one key,
-//! though all nodes share it, and no randomness is needed while a node runs: a simulation stays
-//! repeatable. The clear header and the counter are authenticated with the body.
+//! The cipher is XChaCha20-Poly1305. Its nonce of 24 bytes is the sender's ID, which is 128 random bits of
+//! the operating system's for every process, and a counter. All nodes share one key, and still no nonce is
+//! used twice; and since a node needs no randomness while it runs, a simulation is repeatable. The clear
+//! header and the counter are authenticated with the body.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,13 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 
 use crate::model::NodeId;
 
-/// What a sealed datagram is longer than a plain one: counter and tag.
+/// How many bytes longer a sealed datagram is than a plain one: the counter and the tag.
 #[cfg(test)]
 pub(super) const OVERHEAD: usize = COUNTER + TAG;
 pub(super) const COUNTER: usize = 8;
 const TAG: usize = 16;
 
-/// Seals what this node sends.
+/// Seals and opens datagrams with a job's key, and counts the datagrams that this node sends.
 #[derive(Clone)]
 pub(super) struct Seal {
     cipher: XChaCha20Poly1305,
@@ -36,7 +36,8 @@ impl Seal {
         Self { cipher: XChaCha20Poly1305::new(key.into()), counter: 0 }
     }
 
-    /// Seals `bytes` from `header` on. Between header and body comes the counter, and behind it the tag.
+    /// Seals the body, which begins at offset `header`. The counter goes between header and body, the tag
+    /// after the body.
     pub(super) fn seal(&mut self, sender: NodeId, header: usize, bytes: &mut Vec<u8>) {
         self.counter += 1;
         let counter = self.counter.to_le_bytes();
@@ -48,7 +49,7 @@ impl Seal {
         bytes.extend_from_slice(&sealed.unwrap_or_default());
     }
 
-    /// The datagram without counter and tag, and the counter; nothing where it is not authentic.
+    /// The datagram without counter and tag, and the counter; nothing where the datagram is not authentic.
     pub(super) fn open(&self, sender: NodeId, header: usize, bytes: &[u8]) -> Option<(Vec<u8>, u64)> {
         let (rest, tag) = bytes.split_at_checked(bytes.len().checked_sub(TAG)?)?;
         let (associated, sealed) = rest.split_at_checked(header + COUNTER)?;
@@ -71,36 +72,39 @@ fn nonce(sender: NodeId, counter: [u8; COUNTER]) -> XNonce {
     nonce
 }
 
-/// How far behind the newest a datagram may arrive. A leader counts over all its members, so what
-/// passes between two words to one of them can be many.
+/// How far behind the newest counter a datagram may arrive. A leader has one counter for all its members, so
+/// the counters of two datagrams to one member can be far apart.
 const WINDOW: usize = 1024;
-/// Most senders that are remembered.
+/// The most senders that are remembered.
 const SENDERS: usize = 4096;
 
-/// Which datagrams of each sender have been accepted, so that none is twice (as RFC 4303, 3.4.3).
+/// The datagrams of each sender that have been accepted, so that none is accepted twice (as RFC 4303, section
+/// 3.4.3).
 #[derive(Debug, Clone, Default)]
 pub(super) struct Replays {
     senders: BTreeMap<NodeId, Window>,
-    /// Counts up with each datagram; the sender that was heard least lately is forgotten first.
+    /// The number of datagrams so far. The sender that was not heard for the longest time is forgotten first.
     clock: u64,
 }
 
 #[derive(Debug, Clone)]
 struct Window {
     newest: u64,
-    source: [u64; WINDOW / 64],
+    /// A bit for each of the last counters that has been accepted.
+    accepted: [u64; WINDOW / 64],
+    /// The clock when the sender was heard last.
     heard: u64,
 }
 
 impl Replays {
-    /// Whether this datagram is new. It is remembered then.
+    /// Returns whether this datagram is new, and remembers it.
     pub(super) fn accept(&mut self, sender: NodeId, counter: u64) -> bool {
         self.clock += 1;
         if self.senders.len() >= SENDERS && !self.senders.contains_key(&sender) {
             let oldest = self.senders.iter().min_by_key(|(_, window)| window.heard).map(|(&id, _)| id);
             oldest.map(|id| self.senders.remove(&id));
         }
-        let fresh = || Window { newest: 0, source: [0; WINDOW / 64], heard: 0 };
+        let fresh = || Window { newest: 0, accepted: [0; WINDOW / 64], heard: 0 };
         let window = self.senders.entry(sender).or_insert_with(fresh);
         window.heard = self.clock;
         window.accept(counter)
@@ -114,20 +118,21 @@ impl Window {
             return false;
         }
         if counter > self.newest {
-            // What lies between has not been seen.
+            // The counters in between have not arrived.
             for missed in self.newest.max(counter.saturating_sub(size)) + 1..=counter {
-                let (word, bit) = place(missed);
-                self.source[word] &= !bit;
+                let (index, bit) = place(missed);
+                self.accepted[index] &= !bit;
             }
             self.newest = counter;
         }
-        let (word, bit) = place(counter);
-        let new = self.source[word] & bit == 0;
-        self.source[word] |= bit;
-        new
+        let (index, bit) = place(counter);
+        let is_new = self.accepted[index] & bit == 0;
+        self.accepted[index] |= bit;
+        is_new
     }
 }
 
+/// The index and the bit of a counter in [`Window::accepted`].
 #[allow(clippy::cast_possible_truncation, reason = "a remainder of 1,024 fits")]
 fn place(counter: u64) -> (usize, u64) {
     let at = (counter % WINDOW as u64) as usize;
@@ -156,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_senders_is_bounded_and_forgets_those_not_heard_lately() {
+    fn the_memory_of_senders_is_bounded_and_keeps_those_that_go_on() {
         let mut replays = Replays::default();
         assert!(replays.accept(A, 1));
         for n in 1..20_000u128 {

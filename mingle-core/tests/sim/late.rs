@@ -1,5 +1,5 @@
-//! What comes too late: a deadline in a round, a timer or a word of an earlier round, a redirect that was true
-//! once. Each of these was written because nothing else saw a bug of `tests/planted`.
+//! What comes too late: a deadline in a round, a timer or a word of an earlier round, a redirect that was
+//! true once. Each of these was written because nothing else saw a bug of `tests/planted`.
 
 use std::time::Duration;
 
@@ -50,8 +50,8 @@ fn a_proof_that_was_begun_in_an_earlier_round_cannot_fail_in_a_later_one() {
 
 #[test]
 fn a_member_that_was_ready_in_an_earlier_round_is_not_taken_for_ready_in_a_later_one() {
-    // 2 is ready, 3 is stopped before it hears the prepare, and dies; 4 has waited for a place. Of all that, 2
-    // hears nothing for a while, and says again that it is ready for the first round.
+    // 2 is ready, 3 is stopped before it hears the prepare, and dies; 4 has waited for a place. Of all that,
+    // 2 hears nothing for a while, and says again that it is ready for the first round.
     let mut net = Network::new(38, Weather { delay: (ms(2), ms(2)), ..Weather::fine() });
     for (number, start) in [(1, 0), (2, 0), (3, 300), (4, 500)] {
         net.add(number, 3, None, ms(start));

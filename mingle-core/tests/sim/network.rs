@@ -4,8 +4,9 @@
 //! connections are late, refused, filtered or closed. Every message passes through the codec, since
 //! nodes exchange bytes alone.
 //!
-//! `hosts` has the processes, `changes` what changes on a host, `fabric` its RDMA, `links` the datagrams, `tcp` the
-//! connections, `standing` the worlds that have formed, `queue` what will happen; `promises` looks at what is promised at every step.
+//! `hosts` has the processes, `changes` what changes on a host, `fabric` its RDMA, `links` the datagrams,
+//! `tcp` the connections, `standing` the worlds that have formed, `queue` what will happen; `promises` looks
+//! at what is promised at every step.
 
 mod changes;
 mod fabric;

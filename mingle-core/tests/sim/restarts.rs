@@ -219,8 +219,8 @@ fn a_node_that_is_gone_before_its_command_has_ended_is_missed_by_those_that_have
     }
 }
 
-/// Commands fail and end, nodes die and others come, processes stop for a while; and never are two worlds of one
-/// lineage.
+/// Commands fail and end, nodes die and others come, processes stop for a while; and never are two worlds of
+/// one lineage.
 #[test]
 fn whatever_fails_no_two_worlds_have_the_same_lineage() {
     let first = std::env::var("MINGLE_SEED").ok().and_then(|text| text.parse().ok());

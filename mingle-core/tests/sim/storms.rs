@@ -1,7 +1,8 @@
 //! Worlds in trouble: several addresses a host, pauses, cuts, crashes at the worst moments, more nodes than
 //! seats, other jobs, what users get wrong, networks without multicast or with two families, and fabrics.
 //!
-//! `worlds` makes them, `seeds` and `families` those of these kinds, `promises` looks at how they have ended; `scenarios` are single ones.
+//! `worlds` makes them, `seeds` and `families` those of these kinds, `promises` looks at how they have ended;
+//! `scenarios` are single ones.
 
 mod families;
 mod promises;

@@ -11,20 +11,20 @@ fn at(node: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node], 29503))
 }
 
-fn said(node: u8, generation: u32, word: Word) -> Sighting {
+fn said(node: u8, generation: u32, word: Observed) -> Sighting {
     of_run(1, node, generation, word)
 }
 
 /// Of the run of the job that has this origin.
-fn of_run(origin: u64, node: u8, generation: u32, word: Word) -> Sighting {
-    Sighting { node: NodeId([node; 16]), lineage: Lineage { generation, origin }, word }
+fn of_run(origin: u64, node: u8, generation: u32, word: Observed) -> Sighting {
+    Sighting { node: NodeId([node; 16]), lineage: Lineage { generation, origin }, observed: word }
 }
 
 /// Node `number`, which seeks.
 fn stranger(number: u128, generation: u32) -> Sighting {
-    let word = Word::Seeks { host: HostName::new(&format!("h{number}")), rank: None };
+    let word = Observed::Seeks { host: HostName::new(&format!("h{number}")), rank: None };
     let lineage = Lineage { generation, ..Lineage::default() };
-    Sighting { node: NodeId((number + 1).to_be_bytes()), lineage, word }
+    Sighting { node: NodeId((number + 1).to_be_bytes()), lineage, observed: word }
 }
 
 /// The states of the rows, by host.
@@ -34,8 +34,8 @@ fn states(job: &Job, now: Duration) -> Vec<(&str, &'static str)> {
     states
 }
 
-fn gathers(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Word {
-    Word::Gathers(Gathering {
+fn gathers(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Observed {
+    Observed::Leads(Candidacy {
         progress: Progress {
             joined,
             world: World::new(4).unwrap(),
@@ -49,8 +49,8 @@ fn gathers(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Wo
     })
 }
 
-fn seeks(node: u8, rank: u32) -> Word {
-    Word::Seeks { host: HostName::new(&format!("node-{node}")), rank: Some(rank) }
+fn seeks(node: u8, rank: u32) -> Observed {
+    Observed::Seeks { host: HostName::new(&format!("node-{node}")), rank: Some(rank) }
 }
 
 fn job() -> Job {
@@ -98,9 +98,9 @@ fn rdma_is_unknown_while_nobody_gathers_or_nobody_has_looked() {
     job.see(seconds(1), at(3), said(3, 0, seeks(3, 3)));
     assert!(job.table(seconds(1)).contains("\nRDMA: unknown, since nobody gathers\n"));
     assert_eq!(job.document(seconds(1))["rdma"], Value::Null);
-    let Word::Gathers(mut gathering) = gathers(1, 1, &[], &[]) else { unreachable!() };
+    let Observed::Leads(mut gathering) = gathers(1, 1, &[], &[]) else { unreachable!() };
     assert!(gathering.rdma.take().is_some());
-    job.see(seconds(2), at(1), said(1, 0, Word::Gathers(gathering)));
+    job.see(seconds(2), at(1), said(1, 0, Observed::Leads(gathering)));
     assert!(job.table(seconds(2)).contains("\nRDMA: unknown, since nobody here has looked for it\n"));
     assert_eq!(job.document(seconds(2))["rdma"], Value::Null);
 }
@@ -109,7 +109,7 @@ fn rdma_is_unknown_while_nobody_gathers_or_nobody_has_looked() {
 fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_not_heard() {
     let mut job = job();
     job.see(seconds(1), at(1), said(1, 0, gathers(1, 2, &[], &[])));
-    job.see(seconds(2), at(1), said(1, 0, Word::Over { rank: 2, end: End::Exited(3) }));
+    job.see(seconds(2), at(1), said(1, 0, Observed::Over { rank: 2, end: End::Exited(3) }));
     assert!(job.news(seconds(2)).contains(&"the world is over: rank 2, exit code 3".to_owned()));
     job.see(seconds(3), at(4), said(4, 1, gathers(4, 1, &[], &[])));
     job.see(seconds(3), at(1), said(1, 0, gathers(1, 4, &[], &[])));
@@ -121,7 +121,7 @@ fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_not_heard() {
 fn a_job_that_is_sealed_is_said_to_be_here() {
     let mut job = job();
     assert!(!job.has_heard());
-    job.see(seconds(1), at(1), said(1, 0, Word::Sealed));
+    job.see(seconds(1), at(1), said(1, 0, Observed::Sealed));
     assert!(job.has_heard() && job.document(seconds(1))["sealed"] == true);
     let table = job.table(seconds(1));
     assert!(table.contains("job foo: it is here\n") && table.contains("--secret-file"), "{table}");
@@ -159,8 +159,8 @@ fn that_a_world_is_over_is_said_once_and_takes_nobody_from_the_table() {
     job.see(seconds(1), at(1), of_run(0, 1, 0, gathers(1, 2, &[], &[])));
     let _ = job.news(seconds(1));
     for _ in 0..3 {
-        job.see(seconds(2), at(1), said(1, 1, Word::Over { rank: 2, end: End::Exited(3) }));
-        job.see(seconds(2), at(1), said(1, 0, Word::Other));
+        job.see(seconds(2), at(1), said(1, 1, Observed::Over { rank: 2, end: End::Exited(3) }));
+        job.see(seconds(2), at(1), said(1, 0, Observed::Other));
     }
     assert_eq!(job.news(seconds(2)), ["the world is over: rank 2, exit code 3"]);
     assert_eq!(states(&job, seconds(2)), [("node-1", "gathers")]);

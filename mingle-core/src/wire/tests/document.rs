@@ -1,4 +1,4 @@
-//! The examples in PROTOCOL.md are what the codec writes and reads.
+//! The codec writes and reads the examples of PROTOCOL.md.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -12,18 +12,18 @@ const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
 const HEADING: &str = "## Examples";
 
-/// The document; none, after saying so, in a package, which has the crate alone.
+/// The examples of the document. A packaged crate does not have the document: the tests then pass and say so.
 fn document() -> Option<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../PROTOCOL.md");
     let text = std::fs::read_to_string(&path).ok();
     if text.is_none() {
-        // Not `eprintln`, which the test harness keeps to itself as long as the test passes.
+        // The test harness would swallow `eprintln` of a test that passes.
         let _ = writeln!(std::io::stderr(), "skipped: the examples of the protocol: no {}", path.display());
     }
     Some(text?.split_once(HEADING).expect("it has examples").1.to_owned())
 }
 
-/// Bytes as the document writes them: pairs of digits, `9x00` for nine of them, and after two blanks a remark.
+/// Bytes as the document writes them: pairs of digits, `9x00` for nine zeros, and a remark after two blanks.
 fn bytes(text: &str) -> Vec<u8> {
     let digits = text.trim().split("  ").next().unwrap_or_default();
     let mut bytes = Vec::new();
@@ -37,7 +37,7 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// What stands under each heading as a block.
+/// The block of bytes under each heading.
 fn blocks(document: &str) -> BTreeMap<&str, Vec<u8>> {
     let parts = document.split("\n### ").skip(1).filter_map(|part| part.split_once('\n'));
     let block =
@@ -45,7 +45,7 @@ fn blocks(document: &str) -> BTreeMap<&str, Vec<u8>> {
     parts.map(|(title, text)| (title, block(text))).collect()
 }
 
-/// The last cell of each row, by the first.
+/// The last cell of each row of a table, by the first cell.
 fn rows(document: &str) -> BTreeMap<&str, &str> {
     fn row(line: &str) -> Option<(&str, &str)> {
         let cells: Vec<_> = line.strip_prefix("| ")?.strip_suffix(" |")?.split(" | ").collect();
@@ -79,7 +79,7 @@ fn metadata() -> Metadata {
     metadata
 }
 
-/// Those that are shown whole.
+/// The datagrams that the document shows whole.
 fn datagrams() -> Vec<(&'static str, Header, Message)> {
     let from =
         |sender, recipient| Header { sender, recipient, lineage: Lineage { generation: 0, origin: 0 } };
@@ -124,7 +124,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
     ]
 }
 
-/// Those of which the body is shown.
+/// The messages of which the document shows the body.
 fn bodies() -> Vec<(&'static str, Message)> {
     let introduction = || Introduction { candidate: candidate(), source: address(1) };
     let peer = |name: &str, last| Peer { host: HostName::new(name), address: address(last) };
@@ -151,10 +151,10 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Done", Message::Done(70_000)),
         ("Want", Message::Want(Want { round: 1, first: 0, mask: 0x8000_0001 })),
         ("Part", Message::Part(Part { round: 1, index: 0, bytes: [0xfb, 0xff].into_iter().collect() })),
-        ("Over, exit code 255", Message::Over(Over { rank: 2, end: End::Exited(255) })),
-        ("Over, signal 9", Message::Over(Over { rank: 2, end: End::Killed(9) })),
-        ("Over, gone", Message::Over(Over { rank: 2, end: End::Gone })),
-        ("Over, not known", Message::Over(Over { rank: 2, end: End::Unknown })),
+        ("Over, exit code 255", Message::Over(Ended { rank: 2, end: End::Exited(255) })),
+        ("Over, signal 9", Message::Over(Ended { rank: 2, end: End::Killed(9) })),
+        ("Over, gone", Message::Over(Ended { rank: 2, end: End::Gone })),
+        ("Over, not known", Message::Over(Ended { rank: 2, end: End::Unknown })),
         ("Finished", Message::Finished),
         ("Released", Message::Released),
         ("Leaving", Message::Leaving),
@@ -164,7 +164,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
 }
 
 #[test]
-fn the_datagrams_in_the_document_are_written_and_read_so() {
+fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
     let Some(document) = document() else { return };
     let (blocks, rows) = (blocks(&document), rows(&document));
     for (title, header, message) in datagrams() {
@@ -188,7 +188,7 @@ fn the_datagrams_in_the_document_are_written_and_read_so() {
 }
 
 #[test]
-fn the_sealed_datagram_and_the_tokens_in_the_document_are_written_and_read_so() {
+fn the_codec_writes_and_reads_the_sealed_datagram_and_the_tokens_of_the_document() {
     let Some(document) = document() else { return };
     let blocks = blocks(&document);
     let keys = keys("correct horse battery staple");
@@ -211,7 +211,7 @@ fn the_sealed_datagram_and_the_tokens_in_the_document_are_written_and_read_so() 
 }
 
 #[test]
-fn the_notices_in_the_document_are_written_and_read_so() {
+fn the_codec_writes_and_reads_the_notices_of_the_document() {
     let Some(document) = document() else { return };
     let blocks = blocks(&document);
     let open = Notice::Open { job: foo(), world: World::new(4).unwrap(), joined: 3 };

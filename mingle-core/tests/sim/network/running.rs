@@ -51,7 +51,7 @@ impl Network {
                     self.hosts[host].overs.push(over);
                     self.at(self.now + STOP, Happening::Stopped(host));
                 }
-                Change::Told => self.hosts[host].told = true,
+                Change::Notified => self.hosts[host].told = true,
                 _ => {
                     self.hosts[host].finished = true;
                     self.gone(host);

@@ -10,8 +10,8 @@ use super::families::{common_in_the_end, ever_common};
 use super::seeds::{connected, is_member};
 use crate::network::{Fabric, Host, Network};
 
-/// No world takes longer where nobody crashes in a round: a chain of seeds is walked hop by hop, and a connection
-/// whose address has vanished ends by keepalive, after 25 s.
+/// No world takes longer where nobody crashes in a round: a chain of seeds is walked hop by hop, and a
+/// connection whose address has vanished ends by keepalive, after 25 s.
 const USUAL: Time = Time::from_secs(30);
 
 /// What is promised whatever happens. Returns how long it took after the last start or the last trouble,

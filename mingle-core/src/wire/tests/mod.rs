@@ -1,14 +1,16 @@
+//! Every message at its largest, hostile bytes, and the golden bytes of the wire format.
+
 mod document;
 
 use std::net::SocketAddr;
 
 use super::*;
-use crate::model::{Digest, End, Endpoints, HostName, Metadata, Peer, Rank};
+use crate::model::{Digest, End, Endpoints, HostName, Lineage, Metadata, Peer, Rank};
 use crate::rdma::{Summary, Tally, Verdict};
 
 const TAG: JobTag = JobTag([7; 16]);
 
-/// A job without a secret.
+/// Encodes for a job without a secret.
 fn encode(tag: JobTag, header: Header, message: &Message) -> Vec<u8> {
     Codec::new(tag, None).encode(header, message)
 }
@@ -31,7 +33,7 @@ fn longest_name() -> HostName {
     HostName::new(&"n".repeat(HostName::MAX))
 }
 
-/// The most pairs, and the most bytes.
+/// As many pairs and as many bytes as metadata may have.
 fn longest_metadata() -> Metadata {
     let mut metadata = Metadata::default();
     for pair in 0..Metadata::PAIRS {
@@ -52,7 +54,7 @@ fn candidate() -> Candidate {
     }
 }
 
-/// Every kind, each at its largest.
+/// Every message, each at its largest.
 fn largest() -> Vec<Message> {
     let peer = Peer { host: longest_name(), address: v6(u16::MAX) };
     vec![
@@ -107,7 +109,7 @@ fn largest() -> Vec<Message> {
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
         Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
-        Message::Over(Over { rank: u32::MAX, end: End::Killed(255) }),
+        Message::Over(Ended { rank: u32::MAX, end: End::Killed(255) }),
         Message::Finished,
         Message::Released,
         Message::Leaving,
@@ -130,12 +132,12 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
 }
 
 #[test]
-fn nothing_is_amplified_the_answers_to_a_solicit_or_join_are_not_longer_than_it_is() {
+fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
     for message in largest() {
         let length = encode(TAG, HEAD, &message).len();
         match message {
             Message::Solicit(_) | Message::Join(_) => assert!(length >= PADDED),
-            // Sent to members that have a seat, and so a connection.
+            // Only members get it, and each of them has proved its address by a connection.
             Message::Part(_) => {}
             _ => assert!(length <= PADDED, "{length} bytes: {message:?}"),
         }
@@ -152,7 +154,7 @@ fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
         let mut longer = bytes.clone();
         longer.push(1);
         assert_eq!(decode(TAG, &longer), Err(Dropped::Malformed));
-        // The body's length counts one more than the body needs.
+        // The header's length of the body is one byte too long.
         let mut stretched = bytes;
         let length = u16::from_le_bytes([stretched[6], stretched[7]]) + 1;
         stretched[6..8].copy_from_slice(&length.to_le_bytes());
@@ -168,7 +170,7 @@ fn an_unpadded_solicit_is_dropped() {
 }
 
 #[test]
-fn other_jobs_and_versions_are_told_apart_before_anything_is_decoded() {
+fn other_jobs_and_versions_are_dropped_before_anything_is_decoded() {
     let mut bytes = encode(TAG, HEAD, &Message::Ping);
     assert_eq!(decode(JobTag([8; 16]), &bytes), Err(Dropped::OtherJob));
     bytes[4] = 9;
@@ -178,7 +180,14 @@ fn other_jobs_and_versions_are_told_apart_before_anything_is_decoded() {
 }
 
 #[test]
-fn a_length_from_outside_allocates_nothing() {
+fn the_claimed_sender_is_read_from_a_datagram_that_does_not_open() {
+    let bytes = Codec::new(TAG, Some(&keys("a secret of 20 bytes"))).encode(HEAD, &Message::Ping);
+    assert_eq!(claimed_sender(&bytes), Some(HEAD.sender));
+    assert_eq!(claimed_sender(&bytes[..39]), None);
+}
+
+#[test]
+fn a_length_from_the_network_allocates_nothing() {
     // A list that claims 2^32 - 1 entries and brings none.
     let mut bytes = encode(TAG, HEAD, &Message::Ping);
     bytes[5] = 19;
@@ -189,7 +198,7 @@ fn a_length_from_outside_allocates_nothing() {
 }
 
 #[test]
-fn a_hostile_host_name_is_harmless_once_decoded() {
+fn a_hostile_host_name_is_made_safe_by_decoding() {
     let mut bytes =
         encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("aaaaaaaaa") }));
     let at = bytes.windows(9).position(|w| w == b"aaaaaaaaa").unwrap();
@@ -200,7 +209,7 @@ fn a_hostile_host_name_is_harmless_once_decoded() {
 
 #[test]
 fn the_bytes_on_the_wire_are_these() {
-    // What other releases and other implementations read. A change here is a new protocol version.
+    // Other releases and other implementations read these bytes. A change here is a new protocol version.
     let commit = Commit { round: 300, endpoint: 2, verdict: Verdict::example() };
     let bytes = encode(TAG, HEAD, &Message::Commit(commit.clone()));
     let mut golden = b"MNGL\x01\x10\x10\x00".to_vec();
@@ -209,7 +218,7 @@ fn the_bytes_on_the_wire_are_these() {
     golden.extend([2; 16]);
     golden.extend([3, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8]);
     golden.extend([0xfb, 0x2c, 0x01, 0x02]);
-    // Sockets; one finding: rank 3, IPv4 10.0.0.7, its link is nothing where others have RoCE; none more.
+    // Sockets; one finding: rank 3, IPv4 10.0.0.7, has no devices where others have RoCE; no more findings.
     golden.extend([2, 1, 3, 0, 10, 0, 0, 7, 0, 1, 5, 0]);
     assert_eq!(bytes, golden);
 
@@ -237,7 +246,7 @@ fn the_bytes_on_the_wire_are_these() {
 }
 
 #[test]
-fn a_token_comes_back_as_it_was_sent_and_any_changed_byte_of_the_frame_voids_it() {
+fn a_token_comes_back_as_it_was_sent_and_is_dropped_if_a_byte_of_the_frame_is_changed() {
     let token = Token {
         prover: NodeId([1; 16]),
         target: NodeId([2; 16]),
@@ -271,7 +280,7 @@ fn keys(secret: &str) -> Keys {
 }
 
 #[test]
-fn a_sealed_message_opens_once_and_for_the_same_secret_alone() {
+fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
     let (ours, theirs) = (keys("a secret of 20 bytes"), keys("another secret, longer"));
     for message in largest() {
         let bytes = Codec::new(TAG, Some(&ours)).encode(HEAD, &message);
@@ -292,7 +301,7 @@ fn a_sealed_message_opens_once_and_for_the_same_secret_alone() {
 
 #[test]
 fn the_sealed_bytes_on_the_wire_are_these() {
-    // As above: a change here is a new protocol version.
+    // A change here is a new protocol version.
     let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));
     let bytes = codec.encode(HEAD, &Message::Done(300));
     assert_eq!(bytes[..8], *b"MNGL\x01\x91\x03\x00");

@@ -1,4 +1,4 @@
-//! One node of a running world, told whatever there is to tell.
+//! One node of a running world, which is handed datagrams and time by hand.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -7,19 +7,18 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::outcome::Formed;
-use super::running::{Change, RunningWorld};
-use super::{Config, Node, Output, Time};
+use super::{Change, RunningWorld};
 use crate::model::{
     End, JobId, JobTag, Keys, Lineage, Member, Metadata, NodeId, Rank, Roster, Secret, World,
 };
+use crate::proto::{Config, Event, Formed, Node, Output, Time};
 use crate::rdma::Verdict;
-use crate::wire::{self, Codec, Header, Message, Solicit};
+use crate::wire::{Codec, Ended, Header, Message, Solicit};
 
 const SIZE: u8 = 4;
 
 fn tag() -> JobTag {
-    "standing".parse::<JobId>().unwrap().tag()
+    "running".parse::<JobId>().unwrap().tag()
 }
 
 fn address(number: u8) -> SocketAddr {
@@ -34,24 +33,30 @@ fn config(rank: u8) -> Config {
     Config::plain(tag(), SIZE.into(), rank + 1, address(rank + 1))
 }
 
-/// The node of a rank, in a world whose ranks are nodes 1, 2 and so on.
+/// The node of this rank, in a world of four whose ranks 0, 1, 2, 3 are nodes 1, 2, 3, 4.
 fn running(rank: u8, keys: Option<Keys>) -> RunningWorld {
     running_of(SIZE, rank, keys)
 }
 
 fn running_of(size: u8, rank: u8, keys: Option<Keys>) -> RunningWorld {
-    let config = Config { keys, ..config(rank) };
+    let mut node = Node::new(Config { keys, ..config(rank) }, 1, Time::ZERO);
+    while node.poll_output().is_some() {}
+    node.into_running(&formed(size, rank)).unwrap()
+}
+
+/// What the node of this rank learns when a world of nodes 1, 2 and so on forms.
+fn formed(size: u8, rank: u8) -> Formed {
     let member = |number: u8| Member {
         rank: Rank(u32::from(number) - 1),
         id: id(number),
-        host: config.node.host.clone(),
+        host: config(rank).node.host,
         address: address(number),
         slots: 1,
         metadata: Metadata::default(),
     };
     let roster = Roster::new((1..=size).map(member).collect()).unwrap();
     let rank = Rank(rank.into());
-    let formed = Formed {
+    Formed {
         rank,
         world: World::new(size.into()).unwrap(),
         master: address(1),
@@ -60,36 +65,33 @@ fn running_of(size: u8, rank: u8, keys: Option<Keys>) -> RunningWorld {
         slots: roster.slots(rank).unwrap(),
         roster: Some(roster),
         verdict: Verdict::default(),
-    };
-    let mut node = Node::new(config, 1, Time::ZERO);
-    while node.poll_output().is_some() {}
-    node.into_running(&formed).unwrap()
+    }
 }
 
-fn said(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
+fn encoded(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
     let header = Header { sender: id(from), recipient: NodeId::ALL, lineage };
     Codec::new(tag(), None).encode(header, message)
 }
 
-/// Node 9, which is no member, asks who gathers.
-fn a_stranger_asks(running: &mut RunningWorld) {
+/// Node 9, which is no member, asks who leads.
+fn a_newcomer_asks(running: &mut RunningWorld) {
     let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    running.handle_datagram(Time::ZERO, address(9), &said(9, Lineage::default(), &solicit));
+    running.handle_datagram(Time::ZERO, address(9), &encoded(9, Lineage::default(), &solicit));
     running.handle_timeout(Time::ZERO);
 }
 
-fn all_answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
+fn answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
     let own = running.lineage();
     for member in members {
-        running.handle_datagram(now, address(member), &said(member, own, &Message::Pong));
+        running.handle_datagram(now, address(member), &encoded(member, own, &Message::Pong));
     }
 }
 
 fn over(rank: u32) -> Message {
-    Message::Over(wire::Over { rank, end: End::Exited(3) })
+    Message::Over(Ended { rank, end: End::Exited(3) })
 }
 
-/// What it does until `until`, as changes; datagrams are dropped.
+/// Lets time pass until `until`. Returns the changes, and drops the datagrams.
 fn run(running: &mut RunningWorld, until: Time) -> Vec<Change> {
     let mut changes = Vec::new();
     loop {
@@ -105,7 +107,7 @@ fn run(running: &mut RunningWorld, until: Time) -> Vec<Change> {
 }
 
 #[test]
-fn only_a_later_word_of_the_same_origin_ends_a_world() {
+fn only_a_later_lineage_of_the_same_origin_ends_a_world() {
     let own = running(1, None).lineage();
     let later = own.next().unwrap();
     for (lineage, ends) in [
@@ -117,68 +119,72 @@ fn only_a_later_word_of_the_same_origin_ends_a_world() {
         (Lineage::default(), false),
     ] {
         let mut running = running(1, None);
-        running.handle_datagram(Time::ZERO, address(3), &said(3, lineage, &over(2)));
+        running.handle_datagram(Time::ZERO, address(3), &encoded(3, lineage, &over(2)));
         let changes = run(&mut running, Time::from_secs(1));
-        assert_eq!(matches!(changes[..], [Change::Over(_), Change::Told]), ends, "{lineage:?}: {changes:?}");
+        assert_eq!(
+            matches!(changes[..], [Change::Over(_), Change::Notified]),
+            ends,
+            "{lineage:?}: {changes:?}"
+        );
         assert_eq!(running.lineage(), if ends { lineage } else { own });
     }
 }
 
 #[test]
-fn a_stranger_that_asks_once_ends_nothing_while_all_answer() {
+fn a_newcomer_ends_nothing_while_all_members_answer() {
     let mut running = running(0, None);
-    a_stranger_asks(&mut running);
+    a_newcomer_asks(&mut running);
     let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| running.poll_output())
         .filter_map(|output| if let Output::Send { to, .. } = output { Some(to) } else { None })
         .collect();
-    assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the stranger has its answer, too");
-    all_answer(&mut running, Time::ZERO, 2..=SIZE);
+    assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the newcomer is answered, too");
+    answer(&mut running, Time::ZERO, 2..=SIZE);
     assert_eq!(run(&mut running, Time::from_secs(60)), []);
-    assert_eq!(running.poll_timeout(), None, "and it is quiet again");
+    assert_eq!(running.poll_timeout(), None, "nothing is left to do");
 }
 
 #[test]
-fn a_member_that_does_not_answer_is_gone_after_its_time_and_not_before() {
+fn a_member_that_answers_no_ping_is_gone_after_8_seconds() {
     let mut running = running(0, None);
-    a_stranger_asks(&mut running);
-    all_answer(&mut running, Time::ZERO, [2, 4]);
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2, 4]);
     assert_eq!(run(&mut running, Time::from_millis(7900)), []);
     let changes = run(&mut running, Time::from_secs(10));
-    let [Change::Over(over), Change::Told] = &changes[..] else { panic!("{changes:?}") };
+    let [Change::Over(over), Change::Notified] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((over.rank, over.end), (Some(Rank(2)), End::Gone));
 }
 
 #[test]
-fn where_rank_0_may_be_gone_who_looks_tells_the_others_that_the_job_runs() {
+fn the_member_that_checks_tells_newcomers_that_the_job_runs() {
     let mut running = running(1, None);
-    let told = |running: &mut RunningWorld| {
+    let tells_newcomer = |running: &mut RunningWorld| {
         let outputs: Vec<Output> = std::iter::from_fn(|| running.poll_output()).collect();
         outputs.iter().any(|output| matches!(output, Output::Send { to, datagram } if *to == address(9) && datagram[5] == 24))
     };
-    a_stranger_asks(&mut running);
-    assert!(!told(&mut running), "that is for rank 0 to say");
+    a_newcomer_asks(&mut running);
+    assert!(!tells_newcomer(&mut running), "rank 0 does so unless it is gone");
     assert_eq!(run(&mut running, Time::from_secs(1)), []);
-    a_stranger_asks(&mut running);
-    assert!(told(&mut running));
+    a_newcomer_asks(&mut running);
+    assert!(tells_newcomer(&mut running));
 }
 
 #[test]
-fn a_member_that_has_finished_is_no_look_at_the_others() {
+fn a_finished_message_does_not_count_as_a_liveness_check() {
     let mut running = running(0, None);
     let own = running.lineage();
-    running.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    running.handle_datagram(Time::ZERO, address(2), &encoded(2, own, &Message::Finished));
     while running.poll_output().is_some() {}
-    a_stranger_asks(&mut running);
-    all_answer(&mut running, Time::ZERO, [2, 4]);
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2, 4]);
     let changes = run(&mut running, Time::from_secs(10));
     assert!(
-        matches!(&changes[..], [Change::Over(over), Change::Told] if over.rank == Some(Rank(2))),
+        matches!(&changes[..], [Change::Over(over), Change::Notified] if over.rank == Some(Rank(2))),
         "{changes:?}"
     );
 }
 
 #[test]
-fn that_a_large_world_is_over_is_told_to_all_at_once_in_each_wave() {
+fn each_wave_of_over_is_one_multicast_and_one_datagram_to_each_member() {
     let size = 250;
     let mut running = running_of(size, 0, None);
     running.handle_failure(Time::ZERO, End::Exited(1));
@@ -205,60 +211,60 @@ fn releasing() -> RunningWorld {
     let mut running = running_of(2, 0, None);
     running.handle_success(Time::ZERO);
     let own = running.lineage();
-    running.handle_datagram(Time::ZERO, address(2), &said(2, own, &Message::Finished));
+    running.handle_datagram(Time::ZERO, address(2), &encoded(2, own, &Message::Finished));
     running
 }
 
 #[test]
-fn somebody_new_does_not_keep_rank_0_once_all_have_finished() {
+fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
     let mut running = releasing();
-    a_stranger_asks(&mut running);
-    all_answer(&mut running, Time::ZERO, [2]);
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2]);
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
     assert_eq!(running.poll_timeout(), None);
 }
 
 #[test]
-fn a_member_that_was_cut_off_when_all_had_finished_starts_nothing_again() {
+fn a_later_lineage_is_ignored_once_all_have_finished() {
     let mut running = releasing();
     let later = running.lineage().next().unwrap();
-    running.handle_datagram(Time::from_secs(12), address(2), &said(2, later, &over(0)));
+    running.handle_datagram(Time::from_secs(12), address(2), &encoded(2, later, &over(0)));
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
 }
 
 #[test]
-fn a_member_that_has_finished_waits_for_rank_0_as_long_as_that_may_answer() {
+fn a_finished_member_waits_30_seconds_for_its_release() {
     let mut running = running_of(2, 1, None);
     let own = running.lineage();
     running.handle_success(Time::ZERO);
     assert_eq!(run(&mut running, Time::from_millis(29_900)), []);
-    // Others have nothing to say in this.
-    running.handle_datagram(Time::from_secs(29), address(9), &said(9, own, &Message::Released));
+    // Only rank 0 can release a member.
+    running.handle_datagram(Time::from_secs(29), address(9), &encoded(9, own, &Message::Released));
     assert_eq!(running.poll_change(), None);
     let mut released = running.clone();
-    released.handle_datagram(Time::from_secs(29), address(1), &said(1, own, &Message::Released));
+    released.handle_datagram(Time::from_secs(29), address(1), &encoded(1, own, &Message::Released));
     assert_eq!(released.poll_change(), Some(Change::Finished));
     let changes = run(&mut running, Time::from_secs(40));
     assert!(
-        matches!(&changes[..], [Change::Over(over), Change::Told] if over.end == End::Gone),
+        matches!(&changes[..], [Change::Over(over), Change::Notified] if over.end == End::Gone),
         "{changes:?}"
     );
 }
 
 #[test]
-fn a_process_that_was_stopped_blames_nobody_for_what_it_has_not_read() {
+fn a_process_that_was_stopped_takes_nobody_for_gone() {
     let mut running = running(0, None);
-    a_stranger_asks(&mut running);
+    a_newcomer_asks(&mut running);
     let late = Time::from_secs(100);
     running.handle_timeout(late);
     assert_eq!(running.poll_change(), None);
-    all_answer(&mut running, late, 2..=SIZE);
+    answer(&mut running, late, 2..=SIZE);
     assert_eq!(run(&mut running, late + Duration::from_secs(60)), []);
 }
 
 #[test]
 fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
-    let keys = || Secret::new(b"sixteen bytes it is").unwrap().keys(&"standing".parse().unwrap());
+    let keys = || Secret::new(b"sixteen bytes it is").unwrap().keys(&"running".parse().unwrap());
     let counter = |datagram: &[u8]| u64::from_le_bytes(datagram[68..76].try_into().unwrap());
     let mut node = Node::new(Config { keys: Some(keys()), ..config(0) }, 1, Time::ZERO);
     node.handle_timeout(Time::ZERO);
@@ -271,18 +277,7 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
     while let Some(output) = node.poll_output() {
         collect(output);
     }
-    let formed_elsewhere = running(0, None);
-    let formed = Formed {
-        rank: Rank(0),
-        world: World::new(SIZE.into()).unwrap(),
-        master: address(1),
-        local: address(1).ip(),
-        digest: Roster::new(formed_elsewhere.members().to_vec()).unwrap().digest(),
-        slots: crate::model::Slots { own: 1, before: 0, total: 4 },
-        roster: Roster::new(formed_elsewhere.members().to_vec()),
-        verdict: Verdict::default(),
-    };
-    let mut running = node.into_running(&formed).unwrap();
+    let mut running = node.into_running(&formed(SIZE, 0)).unwrap();
     running.handle_failure(Time::ZERO, End::Exited(1));
     running.handle_timeout(Time::from_millis(200));
     while let Some(output) = running.poll_output() {
@@ -293,7 +288,7 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
 }
 
 #[test]
-fn whatever_is_said_it_neither_panics_nor_goes_back() {
+fn random_messages_neither_panic_nor_lower_the_lineage() {
     for seed in 0..300 {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut running = running(rng.random_range(0..SIZE), None);
@@ -307,7 +302,7 @@ fn whatever_is_said_it_neither_panics_nor_goes_back() {
                 _ => {
                     let generation = lineage.generation + u32::from(rng.random_range(0..40) == 0);
                     let origin = if rng.random_range(0..8) == 0 { 0 } else { lineage.origin };
-                    let words = [
+                    let messages = [
                         Message::Ping,
                         Message::Pong,
                         Message::Finished,
@@ -319,9 +314,9 @@ fn whatever_is_said_it_neither_panics_nor_goes_back() {
                         Message::Solicit(Solicit { rank: Some(u32::MAX), host: config(1).node.host }),
                         Message::Done(1),
                     ];
-                    let word = &words[rng.random_range(0..words.len())];
+                    let message = &messages[rng.random_range(0..messages.len())];
                     let from = rng.random_range(1..9);
-                    let datagram = said(from, Lineage { generation, origin }, word);
+                    let datagram = encoded(from, Lineage { generation, origin }, message);
                     running.handle_datagram(now, address(from), &datagram);
                 }
             }
@@ -336,7 +331,7 @@ fn whatever_is_said_it_neither_panics_nor_goes_back() {
 }
 
 #[test]
-fn a_recorded_word_of_a_later_formation_moves_no_node_and_an_answer_to_it_does() {
+fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
     let later = Lineage { generation: 4, origin: 7 };
     let announce = |recipient| {
         let header = Header { sender: id(3), recipient, lineage: later };
@@ -348,14 +343,14 @@ fn a_recorded_word_of_a_later_formation_moves_no_node_and_an_answer_to_it_does()
         node.handle_datagram(Time::ZERO, address(3), &announce(recipient));
         assert!(!node.has_ended());
     }
-    // To both that could have been meant for it: is that so?
-    let asked = std::iter::from_fn(|| node.poll_output()).map(|output| match output {
+    // It asks the sender of both that it may be a recipient of whether its lineage is real.
+    let questions = std::iter::from_fn(|| node.poll_output()).map(|output| match output {
         Output::Send { to, datagram } => (to, datagram[5], datagram[40..56] == id(3).0),
         other => panic!("{other:?}"),
     });
-    assert_eq!(asked.collect::<Vec<_>>(), [(address(3), 8, true); 2]);
+    assert_eq!(questions.collect::<Vec<_>>(), [(address(3), 8, true); 2]);
     node.handle_datagram(Time::ZERO, address(3), &announce(id(1)));
     assert!(
-        matches!(node.poll_output(), Some(Output::Event(super::Event::Superseded(lineage))) if lineage == later)
+        matches!(node.poll_output(), Some(Output::Event(Event::Superseded(lineage))) if lineage == later)
     );
 }

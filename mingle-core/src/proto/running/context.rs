@@ -1,0 +1,125 @@
+//! What every part of a running world needs: the members, the time, the timers, and what goes out.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::members::Members;
+use crate::model::{Lineage, NodeId};
+use crate::proto::Output;
+use crate::proto::backoff::Backoff;
+use crate::proto::shared::Shared;
+use crate::proto::timer::{Time, Timers};
+use crate::proto::waves::Waves;
+use crate::wire::{Dropped, Header, Message};
+
+/// What a running world waits for. Each timer has one time, or none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A rank above 0 asks rank 0 for its release again.
+    Finished,
+    /// Rank 0, whose command has ended, checks the members whose commands still run.
+    CheckRunning,
+    /// The next pings of a liveness check.
+    Ping,
+    /// The next `Over` to members that have not answered.
+    Over,
+    /// The next `Released` to members that have not said that they leave.
+    Released,
+    /// A newcomer has asked, and no lower rank has checked the members by now.
+    CheckForNewcomer,
+}
+
+/// Owned by the running world and lent to its parts, which do not know each other.
+#[derive(Debug, Clone)]
+pub(super) struct Context {
+    pub(super) members: Members,
+    pub(super) timers: Timers<Timer>,
+    shared: Shared,
+}
+
+impl Context {
+    /// Takes over the identity, the seed, the time and the counters of the node that formed the world.
+    pub(super) fn new(shared: Shared, members: Members) -> Self {
+        Self { members, timers: Timers::default(), shared }
+    }
+
+    /// Time never goes back, or timers would fire twice.
+    pub(super) fn at(&mut self, now: Time) {
+        self.shared.now = self.shared.now.max(now);
+    }
+
+    pub(super) fn now(&self) -> Time {
+        self.shared.now
+    }
+
+    pub(super) fn own_id(&self) -> NodeId {
+        self.shared.me()
+    }
+
+    pub(super) fn is_rank_0(&self) -> bool {
+        self.members.own_rank().get() == 0
+    }
+
+    pub(super) fn world(&self) -> u32 {
+        self.shared.world()
+    }
+
+    pub(super) fn lineage(&self) -> Lineage {
+        self.shared.config.lineage
+    }
+
+    /// Every later datagram of this node carries this lineage.
+    pub(super) fn set_lineage(&mut self, lineage: Lineage) {
+        self.shared.config.lineage = lineage;
+    }
+
+    pub(super) fn set_after(&mut self, timer: Timer, delay: Duration) {
+        self.timers.set(timer, self.now().saturating_add(delay));
+    }
+
+    pub(super) fn stop_all_timers(&mut self) {
+        self.timers = Timers::default();
+    }
+
+    pub(super) fn decode(&mut self, datagram: &[u8]) -> Result<(Header, Message), Dropped> {
+        self.shared.codec.decode(datagram)
+    }
+
+    pub(super) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
+        self.shared.send(to, recipient, message);
+    }
+
+    /// Sends to each of these members, at its address of when the world formed.
+    pub(super) fn send_to_members(&mut self, recipients: &[NodeId], message: &Message) {
+        for &id in recipients {
+            if let Some(address) = self.members.address_of(id) {
+                self.send(address, id, message);
+            }
+        }
+    }
+
+    pub(super) fn multicast(&mut self, message: &Message) {
+        self.shared.multicast(message);
+    }
+
+    pub(super) fn next_output(&mut self) -> Option<Output> {
+        self.shared.next_output()
+    }
+
+    pub(super) fn next_repeat(&mut self, backoff: &mut Backoff) -> Time {
+        backoff.after(self.shared.now, &mut self.shared.rng)
+    }
+
+    /// The members of `unanswered` to write to now; sets `timer` to when to write again.
+    pub(super) fn burst(
+        &mut self,
+        waves: &mut Waves,
+        unanswered: impl IntoIterator<Item = NodeId>,
+        timer: Timer,
+    ) -> Vec<NodeId> {
+        let unanswered = || unanswered.into_iter().collect();
+        let (burst, again) = waves.next_burst(unanswered, self.shared.now, &mut self.shared.rng);
+        self.timers.set(timer, again);
+        burst
+    }
+}

@@ -1,0 +1,86 @@
+//! The members of a running world, and which of them this node is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use crate::model::{End, Member, NodeId, Peer, Rank, Roster};
+use crate::proto::outcome::{Formed, Over};
+
+/// The roster, found by rank, by ID and by address.
+#[derive(Debug, Clone)]
+pub(super) struct Members {
+    by_rank: Vec<Member>,
+    ranks: BTreeMap<NodeId, Rank>,
+    ids: BTreeMap<SocketAddr, NodeId>,
+    own: Rank,
+}
+
+impl Members {
+    /// The members of the world that has formed; nothing where its roster was not asked for.
+    pub(super) fn new(formed: &Formed) -> Option<Self> {
+        let mut by_rank = formed.roster.as_ref().map(Roster::members)?.to_vec();
+        if formed.rank.get() != 0 {
+            // This node has proved that it reaches the master at this endpoint, which need not be the
+            // preferred one.
+            by_rank[0].address = formed.master;
+        }
+        Some(Self {
+            ranks: by_rank.iter().map(|member| (member.id, member.rank)).collect(),
+            ids: by_rank.iter().map(|member| (member.address, member.id)).collect(),
+            by_rank,
+            own: formed.rank,
+        })
+    }
+
+    pub(super) fn own_rank(&self) -> Rank {
+        self.own
+    }
+
+    /// How many there are, this node included.
+    pub(super) fn count(&self) -> usize {
+        self.by_rank.len()
+    }
+
+    pub(super) fn contains(&self, id: NodeId) -> bool {
+        self.ranks.contains_key(&id)
+    }
+
+    pub(super) fn rank_of(&self, id: NodeId) -> Option<Rank> {
+        self.ranks.get(&id).copied()
+    }
+
+    pub(super) fn address_of(&self, id: NodeId) -> Option<SocketAddr> {
+        self.rank_of(id).and_then(|rank| self.get(rank)).map(|member| member.address)
+    }
+
+    /// The member that had this address when the world formed.
+    pub(super) fn at(&self, address: SocketAddr) -> Option<NodeId> {
+        self.ids.get(&address).copied()
+    }
+
+    /// The member of rank 0.
+    pub(super) fn first(&self) -> &Member {
+        &self.by_rank[0]
+    }
+
+    /// All members but this node, by rank.
+    pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
+        self.by_rank.iter().filter(|member| member.rank != self.own)
+    }
+
+    /// The IDs of all members but this node.
+    pub(super) fn other_ids(&self) -> BTreeSet<NodeId> {
+        self.others().map(|member| member.id).collect()
+    }
+
+    /// The world is over because this rank's command ended so, or its node is gone.
+    pub(super) fn over(&self, rank: Rank, end: End) -> Over {
+        let member = self.get(rank);
+        let peer = member.map(|member| Peer { host: member.host.clone(), address: member.address });
+        Over { rank: Some(rank), peer, end }
+    }
+
+    fn get(&self, rank: Rank) -> Option<&Member> {
+        self.by_rank.get(usize::try_from(rank.get()).ok()?)
+    }
+}

@@ -1,0 +1,134 @@
+//! The clear header of a datagram, and where its fields lie.
+//!
+//! ```text
+//! offset  size  field
+//!      0     4  magic "MNGL"
+//!      4     1  protocol version
+//!      5     1  kind of the message; the highest bit is set where the datagram is sealed
+//!      6     2  length of the body in bytes, little endian
+//!      8    16  tag of the job
+//!     24    16  ID of the sender
+//!     40    16  ID of the recipient; zeros for all nodes, ones (0xff) for any node at the address
+//!     56     4  generation of the job, little endian
+//!     60     8  origin of the job, little endian
+//!     68        body, then zeros where the kind is padded
+//! ```
+//!
+//! Every version of the protocol has the same first 24 bytes. A token has the same first 8 bytes but for the
+//! kind and the length, and the same tag.
+
+use std::ops::Range;
+
+use super::Dropped;
+use crate::model::{JobTag, Lineage, NodeId};
+
+/// The version of the protocol that this library speaks.
+pub const VERSION: u8 = 1;
+
+pub(super) const MAGIC: [u8; 4] = *b"MNGL";
+pub(super) const TAG: Range<usize> = 8..24;
+/// The length of a header in bytes.
+pub(super) const HEADER: usize = 68;
+
+/// The length of the part that is the same in every version of the protocol.
+const COMMON: usize = 24;
+const KIND: usize = 5;
+const BODY_LENGTH: Range<usize> = 6..8;
+const SENDER: Range<usize> = 24..40;
+const RECIPIENT: Range<usize> = 40..56;
+const GENERATION: Range<usize> = 56..60;
+const ORIGIN: Range<usize> = 60..68;
+/// Set in the kind of a sealed datagram.
+const SEALED: u8 = 0x80;
+
+/// The part of the header that the protocol's logic reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) sender: NodeId,
+    /// One node, [`NodeId::ALL`] in a multicast, or [`NodeId::ANYONE`] in a datagram to a seed.
+    pub(crate) recipient: NodeId,
+    /// Which formation of the job the sender takes part in.
+    pub(crate) lineage: Lineage,
+}
+
+impl Header {
+    /// A header of a message of this kind, whose body's length is not yet set.
+    pub(super) fn encode(self, tag: JobTag, kind: u8) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4] = VERSION;
+        bytes[KIND] = kind;
+        bytes[TAG].copy_from_slice(&tag.0);
+        bytes[SENDER].copy_from_slice(&self.sender.0);
+        bytes[RECIPIENT].copy_from_slice(&self.recipient.0);
+        bytes[GENERATION].copy_from_slice(&self.lineage.generation.to_le_bytes());
+        bytes[ORIGIN].copy_from_slice(&self.lineage.origin.to_le_bytes());
+        bytes
+    }
+
+    /// The header of a datagram that [`check`] has passed.
+    pub(super) fn decode(bytes: &[u8]) -> Self {
+        let lineage = Lineage {
+            generation: u32::from_le_bytes(array(&bytes[GENERATION])),
+            origin: u64::from_le_bytes(array(&bytes[ORIGIN])),
+        };
+        Self { sender: id(&bytes[SENDER]), recipient: id(&bytes[RECIPIENT]), lineage }
+    }
+}
+
+/// Whether a datagram belongs to this job and has a whole header. Compares, and decodes nothing, so that the
+/// traffic of other jobs in the same group costs little.
+pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
+    if datagram.len() < COMMON || datagram[..4] != MAGIC {
+        return Err(Dropped::Foreign);
+    }
+    // Before the version, so that a node can warn that another node of its own job has another version.
+    if datagram[TAG] != tag.0 {
+        return Err(Dropped::OtherJob);
+    }
+    if datagram[4] != VERSION {
+        return Err(Dropped::Version(datagram[4]));
+    }
+    if datagram.len() < HEADER { Err(Dropped::Malformed) } else { Ok(()) }
+}
+
+/// The sender as the clear header names it, which nothing has authenticated; nothing where the datagram is
+/// too short. Another version of the protocol may have anything in its place.
+pub(crate) fn claimed_sender(datagram: &[u8]) -> Option<NodeId> {
+    datagram.get(SENDER).map(id)
+}
+
+pub(super) fn kind(datagram: &[u8]) -> u8 {
+    datagram[KIND]
+}
+
+pub(super) fn body_length(datagram: &[u8]) -> usize {
+    usize::from(u16::from_le_bytes(array(&datagram[BODY_LENGTH])))
+}
+
+pub(super) fn set_body_length(datagram: &mut [u8], length: u16) {
+    datagram[BODY_LENGTH].copy_from_slice(&length.to_le_bytes());
+}
+
+pub(super) fn is_sealed(datagram: &[u8]) -> bool {
+    datagram[KIND] & SEALED != 0
+}
+
+pub(super) fn set_sealed(datagram: &mut [u8], sealed: bool) {
+    if sealed {
+        datagram[KIND] |= SEALED;
+    } else {
+        datagram[KIND] &= !SEALED;
+    }
+}
+
+pub(super) fn id(bytes: &[u8]) -> NodeId {
+    NodeId(array(bytes))
+}
+
+/// The `N` bytes of a slice of that length.
+pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}

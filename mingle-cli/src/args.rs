@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn the_help_names_the_defaults_that_hold() {
         let help = help(true, 100);
-        assert!(help.contains(&format!("[default: {}]", mingle_core::net::DISCOVERY_PORT)), "{help}");
+        assert!(help.contains(&format!("[default: {}]", mingle_core::Network::DISCOVERY_PORT)), "{help}");
     }
 
     #[test]

@@ -1,32 +1,27 @@
 //! What `mingle` shall do: the second step, in which text from arguments and environment is judged.
 
 mod reader;
-mod values;
+pub(crate) mod values;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting};
-use mingle_core::net::diagnose::Place;
-use mingle_core::net::{DISCOVERY_PORT, Filter, Seed};
-use mingle_core::{Builder, JobId, Keys, Rank, RankBy, Rendezvous, Secret, World};
+use mingle_core::{JobId, Network, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
 
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
+use crate::network::NetworkArgs;
 use crate::output::Output;
 use crate::scheduler::{self, Scheduler};
 use crate::slots::{self, Slots};
 use crate::stderr::LogFormat;
-use reader::Reader;
-use values::{
-    Timeout, format, group, job_argument, job_variable, log_format, port, rank, rank_by, restarts,
-    slots_number, tf_ps, timeout, ttl, verbose, world_size,
-};
+use values::{Timeout, format, log_format, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose};
 
+pub(crate) use reader::Reader;
 pub(crate) use values::LONGEST;
 
 /// How long a command has to stop, unless it is said.
@@ -43,16 +38,8 @@ pub(crate) struct Config {
     private: bool,
     /// What is wrong, but not wrong enough to stop.
     pub(crate) warnings: Vec<String>,
-    interfaces: Vec<Filter>,
-    master_port: Option<u16>,
+    pub(crate) network: Network,
     rank_by: Option<RankBy>,
-    discovery_port: Option<u16>,
-    group: Option<Ipv4Addr>,
-    seeds: Vec<Seed>,
-    seed_dir: Option<PathBuf>,
-    broadcast: bool,
-    ipv6: bool,
-    ttl: Option<u8>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
     /// Which values a scheduler has given, and by which variables; none where all were given otherwise.
@@ -73,38 +60,19 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// Judges the arguments, and where one is missing its variable in `environment`, for who looks at the network
-    /// and prints no world.
-    pub(crate) fn new(low: JoinArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
-        const OF_RESULTS: [&str; 5] =
-            ["MINGLE_EVENTS", "MINGLE_FORMAT", "MINGLE_OUTPUT", "MINGLE_SLOTS", "MINGLE_TF_PS"];
-        Self::judge(low, |name| environment(name).filter(|_| !OF_RESULTS.contains(&name)), false)
-    }
-
     /// Judges the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(
         low: JoinArgs,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Stop> {
-        Self::judge(low, environment, true)
-    }
-
-    fn judge(
-        low: JoinArgs,
-        environment: impl Fn(&str) -> Option<OsString>,
-        is_scheduled: bool,
-    ) -> Result<Self, Stop> {
-        let scheduler = Scheduler(|name: &str| environment(name).filter(|_| is_scheduled));
+        let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
         let fabric = reader.fabric(&low)?;
         let mut sources = Vec::new();
 
-        let given = reader.given(low.world, "world")?;
-        let world = given.map(|given| given.parse(world_size)).transpose()?;
-        let world = told(world, "world", &mut sources, || scheduler.world())?;
-        let given = reader.given(low.job_id, "job-id")?;
-        let job = given.map(|given| given.parse(if given.is_variable { job_variable } else { job_argument }));
-        let job = told(job.transpose()?, "job", &mut sources, || scheduler.job())?;
+        let network = NetworkArgs::from(&low);
+        let world = told(reader.world(low.world)?, "world", &mut sources, || scheduler.world())?;
+        let job = told(reader.job(low.job_id)?, "job", &mut sources, || scheduler.job())?;
         let (Some(job), Some(world)) = (&job, &world) else {
             return Err(missing(job.is_none(), world.is_none()));
         };
@@ -113,11 +81,11 @@ impl Config {
         let mut first = Vec::new();
         let rank = told(rank, "rank", &mut first, || scheduler.rank(world))?;
         sources.splice(0..0, first);
-        let mut seeds = reader.seeds(low.seed)?;
-        if seeds.is_empty() {
+        let mut network = network.of_node(&reader)?;
+        if network.seeds.is_empty() {
             let leader = scheduler.seed()?;
             sources.extend(leader.as_ref().map(|leader| format!("seed {leader}")));
-            seeds.extend(leader.map(|leader| leader.value));
+            network.seeds.extend(leader.map(|leader| leader.value));
         }
 
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
@@ -144,17 +112,9 @@ impl Config {
             secret,
             warnings,
             rank,
-            interfaces: reader.interfaces(low.interface)?,
-            master_port: reader.read(low.master_port, "master-port", port)?,
+            network,
             rank_by: reader.read(low.rank_by, "rank-by", rank_by)?,
-            discovery_port: reader.read(low.discovery_port, "discovery-port", port)?,
-            group: reader.read(low.group, "group", group)?,
-            seeds,
-            seed_dir: reader.read(low.seed_dir, "seed-dir", |text| Ok::<_, String>(PathBuf::from(text)))?,
-            broadcast: reader.flag(low.broadcast, "broadcast")?,
             private: reader.flag(low.private, "private")?,
-            ipv6: reader.flag(low.ipv6, "ipv6")?,
-            ttl: reader.read(low.ttl, "ttl", ttl)?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::Sh),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
@@ -175,29 +135,16 @@ impl Config {
                 config.tf_ps
             )));
         }
-        let discovery_port = config.discovery_port.unwrap_or(DISCOVERY_PORT);
-        if config.master_port == Some(discovery_port) {
-            return Err(Stop::Usage(format!(
-                "--master-port and --discovery-port are both {discovery_port}; a node needs two ports, so \
-                 change one"
-            )));
-        }
         Ok(config)
     }
 
     /// The rendezvous as it is described here.
-    pub(crate) fn rendezvous(&self) -> Builder {
+    pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
         let mut builder = Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
             .secret(self.secret.clone())
-            .interfaces(self.interfaces.clone())
-            .master_port(self.master_port)
-            .group(self.group)
-            .seeds(self.seeds.clone())
-            .seed_dir(self.seed_dir.clone())
-            .broadcast(self.broadcast)
+            .network(self.network.clone())
             .private(self.private)
-            .prefer_ipv6(self.ipv6)
             // A node that starts again and one that does not are a mistake that somebody should hear of.
             .settings(Setting::hash(&self.fabric.settings) ^ u64::from(self.stays))
             .stay(self.stays)
@@ -206,12 +153,6 @@ impl Config {
             .roster(self.lists_all || self.formats().any(Format::needs_roster));
         if let Some(order) = self.rank_by {
             builder = builder.rank_by(order);
-        }
-        if let Some(port) = self.discovery_port {
-            builder = builder.discovery_port(port);
-        }
-        if let Some(ttl) = self.ttl {
-            builder = builder.ttl(ttl);
         }
         if let Some(Timeout(limit)) = self.timeout {
             builder = builder.timeout(limit);
@@ -249,39 +190,6 @@ impl Restarts {
 /// A flag of a subcommand, or else its variable.
 pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<bool, Stop> {
     Reader(|name: &str| std::env::var_os(name)).flag(argument, option)
-}
-
-/// What the doctor looks at: the part of a [`Config`] that says where a node is on the network.
-#[derive(Debug, Clone)]
-pub(crate) struct Network {
-    pub(crate) world: World,
-    pub(crate) interfaces: Vec<Filter>,
-    pub(crate) place: Place,
-}
-
-impl Config {
-    /// How long to wait, where that was said; none means for ever.
-    pub(crate) fn limit(&self, default: Duration) -> Option<Duration> {
-        self.timeout.map_or(Some(default), |Timeout(limit)| limit)
-    }
-
-    /// What opens the words of a job with a secret.
-    pub(crate) fn keys(&self) -> Option<Keys> {
-        self.secret.as_ref().map(|secret| secret.keys(&self.job))
-    }
-
-    pub(crate) fn network(&self) -> Network {
-        let group = self.group.unwrap_or_else(|| self.job.group_v4());
-        let group = SocketAddrV4::new(group, self.discovery_port.unwrap_or(DISCOVERY_PORT));
-        let mut place = Place::new(self.job.clone(), group);
-        place.master_port = self.master_port;
-        place.ttl = self.ttl.unwrap_or(place.ttl);
-        place.seeds.clone_from(&self.seeds);
-        place.seed_dir.clone_from(&self.seed_dir);
-        place.broadcast = self.broadcast;
-        place.prefers_ipv6 = self.ipv6;
-        Network { world: self.world, interfaces: self.interfaces.clone(), place }
-    }
 }
 
 /// The value that was given, or else what a scheduler tells, with a word on where that comes from.

@@ -3,6 +3,7 @@
 //! ```text
 //! intent -> stdout    the guard, before anything can go wrong
 //! args -> config      what was typed, then what it means; scheduler has what was not typed
+//! network             the options of the network, of all commands that have them
 //! fabric, slots       what RDMA this host has, and how many workers it runs
 //! join                the rendezvous; progress and stderr show it
 //! output              the result in files
@@ -28,6 +29,7 @@ mod formation;
 mod intent;
 mod join;
 mod man;
+mod network;
 mod output;
 mod progress;
 mod rdma;

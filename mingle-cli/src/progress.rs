@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use mingle_core::{Assignment, Event, HostName, JobId, Progress as Gathering, World};
+use mingle_core::proto::Progress as Gathering;
+use mingle_core::{Assignment, Event, HostName, JobId, World};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::config::Config;
@@ -167,7 +168,8 @@ pub(crate) fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::{Peer, RankRange};
+    use mingle_core::error::RankRange;
+    use mingle_core::proto::Peer;
 
     use super::*;
 

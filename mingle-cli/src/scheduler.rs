@@ -14,8 +14,8 @@
 use std::ffi::OsString;
 use std::fmt;
 
+use mingle_core::Seed;
 use mingle_core::env::MINGLE_SET;
-use mingle_core::net::Seed;
 use mingle_core::{JobId, Rank, World};
 
 use crate::exit::Stop;

@@ -1,11 +1,18 @@
-//! Why a rendezvous on real sockets failed.
+//! Why a rendezvous failed, and why a text or number is not a valid name.
+//!
+//! [`Error`] has everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends without a world.
+//! An `Invalid...` is the error of the `FromStr` or constructor of that type.
 
 use std::io;
 
-use crate::host::NoInterface;
-use crate::proto::Failure;
+#[cfg(feature = "net")]
+pub use crate::host::InvalidFilter;
+pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
+#[cfg(feature = "net")]
+pub use crate::net::InvalidSeed;
+pub use crate::proto::{Failure, Heard, RankRange, Report, Unproved};
 
-/// Why [`Builder::join`](crate::Builder::join) gave no assignment. In every case all sockets are
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are
 /// closed and nothing of the attempt is left behind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -40,17 +47,6 @@ impl Error {
         match self {
             Self::Failed(failure) => failure.code(),
             Self::NoInterface(_) | Self::PortTaken { .. } | Self::Socket { .. } => 5,
-        }
-    }
-}
-
-impl From<NoInterface> for Error {
-    fn from(error: NoInterface) -> Self {
-        match error {
-            NoInterface::Unlisted(source) => {
-                Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
-            }
-            NoInterface::Unsuitable(why) => Self::NoInterface(why),
         }
     }
 }

@@ -110,17 +110,6 @@ pub(crate) struct AirArgs {
     pub(crate) group: Option<String>,
 }
 
-impl From<AirArgs> for JoinArgs {
-    fn from(args: AirArgs) -> Self {
-        Self {
-            interface: args.interface,
-            discovery_port: args.discovery_port,
-            group: args.group,
-            ..Self::default()
-        }
-    }
-}
-
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
 /// With --job-id and --world, run on several hosts at once, it also finds out who hears whom by multicast, by
@@ -192,24 +181,6 @@ pub(crate) struct SecretArgs {
     help: Option<bool>,
 }
 
-/// The same words, so that they are judged by the same rules.
-impl From<DoctorArgs> for JoinArgs {
-    fn from(args: DoctorArgs) -> Self {
-        Self {
-            job_id: args.job_id,
-            world: args.world,
-            master_port: args.master_port,
-            ttl: args.ttl,
-            ipv6: args.ipv6,
-            seed: args.seed,
-            seed_dir: args.seed_dir,
-            broadcast: args.broadcast,
-            timeout: args.timeout,
-            ..Self::from(args.air)
-        }
-    }
-}
-
 /// Shows who is there of a job, who gathers, and who is missing; without --job-id, all jobs that gather on the link.
 ///
 /// It only listens: nothing is sent, no port of the job's is taken, and no node hears of it. On a terminal a table is
@@ -244,17 +215,4 @@ pub(crate) struct WatchArgs {
     /// Print help
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
-}
-
-/// The same words, so that they are judged by the same rules.
-impl From<WatchArgs> for JoinArgs {
-    fn from(args: WatchArgs) -> Self {
-        Self {
-            job_id: args.job_id,
-            secret_file: args.secret_file,
-            broadcast: args.broadcast,
-            timeout: args.timeout,
-            ..Self::from(args.air)
-        }
-    }
 }

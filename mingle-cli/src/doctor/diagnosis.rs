@@ -136,7 +136,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
 mod tests {
     use std::net::SocketAddr;
 
-    use mingle_core::{JobId, JobTag};
+    use mingle_core::JobId;
+    use mingle_core::proto::JobTag;
 
     use super::super::matrix::{Card, ECHO, Entry, MULTICAST, Message, TCP, UNICAST, decode, encode};
     use super::*;

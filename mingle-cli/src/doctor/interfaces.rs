@@ -2,8 +2,7 @@
 
 use std::net::IpAddr;
 
-use mingle_core::net::Kind;
-use mingle_core::net::diagnose::Judged;
+use mingle_core::tools::{Judged, Kind};
 
 use super::finding::{Finding, Status};
 
@@ -32,7 +31,7 @@ impl Nic {
             kind: interface.kind,
             up: interface.up,
             default_route: interface.default_route,
-            addresses: interface.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect(),
+            addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix)).collect(),
             refused: judged.refused.clone(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use mingle_core::net::Kind;
+use mingle_core::tools::Kind;
 
 use super::finding::{Finding, Status};
 use super::firewall::holds;

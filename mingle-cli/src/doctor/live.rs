@@ -6,8 +6,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::net::diagnose::{Station, reset};
-use mingle_core::{Error, JobTag};
+use mingle_core::Error;
+use mingle_core::proto::JobTag;
+use mingle_core::tools::{Station, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc::unbounded_channel;
@@ -77,10 +78,10 @@ impl Wires {
         for socket in &own {
             listen(Arc::clone(socket), Heard::Own, sender.clone());
         }
-        for ear in station.listener() {
+        for ear in station.group_sockets() {
             listen(shared(ear)?, Heard::Group, sender.clone());
         }
-        if let Some(ear) = station.broadcasts() {
+        if let Some(ear) = station.broadcast_socket() {
             listen(shared(ear)?, Heard::Broadcast, sender.clone());
         }
         Ok(Self { arrived, sender, own })
@@ -191,7 +192,7 @@ impl Meeting<'_> {
         let (told, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, told).await? {
+        if let Some(follow) = self.station.follow(id, move |found| told.send(found).is_ok()).await? {
             tokio::spawn(follow);
         }
         let mut ticks = interval(PERIOD);
@@ -270,10 +271,10 @@ impl Meeting<'_> {
         let word = encode(self.tag, &talk.board.word());
         words.send_replace(word.clone());
         // Where an interface cannot send, the own multicast has said so.
-        self.station.speak(&word);
+        self.station.send_to_all(&word);
         let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
         if let Some(relay) = &relay {
-            self.station.speak(relay);
+            self.station.send_to_all(relay);
         }
         talk.ping += 1;
         talk.pings.insert(talk.ping, Instant::now());

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use mingle_core::{HostName, JobTag};
+use mingle_core::HostName;
+use mingle_core::proto::JobTag;
 use serde::{Deserialize, Serialize};
 
 /// The largest world whose rows fit a datagram.

@@ -22,22 +22,21 @@ mod ports;
 mod surroundings;
 mod system;
 
-use std::ffi::OsString;
-use std::net::IpAddr;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::net::Interface;
-use mingle_core::net::diagnose::{self, Judged, Place, Station};
 use mingle_core::rdma::{Machine, Transport};
-use mingle_core::{Error, Failure, Secret};
+use mingle_core::tools::{self, Interface, Judged, Station, host_name};
+use mingle_core::{Error, Failure, JobId, Network, Secret, World};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::{DoctorArgs, JoinArgs};
-use crate::config::{Config, Network};
+use crate::args::DoctorArgs;
+use crate::config::values::{Timeout, timeout};
+use crate::config::{Config, Reader};
 use crate::exit::Stop;
+use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{environment, join, wants_json};
@@ -48,8 +47,8 @@ use live::{Meeting, Wires};
 use matrix::{Board, Card, Cell, ENDPOINTS, LARGEST, Way};
 use system::Files;
 
-/// What stands for a job where none is given: only its group and ports count.
-const NO_JOB: &str = "mingle doctor";
+/// The job whose group and ports are tried without --job-id.
+const TRIAL_JOB: &str = "mingle doctor";
 /// How long the others are waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What one program that shows firewall rules may take. After a rendezvous nobody asked for the report, and it is
@@ -62,25 +61,19 @@ const SHORT: usize = 6;
 /// Looks at this host, and with a world at the others, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let (config, meets) = configure(args)?;
-    let network = config.network();
-    if meets && !(2..=LARGEST).contains(&network.world.get()) {
-        return Err(Stop::Usage(format!(
-            "--world {}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world",
-            network.world
-        )));
-    }
+    let Examined { job, world, network, limit } = Examined::read(args)?;
     let runtime = join::runtime()?;
-    let mut visit = Visit::begin(&network, &runtime, RULES)?;
+    let mut visit = Visit::begin(&job, &network, &runtime, RULES)?;
     let mut board = None;
-    if meets && let Some((station, wires)) = visit.opened.take() {
-        let meeting =
-            Meeting { station: &station, wires, tag: network.place.job.tag(), limit: config.limit(PATIENCE) };
-        let host = diagnose::host_name().as_str().to_owned();
+    if let Some(world) = world
+        && let Some((station, wires)) = visit.opened.take()
+    {
+        let meeting = Meeting { station: &station, wires, tag: job.tag(), limit };
+        let host = host_name().as_str().to_owned();
         let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
-        let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
-        let mut start = Board::new(card, world, network.place.prefers_ipv6);
-        start.tries_broadcast = network.place.broadcast;
+        let world = usize::try_from(world.get()).unwrap_or(usize::MAX);
+        let mut start = Board::new(card, world, network.prefers_ipv6);
+        start.tries_broadcast = network.broadcast;
         let held = runtime.block_on(meeting.hold(start));
         // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
         runtime.shutdown_background();
@@ -88,16 +81,16 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
         visit.findings.extend(diagnosis::examine(&held));
         board = Some(held);
     }
-    report(&visit.findings, board.as_ref(), meets, is_json)
+    report(&visit.findings, board.as_ref(), world.is_some(), is_json)
 }
 
 /// After a rendezvous that timed out: what the doctor finds wrong on this host, in a few lines.
-pub(crate) fn after(stop: &Stop, network: Network) {
+pub(crate) fn after(stop: &Stop, config: &Config) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
     let Ok(runtime) = join::runtime() else { return };
-    let Ok(visit) = Visit::begin(&network, &runtime, RULES_AFTER) else { return };
+    let Ok(visit) = Visit::begin(&config.job, &config.network, &runtime, RULES_AFTER) else { return };
     let mut bad: Vec<&Finding> = visit
         .findings
         .iter()
@@ -110,37 +103,41 @@ pub(crate) fn after(stop: &Stop, network: Network) {
     }
     stderr::say(format_args!(
         "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows who reaches whom",
-        network.world
+        config.world
     ));
 }
 
-/// What a rendezvous with these arguments would do, and whether other hosts are expected.
-fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
-    let given = |value: &Option<String>, name: &str| {
-        value.is_some() || std::env::var_os(name).is_some_and(|value| !value.is_empty())
-    };
-    let has_job = given(&args.job_id, "MINGLE_JOB_ID");
-    let has_world = given(&args.world, "MINGLE_WORLD");
-    if has_world && !has_job {
-        return Err(Stop::Usage(
-            "--job-id is missing: --world compares several hosts, which meet under the same job ID"
-                .to_owned(),
-        ));
+/// What to examine: this host, and with a world of other hosts the network between them.
+struct Examined {
+    job: JobId,
+    /// How many hosts run the doctor at once, if several do.
+    world: Option<World>,
+    network: Network,
+    /// How long to wait for the other hosts; none means for ever.
+    limit: Option<Duration>,
+}
+
+impl Examined {
+    fn read(args: DoctorArgs) -> Result<Self, Stop> {
+        let reader = Reader(|name: &str| std::env::var_os(name));
+        let network = NetworkArgs::from(&args).of_node(&reader)?;
+        let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
+        if world.is_some() && job.is_none() {
+            return Err(Stop::Usage(
+                "--job-id is missing: --world compares several hosts, which meet under the same job ID"
+                    .to_owned(),
+            ));
+        }
+        if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.get())) {
+            return Err(Stop::Usage(format!(
+                "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world"
+            )));
+        }
+        let limit = reader.read(args.timeout, "timeout", timeout)?;
+        let limit = limit.map_or(Some(PATIENCE), |Timeout(limit)| limit);
+        let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
+        Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit })
     }
-    let mut low = JoinArgs::from(args);
-    if !has_job {
-        low.job_id = Some(NO_JOB.to_owned());
-    }
-    if !has_world {
-        low.world = Some("1".to_owned());
-    }
-    // The form of a rendezvous's result is not that of a report, and its rank is of no matter here.
-    let variable = |name: &str| {
-        let of_others = matches!(name, "MINGLE_FORMAT" | "MINGLE_RANK");
-        if of_others { None } else { std::env::var_os(name) }
-    };
-    let config = Config::new(low, variable as fn(&str) -> Option<OsString>)?;
-    Ok((config, has_world))
 }
 
 /// A look at one host.
@@ -153,15 +150,15 @@ struct Visit {
 }
 
 impl Visit {
-    fn begin(network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
+    fn begin(job: &JobId, network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
         let files = Files { root: PathBuf::from("/") };
-        let judged = diagnose::interfaces(&network.interfaces)
-            .map_err(|error| Stop::System("list the network interfaces", error))?;
+        let judged =
+            tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))?;
         let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
         let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
-        let port = visit.sockets(network, runtime, &files, &judged)?;
+        let port = visit.sockets(job, network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
-        visit.findings.extend(system::firewall(&files, &packets(&network.place, &nics, port), rules));
+        visit.findings.extend(system::firewall(&files, &packets(job, network, &nics, port), rules));
         visit.surroundings(&files, &nics);
         Ok(visit)
     }
@@ -169,6 +166,7 @@ impl Visit {
     /// Opens the sockets of a rendezvous and tries them. Gives the port to look at.
     fn sockets(
         &mut self,
+        job: &JobId,
         network: &Network,
         runtime: &Runtime,
         files: &Files,
@@ -176,10 +174,9 @@ impl Visit {
     ) -> Result<u16, Stop> {
         let used: Vec<Interface> =
             judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let first =
-            network.place.master_port.or_else(|| network.place.job.ports().next()).unwrap_or_default();
-        let given = network.place.master_port.is_some();
-        let station = match Station::open(used, &network.place) {
+        let first = network.master_port.or_else(|| job.ports().next()).unwrap_or_default();
+        let given = network.master_port.is_some();
+        let station = match Station::open(used, job, network) {
             Ok(station) => station,
             Err(error) => {
                 self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
@@ -191,7 +188,7 @@ impl Visit {
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;
-                let tried = live::own_multicast(&station, &mut wires, network.place.job.tag(), self.id).await;
+                let tried = live::own_multicast(&station, &mut wires, job.tag(), self.id).await;
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
@@ -234,7 +231,7 @@ impl Visit {
         self.findings.extend(surroundings::examine(place, nics));
 
         let hosts = files.read("etc/hosts");
-        self.findings.push(host::name(diagnose::host_name().as_str(), hosts.as_deref()));
+        self.findings.push(host::name(host_name().as_str(), hosts.as_deref()));
         let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
         let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();
         let exempt = environment("no_proxy").or_else(|| environment("NO_PROXY"));
@@ -261,15 +258,16 @@ fn random() -> Result<u32, Stop> {
 }
 
 /// What a rendezvous needs to pass, on each interface that it uses.
-fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
+fn packets(job: &JobId, network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
         let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
         // The family that is used there, as for multicast.
-        let Some(own) = own(place.prefers_ipv6).or_else(|| own(!place.prefers_ipv6)) else { continue };
-        let group = if own.is_ipv6() { place.job.group_v6().into() } else { IpAddr::from(*place.group.ip()) };
+        let Some(own) = own(network.prefers_ipv6).or_else(|| own(!network.prefers_ipv6)) else { continue };
+        let [v4, v6] = network.groups(job);
+        let group = if own.is_ipv6() { v6 } else { v4 };
         for hook in [Hook::Input, Hook::Output] {
-            for (tcp, to, port) in [(false, group, place.group.port()), (false, own, port), (true, own, port)]
+            for (tcp, to, port) in [(false, group.ip(), group.port()), (false, own, port), (true, own, port)]
             {
                 packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
             }

@@ -197,7 +197,7 @@ fn cloud(vendor: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::net::Kind;
+    use mingle_core::tools::Kind;
 
     use super::super::interfaces::tests::nic;
     use super::*;

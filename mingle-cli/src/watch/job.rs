@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{Gathering, Observer, Sighting, Word};
+use mingle_core::error::RankRange;
+use mingle_core::proto::{Keys, Lineage, NodeId};
 use mingle_core::rdma::Tally;
-use mingle_core::{End, HostName, JobId, Keys, Lineage, NodeId, RankRange};
+use mingle_core::tools::{Gathering, Observer, Sighting, Word};
+use mingle_core::{End, HostName, JobId};
 use serde_json::{Value, json};
 
 use super::{News, Scene, columns, has_place, is_silent};

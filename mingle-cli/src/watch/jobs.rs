@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::Notice;
+use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
 use super::{Scene, columns, has_place, is_silent};

@@ -16,23 +16,24 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::net::observe::Listener;
+use mingle_core::tools::Listener;
+use mingle_core::{JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{interval, sleep};
 
-use crate::args::{JoinArgs, WatchArgs};
-use crate::config::{Config, LONGEST};
+use crate::args::WatchArgs;
+use crate::config::values::{Timeout, timeout};
+use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
+use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{join, wants_json};
 use job::Job;
 use jobs::Jobs;
 
-/// What stands for a job where none is given: only the port and the interfaces count.
-const NO_JOB: &str = "mingle watch";
 /// How long is listened for one document. Whoever gathers speaks every 1.25 s at least.
 const SHOT: Duration = Duration::from_secs(2);
 /// How often what has changed is shown.
@@ -41,16 +42,6 @@ const SHOW: Duration = Duration::from_millis(250);
 const SILENT: Duration = Duration::from_secs(5);
 /// Most lines for what has changed since it was shown last: a stranger can have any number said.
 const MOST_LINES: usize = 1024;
-/// The variables of the options that there are. That of `--timeout` is left out: it says how long a node waits.
-const VARIABLES: [&str; 7] = [
-    "MINGLE_JOB_ID",
-    "MINGLE_SECRET",
-    "MINGLE_SECRET_FILE",
-    "MINGLE_INTERFACE",
-    "MINGLE_DISCOVERY_PORT",
-    "MINGLE_GROUP",
-    "MINGLE_BROADCAST",
-];
 
 /// What is watched. Times are since the start.
 trait Scene {
@@ -69,55 +60,60 @@ trait Scene {
 /// Shows what is heard, until the time is up or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let (config, has_job) = configure(args, |name| std::env::var_os(name))?;
-    for warning in &config.warnings {
+    let Watched { job, secret, network, limit, warnings } =
+        Watched::read(args, |name| std::env::var_os(name))?;
+    for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
     }
-    let network = config.network();
-    let limit = config.limit(if is_json { SHOT } else { LONGEST }).unwrap_or(LONGEST);
+    let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     let runtime = join::runtime()?;
     runtime.block_on(async {
-        let opened = if has_job {
-            Listener::of_job(&network.place, &network.interfaces)
-        } else {
-            Listener::of_all_jobs(Some(network.place.group.port()), &network.interfaces)
+        let opened = match &job {
+            Some(job) => Listener::of_job(job, &network),
+            None => Listener::of_all_jobs(&network),
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
         for warning in listener.warnings() {
             stderr::say(format_args!("warning: {warning}"));
         }
-        if has_job {
-            let job = Job::new(network.place.job.clone(), config.keys().as_ref());
-            watch(listener, job, is_json, limit).await
-        } else {
-            watch(listener, Jobs::default(), is_json, limit).await
+        match job {
+            Some(job) => {
+                let keys = secret.map(|secret| secret.keys(&job));
+                watch(listener, Job::new(job, keys.as_ref()), is_json, limit).await
+            }
+            None => watch(listener, Jobs::default(), is_json, limit).await,
         }
     })
 }
 
-/// Where to listen, and whether to one job.
-fn configure(
-    args: WatchArgs,
-    environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<(Config, bool), Stop> {
-    let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
-    let has_job = args.job_id.is_some() || is_set("MINGLE_JOB_ID");
-    if !has_job && args.secret_file.is_some() {
-        return Err(Stop::Usage(
-            "--job-id is missing: a secret opens the words of one job, so name it beside --secret-file"
-                .to_owned(),
-        ));
+/// What to watch: one job, or all jobs on a link.
+#[derive(Debug)]
+struct Watched {
+    job: Option<JobId>,
+    secret: Option<Secret>,
+    network: Network,
+    limit: Option<Duration>,
+    warnings: Vec<String>,
+}
+
+impl Watched {
+    fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
+        let reader = Reader(environment);
+        let network = NetworkArgs::from(&args).of_receiver(&reader)?;
+        let job = reader.job(args.job_id)?;
+        if job.is_none() && args.secret_file.is_some() {
+            return Err(Stop::Usage(
+                "--job-id is missing: a secret opens the words of one job, so name it beside --secret-file"
+                    .to_owned(),
+            ));
+        }
+        let (secret, warnings) =
+            if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
+        // Not the variable, which says how long a node waits.
+        let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
+        let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
+        Ok(Self { job, secret, network, limit, warnings })
     }
-    let mut low = JoinArgs::from(args);
-    // Whoever listens needs no size.
-    low.world = Some("1".to_owned());
-    if !has_job {
-        low.job_id = Some(NO_JOB.to_owned());
-    }
-    let of_jobs = ["MINGLE_SECRET", "MINGLE_SECRET_FILE"];
-    let is_ours = |name: &str| VARIABLES.contains(&name) && (has_job || !of_jobs.contains(&name));
-    let config = Config::new(low, |name| environment(name).filter(|_| is_ours(name)));
-    Ok((config?, has_job))
 }
 
 async fn watch(
@@ -135,7 +131,7 @@ async fn watch(
     let mut is_read = true;
     while is_read {
         tokio::select! {
-            (from, datagram) = listener.hear() => scene.hear(now() - started, from, &datagram),
+            (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
             _ = tick.tick() => is_read = screen.show(&mut scene, now() - started)?,
             () = &mut end => break,
         }

@@ -4,7 +4,7 @@ use super::*;
 fn only_the_variables_of_its_own_options_are_read() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        configure(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
+        Watched::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
     };
     let others = [
         ("MINGLE_SEED", "[x"),
@@ -15,8 +15,9 @@ fn only_the_variables_of_its_own_options_are_read() {
         ("MINGLE_TIMEOUT", "x"),
         ("MINGLE_MASTER_PORT", "29499"),
     ];
-    let (config, has_job) = read(&others).unwrap();
-    assert_eq!((config.job.as_str(), has_job), (NO_JOB, false));
+    let watched = read(&others).unwrap();
+    assert!(watched.job.is_none() && watched.secret.is_none() && watched.limit.is_none());
+    assert_eq!(watched.network, Network::default());
     let ours = [
         ("MINGLE_JOB_ID", "foo"),
         ("MINGLE_SECRET", "a secret of many bytes"),
@@ -25,11 +26,11 @@ fn only_the_variables_of_its_own_options_are_read() {
         ("MINGLE_BROADCAST", "1"),
         ("MINGLE_INTERFACE", "eth*"),
     ];
-    let (config, has_job) = read(&ours).unwrap();
-    let network = config.network();
-    assert_eq!((config.job.as_str(), has_job, config.keys().is_some()), ("foo", true, true));
-    assert_eq!(network.place.group, "239.192.7.7:29498".parse().unwrap());
-    assert!(network.place.broadcast && network.interfaces.len() == 1);
+    let Watched { job, secret, network, .. } = read(&ours).unwrap();
+    let job = job.unwrap();
+    assert_eq!((job.as_str(), secret.is_some()), ("foo", true));
+    assert_eq!(network.groups(&job)[0], "239.192.7.7:29498".parse().unwrap());
+    assert!(network.broadcast && network.interfaces.len() == 1);
     for (name, value) in [("MINGLE_SECRET_FILE", "/nonexistent"), ("MINGLE_GROUP", "10.0.0.1")] {
         assert!(read(&[("MINGLE_JOB_ID", "foo"), (name, value)]).unwrap_err().to_string().contains(name));
     }

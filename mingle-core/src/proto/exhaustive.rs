@@ -13,7 +13,7 @@ use std::time::Duration;
 use super::outcome::{Event, Failure, Formed};
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output, TOKEN};
-use crate::model::JobId;
+use crate::model::{JobId, JobTag};
 use crate::wire::{Codec, Message};
 
 /// By then every node has ended: 30 s are its patience, and a round that it began before has limits of its own.
@@ -76,7 +76,7 @@ fn endpoint(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, u8::try_from(node + 1).unwrap()], 29500))
 }
 
-fn tag() -> crate::JobTag {
+fn tag() -> JobTag {
     "exhaustive".parse::<JobId>().unwrap().tag()
 }
 

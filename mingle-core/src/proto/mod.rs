@@ -22,7 +22,7 @@ mod memory;
 #[cfg(test)]
 mod misdirected_tests;
 mod node;
-mod observe;
+pub(crate) mod observe;
 mod outcome;
 mod parts;
 mod proof;
@@ -42,12 +42,11 @@ use std::time::Duration;
 
 #[cfg(test)]
 use crate::model::HostName;
-use crate::model::{JobTag, Keys, Lineage, NodeId, World};
-use crate::wire::NodeInfo;
+use crate::model::World;
 
-pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
+pub use crate::model::{Digest, Endpoints, JobTag, Keys, Lineage, NodeId, Peer, Slots};
+pub use crate::wire::{Attributes, MAX_DATAGRAM, NodeInfo, TOKEN, VERSION};
 pub use node::Node;
-pub use observe::{Gathering, Observer, Sighting, Word};
 pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
@@ -93,8 +92,8 @@ impl Config {
     /// A node without a secret, in the first formation of its job, which waits for ten minutes.
     ///
     /// ```
-    /// use mingle_core::proto::Config;
-    /// use mingle_core::{Endpoints, HostName, JobId, NodeId, NodeInfo, World};
+    /// use mingle_core::proto::{Config, Endpoints, NodeId, NodeInfo};
+    /// use mingle_core::{HostName, JobId, World};
     ///
     /// let (job, here): (JobId, Endpoints) = ("foo".parse()?, "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into());
     /// let node = NodeInfo::new(HostName::new("a"), here);

@@ -13,12 +13,12 @@ use crate::wire::{Codec, Dropped, Message};
 ///
 /// ```
 /// use mingle_core::JobId;
-/// use mingle_core::proto::Observer;
+/// use mingle_core::tools::Observer;
 ///
 /// let job: JobId = "foo".parse()?;
 /// let mut observer = Observer::new(job.tag(), None);
 /// assert_eq!(observer.read(b"of another protocol"), None);
-/// # Ok::<(), mingle_core::InvalidId>(())
+/// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug)]
 pub struct Observer {

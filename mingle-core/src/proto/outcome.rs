@@ -103,6 +103,7 @@ fn ranks(runs: &[RankRange]) -> String {
 
 /// A formed world, as one of its nodes sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Formed {
     /// This node's rank.
     pub rank: Rank,
@@ -120,6 +121,15 @@ pub struct Formed {
     pub verdict: Verdict,
     /// How many workers there are, here and in all.
     pub slots: Slots,
+}
+
+impl Formed {
+    /// A world of nodes with one worker each, of which neither the roster nor RDMA is known.
+    pub fn new(rank: Rank, world: World, master: SocketAddr, local: IpAddr, digest: Digest) -> Self {
+        let (before, total) = (rank.get().into(), world.get().into());
+        let slots = Slots { own: 1, before, total };
+        Self { rank, world, master, local, digest, roster: None, verdict: Verdict::default(), slots }
+    }
 }
 
 /// Why a world that stood is over.
@@ -259,6 +269,7 @@ impl fmt::Display for Failure {
 
 /// What a node knows when its time is up: the facts behind the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Report {
     /// How many nodes there should have been.
     pub world: World,

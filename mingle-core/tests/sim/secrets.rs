@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use mingle_core::{Keys, Secret};
+use mingle_core::Secret;
+use mingle_core::proto::Keys;
 use rand::SeedableRng;
 
 use super::*;

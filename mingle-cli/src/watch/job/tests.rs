@@ -1,4 +1,5 @@
-use mingle_core::{End, Lineage, Peer, Progress, World};
+use mingle_core::proto::{Lineage, Peer, Progress};
+use mingle_core::{End, World};
 
 use super::super::MOST_LINES;
 use super::*;

@@ -36,7 +36,9 @@ pub use model::{
     Digest, End, Endpoints, HostName, InvalidId, InvalidMetadata, InvalidSecret, JobId, JobTag, Keys,
     Lineage, Member, Metadata, NodeId, Peer, Rank, Roster, Secret, Slots, World,
 };
-pub use proto::{Event, Failure, Formed, Heard, Over, Progress, RankBy, RankRange, Report, Unproved};
+pub use proto::{
+    Cause, Event, Failure, Formed, Heard, Over, Progress, RankBy, RankRange, Report, Tried, Unproved, Warning,
+};
 pub use wire::{Attributes, NodeInfo, VERSION};
 
 #[cfg(feature = "net")]

@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::connection::{self, Happened};
 use super::driver::clock;
 use crate::error::Error;
-use crate::proto::{ConnId, DialId, TOKEN};
+use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
 /// Most accepted connections without a token; then the oldest goes.
 const STRANGERS: usize = 1024;
@@ -130,7 +130,7 @@ impl Connections {
     }
 
     /// Holds a connection that was accepted. Returns what people should know, once.
-    pub(super) fn accepted(&mut self, accepted: Accepted) -> Option<String> {
+    pub(super) fn accepted(&mut self, accepted: Accepted) -> Option<Warning> {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -140,7 +140,7 @@ impl Connections {
                 self.evict_stranger();
                 self.accept_from = clock() + ACCEPT_PAUSE;
                 let told = std::mem::replace(&mut self.told_of_accepting, true);
-                return (!told).then(|| format!("cannot accept a connection: {error}"));
+                return (!told).then(|| Warning::NotAccepted { error: error.to_string() });
             }
         };
         self.next_conn += 1;

@@ -17,6 +17,7 @@ use crate::error::Error;
 use crate::host::Filter;
 use crate::host::{self, Family, Interface};
 use crate::model::{HostName, JobId, NodeId};
+use crate::proto::Warning;
 
 /// An interface, and whether a rendezvous would use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,7 +138,7 @@ impl Station {
     }
 
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.air.groups.iter().flat_map(Groups::warnings)
     }
 

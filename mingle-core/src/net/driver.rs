@@ -21,7 +21,7 @@ use super::{Assignment, Builder};
 use crate::error::Error;
 use crate::host::{self, Family, Interface, endpoints, holder_of};
 use crate::model::{Endpoints, HostName, NodeId};
-use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time};
+use crate::proto::{Config, Event, Formed, MAX_DATAGRAM, Node, Output, Time, Tried, Warning};
 use crate::wire::{Attributes, NodeInfo};
 
 /// Most own addresses that are looked at; others are told fewer.
@@ -67,9 +67,9 @@ pub(super) async fn usable(builder: &Builder) -> Result<Vec<Interface>, Error> {
     loop {
         match select(builder) {
             Err(_) if builder.world.get() == 1 && builder.interfaces.is_empty() => return Ok(Vec::new()),
-            Err(Error::NoInterface(why)) if clock() < until => {
+            Err(Error::NoInterface { reasons, is_filtered }) if clock() < until => {
                 if !std::mem::replace(&mut told, true) {
-                    tell(builder, Event::Warning(format!("no usable network interface yet: {why}")));
+                    tell(builder, Event::Warning(Warning::NoInterface { reasons, is_filtered }));
                 }
                 tokio::time::sleep(GRACE / 20).await;
             }
@@ -345,28 +345,20 @@ impl Driver {
             if quiet.is_some_and(|at| clock() >= at) {
                 quiet = None;
                 if !node.has_heard() {
-                    self.tell(Event::Warning(self.about_silence()));
+                    self.tell(Event::Warning(Warning::NobodyHeard { after: QUIET, tried: self.tried() }));
                 }
             }
         }
     }
 
-    fn about_silence(&self) -> String {
-        let ways = if self.following.is_none() && self.builder.broadcast {
-            "neither multicast nor broadcast passes here: give each node --seed HOST of another, or a shared \
-             --seed-dir"
-        } else if self.following.is_none() {
-            "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or on one \
-             link --broadcast"
-        } else if self.seeds.is_empty() {
-            "multicast does not pass here, and no address of a seed is known so far"
-        } else {
-            "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
-        };
-        let seconds = QUIET.as_secs();
-        format!(
-            "nobody else was heard within {seconds} s; if the others have started, {ways}; see 'mingle doctor'"
-        )
+    /// How this node has looked for others so far.
+    fn tried(&self) -> Tried {
+        match (&self.following, self.builder.broadcast) {
+            (None, true) => Tried::Broadcast,
+            (None, false) => Tried::Multicast,
+            (Some(_), _) if self.seeds.is_empty() => Tried::NoSeedKnown,
+            (Some(_), _) => Tried::Seeds,
+        }
     }
 
     /// Addresses come and go: a pod gets its second network, DHCP answers.
@@ -383,7 +375,7 @@ impl Driver {
         let again = interfaces == self.links.interfaces();
         match self.links.change(interfaces) {
             Err(error) if again => tracing::debug!(%error, "taking the same interfaces once more"),
-            Err(error) => self.tell(Event::Warning(error.to_string())),
+            Err(error) => self.tell(Event::Warning(Warning::Interfaces { error: error.chain() })),
             Ok(()) => {}
         }
         let own = self.own_endpoints();
@@ -400,7 +392,7 @@ impl Driver {
             self.follow(self.seed_dir());
         } else {
             // Others know this node by the address that it prefers, which has gone: another takes its place.
-            self.tell(Event::Warning("the addresses of this host have changed; it starts again".to_owned()));
+            self.tell(Event::Warning(Warning::AddressesChanged));
             // The connections of its members cannot be closed from an address that is gone.
             node.handle_departure(self.now());
             while let Some(output) = node.poll_output() {

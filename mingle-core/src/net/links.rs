@@ -10,6 +10,7 @@ use super::multicast::{Air, Groups};
 use super::watched::Watched;
 use crate::error::Error;
 use crate::host::Interface;
+use crate::proto::Warning;
 
 /// The sockets that datagrams leave from and arrive at, and the interfaces that they use.
 #[derive(Debug)]
@@ -70,13 +71,11 @@ impl Links {
     }
 
     /// What is wrong from the start, for people.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> = self.air.groups.iter().flat_map(Groups::warnings).cloned().collect();
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> = self.air.groups.iter().flat_map(Groups::warnings).cloned().collect();
         let joined: usize = self.air.groups.iter().map(Groups::joined).sum();
         if joined == 0 && !self.alone {
-            warnings.push(
-                "no interface has joined the multicast group: this node hears only who answers it".to_owned(),
-            );
+            warnings.push(Warning::NoneJoined);
         }
         warnings
     }
@@ -118,7 +117,7 @@ impl Links {
     }
 
     /// Speaks to all. Returns what people should know: by which interface that is not possible, once.
-    pub(super) fn multicast(&mut self, datagram: &[u8]) -> Vec<String> {
+    pub(super) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for interface in &self.interfaces {
             for to in self.air.all() {
@@ -129,8 +128,8 @@ impl Links {
                 // A broadcast goes where a group goes as well.
                 if to.ip().is_multicast() && !is_passing(&error) && !self.mute.contains(&key) {
                     self.mute.push(key);
-                    let (group, name) = (to.ip(), interface.name.escape_debug());
-                    warnings.push(format!("cannot send to group {group} on {name}: {error}"));
+                    let (group, interface) = (to.ip(), interface.name.clone());
+                    warnings.push(Warning::NotSent { group, interface, error: error.to_string() });
                 }
             }
         }

@@ -14,6 +14,7 @@ use super::endpoint::{deafen, enlarge, is_without_ipv6};
 use crate::error::Error;
 use crate::host::Interface;
 use crate::model::JobId;
+use crate::proto::Warning;
 
 /// All by which a node speaks to all and hears: its own port, the groups of both families, and broadcasts.
 #[derive(Debug)]
@@ -83,7 +84,7 @@ struct Membership {
     index: u32,
     name: String,
     /// Why it could not join, for people.
-    failure: Option<String>,
+    failure: Option<Warning>,
 }
 
 impl Groups {
@@ -119,12 +120,11 @@ impl Groups {
 
     fn open(&mut self) -> Result<(), Error> {
         let socket = receiver(self.group).map_err(|source| {
-            let (ip, port) = (self.group.ip(), self.group.port());
-            let hint = match source.kind() {
-                io::ErrorKind::AddrInUse => ", which another program keeps to itself; see --discovery-port",
-                _ => "",
-            };
-            Error::Socket { what: format!("cannot hear group {ip} on UDP port {port}{hint}"), source }
+            let (group, port) = (self.group.ip(), self.group.port());
+            match source.kind() {
+                io::ErrorKind::AddrInUse => Error::DiscoveryPortTaken { port, group, source },
+                _ => Error::Socket { what: format!("cannot hear group {group} on UDP port {port}"), source },
+            }
         })?;
         self.sockets.push(socket.into());
         Ok(())
@@ -204,8 +204,8 @@ impl Groups {
         self.memberships.iter().filter(|membership| membership.failure.is_none()).count()
     }
 
-    /// Which interfaces could not join, and why, for people.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = &String> {
+    /// Which interfaces could not join, and why.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.memberships.iter().filter_map(|membership| membership.failure.as_ref())
     }
 
@@ -213,7 +213,7 @@ impl Groups {
     /// network: a switch that snoops on IGMP, where no router asks for members, forgets them after 260 s.
     /// (With IGMPv3 the kernel reports the join alone, so a switch that obeys a leave at once cuts nothing
     /// off; and it reports nothing while another socket of this host is a member.) Returns warnings.
-    pub(crate) fn rejoin(&self) -> Vec<String> {
+    pub(crate) fn rejoin(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for membership in &self.memberships {
             // Fails where the first join did, or where the interface went away and came back.
@@ -228,7 +228,7 @@ impl Groups {
     /// The same for several groups; the warnings go to the log.
     pub(crate) fn rejoin_all(all: &[Self]) {
         for warning in all.iter().flat_map(Self::rejoin) {
-            tracing::debug!(warning);
+            tracing::debug!(%warning);
         }
     }
 
@@ -260,8 +260,8 @@ impl Membership {
         }
     }
 
-    fn warning(&self, error: &io::Error) -> String {
-        format!("cannot join the multicast group on {}: {error}", self.name.escape_debug())
+    fn warning(&self, error: &io::Error) -> Warning {
+        Warning::NotJoined { interface: self.name.clone(), error: error.to_string() }
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn the_socket_of_an_interface_that_comes_later_is_handed_over_until_somebody_takes_it() {
         let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[]).unwrap();
-        let refuse = |_: &_| Err(Error::NoInterface(String::new()));
+        let refuse = |_: &_| Err(Error::NoInterface { reasons: String::new(), is_filtered: false });
         groups.hand_over(refuse).unwrap();
         groups.change(&[Interface::loopback(Ipv4Addr::LOCALHOST)]).unwrap();
         assert_eq!(groups.joined(), 1);

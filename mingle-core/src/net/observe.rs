@@ -16,7 +16,7 @@ use super::watched::{Watched, readable};
 use super::{DISCOVERY_PORT, Filter};
 use crate::error::Error;
 use crate::host::{Interface, find};
-use crate::proto::MAX_DATAGRAM;
+use crate::proto::{MAX_DATAGRAM, Warning};
 
 /// What hears all that is said to everybody. Interfaces and addresses that come later are noticed within two seconds.
 #[derive(Debug)]
@@ -79,7 +79,7 @@ impl Listener {
     }
 
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.groups.iter().flat_map(Groups::warnings)
     }
 

@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::model::{JobTag, NodeId};
+use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
 /// How often a node writes its own file again, at least.
@@ -81,7 +82,7 @@ pub(super) struct Look {
     /// How long to wait before the next.
     pub(super) pause: Duration,
     /// What people should know.
-    pub(super) warning: Option<String>,
+    pub(super) warning: Option<Warning>,
 }
 
 /// The folder as this node sees it.
@@ -177,7 +178,8 @@ impl SeedDir {
                 let folder = self.folder.display();
                 tracing::debug!(%folder, %error, "writing to the seed folder");
                 let is_new = !std::mem::replace(&mut self.told, true);
-                warning = is_new.then(|| format!("cannot write to the seed folder {folder}: {error}"));
+                let (folder, error) = (self.folder.clone(), error.to_string());
+                warning = is_new.then_some(Warning::SeedDirUnwritable { folder, error });
             }
             let (others, pause) = self.read();
             Look { folder: self, others, pause, warning }
@@ -370,7 +372,7 @@ mod tests {
         let error = dir().open().await.unwrap_err().to_string();
         assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
         let look = dir().look().await.unwrap();
-        assert!(look.warning.unwrap().contains("cannot write to the seed folder"));
+        assert!(look.warning.unwrap().to_string().contains("cannot write to the seed folder"));
         assert_eq!(look.folder.look().await.unwrap().warning, None, "it has been said");
     }
 }

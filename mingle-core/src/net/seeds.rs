@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use super::connection::Happened;
 use super::seed_dir::{Look, SeedDir};
 use crate::model::JobId;
+use crate::proto::Warning;
 
 /// Ports of the job at which a seed without one is tried: on most hosts a node has the first.
 const PORTS: usize = 8;
@@ -265,16 +266,18 @@ impl Sources {
                 match answer {
                     Ok(mut addresses) => {
                         addresses.retain(|ip| {
-                            let Some(why) = misleads(*ip) else { return true };
+                            let Some(reason) = misleads(*ip) else { return true };
                             if told.insert((seed.clone(), Some(*ip))) {
-                                warn(format!("--seed {seed} resolves to {ip}, which {why}: it is left out"));
+                                let (seed, address) = (seed.to_string(), *ip);
+                                warn(Warning::SeedMisleads { seed, address, reason });
                             }
                             false
                         });
                         known.insert(seed, addresses);
                     }
                     Err(error) if waited >= TELL_AFTER && told.insert((seed.clone(), None)) => {
-                        warn(format!("--seed {seed} does not resolve yet: {error}"));
+                        let (seed, error) = (seed.to_string(), error.to_string());
+                        warn(Warning::SeedUnresolved { seed, error });
                     }
                     Err(_) => {}
                 }
@@ -293,7 +296,7 @@ impl Sources {
                     }
                 }
                 Some(Err(_)) if !std::mem::replace(&mut is_silent, true) => {
-                    warn("--seed-dir does not answer: others are looked for without it".to_owned());
+                    warn(Warning::SeedDirSilent);
                 }
                 Some(Err(_)) | None => {}
             }

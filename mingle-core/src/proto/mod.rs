@@ -23,7 +23,7 @@ mod memory;
 mod misdirected_tests;
 mod node;
 mod observe;
-mod outcome;
+mod report;
 mod parts;
 mod proof;
 mod ranks;
@@ -48,7 +48,9 @@ use crate::wire::NodeInfo;
 pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
 pub use node::Node;
 pub use observe::{Gathering, Observer, Sighting, Word};
-pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
+pub use report::{
+    Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
+};
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 

@@ -8,7 +8,7 @@ use super::DialId;
 use super::follower::LAST_WORDS;
 use super::leader::{Entry, Lead};
 use super::master::MasterProof;
-use super::outcome::{Event, Failure, Formed, Unproved};
+use super::report::{Event, Failure, Formed, Unproved};
 use super::parts;
 use super::proof::Arrivals;
 use super::ranks::{self, Applicant};

@@ -55,7 +55,7 @@ fn scratch(name: &str) -> PathBuf {
 fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = join(&lab, 0, "seen", "-r 0");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let lines = watch(&lab, 3, "--job-id seen");
     let told = |text: &str| told(&lines, text);
     told(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
@@ -89,7 +89,7 @@ fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
 fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let node = join(&lab, 0, "drawn", "-r 0");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let (width, height) = (30, 5);
     let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
@@ -123,7 +123,7 @@ fn a_secret_opens_what_is_sealed_and_without_it_the_job_is_only_there() {
     fs::write(&file, "a secret of many bytes").unwrap();
     let file = file.display().to_string();
     let node = join(&lab, 0, "sealed", &format!("--secret-file {file}"));
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let blind = document(&watch(&lab, 1, "-j sealed --format json").finish());
     assert_eq!(
         (&blind["sealed"], &blind["leader"], &blind["rdma"]),
@@ -143,7 +143,7 @@ fn all_jobs_on_the_link_are_listed_but_private_ones() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let procs = [join(&lab, 0, "one", ""), join(&lab, 1, "two", ""), join(&lab, 2, "three", "--private")];
     for proc in &procs {
-        proc.expect_stderr("gathering");
+        proc.expect_stderr("leading");
     }
     let shot = watch(&lab, 3, "--format json --timeout 3s").finish();
     let jobs = document(&shot);
@@ -167,7 +167,7 @@ fn an_address_and_an_interface_that_come_while_somebody_watches_are_listened_on(
     let second = watch(&lab, 1, "--job-id late");
     told(&second, "nothing heard so far");
     let node = join(&lab, 0, "late", "");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     lab.restore_ipv4(1);
     told(&first, "job late: 1 of 3 nodes here");
     told(&second, "job late: 1 of 3 nodes here");

@@ -12,6 +12,7 @@ use mingle_core::env::fabric::Extent;
 use mingle_core::net::{Filter, Seed};
 
 use super::values::flag;
+use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
@@ -89,7 +90,8 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
             return Ok((None, Vec::new()));
         };
         let secret = Secret::new(value.as_encoded_bytes());
-        let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
+        let secret =
+            secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {}", advice::secret(&error))))?;
         Ok((Some(secret), Vec::new()))
     }
 
@@ -178,7 +180,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
         return Err(format!("has {} bytes, which is no secret", metadata.len()));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let secret = Secret::new(&bytes).map_err(|error| error.to_string())?;
+    let secret = Secret::new(&bytes).map_err(|error| advice::secret(&error))?;
     let mode = metadata.permissions().mode();
     let warning = (mode & 0o004 != 0).then(|| {
         let path = path.display();

@@ -31,7 +31,7 @@ use std::time::Duration;
 use mingle_core::net::Interface;
 use mingle_core::net::diagnose::{self, Judged, Place, Station};
 use mingle_core::rdma::{Machine, Transport};
-use mingle_core::{Error, Failure, Secret};
+use mingle_core::{Error, Failure};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -40,7 +40,7 @@ use crate::config::{Config, Network};
 use crate::exit::Stop;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{environment, join, wants_json};
+use crate::{advice, environment, join, wants_json};
 use finding::{Finding, Status};
 use firewall::{Hook, Packet};
 use interfaces::Nic;
@@ -158,7 +158,11 @@ impl Visit {
         let judged = diagnose::interfaces(&network.interfaces)
             .map_err(|error| Stop::System("list the network interfaces", error))?;
         let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
-        let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
+        let mut visit = Self {
+            findings: interfaces::examine(&nics),
+            id: diagnose::run_id().map_err(Stop::Rendezvous)?,
+            opened: None,
+        };
         let port = visit.sockets(network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
         visit.findings.extend(system::firewall(&files, &packets(&network.place, &nics, port), rules));
@@ -195,7 +199,7 @@ impl Visit {
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
-        let warnings: Vec<String> = station.warnings().cloned().collect();
+        let warnings: Vec<String> = station.warnings().map(advice::warning).collect();
         let read = |path: &str| files.read(path);
         let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
         self.findings.extend(multicast::examine(multicast::Seen {
@@ -250,14 +254,6 @@ impl Visit {
         let limits = files.read("proc/self/limits");
         self.findings.extend(host::rdma(limits.as_deref(), devices.as_deref(), summary));
     }
-}
-
-/// The ID of this run: no two hosts that meet may have the same.
-fn random() -> Result<u32, Stop> {
-    let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-    // A new secret is hexadecimal.
-    let id = secret.reveal().get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    Ok(id.unwrap_or_default())
 }
 
 /// What a rendezvous needs to pass, on each interface that it uses.

@@ -30,6 +30,11 @@ pub(super) fn failed(error: &Error, holder: Option<&str>) -> Finding {
             let cure = "choose another --discovery-port or --master-port, or end the program that has it";
             Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
         }
+        Error::DiscoveryPortTaken { port, group, .. } => {
+            let cure = "choose another --discovery-port, or end the program that has it";
+            let looked = format!("group {group} on UDP port {port}");
+            Finding::new(Status::Problem, "sockets", looked, "another program does not share the port", cure)
+        }
         other => {
             let cure = "look at the interfaces above, or choose one with --interface";
             Finding::new(Status::Problem, "sockets", "the sockets of a rendezvous", other.to_string(), cure)

@@ -27,7 +27,7 @@ use crate::events::clock;
 use crate::exit::Stop;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{join, wants_json};
+use crate::{advice, join, wants_json};
 use job::Job;
 use jobs::Jobs;
 
@@ -84,7 +84,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
         for warning in listener.warnings() {
-            stderr::say(format_args!("warning: {warning}"));
+            stderr::say(format_args!("warning: {}", advice::warning(warning)));
         }
         if has_job {
             let job = Job::new(network.place.job.clone(), config.keys().as_ref());

@@ -162,10 +162,7 @@ fn what_is_excluded_is_not_used_whatever_else_admits_it() {
     assert_eq!(selected(&lines, &["10.0.0.0/8", "^eth0"]), ["wg0 10.8.0.2"]);
 
     let text = refused(&lines, &["10.0.0.0/8", "^eth*", "^wg0"]);
-    assert!(
-        text.contains("lo, docker0: not what was asked for; eth0, wg0: excluded"),
-        "{text}"
-    );
+    assert!(text.contains("lo, docker0: not what was asked for; eth0, wg0: excluded"), "{text}");
     assert!(text.contains("the filter allows only 10.0.0.0/8, and not eth*, wg0"), "{text}");
     let text = refused(&lines, &["^*", "^10.0.0.0/8"]);
     assert!(text.contains("lo, eth0, docker0, wg0: excluded"), "{text}");

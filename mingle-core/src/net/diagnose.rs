@@ -42,6 +42,14 @@ pub fn interfaces(filters: &[Filter]) -> io::Result<Vec<Judged>> {
     Ok(used.chain(refused).collect())
 }
 
+/// A random number for this run of a program: no two hosts that meet may have the same.
+///
+/// # Errors
+/// [`Error::Socket`] where the operating system gives no random bytes.
+pub fn run_id() -> Result<u32, Error> {
+    super::driver::random().map(u32::from_be_bytes)
+}
+
 /// What this host is called.
 pub fn host_name() -> HostName {
     super::driver::host_name()

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::follower::{LARGE, LAST_WORDS};
-use super::report::{Event, Progress, RankRange, Warning};
 use super::proof::Arrivals;
+use super::report::{Event, Progress, RankRange, Warning};
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::{Time, Timer};

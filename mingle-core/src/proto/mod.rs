@@ -23,10 +23,10 @@ mod memory;
 mod misdirected_tests;
 mod node;
 mod observe;
-mod report;
 mod parts;
 mod proof;
 mod ranks;
+mod report;
 mod round;
 mod running;
 #[cfg(test)]

@@ -279,10 +279,8 @@ impl Verdict {
     }
 
     fn lines(&self, then: &str) -> Vec<Difference> {
-        let line = |finding: &Finding| Difference {
-            text: Self::line(finding, then),
-            topic: finding.fact.topic(),
-        };
+        let line =
+            |finding: &Finding| Difference { text: Self::line(finding, then), topic: finding.fact.topic() };
         let mut lines: Vec<Difference> = self.findings.iter().map(line).collect();
         if self.unnamed > 0 {
             let text = format!("{} more ranks differ from the others", self.unnamed);
@@ -539,10 +537,7 @@ mod tests {
     fn a_rank_whose_fabric_is_left_out_is_told_and_keeps_nobody_from_rdma() {
         let (transport, lines) = told(&[roce(1), rank(2, Link::Unasked)]);
         assert_eq!(transport, Transport::Roce(V4));
-        assert_eq!(
-            lines,
-            ["rank 1 (10.0.0.2): the fabric was left out there, and is not compared"]
-        );
+        assert_eq!(lines, ["rank 1 (10.0.0.2): the fabric was left out there, and is not compared"]);
     }
 
     #[test]

@@ -151,7 +151,8 @@ fn a_spare_is_told_of_the_commit_although_datagrams_are_lost() {
         // The world is full at 1 s, but one of it is stopped; the fourth waits meanwhile.
         net.pause_at(1, ms(900), ms(2500));
         let _ = net.run(LIMIT);
-        let full = |host: usize| matches!(net.hosts[host].outcome, Some(Err(Some(Failure::WorldFull { .. }))));
+        let full =
+            |host: usize| matches!(net.hosts[host].outcome, Some(Err(Some(Failure::WorldFull { .. }))));
         full(3)
     });
     assert!(told.count() >= 198);

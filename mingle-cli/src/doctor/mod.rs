@@ -1,10 +1,10 @@
-//! `mingle doctor`: what would keep a world from forming here, why, and what helps.
+//! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! system, live            what is read and sent; everything else is a function of it
+//! system, live            read files and use sockets; everything else is a function of their results
 //! interfaces ... host     a topic each, from text to findings
 //! nft, iptables           rules, for `firewall` to judge
-//! matrix, diagnosis       several hosts at once: who reaches whom, and what breaks the rest
+//! matrix, diagnosis       several hosts at once: which reaches which, and what breaks the rest
 //! ```
 
 mod diagnosis;
@@ -50,23 +50,23 @@ use system::Files;
 
 /// What stands for a job where none is given: only its group and ports count.
 const NO_JOB: &str = "mingle doctor";
-/// How long the others are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What one program that shows firewall rules may take. After a rendezvous nobody asked for the report, and it is
-/// not to be waited for.
+/// How long to wait for the other hosts, by default.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the user has not
+/// asked for the report.
 const RULES: Duration = Duration::from_secs(2);
 const RULES_AFTER: Duration = Duration::from_millis(250);
-/// Most lines that follow a rendezvous that timed out.
+/// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 
-/// Looks at this host, and with a world at the others, and prints the report.
+/// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let (config, meets) = configure(args)?;
     let network = config.network();
     if meets && !(2..=LARGEST).contains(&network.world.get()) {
         return Err(Stop::Usage(format!(
-            "--world {}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world",
+            "--world {}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world",
             network.world
         )));
     }
@@ -75,14 +75,14 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let mut board = None;
     if meets && let Some((station, wires)) = visit.opened.take() {
         let meeting =
-            Meeting { station: &station, wires, tag: network.place.job.tag(), limit: config.limit(PATIENCE) };
+            Meeting { station: &station, wires, tag: network.place.job.tag(), limit: config.limit(WAIT) };
         let host = diagnose::host_name().as_str().to_owned();
         let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
         let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
         let mut start = Board::new(card, world, network.place.prefers_ipv6);
         start.tries_broadcast = network.place.broadcast;
         let held = runtime.block_on(meeting.hold(start));
-        // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
         let held = held.map_err(Stop::Rendezvous)?;
         visit.findings.extend(diagnosis::examine(&held));
@@ -91,7 +91,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     report(&visit.findings, board.as_ref(), meets, is_json)
 }
 
-/// After a rendezvous that timed out: what the doctor finds wrong on this host, in a few lines.
+/// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
 pub(crate) fn after(stop: &Stop, network: Network) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
@@ -109,12 +109,12 @@ pub(crate) fn after(stop: &Stop, network: Network) {
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
     stderr::say(format_args!(
-        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows who reaches whom",
+        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows which node reaches which",
         network.world
     ));
 }
 
-/// What a rendezvous with these arguments would do, and whether other hosts are expected.
+/// The configuration, and whether other hosts are expected.
 fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
     let given = |value: &Option<String>, name: &str| {
         value.is_some() || std::env::var_os(name).is_some_and(|value| !value.is_empty())
@@ -123,7 +123,7 @@ fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
     let has_world = given(&args.world, "MINGLE_WORLD");
     if has_world && !has_job {
         return Err(Stop::Usage(
-            "--job-id is missing: --world compares several hosts, which meet under the same job ID"
+            "--job-id is missing: --world compares several hosts, which find each other by the job ID"
                 .to_owned(),
         ));
     }
@@ -134,7 +134,7 @@ fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
     if !has_world {
         low.world = Some("1".to_owned());
     }
-    // The form of a rendezvous's result is not that of a report, and its rank is of no matter here.
+    // The format of a rendezvous is not the format of a report, and the doctor needs no rank.
     let variable = |name: &str| {
         let of_others = matches!(name, "MINGLE_FORMAT" | "MINGLE_RANK");
         if of_others { None } else { std::env::var_os(name) }
@@ -143,10 +143,10 @@ fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
     Ok((config, has_world))
 }
 
-/// A look at one host.
+/// The examination of one host.
 struct Visit {
     findings: Vec<Finding>,
-    /// This run, among others.
+    /// Tells this run from those on other hosts.
     id: u32,
     /// The sockets, where they could be opened.
     opened: Option<(Station, Wires)>,
@@ -170,7 +170,7 @@ impl Visit {
         Ok(visit)
     }
 
-    /// Opens the sockets of a rendezvous and tries them. Gives the port to look at.
+    /// Opens the sockets of a rendezvous and tries them. Returns the port to look at.
     fn sockets(
         &mut self,
         network: &Network,
@@ -226,7 +226,7 @@ impl Visit {
         let gateways = kernel::gateways(&files.read("proc/net/route").unwrap_or_default());
         let kernel = files.read("proc/sys/kernel/osrelease").unwrap_or_default();
         let vendor = files.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
-        let place = surroundings::Place {
+        let place = surroundings::Surroundings {
             kubernetes: environment("KUBERNETES_SERVICE_HOST").is_some()
                 || files.exists("var/run/secrets/kubernetes.io"),
             container: files.exists(".dockerenv") || files.exists("run/.containerenv"),
@@ -256,12 +256,12 @@ impl Visit {
     }
 }
 
-/// What a rendezvous needs to pass, on each interface that it uses.
+/// The packets of a rendezvous, on each interface that it uses.
 fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
         let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
-        // The family that is used there, as for multicast.
+        // One family for each interface, as for multicast.
         let Some(own) = own(place.prefers_ipv6).or_else(|| own(!place.prefers_ipv6)) else { continue };
         let group = if own.is_ipv6() { place.job.group_v6().into() } else { IpAddr::from(*place.group.ip()) };
         for hook in [Hook::Input, Hook::Output] {
@@ -277,7 +277,7 @@ fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
     let worst = findings.iter().any(|finding| finding.status == Status::Problem);
     let code = match board {
-        // The hosts have tried: what is only odd on one of them does not matter then.
+        // The hosts have tried: findings about one of them do not matter then.
         Some(board) if board.can_form() => 0,
         Some(board) if !board.is_full() => 3,
         Some(_) => 5,
@@ -310,7 +310,7 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
     }
 }
 
-/// Every way from one host to another, for programs.
+/// The paths from each host to each other, for programs.
 fn ways(board: &Board) -> serde_json::Value {
     let of = |cell: Cell| match cell {
         Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),

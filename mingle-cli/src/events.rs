@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::exit::{self, Stop};
-use crate::{stderr, stdout};
+use crate::{advice, stderr, stdout};
 
 /// The file of `--events`, if there is one, and what of the events so far tells what is new.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Journal {
                 self.write("leader_lost", json!({ "leader": peer(leader) }));
             }
             Event::Progress(progress) => self.progress(progress),
-            Event::Warning(message) => self.write("warning", json!({ "message": message })),
+            Event::Warning(warning) => self.write("warning", json!({ "message": advice::warning(warning) })),
             Event::Preparing { round } => {
                 self.timings.joined_ms.get_or_insert(since(self.begun));
                 self.write("preparing", json!({ "round": round }));

@@ -44,7 +44,7 @@ mod net;
 
 pub use error::{Error, Failure};
 pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
-pub use proto::{Change, Event, Formed, RankBy};
+pub use proto::{Change, Event, Formed, RankBy, Warning};
 
 #[cfg(feature = "net")]
 pub use host::Filter;

@@ -2,6 +2,6 @@
 //! `mingle watch` receives.
 
 pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};
-pub use crate::net::{Judged, Listener, Station, interfaces, reset};
+pub use crate::net::{Judged, Listener, Station, interfaces, reset, run_id};
 pub use crate::proto::observe::{Gathering, Observer, Sighting, Word};
 pub use crate::wire::Notice;

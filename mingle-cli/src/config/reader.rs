@@ -11,6 +11,7 @@ use mingle_core::env::fabric::Extent;
 use mingle_core::{Filter, JobId, Secret, Seed, World};
 
 use super::values::{flag, job_argument, job_variable, world_size};
+use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
@@ -98,7 +99,8 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
             return Ok((None, Vec::new()));
         };
         let secret = Secret::new(value.as_encoded_bytes());
-        let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
+        let secret =
+            secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {}", advice::secret(&error))))?;
         Ok((Some(secret), Vec::new()))
     }
 
@@ -187,7 +189,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
         return Err(format!("has {} bytes, which is no secret", metadata.len()));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let secret = Secret::new(&bytes).map_err(|error| error.to_string())?;
+    let secret = Secret::new(&bytes).map_err(|error| advice::secret(&error))?;
     let mode = metadata.permissions().mode();
     let warning = (mode & 0o004 != 0).then(|| {
         let path = path.display();

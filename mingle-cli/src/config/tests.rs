@@ -108,7 +108,7 @@ fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
 }
 
 #[test]
-fn the_schedulers_variables_come_last_and_are_named() {
+fn the_variables_of_a_scheduler_come_last_and_are_named() {
     let slurm =
         [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];
     let all = config(&[], &slurm).unwrap();
@@ -124,7 +124,9 @@ fn the_schedulers_variables_come_last_and_are_named() {
     assert_eq!((some.job.as_str(), some.rank.map(Rank::get)), ("foo", Some(1)));
     assert_eq!(some.provenance.as_deref(), Some("world 4 from SLURM_NNODES"));
 
-    assert!(config(&[], &slurm[..3]).unwrap_err().contains("start mingle and what follows by srun"));
+    assert!(
+        config(&[], &slurm[..3]).unwrap_err().contains("start mingle and the commands after it with srun")
+    );
     let batch = config(&["-w", "4"], &slurm[..3]).unwrap();
     assert!(batch.warnings[0].contains("srun"), "{:?}", batch.warnings);
     assert!(config(&[&GOOD[..], &["-r", "0"]].concat(), &slurm[..3]).unwrap().warnings.is_empty());

@@ -1,10 +1,10 @@
-//! `mingle doctor`: what would keep a world from forming here, why, and what helps.
+//! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! system, live            what is read and sent; everything else is a function of it
+//! system, live            read files and use sockets; everything else is a function of their results
 //! interfaces ... host     a topic each, from text to findings
 //! nft, iptables           rules, for `firewall` to judge
-//! matrix, diagnosis       several hosts at once: who reaches whom, and what breaks the rest
+//! matrix, diagnosis       several hosts at once: which reaches which, and what breaks the rest
 //! ```
 
 mod diagnosis;
@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use mingle_core::rdma::{Machine, Transport};
 use mingle_core::tools::{self, Interface, Judged, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, Secret, World};
+use mingle_core::{Error, Failure, JobId, Network, World};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -39,7 +39,7 @@ use crate::exit::Stop;
 use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{environment, join, wants_json};
+use crate::{advice, environment, join, wants_json};
 use finding::{Finding, Status};
 use firewall::{Hook, Packet};
 use interfaces::Nic;
@@ -49,16 +49,16 @@ use system::Files;
 
 /// The job whose group and ports are tried without --job-id.
 const TRIAL_JOB: &str = "mingle doctor";
-/// How long the others are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What one program that shows firewall rules may take. After a rendezvous nobody asked for the report, and it is
-/// not to be waited for.
+/// How long to wait for the other hosts, by default.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the user has not
+/// asked for the report.
 const RULES: Duration = Duration::from_secs(2);
 const RULES_AFTER: Duration = Duration::from_millis(250);
-/// Most lines that follow a rendezvous that timed out.
+/// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 
-/// Looks at this host, and with a world at the others, and prints the report.
+/// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let Examined { job, world, network, limit } = Examined::read(args)?;
@@ -75,7 +75,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
         let mut start = Board::new(card, world, network.prefers_ipv6);
         start.tries_broadcast = network.broadcast;
         let held = runtime.block_on(meeting.hold(start));
-        // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
         let held = held.map_err(Stop::Rendezvous)?;
         visit.findings.extend(diagnosis::examine(&held));
@@ -84,7 +84,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     report(&visit.findings, board.as_ref(), world.is_some(), is_json)
 }
 
-/// After a rendezvous that timed out: what the doctor finds wrong on this host, in a few lines.
+/// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
 pub(crate) fn after(stop: &Stop, config: &Config) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
@@ -102,7 +102,7 @@ pub(crate) fn after(stop: &Stop, config: &Config) {
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
     stderr::say(format_args!(
-        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows who reaches whom",
+        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows which node reaches which",
         config.world
     ));
 }
@@ -124,26 +124,26 @@ impl Examined {
         let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
         if world.is_some() && job.is_none() {
             return Err(Stop::Usage(
-                "--job-id is missing: --world compares several hosts, which meet under the same job ID"
+                "--job-id is missing: --world compares several hosts, which find each other by the job ID"
                     .to_owned(),
             ));
         }
         if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.get())) {
             return Err(Stop::Usage(format!(
-                "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world"
+                "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
             )));
         }
         let limit = reader.read(args.timeout, "timeout", timeout)?;
-        let limit = limit.map_or(Some(PATIENCE), |Timeout(limit)| limit);
+        let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
         Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit })
     }
 }
 
-/// A look at one host.
+/// The examination of one host.
 struct Visit {
     findings: Vec<Finding>,
-    /// This run, among others.
+    /// Tells this run from those on other hosts.
     id: u32,
     /// The sockets, where they could be opened.
     opened: Option<(Station, Wires)>,
@@ -155,7 +155,11 @@ impl Visit {
         let judged =
             tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))?;
         let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
-        let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
+        let mut visit = Self {
+            findings: interfaces::examine(&nics),
+            id: tools::run_id().map_err(Stop::Rendezvous)?,
+            opened: None,
+        };
         let port = visit.sockets(job, network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
         visit.findings.extend(system::firewall(&files, &packets(job, network, &nics, port), rules));
@@ -163,7 +167,7 @@ impl Visit {
         Ok(visit)
     }
 
-    /// Opens the sockets of a rendezvous and tries them. Gives the port to look at.
+    /// Opens the sockets of a rendezvous and tries them. Returns the port to look at.
     fn sockets(
         &mut self,
         job: &JobId,
@@ -192,7 +196,7 @@ impl Visit {
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
-        let warnings: Vec<String> = station.warnings().cloned().collect();
+        let warnings: Vec<String> = station.warnings().map(advice::warning).collect();
         let read = |path: &str| files.read(path);
         let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
         self.findings.extend(multicast::examine(multicast::Seen {
@@ -219,7 +223,7 @@ impl Visit {
         let gateways = kernel::gateways(&files.read("proc/net/route").unwrap_or_default());
         let kernel = files.read("proc/sys/kernel/osrelease").unwrap_or_default();
         let vendor = files.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
-        let place = surroundings::Place {
+        let place = surroundings::Surroundings {
             kubernetes: environment("KUBERNETES_SERVICE_HOST").is_some()
                 || files.exists("var/run/secrets/kubernetes.io"),
             container: files.exists(".dockerenv") || files.exists("run/.containerenv"),
@@ -249,20 +253,12 @@ impl Visit {
     }
 }
 
-/// The ID of this run: no two hosts that meet may have the same.
-fn random() -> Result<u32, Stop> {
-    let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-    // A new secret is hexadecimal.
-    let id = secret.reveal().get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    Ok(id.unwrap_or_default())
-}
-
-/// What a rendezvous needs to pass, on each interface that it uses.
+/// The packets of a rendezvous, on each interface that it uses.
 fn packets(job: &JobId, network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
         let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
-        // The family that is used there, as for multicast.
+        // One family for each interface, as for multicast.
         let Some(own) = own(network.prefers_ipv6).or_else(|| own(!network.prefers_ipv6)) else { continue };
         let [v4, v6] = network.groups(job);
         let group = if own.is_ipv6() { v6 } else { v4 };
@@ -279,7 +275,7 @@ fn packets(job: &JobId, network: &Network, nics: &[Nic], port: u16) -> Vec<Packe
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
     let worst = findings.iter().any(|finding| finding.status == Status::Problem);
     let code = match board {
-        // The hosts have tried: what is only odd on one of them does not matter then.
+        // The hosts have tried: findings about one of them do not matter then.
         Some(board) if board.can_form() => 0,
         Some(board) if !board.is_full() => 3,
         Some(_) => 5,
@@ -312,7 +308,7 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
     }
 }
 
-/// Every way from one host to another, for programs.
+/// The paths from each host to each other, for programs.
 fn ways(board: &Board) -> serde_json::Value {
     let of = |cell: Cell| match cell {
         Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),

@@ -1,7 +1,7 @@
-//! `mingle watch`: how a job gathers, or which jobs do, seen by somebody who only listens.
+//! `mingle watch`: an observer, which shows how a job forms, or which jobs do, and sends nothing.
 //!
 //! ```text
-//! job      one job: who is there, who is missing, who gathers
+//! job      one job: which nodes are here, which are missing, which leads
 //! jobs     all jobs that are not private
 //! ```
 
@@ -30,34 +30,34 @@ use crate::exit::Stop;
 use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{join, wants_json};
+use crate::{advice, join, wants_json};
 use job::Job;
 use jobs::Jobs;
 
-/// How long is listened for one document. Whoever gathers speaks every 1.25 s at least.
+/// How long to listen for one document. A leader sends every 1.25 s at least.
 const SHOT: Duration = Duration::from_secs(2);
-/// How often what has changed is shown.
+/// How often changes are shown.
 const SHOW: Duration = Duration::from_millis(250);
-/// Who has spoken regularly and not for so long has nothing more to say, or cannot.
+/// A node that has sent regularly, and then nothing for this long, has finished or is gone.
 const SILENT: Duration = Duration::from_secs(5);
-/// Most lines for what has changed since it was shown last: a stranger can have any number said.
+/// The most lines for the changes since the last ones were shown: a stranger can cause any number.
 const MOST_LINES: usize = 1024;
 
-/// What is watched. Times are since the start.
+/// What is shown: one job or all jobs. Times are since the start.
 trait Scene {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
-    /// What has changed since this was asked last, a line each.
+    /// The changes since the last call, a line each.
     fn news(&mut self, now: Duration) -> Vec<String>;
-    /// All of it, for a terminal.
+    /// The whole state, for a terminal.
     fn table(&self, now: Duration) -> String;
-    /// All of it, for programs.
+    /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
     fn has_heard(&self) -> bool;
-    /// What to say where nothing was heard.
+    /// The message where nothing was heard.
     fn silence(&self) -> String;
 }
 
-/// Shows what is heard, until the time is up or the reader has gone.
+/// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let Watched { job, secret, network, limit, warnings } =
@@ -74,7 +74,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
         for warning in listener.warnings() {
-            stderr::say(format_args!("warning: {warning}"));
+            stderr::say(format_args!("warning: {}", advice::warning(warning)));
         }
         match job {
             Some(job) => {
@@ -103,7 +103,7 @@ impl Watched {
         let job = reader.job(args.job_id)?;
         if job.is_none() && args.secret_file.is_some() {
             return Err(Stop::Usage(
-                "--job-id is missing: a secret opens the words of one job, so name it beside --secret-file"
+                "--job-id is missing: a secret opens the datagrams of one job, so name the job beside --secret-file"
                     .to_owned(),
             ));
         }
@@ -147,13 +147,13 @@ async fn watch(
     }
 }
 
-/// Where it is shown as it goes.
+/// Where changes are shown.
 enum Screen {
-    /// Only the end is of interest.
+    /// Nowhere: the document at the end is all.
     Dark,
-    /// One table that is drawn again in its place; so many rows of it stand there.
+    /// In one table that is redrawn in place; the number is that of the rows drawn last.
     Live(File, usize),
-    /// A line for each change.
+    /// In a line for each change.
     Lines(File),
 }
 
@@ -167,9 +167,9 @@ impl Screen {
         })
     }
 
-    /// Whether somebody still reads it.
+    /// Shows the changes. Returns whether the output still has a reader.
     fn show(&mut self, scene: &mut impl Scene, now: Duration) -> Result<bool, Stop> {
-        // Asked for on every screen, since it grows until it is.
+        // Taken on every screen, since the list grows until it is taken.
         let news = scene.news(now);
         let written = match self {
             Self::Dark => Ok(()),
@@ -177,7 +177,7 @@ impl Screen {
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
                 let table = fitted(&printable(&scene.table(now)), window(out));
                 *drawn = table.lines().count();
-                // At once, so that a terminal never shows half of it.
+                // One write, so that a terminal never shows half a table.
                 out.write_all((lead + &table).as_bytes())
             }
             Self::Lines(out) => {
@@ -197,28 +197,28 @@ impl Screen {
     }
 }
 
-/// How many columns and rows the terminal has; no end of them where it does not say.
+/// The columns and rows of the terminal; unlimited where it does not report them.
 fn window(terminal: &File) -> (usize, usize) {
     terminal_size_of(terminal)
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// As much of the text as a window shows in place, a row for each line: one that is longer would take two, and what has
-/// left the window at the top cannot be drawn over.
+/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have left the
+/// window at the top cannot be redrawn.
 fn fitted(text: &str, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // The cursor stands below the last one.
+    // The cursor is below the last row.
     let rows = height.saturating_sub(1).max(1);
     if lines.len() > rows {
         let hidden = lines.len() - (rows - 1);
         lines.truncate(rows - 1);
         lines.push(format!("and {hidden} more lines"));
     }
-    // All that is shown is ASCII: a character is a column.
+    // The text is ASCII: a character is a column.
     lines.iter().flat_map(|line| line.chars().take(width).chain(['\n'])).collect()
 }
 
-/// What has changed, a line each.
+/// The changes, a line each.
 #[derive(Debug, Default)]
 struct News {
     lines: Vec<String>,
@@ -247,8 +247,8 @@ fn is_silent(now: Duration, last: Duration) -> bool {
     now.saturating_sub(last) > SILENT
 }
 
-/// Whether this one is among at most `most`, or has a place there: those who are silent make place.
-fn has_place<K: Ord, V>(
+/// Whether the key is in the map, or there is room for it among at most `most`. Silent entries make room.
+fn has_room<K: Ord, V>(
     all: &mut BTreeMap<K, V>,
     key: &K,
     most: usize,
@@ -261,7 +261,7 @@ fn has_place<K: Ord, V>(
     all.len() < most
 }
 
-/// Lines under a heading, each column as wide as it must be.
+/// Rows under a heading, each column as wide as its widest cell.
 fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width =

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn only_the_variables_of_its_own_options_are_read() {
+fn only_the_variables_of_its_own_options_count() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
         Watched::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
@@ -37,7 +37,7 @@ fn only_the_variables_of_its_own_options_are_read() {
 }
 
 #[test]
-fn a_table_is_cut_to_the_window_and_says_how_much_is_hidden() {
+fn a_table_is_cut_to_the_window_and_counts_the_hidden_lines() {
     let table = "12345678\na\nb\nc\n";
     assert_eq!(fitted(table, (usize::MAX, usize::MAX)), table);
     assert_eq!(fitted(table, (8, 5)), table);
@@ -46,7 +46,7 @@ fn a_table_is_cut_to_the_window_and_says_how_much_is_hidden() {
     assert_eq!(fitted(table, (3, 1)), "and\n");
 }
 
-/// Counts how often it is asked for its news.
+/// Counts how often its changes are taken.
 struct Talker(usize);
 
 impl Scene for Talker {
@@ -70,7 +70,7 @@ impl Scene for Talker {
 }
 
 #[test]
-fn the_news_is_taken_on_every_screen() {
+fn the_changes_are_taken_on_every_screen() {
     let null = || File::options().write(true).open("/dev/null").unwrap();
     for mut screen in [Screen::Dark, Screen::Live(null(), 0), Screen::Lines(null())] {
         let mut talker = Talker(0);

@@ -22,9 +22,14 @@ pub(crate) enum NoInterface {
     /// The kernel did not list the interfaces.
     #[error("cannot list the network interfaces")]
     Unlisted(#[source] std::io::Error),
-    /// No interface suits; the text lists the interfaces with the reason why each is refused.
-    #[error("no usable network interface: {0}")]
-    Unsuitable(String),
+    /// No interface suits.
+    #[error("no usable network interface: {reasons}")]
+    Unsuitable {
+        /// The interfaces, with the reason why each is refused.
+        reasons: String,
+        /// Whether filters leave interfaces out.
+        is_filtered: bool,
+    },
 }
 
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
@@ -45,7 +50,8 @@ pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interf
         chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
     }
     if chosen.is_empty() {
-        return Err(NoInterface::Unsuitable(explain(&refused, &filters)));
+        let is_filtered = !filters.is_empty();
+        return Err(NoInterface::Unsuitable { reasons: explain(&refused, &filters), is_filtered });
     }
     chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;
@@ -138,10 +144,10 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAsked => "not what was asked for",
-            Self::Excluded => "excluded by --interface",
+            Self::Excluded => "excluded",
             Self::Down => "down, or without a link",
             Self::NoAddress => "without a usable address (an IPv6 link-local one is none)",
-            Self::NoMulticast => "without multicast (used only where --interface names it)",
+            Self::NoMulticast => "without multicast (used only where it is asked for)",
         })
     }
 }
@@ -193,10 +199,8 @@ fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &Filters<'_>) -> Str
     if parts.is_empty() {
         parts.push("this host (or container) has none at all".to_owned());
     }
-    let advice = if filters.is_empty() {
-        "bring one up and give it an address; nodes on one host need only `ip link set lo up`".to_owned()
-    } else {
-        format!("--interface {filters}; `ip -brief address` shows what there is")
-    };
-    format!("{}; {advice}", parts.join("; "))
+    if !filters.is_empty() {
+        parts.push(format!("the filter {filters}"));
+    }
+    parts.join("; ")
 }

@@ -20,7 +20,7 @@ pub struct Secret(Vec<u8>);
 
 /// Why bytes are no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a secret has at least {least} bytes, and this one has {0}; `mingle secret` makes a good one", least = Secret::SHORTEST)]
+#[error("a secret has at least {least} bytes, and this one has {0}", least = Secret::SHORTEST)]
 pub struct InvalidSecret(usize);
 
 impl Secret {

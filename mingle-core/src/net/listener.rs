@@ -17,7 +17,7 @@ use super::sockets::watched::{Watched, readable};
 use crate::error::Error;
 use crate::host::Interface;
 use crate::model::JobId;
-use crate::proto::MAX_DATAGRAM;
+use crate::proto::{MAX_DATAGRAM, Warning};
 
 /// Receives all datagrams to a pair of groups. It notices new interfaces and addresses within two seconds.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ impl Listener {
     }
 
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.groups.iter().flat_map(Groups::warnings)
     }
 

@@ -27,4 +27,4 @@ pub use driver::RunningWorld;
 pub use listener::Listener;
 pub use network::Network;
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
-pub use station::{Judged, Station, interfaces, reset};
+pub use station::{Judged, Station, interfaces, reset, run_id};

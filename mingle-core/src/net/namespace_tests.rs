@@ -167,8 +167,8 @@ fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     chosen.insert(3, Interface { index: 9999, name: "gone".to_owned(), ..chosen[0].clone() });
     let groups = Groups::join(GROUP, &chosen).unwrap();
     assert_eq!((groups.joined(), groups.sockets().len()), (50, 3));
-    let warnings: Vec<String> = groups.warnings().cloned().collect();
-    assert!(matches!(&*warnings, [warning] if warning.contains("gone")), "{warnings:?}");
+    let warnings: Vec<_> = groups.warnings().cloned().collect();
+    assert!(matches!(&*warnings, [warning] if warning.to_string().contains("gone")), "{warnings:?}");
     assert_eq!(groups.rejoin(), warnings);
 
     chosen.remove(3);

@@ -101,7 +101,7 @@ impl From<NoInterface> for Error {
             NoInterface::Unlisted(source) => {
                 Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
             }
-            NoInterface::Unsuitable(why) => Self::NoInterface(why),
+            NoInterface::Unsuitable { reasons, is_filtered } => Self::NoInterface { reasons, is_filtered },
         }
     }
 }

@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::clock::random;
 use super::discovery::seed_dir::SeedDir;
 use super::discovery::sources::Sources;
 use super::network::Network;
@@ -17,6 +18,7 @@ use super::sockets::multicast::{DatagramSockets, Groups};
 use crate::error::Error;
 use crate::host::{self, Interface};
 use crate::model::{JobId, NodeId};
+use crate::proto::Warning;
 
 /// How many endpoints are written to a seed folder.
 const ENDPOINTS: usize = 6;
@@ -46,6 +48,14 @@ pub fn interfaces(network: &Network) -> io::Result<Vec<Judged>> {
     });
     let used = chosen.iter().cloned().map(|interface| Judged { interface, refused: None });
     Ok(used.chain(refused).collect())
+}
+
+/// A random number that distinguishes this run from those on other hosts.
+///
+/// # Errors
+/// [`Error::Socket`] if the operating system gives no random bytes.
+pub fn run_id() -> Result<u32, Error> {
+    random().map(u32::from_be_bytes)
 }
 
 /// Makes a connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
@@ -110,7 +120,7 @@ impl Station {
     }
 
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &String> {
+    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.sockets.groups.iter().flat_map(Groups::warnings)
     }
 

@@ -2,7 +2,7 @@
 
 use super::follower::Follow;
 use super::node::Node;
-use super::outcome::{Event, Failure, Heard, Report, Unproved};
+use super::report::{Event, Failure, Heard, Report, Unproved};
 use super::round::Phase;
 use crate::model::Peer;
 use crate::wire::Refusal;

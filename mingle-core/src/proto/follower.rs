@@ -7,9 +7,9 @@ use super::DialId;
 use super::backoff::Backoff;
 use super::election::Key;
 use super::master::MasterProof;
-use super::outcome::{Event, Failure, Formed, Progress, RankRange};
 use super::parts::Parts;
 use super::proof::{Lost, Prover, Won};
+use super::report::{Event, Failure, Formed, Progress, RankRange, Warning};
 use super::shared::{Contact, Shared};
 use super::timer::{Time, Timer};
 use crate::model::{Digest, NodeId, Rank, Slots};
@@ -501,9 +501,7 @@ impl Follow {
         let round = self.round.as_mut().filter(|round| round.ready && round.round == commit.round)?;
         let (master, local) = round.proof.published(commit.endpoint, shared)?;
         if round.proof.at(commit.endpoint) != Some(master) {
-            shared.event(Event::Warning(format!(
-                "this node reaches the master at {master}, and prints that; most reach it at another address"
-            )));
+            shared.event(Event::Warning(Warning::MasterElsewhere { master }));
         }
         // The end of its lease says the same.
         for _ in 0..if shared.world() > LARGE { 1 } else { LAST_WORDS } {

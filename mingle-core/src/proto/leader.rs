@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::follower::{LARGE, LAST_WORDS};
-use super::outcome::{Event, Progress, RankRange};
 use super::proof::Arrivals;
+use super::report::{Event, Progress, RankRange, Warning};
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -234,10 +234,8 @@ impl Lead {
     ) {
         if join.world != shared.world() {
             if self.warned.len() < WARNINGS && self.warned.insert(from) {
-                let (host, theirs, ours) = (&join.node.host, join.world, shared.world());
-                shared.event(Event::Warning(format!(
-                    "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
-                )));
+                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.world());
+                shared.event(Event::Warning(Warning::WorldDiffers { host, source, theirs, ours }));
             }
             let refusal = Refusal::WorldDiffers(shared.world());
             shared.send(source, from, &Message::Refuse(refusal));

@@ -4,7 +4,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::outcome::{Heard, Report};
+use super::report::{Heard, Report};
 use crate::model::{HostName, NodeId, Peer};
 
 /// Most nodes that are remembered.

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use super::outcome::Event;
+use super::report::Event;
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output};
 use crate::model::{Digest, HostName, JobId, Lineage, List, NodeId};

@@ -23,10 +23,10 @@ mod memory;
 mod misdirected_tests;
 mod node;
 pub(crate) mod observe;
-mod outcome;
 mod parts;
 mod proof;
 mod ranks;
+mod report;
 mod round;
 mod running;
 #[cfg(test)]
@@ -47,7 +47,9 @@ use crate::model::World;
 pub use crate::model::{Digest, Endpoints, JobTag, Keys, Lineage, NodeId, Peer, Slots};
 pub use crate::wire::{Attributes, MAX_DATAGRAM, NodeInfo, TOKEN, VERSION};
 pub use node::Node;
-pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
+pub use report::{
+    Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
+};
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 

@@ -9,8 +9,8 @@ use super::election::Blocklist;
 use super::follower::Follow;
 use super::leader::Lead;
 use super::memory::Memory;
-use super::outcome::Event;
 use super::proof::Arrivals;
+use super::report::{Event, Warning};
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -400,9 +400,7 @@ impl Node {
     /// The job runs already.
     fn on_running(&mut self, from: SocketAddr) {
         if self.memory.running.replace(from).is_none() && self.follow.is_none() {
-            self.shared.event(Event::Warning(format!(
-                "this job runs already, says {from}: this node waits until a node of it fails or is found to be gone"
-            )));
+            self.shared.event(Event::Warning(Warning::AlreadyRunning { from }));
         }
     }
 

@@ -1,7 +1,7 @@
 //! What somebody learns who only listens: from a datagram to what it says of a job.
 
 use super::election::Key;
-use super::outcome::{Progress, RankRange};
+use super::report::{Progress, RankRange};
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
 use crate::wire::{Codec, Dropped, Message};

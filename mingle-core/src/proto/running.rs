@@ -20,7 +20,7 @@ use std::time::Duration;
 use super::Output;
 use super::backoff::Backoff;
 use super::node::Node;
-use super::outcome::{Formed, Over};
+use super::report::{Formed, Over};
 use super::shared::Shared;
 use super::timer::{Time, Timer, Timers};
 use super::waves::Waves;

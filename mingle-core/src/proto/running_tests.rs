@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::outcome::Formed;
+use super::report::Formed;
 use super::running::{Change, RunningWorld};
 use super::{Config, Node, Output, Time};
 use crate::model::{

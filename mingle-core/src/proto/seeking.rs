@@ -8,7 +8,7 @@ use rand::RngExt;
 use super::election::Key;
 use super::follower::{Follow, GaveUp, LARGE};
 use super::node::{Learned, Node, REMEMBERED, Recipient};
-use super::outcome::Event;
+use super::report::{Event, Warning};
 use super::round::Phase;
 use super::shared::Shared;
 use super::timer::Timer;
@@ -443,11 +443,8 @@ impl Node {
             self.lead.resign();
             return;
         }
-        let address = self.shared.config.node.endpoints.preferred();
-        self.shared.event(Event::Warning(format!(
-            "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
-             check the firewall for that port"
-        )));
+        let endpoint = self.shared.config.node.endpoints.preferred();
+        self.shared.event(Event::Warning(Warning::Unconnectable { endpoint }));
         self.shared.event(Event::SteppedDown);
         self.resigned = self.shared.now + RESIGNED;
         self.shared.unreached = true;

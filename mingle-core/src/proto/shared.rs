@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::outcome::Event;
+use super::report::Event;
 use super::seeds::Seeds;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};

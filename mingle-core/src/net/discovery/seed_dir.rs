@@ -28,6 +28,7 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::model::{JobTag, NodeId};
+use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
 /// How often a node writes its own file again.
@@ -81,7 +82,7 @@ pub(crate) struct Look {
     /// How long to wait before the next look.
     pub(crate) pause: Duration,
     /// A warning for the caller.
-    pub(crate) warning: Option<String>,
+    pub(crate) warning: Option<Warning>,
 }
 
 /// The shared folder, and what this node knows of it.
@@ -180,7 +181,8 @@ impl SeedDir {
                 let folder = self.folder.display();
                 tracing::debug!(%folder, %error, "writing to the seed folder");
                 let is_new = !std::mem::replace(&mut self.has_warned, true);
-                warning = is_new.then(|| format!("cannot write to the seed folder {folder}: {error}"));
+                let (folder, error) = (self.folder.clone(), error.to_string());
+                warning = is_new.then_some(Warning::SeedDirUnwritable { folder, error });
             }
             let (others, pause) = self.read();
             Look { folder: self, others, pause, warning }
@@ -373,7 +375,7 @@ mod tests {
         let error = dir().open().await.unwrap_err().to_string();
         assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
         let look = dir().look().await.unwrap();
-        assert!(look.warning.unwrap().contains("cannot write to the seed folder"));
+        assert!(look.warning.unwrap().to_string().contains("cannot write to the seed folder"));
         assert_eq!(look.folder.look().await.unwrap().warning, None, "it has warned already");
     }
 }

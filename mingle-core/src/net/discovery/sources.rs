@@ -17,6 +17,7 @@ use super::seed_dir::{Look, SeedDir};
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::sockets::connection::TaskEvent;
+use crate::proto::Warning;
 
 /// How many of the job's ports are tried for a seed without a port: on most hosts a node has the first.
 const PORTS: usize = 8;
@@ -98,7 +99,7 @@ impl Sources {
                     }
                 }
                 Some(Err(Elapsed { .. })) if !std::mem::replace(&mut is_silent, true) => {
-                    known.warn("--seed-dir does not answer: others are looked for without it".to_owned());
+                    known.warn(Warning::SeedDirSilent);
                 }
                 Some(Err(_)) | None => {}
             }
@@ -134,7 +135,7 @@ struct Known {
 }
 
 impl Known {
-    fn warn(&self, warning: String) {
+    fn warn(&self, warning: Warning) {
         // Sending fails if the driver has ended.
         let _ = self.events.send(TaskEvent::Warning(warning));
     }
@@ -144,16 +145,18 @@ impl Known {
         match answer {
             Ok(mut addresses) => {
                 addresses.retain(|ip| {
-                    let Some(why) = misleads(*ip) else { return true };
+                    let Some(reason) = misleads(*ip) else { return true };
                     if self.warned.insert((seed.clone(), Some(*ip))) {
-                        self.warn(format!("--seed {seed} resolves to {ip}, which {why}: it is left out"));
+                        let (seed, address) = (seed.to_string(), *ip);
+                        self.warn(Warning::SeedMisleads { seed, address, reason });
                     }
                     false
                 });
                 self.names.insert(seed, addresses);
             }
             Err(error) if self.waited >= UNRESOLVED && self.warned.insert((seed.clone(), None)) => {
-                self.warn(format!("--seed {seed} does not resolve yet: {error}"));
+                let (seed, error) = (seed.to_string(), error.to_string());
+                self.warn(Warning::SeedUnresolved { seed, error });
             }
             Err(_) => {}
         }
@@ -209,7 +212,7 @@ mod tests {
         known.learn(a.clone(), none());
         assert_eq!(known.names[&a], ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         let warnings = std::iter::from_fn(|| match sent.try_recv().ok()? {
-            TaskEvent::Warning(warning) => Some(warning),
+            TaskEvent::Warning(warning) => Some(warning.to_string()),
             _ => None,
         });
         let warnings: Vec<String> = warnings.collect();

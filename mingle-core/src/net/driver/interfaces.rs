@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::host::{Interface, endpoints};
 use crate::model::Endpoints;
 use crate::net::Network;
-use crate::proto::{Event, Node};
+use crate::proto::{Event, Node, Warning};
 
 /// The most own addresses that are considered; a message carries fewer.
 const ADDRESSES: usize = 64;
@@ -27,9 +27,9 @@ pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Erro
     loop {
         match settings.network.select_interfaces() {
             Err(_) if settings.is_alone() && settings.network.interfaces.is_empty() => return Ok(Vec::new()),
-            Err(Error::NoInterface(why)) if clock() < until => {
+            Err(Error::NoInterface { reasons, is_filtered }) if clock() < until => {
                 if !std::mem::replace(&mut has_warned, true) {
-                    settings.notify(Event::Warning(format!("no usable network interface yet: {why}")));
+                    settings.notify(Event::Warning(Warning::NoInterface { reasons, is_filtered }));
                 }
                 tokio::time::sleep(GRACE / 20).await;
             }
@@ -59,7 +59,7 @@ impl Driver {
         let again = interfaces == self.links.interfaces();
         match self.links.change(interfaces) {
             Err(error) if again => tracing::debug!(%error, "changing to the same interfaces again"),
-            Err(error) => self.warn(error),
+            Err(error) => self.warn(Warning::Interfaces { error: error.chain() }),
             Ok(()) => {}
         }
         let own = own_endpoints(&self.settings.network, &self.links, self.port);
@@ -76,7 +76,7 @@ impl Driver {
             self.follow_seeds(self.seed_dir());
         } else {
             // The other nodes know this one by its preferred address, which has gone: a new node replaces it.
-            self.warn("the addresses of this host have changed; it starts again");
+            self.warn(Warning::AddressesChanged);
             // Connections to the members cannot be closed from an address that is gone, so datagrams say goodbye.
             node.handle_departure(self.now());
             while let Some(output) = node.poll_output() {

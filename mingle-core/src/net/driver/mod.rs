@@ -29,7 +29,7 @@ use super::sockets::watched::readable;
 use crate::error::Error;
 use crate::host::{Interface, holder_of, host_name};
 use crate::model::{Endpoints, NodeId};
-use crate::proto::{Config, Event, Formed, Node, Output, Time};
+use crate::proto::{Config, Event, Formed, Node, Output, Time, Warning};
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, usable};
 use peers::Peers;
@@ -145,8 +145,8 @@ impl Driver {
         self.settings.notify(event);
     }
 
-    fn warn(&self, warning: impl ToString) {
-        self.notify(Event::Warning(warning.to_string()));
+    fn warn(&self, warning: Warning) {
+        self.notify(Event::Warning(warning));
     }
 
     async fn run(&mut self, mut node: Node) -> Result<(Node, Formed), Error> {

@@ -7,7 +7,7 @@ use super::super::discovery::advertiser::Advertiser;
 use super::super::rendezvous::Rendezvous;
 use super::{Driver, LOOK};
 use crate::error::Error;
-use crate::proto::{Event, Node};
+use crate::proto::{Event, Node, Tried, Warning};
 
 /// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after 260 s.
 pub(crate) const REJOIN: Duration = Duration::from_secs(60);
@@ -71,27 +71,19 @@ impl Driver {
         if upkeep.quiet.is_some_and(|at| clock() >= at) {
             upkeep.quiet = None;
             if !node.has_heard() {
-                self.warn(self.about_silence());
+                self.warn(Warning::NobodyHeard { after: QUIET, tried: self.tried() });
             }
         }
         Ok(())
     }
 
-    fn about_silence(&self) -> String {
-        let ways = if !self.peers.are_followed() && self.settings.network.broadcast {
-            "neither multicast nor broadcast passes here: give each node --seed HOST of another, or a shared \
-             --seed-dir"
-        } else if !self.peers.are_followed() {
-            "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or on one \
-             link --broadcast"
-        } else if self.peers.lack_seeds() {
-            "multicast does not pass here, and no address of a seed is known so far"
-        } else {
-            "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
-        };
-        let seconds = QUIET.as_secs();
-        format!(
-            "nobody else was heard within {seconds} s; if the others have started, {ways}; see 'mingle doctor'"
-        )
+    /// How this node has looked for others so far.
+    fn tried(&self) -> Tried {
+        match (self.peers.are_followed(), self.settings.network.broadcast) {
+            (false, true) => Tried::Broadcast,
+            (false, false) => Tried::Multicast,
+            (true, _) if self.peers.lack_seeds() => Tried::NoSeedKnown,
+            (true, _) => Tried::Seeds,
+        }
     }
 }

@@ -8,7 +8,7 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::endpoint::{make_lease, reset_on_close};
-use crate::proto::{ConnId, DialId, TOKEN};
+use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
 /// How long an accepted connection may take to send its token. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s
 /// and so on, so at 30% loss one token in a hundred thousand takes longer.
@@ -28,7 +28,7 @@ pub(crate) enum TaskEvent {
     /// All addresses that seeds and folder give now.
     Seeds(Vec<SocketAddr>),
     /// A warning for the caller.
-    Warning(String),
+    Warning(Warning),
 }
 
 /// Opens a connection, sends the token and waits for the end.

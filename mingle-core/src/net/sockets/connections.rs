@@ -14,7 +14,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::connection::{self, TaskEvent};
 use crate::error::Error;
 use crate::net::clock::clock;
-use crate::proto::{ConnId, DialId, TOKEN};
+use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
 /// The most accepted connections without a token. One more closes the oldest.
 const STRANGERS: usize = 1024;
@@ -130,7 +130,7 @@ impl Connections {
     }
 
     /// Takes an accepted connection. Returns a warning for the first error.
-    pub(crate) fn accepted(&mut self, accepted: Accepted) -> Option<String> {
+    pub(crate) fn accepted(&mut self, accepted: Accepted) -> Option<Warning> {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -140,7 +140,7 @@ impl Connections {
                 self.evict_stranger();
                 self.accept_from = clock() + ACCEPT_PAUSE;
                 let is_first = !std::mem::replace(&mut self.has_warned, true);
-                return is_first.then(|| format!("cannot accept a connection: {error}"));
+                return is_first.then(|| Warning::NotAccepted { error: error.to_string() });
             }
         };
         self.next_conn += 1;

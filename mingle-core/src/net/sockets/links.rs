@@ -11,6 +11,7 @@ use crate::host::Interface;
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::discovery::advertiser;
+use crate::proto::Warning;
 
 /// The datagram sockets, and the interfaces that they use.
 #[derive(Debug)]
@@ -72,14 +73,12 @@ impl Links {
     }
 
     /// Warnings for the caller, after the start.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let mut warnings: Vec<String> =
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> =
             self.sockets.groups.iter().flat_map(Groups::warnings).cloned().collect();
         let joined: usize = self.sockets.groups.iter().map(Groups::joined).sum();
         if joined == 0 && !self.alone {
-            warnings.push(
-                "no interface has joined the multicast group: this node hears only who answers it".to_owned(),
-            );
+            warnings.push(Warning::NoneJoined);
         }
         warnings
     }
@@ -121,7 +120,7 @@ impl Links {
     }
 
     /// Sends to all nodes. Returns a warning for each interface that cannot send to a group, once.
-    pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<String> {
+    pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for interface in &self.interfaces {
             for to in self.sockets.all() {
@@ -132,8 +131,8 @@ impl Links {
                 // A broadcast reaches no more than the group on the same interface.
                 if to.ip().is_multicast() && !is_temporary(&error) && !self.failed.contains(&key) {
                     self.failed.push(key);
-                    let (group, name) = (to.ip(), interface.name.escape_debug());
-                    warnings.push(format!("cannot send to group {group} on {name}: {error}"));
+                    let (group, interface) = (to.ip(), interface.name.clone());
+                    warnings.push(Warning::NotSent { group, interface, error: error.to_string() });
                 }
             }
         }

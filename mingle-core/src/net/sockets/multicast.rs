@@ -13,6 +13,7 @@ use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 use super::endpoint::{deafen, enlarge, is_without_ipv6};
 use crate::error::Error;
 use crate::host::Interface;
+use crate::proto::Warning;
 
 /// A node's datagram sockets: its own port, the groups of both families, and broadcasts.
 #[derive(Debug)]
@@ -82,7 +83,7 @@ struct Membership {
     index: u32,
     name: String,
     /// Why the interface could not join, as a warning.
-    failure: Option<String>,
+    failure: Option<Warning>,
 }
 
 impl Groups {
@@ -118,12 +119,11 @@ impl Groups {
 
     fn open(&mut self) -> Result<(), Error> {
         let socket = receiver(self.group).map_err(|source| {
-            let (ip, port) = (self.group.ip(), self.group.port());
-            let hint = match source.kind() {
-                io::ErrorKind::AddrInUse => ", which another program keeps to itself; see --discovery-port",
-                _ => "",
-            };
-            Error::Socket { what: format!("cannot hear group {ip} on UDP port {port}{hint}"), source }
+            let (group, port) = (self.group.ip(), self.group.port());
+            match source.kind() {
+                io::ErrorKind::AddrInUse => Error::DiscoveryPortTaken { port, group, source },
+                _ => Error::Socket { what: format!("cannot hear group {group} on UDP port {port}"), source },
+            }
         })?;
         self.sockets.push(socket.into());
         Ok(())
@@ -204,7 +204,7 @@ impl Groups {
     }
 
     /// Which interfaces could not join, and why.
-    pub(crate) fn warnings(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &Warning> {
         self.memberships.iter().filter_map(|membership| membership.failure.as_ref())
     }
 
@@ -212,7 +212,7 @@ impl Groups {
     /// switch that snoops on IGMP without a querier forgets members after 260 s. (With IGMPv3 the kernel reports only the
     /// join, so a switch with fast leave cuts nothing off; and it reports nothing while another socket of this host is a
     /// member.) Returns warnings.
-    pub(crate) fn rejoin(&self) -> Vec<String> {
+    pub(crate) fn rejoin(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for membership in &self.memberships {
             // Fails if the first join did, or if the interface went away and came back.
@@ -227,7 +227,7 @@ impl Groups {
     /// As [`Groups::rejoin`] for several groups. The warnings go to the log.
     pub(crate) fn rejoin_all(all: &[Self]) {
         for warning in all.iter().flat_map(Self::rejoin) {
-            tracing::debug!(warning);
+            tracing::debug!(%warning);
         }
     }
 
@@ -259,8 +259,8 @@ impl Membership {
         }
     }
 
-    fn warning(&self, error: &io::Error) -> String {
-        format!("cannot join the multicast group on {}: {error}", self.name.escape_debug())
+    fn warning(&self, error: &io::Error) -> Warning {
+        Warning::NotJoined { interface: self.name.clone(), error: error.to_string() }
     }
 }
 
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn the_socket_of_a_later_interface_is_handed_over_until_it_is_taken() {
         let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[]).unwrap();
-        let refuse = |_: &_| Err(Error::NoInterface(String::new()));
+        let refuse = |_: &_| Err(Error::NoInterface { reasons: String::new(), is_filtered: false });
         groups.hand_over(refuse).unwrap();
         groups.change(&[Interface::loopback(Ipv4Addr::LOCALHOST)]).unwrap();
         assert_eq!(groups.joined(), 1);

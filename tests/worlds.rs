@@ -54,7 +54,7 @@ fn a_better_node_that_comes_later_gets_the_rank_that_is_its_own() {
     for (node, count) in [(3, "1 of 4"), (2, "2 of 4"), (1, "3 of 4")] {
         procs.insert(0, lab.spawn(node, &line("reverse", 4)));
         if node == 3 {
-            procs[0].expect_stderr("gathering");
+            procs[0].expect_stderr("leading");
         } else {
             all_know(&procs.iter().collect::<Vec<_>>(), count);
         }
@@ -174,7 +174,7 @@ fn the_others_go_on_when_the_leader_is_killed_and_a_replacement_completes_the_wo
     let Some(lab) = Options::nodes(4).start() else { return };
     // Who leads is no accident: node 2 was the first, and keeps the lead because it has members.
     let leader = lab.spawn(2, &line("dead leader", 4));
-    leader.expect_stderr("gathering");
+    leader.expect_stderr("leading");
     let third = lab.spawn(3, &line("dead leader", 4));
     all_know(&[&leader, &third], "2 of 4");
     let first = lab.spawn(1, &line("dead leader", 4));
@@ -192,7 +192,7 @@ fn replaces_a_member(job: &str, signal: &str) {
     let Some(lab) = Options::nodes(4).start() else { return };
     let given = line_with(job, 4, "--rank 1");
     let leader = lab.spawn(0, &line(job, 4));
-    leader.expect_stderr("gathering");
+    leader.expect_stderr("leading");
     let stays = lab.spawn(1, &line(job, 4));
     let leaves = lab.spawn(2, &given);
     all_know(&[&leader, &stays, &leaves], "3 of 4");

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::outcome::{Event, Failure, Formed};
+use super::report::{Event, Failure, Formed};
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output, TOKEN};
-use crate::model::JobId;
+use crate::model::{JobId, JobTag};
 use crate::wire::{Codec, Message};
 
 /// By then every node has ended: its timeout is 30 s, and a round that began before has limits of its own.
@@ -61,7 +61,8 @@ struct Conn {
 struct State {
     now: Time,
     nodes: Vec<Option<Node>>,
-    outcomes: Vec<Option<Result<Formed, Failure>>>,
+    /// How each node ended; an error of none is a crash.
+    outcomes: Vec<Option<Result<Formed, Option<Failure>>>>,
     accepting: Vec<bool>,
     flight: Vec<Packet>,
     conns: BTreeMap<u64, Conn>,
@@ -76,7 +77,7 @@ fn endpoint(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, u8::try_from(node + 1).unwrap()], 29500))
 }
 
-fn tag() -> crate::JobTag {
+fn tag() -> JobTag {
     "exhaustive".parse::<JobId>().unwrap().tag()
 }
 
@@ -148,7 +149,7 @@ impl State {
                 Output::Close(conn) => self.close(conn.0, false),
                 Output::StopAccepting => self.accepting[at] = false,
                 Output::Event(Event::Formed(formed)) => self.outcomes[at] = Some(Ok(formed)),
-                Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(failure)),
+                Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(Some(failure))),
                 Output::Event(_) => {}
             }
         }
@@ -283,7 +284,7 @@ impl State {
                 for node in (0..self.nodes.len()).filter(|&node| self.nodes[node].is_some()) {
                     branch(&|state| {
                         state.budget.crashes -= 1;
-                        state.outcomes[node] = Some(Err(Failure::Left));
+                        state.outcomes[node] = Some(Err(None));
                         state.vanish(node);
                     });
                 }
@@ -322,15 +323,15 @@ impl State {
         for outcome in &self.outcomes {
             assert!(outcome.is_some(), "a node has not ended: {self:#?}");
         }
-        let crashed = self.outcomes.iter().flatten().any(|o| matches!(o, Err(Failure::Left)));
+        let crashed = self.outcomes.iter().flatten().any(|o| matches!(o, Err(None)));
         let formed = self.outcomes.iter().flatten().flatten().count();
         if !crashed {
             assert_eq!(formed, self.nodes.len(), "no crash, and not all have finished: {self:#?}");
         }
-        for failure in self.outcomes.iter().flatten().filter_map(|o| o.as_ref().err()) {
+        for failure in self.outcomes.iter().flatten().filter_map(|o| o.as_ref().err()?.as_ref()) {
             let is_right = match failure {
                 // In doubt only where the leader may have committed; out of time only where no node has.
-                Failure::OutcomeUnknown { .. } | Failure::Left => true,
+                Failure::OutcomeUnknown { .. } => true,
                 Failure::Deadline(_) => formed == 0,
                 _ => false,
             };

@@ -8,7 +8,7 @@
 //! `node` hands what happens to its parts, each of which owns its state: `seek` finds the leader, `lead`
 //! keeps the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds,
 //! `prove` has the connections. `running` is a world after it has formed, `observe` reads and sends nothing.
-//! `shared`, `timer`, `backoff`, `waves` and `scale` serve all of them, `outcome` is what the caller gets.
+//! `shared`, `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets.
 //! `PROTOCOL.md` has the reasons.
 
 mod backoff;
@@ -17,11 +17,11 @@ mod exhaustive;
 mod follow;
 mod lead;
 mod node;
-mod observe;
-mod outcome;
+pub(crate) mod observe;
 mod parts;
 mod pause;
 mod prove;
+mod report;
 mod running;
 mod scale;
 mod seek;
@@ -34,15 +34,16 @@ use std::time::Duration;
 
 #[cfg(test)]
 use crate::model::HostName;
-use crate::model::{JobTag, Keys, Lineage, NodeId, World};
-use crate::wire::NodeInfo;
+use crate::model::World;
 
-pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
+pub use crate::model::{Digest, Endpoints, JobTag, Keys, Lineage, NodeId, Peer, Slots};
+pub use crate::wire::{Attributes, MAX_DATAGRAM, NodeInfo, TOKEN, VERSION};
 pub use node::Node;
-pub use observe::{Candidacy, Observed, Observer, Sighting};
-pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
+pub use report::{
+    Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
+};
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 
@@ -87,8 +88,8 @@ impl Config {
     /// A node without a secret, in the first formation of its job, that waits for ten minutes.
     ///
     /// ```
-    /// use mingle_core::proto::Config;
-    /// use mingle_core::{Endpoints, HostName, JobId, NodeId, NodeInfo, World};
+    /// use mingle_core::proto::{Config, Endpoints, NodeId, NodeInfo};
+    /// use mingle_core::{HostName, JobId, World};
     ///
     /// let job: JobId = "foo".parse()?;
     /// let here: Endpoints = "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into();

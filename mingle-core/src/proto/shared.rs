@@ -9,7 +9,7 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::backoff::Backoff;
-use super::outcome::Event;
+use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};

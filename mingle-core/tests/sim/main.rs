@@ -37,7 +37,7 @@ fn formed(net: &Network, host: usize) -> &Formed {
 
 fn failure(net: &Network, host: usize) -> &Failure {
     match &net.hosts[host].outcome {
-        Some(Err(failure)) => failure,
+        Some(Err(Some(failure))) => failure,
         other => panic!("host {host} has not failed: {other:?}\n{}", tail(&net.trace)),
     }
 }
@@ -346,7 +346,7 @@ fn check(seed: u64, net: &Network) -> Option<Time> {
                     fail("a given rank was not kept");
                 }
             }
-            Some(Err(failure)) if !crashed => fail(&format!("no world without a crash: {failure}")),
+            Some(Err(Some(failure))) if !crashed => fail(&format!("no world without a crash: {failure}")),
             Some(Err(_)) => {}
         }
     }

@@ -193,9 +193,9 @@ impl Network {
             outputs += 1;
             match output {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
-                Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
+                Output::Event(Event::Failed(failure)) => outcome = Some(Err(Some(failure))),
                 Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
-                Output::Event(Event::Warning(text)) => self.hosts[host].warnings.push(text),
+                Output::Event(Event::Warning(warning)) => self.hosts[host].warnings.push(warning.to_string()),
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }
@@ -213,7 +213,8 @@ impl Network {
             self.promises.release(host);
             match &outcome {
                 Ok(formed) => self.formed(host, formed),
-                Err(failure) => _ = writeln!(self.told, "{failure}"),
+                Err(Some(failure)) => _ = writeln!(self.told, "{failure}"),
+                Err(None) => {}
             }
             assert!(node.has_ended(), "a node that tells its end has ended");
             let formed = outcome.as_ref().ok().filter(|_| self.hosts[host].stays).cloned();

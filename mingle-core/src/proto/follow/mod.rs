@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::DialId;
 use super::backoff::Backoff;
-use super::outcome::{Event, Failure, Formed, Progress, RankRange};
 use super::prove::{Closed, Dials, Won};
+use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::{Endpoints, NodeId, Peer};

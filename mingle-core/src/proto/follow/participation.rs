@@ -7,9 +7,9 @@ use super::leader::Leader;
 use crate::model::{Digest, NodeId, Rank, Slots};
 use crate::proto::DialId;
 use crate::proto::backoff::Backoff;
-use crate::proto::outcome::{Event, Failure, Formed};
 use crate::proto::parts::Parts;
 use crate::proto::prove::{MasterProof, Won};
+use crate::proto::report::{Event, Failure, Formed, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Commit, Message, Part, Prepare, Ready};
@@ -185,9 +185,7 @@ impl Participation {
         }
         let (master, local) = self.proof.published(commit.endpoint, shared)?;
         if self.proof.at(commit.endpoint) != Some(master) {
-            shared.event(Event::Warning(format!(
-                "this node reaches the master at {master}, and prints that; most reach it at another address"
-            )));
+            shared.event(Event::Warning(Warning::MasterElsewhere { master }));
         }
         for _ in 0..shared.scale().done_copies() {
             leader.send(&Message::Done(commit.round), shared);

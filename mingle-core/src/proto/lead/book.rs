@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::model::{HostName, NodeId, Peer, Rank};
-use crate::proto::outcome::RankRange;
 use crate::proto::prove::Arrivals;
+use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 use crate::rdma::{Counted, Tally};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::book::Book;
-use crate::proto::outcome::Failure;
+use crate::proto::report::Failure;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;

@@ -19,8 +19,8 @@ use std::time::Duration;
 
 use super::DialId;
 use super::backoff::Backoff;
-use super::outcome::{Event, Failure, Formed, Progress, RankRange};
 use super::prove::Arrivals;
+use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;

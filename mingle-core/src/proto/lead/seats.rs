@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::Lead;
 use crate::model::NodeId;
-use crate::proto::outcome::Event;
 use crate::proto::prove::Arrivals;
+use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Join, Message, Refusal, Welcome};
@@ -27,10 +27,8 @@ impl Lead {
     ) {
         if join.world != shared.world() {
             if self.warned.len() < WARNINGS && self.warned.insert(from) {
-                let (host, theirs, ours) = (&join.node.host, join.world, shared.world());
-                shared.event(Event::Warning(format!(
-                    "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
-                )));
+                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.world());
+                shared.event(Event::Warning(Warning::WorldDiffers { host, source, theirs, ours }));
             }
             let refusal = Refusal::WorldDiffers(shared.world());
             shared.send(source, from, &Message::Refuse(refusal));

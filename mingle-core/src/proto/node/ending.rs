@@ -3,7 +3,7 @@
 use super::Node;
 use crate::model::Peer;
 use crate::proto::follow::Follow;
-use crate::proto::outcome::{Event, Failure, Heard, Report, Unproved};
+use crate::proto::report::{Event, Failure, Heard, Report, Unproved};
 use crate::wire::Refusal;
 
 impl Node {

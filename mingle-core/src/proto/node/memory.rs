@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::model::{HostName, NodeId, Peer};
-use crate::proto::outcome::{Heard, Report};
+use crate::proto::report::{Heard, Report};
 
 /// The most nodes that are remembered.
 const NODES: usize = 256;

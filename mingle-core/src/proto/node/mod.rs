@@ -16,8 +16,8 @@ use std::time::Duration;
 
 use super::follow::Follow;
 use super::lead::Lead;
-use super::outcome::Event;
 use super::prove::Arrivals;
+use super::report::Event;
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::Node;
 use crate::proto::follow::{Follow, GaveUp};
-use crate::proto::outcome::Event;
+use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::wire::{Candidate, Commit, Introduction};
 
@@ -153,11 +153,8 @@ impl Node {
             self.lead.clear();
             return;
         }
-        let address = self.shared.config.node.endpoints.preferred();
-        self.shared.event(Event::Warning(format!(
-            "others join, but none of them can connect to {address} over TCP, so this node does not gather; \
-             check the firewall for that port"
-        )));
+        let endpoint = self.shared.config.node.endpoints.preferred();
+        self.shared.event(Event::Warning(Warning::Unconnectable { endpoint }));
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
         self.shared.set_unreached(true);
@@ -168,9 +165,7 @@ impl Node {
     /// A node of this job says that the job runs already.
     pub(super) fn on_running(&mut self, from: SocketAddr) {
         if self.memory.running(from) && self.follow.is_none() {
-            self.shared.event(Event::Warning(format!(
-                "this job runs already, says {from}: this node waits until a node of it fails or is found to be gone"
-            )));
+            self.shared.event(Event::Warning(Warning::AlreadyRunning { from }));
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::model::{Digest, HostName, JobId, Lineage, List, NodeId};
 use crate::proto::follow::Follow;
-use crate::proto::outcome::Event;
+use crate::proto::report::Event;
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Node, Output};
 use crate::wire::{

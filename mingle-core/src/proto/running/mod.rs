@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use super::Output;
 use super::node::Node;
-use super::outcome::{Formed, Over};
 use super::pause::was_stopped;
+use super::report::{Formed, Over};
 use super::timer::Time;
 use crate::model::{End, Lineage, NodeId, Rank};
 use crate::wire::{Header, Message};

@@ -17,7 +17,7 @@ use rand::RngExt;
 use super::backoff::Backoff;
 use super::follow::Follow;
 use super::lead::Lead;
-use super::outcome::Event;
+use super::report::Event;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;

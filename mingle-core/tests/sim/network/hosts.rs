@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, RunningWorld, Time};
-use mingle_core::{Endpoints, Failure, Formed, HostName, JobId, NodeId, NodeInfo, Over, World};
+use mingle_core::proto::{Endpoints, NodeId, NodeInfo, Over};
+use mingle_core::{Failure, Formed, HostName, JobId, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -22,7 +23,8 @@ pub struct Host {
     /// Restarts count up; what was meant for an earlier life is dropped.
     pub life: u32,
     pub accepting: bool,
-    pub outcome: Option<Result<Formed, Failure>>,
+    /// How the node has ended; an error of none: it was killed.
+    pub outcome: Option<Result<Formed, Option<Failure>>>,
     pub ended: Option<Time>,
     pub started: Option<Time>,
     /// Incoming TCP is filtered by a firewall.
@@ -206,7 +208,7 @@ impl Network {
         // A restart follows a crash; where there was none, there is nothing to restart.
         let slot = &self.hosts[host];
         let early = self.now < slot.not_before;
-        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Failure::Left))) {
+        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(None))) {
             return;
         }
         self.launch(host);
@@ -235,7 +237,7 @@ impl Network {
         let stood = self.hosts[host].running.take().is_some();
         if self.hosts[host].node.take().is_some() || stood {
             self.note(host, || "killed".to_owned());
-            self.set_outcome(host, Some(Err(Failure::Left)));
+            self.set_outcome(host, Some(Err(None)));
             self.hosts[host].paused = None;
             self.promises.release(host);
             self.gone(host);
@@ -278,7 +280,7 @@ impl Network {
     }
 
     /// How a node has ended, or nothing while it runs.
-    pub(super) fn set_outcome(&mut self, host: usize, outcome: Option<Result<Formed, Failure>>) {
+    pub(super) fn set_outcome(&mut self, host: usize, outcome: Option<Result<Formed, Option<Failure>>>) {
         let slot = &mut self.hosts[host].outcome;
         self.unfinished += usize::from(outcome.is_none());
         self.unfinished -= usize::from(slot.is_none());

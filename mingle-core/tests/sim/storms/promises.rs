@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mingle_core::proto::Digest;
 use mingle_core::proto::Time;
-use mingle_core::{Digest, Failure, Formed};
+use mingle_core::{Failure, Formed};
 
 use super::Trouble;
 use super::families::{common_in_the_end, ever_common};
@@ -25,8 +26,10 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
         match &host.outcome {
             None => return Err(format!("{at} has not ended")),
             Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push((host, formed)),
-            Some(Err(failure)) if may_fail(trouble, net, at, failure) => {}
-            Some(Err(failure)) => return Err(format!("{at}: {failure}")),
+            Some(Err(Some(failure))) if may_fail(trouble, net, at, failure) => {}
+            Some(Err(Some(failure))) => return Err(format!("{at}: {failure}")),
+            Some(Err(None)) if may_die(trouble, net) => {}
+            Some(Err(None)) => return Err(format!("{at}: killed")),
         }
     }
     for members in worlds.values() {
@@ -61,6 +64,11 @@ pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, Str
     }
 }
 
+/// Whether a node that was killed may stay dead, in this trouble.
+fn may_die(trouble: Trouble, net: &Network) -> bool {
+    matches!(trouble, Trouble::LateCrash | Trouble::Seeds) || net.told.contains("outcome unknown")
+}
+
 /// Whether a node may end so, in this trouble.
 fn may_fail(trouble: Trouble, net: &Network, host: usize, failure: &Failure) -> bool {
     match trouble {
@@ -77,7 +85,6 @@ fn may_fail(trouble: Trouble, net: &Network, host: usize, failure: &Failure) -> 
         Trouble::Jobs | Trouble::Mistaken => false,
         // Where nothing connects all, their time is up. A stranger hears of nobody.
         Trouble::Seeds => match failure {
-            Failure::Left => true,
             Failure::Deadline(report) if is_member(net, host) => {
                 !connected(net) && report.joined < net.hosts[host].config.world.get()
             }
@@ -154,7 +161,7 @@ fn somebody_gathers(net: &Network) -> bool {
 /// Whether somebody ends with the two sizes, or was warned of them.
 fn told_of_sizes(net: &Network) -> bool {
     net.hosts.iter().any(|host| {
-        matches!(host.outcome, Some(Err(Failure::WorldDiffers { .. })))
+        matches!(host.outcome, Some(Err(Some(Failure::WorldDiffers { .. }))))
             || host.warnings.iter().any(|text| text.contains("expects a world of"))
     })
 }

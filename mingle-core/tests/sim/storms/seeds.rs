@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::{Failure, Rank};
+use mingle_core::Rank;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -182,5 +182,5 @@ pub(super) fn connected(net: &Network) -> bool {
 pub(super) fn is_member(net: &Network, host: usize) -> bool {
     let first = &net.hosts[0].config;
     let host = &net.hosts[host];
-    host.config.tag == first.tag && !matches!(host.outcome, Some(Err(Failure::Left)))
+    host.config.tag == first.tag && !matches!(host.outcome, Some(Err(None)))
 }

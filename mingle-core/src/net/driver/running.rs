@@ -1,38 +1,40 @@
-//! A node that stays with its world while its command runs, so that all start again where one fails.
+//! A node that stays with its world while its command runs, so that all nodes start again if one fails.
 
 use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::Assignment;
-use super::connection::Happened;
-use super::connections::{Connections, What};
-use super::driver::{BACKLOG, BATCH, Driver, GRACE, LOOK, REJOIN, clock, links, select, usable};
-use super::endpoint::{self, OpenFiles, bind_at};
-use super::watched::readable;
+use super::super::assignment::Assignment;
+use super::super::clock::clock;
+use super::super::sockets::connection::TaskEvent;
+use super::super::sockets::connections::{Connections, Incoming};
+use super::super::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
+use super::super::sockets::watched::readable;
+use super::interfaces::{GRACE, own_endpoints, usable};
+use super::receive::{BACKLOG, BATCH};
+use super::{Driver, LOOK, REJOIN, open_links};
 use crate::error::Error;
 use crate::model::End;
-use crate::proto::{self, Change, Event};
+use crate::proto::{self, Change};
 
-/// How often a port that the command has left is tried again.
-const AGAIN: Duration = Duration::from_millis(50);
+/// The pause between two attempts to listen on the port that the command has used.
+const RETRY: Duration = Duration::from_millis(50);
 
-/// A node's part in a running world, from [`Builder::stay`](super::Builder::stay).
+/// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
-/// It holds the job's datagram sockets, and no TCP port: those are the job's. [`RunningWorld::next`] must be awaited
-/// while the command runs, or nothing is heard and nobody is answered. Dropping it leaves the world without a
-/// word, as a crash does.
+/// It holds the node's datagram sockets and no TCP port, since the TCP port belongs to the job.
+/// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the others.
+/// Dropping it leaves the world without a message, as a crash does.
 ///
 /// ```no_run
 /// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
-/// use mingle_core::proto::Change;
-/// use mingle_core::{End, Rendezvous, World};
+/// use mingle_core::{Change, End, Rendezvous, World};
 /// use tokio::process::Command;
 ///
 /// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
 /// while let Some(mut running) = assignment.running.take() {
-///     let mut command = Command::new("train").env("RANK", assignment.rank.to_string()).spawn()?;
+///     let mut command = Command::new("train").env("RANK", assignment.formed.rank.to_string()).spawn()?;
 ///     let mut is_running = true;
 ///     loop {
 ///         tokio::select! {
@@ -62,36 +64,38 @@ pub struct RunningWorld {
 
 impl fmt::Debug for RunningWorld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RunningWorld").field("port", &self.driver.port).finish_non_exhaustive()
+        f.debug_struct("RunningWorld")
+            .field("job", &self.driver.settings.job)
+            .field("port", &self.driver.port)
+            .finish_non_exhaustive()
     }
 }
 
 impl RunningWorld {
     pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
-        // Programs that close every possible file rely on a low limit.
         driver.open_files = None;
         // Replacements find this node in the shared folder.
-        driver.follow(driver.seed_dir());
+        driver.follow_seeds(driver.seed_dir());
         let now = clock();
         Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
     }
 
-    /// How often the job has started again before: 0 at first. Once the world is over, the number of the next
+    /// How often the job has started again: 0 in its first formation. Once the world is over, the number of the next
     /// formation.
     pub fn generation(&self) -> u32 {
         self.machine.lineage().generation
     }
 
-    /// What happens next to the world. Cancel-safe.
+    /// Waits for the world's next change. Cancel-safe.
     ///
-    /// [`Change::Over`] asks to stop the command. [`Change::Notified`] follows it, and each [`RunningWorld::fail`]: then it
-    /// is time for [`again`](RunningWorld::again), once the command has ended. [`Change::Finished`] follows
-    /// [`RunningWorld::succeed`], unless the world is over before.
+    /// After [`Change::Over`] the caller stops its command. [`Change::Told`] follows it, and follows each
+    /// [`RunningWorld::fail`]: once the command has ended, the caller may call [`again`](RunningWorld::again).
+    /// [`Change::Finished`] follows [`RunningWorld::succeed`], unless the world is over before.
     pub async fn next(&mut self) -> Change {
         loop {
             let now = self.driver.now();
             if self.machine.poll_timeout().is_some_and(|due| proto::was_stopped(due, now)) {
-                // This process was stopped: others are not silent, they are unread.
+                // This process was stopped: the other nodes' messages wait unread.
                 self.read(BACKLOG);
             }
             self.machine.handle_timeout(self.driver.now());
@@ -106,9 +110,9 @@ impl RunningWorld {
             tokio::select! {
                 biased;
                 () = readable(self.driver.links.receivers()) => self.read(BATCH),
-                what = self.driver.connections.next() => {
-                    if let What::Happened(Happened::Warning(warning)) = what {
-                        self.driver.tell(Event::Warning(warning));
+                incoming = self.driver.connections.next() => {
+                    if let Incoming::Event(TaskEvent::Warning(warning)) = incoming {
+                        self.driver.warn(warning);
                     }
                 }
                 () = tokio::time::sleep_until(due.into()) => {}
@@ -126,84 +130,84 @@ impl RunningWorld {
 
     fn read(&mut self, most: usize) {
         let machine = &mut self.machine;
-        // What was said to all first: there the reason why the world is over comes before any word of the next one.
+        // The groups' sockets first: they carry the reason why the world is over, which must come before any message
+        // of the next world.
         let receivers = self.driver.links.receivers().iter().rev();
         self.driver.read(receivers, most, |now, from, datagram| {
             machine.handle_datagram(now, from, datagram);
         });
     }
 
-    /// An interface may have come on which replacements are heard.
+    /// Follows changes of the interfaces: replacements may be heard on a new one.
     fn look_at_interfaces(&mut self) {
-        let Driver { builder, links, .. } = &mut *self.driver;
-        if builder.world.get() == 1 {
+        let Driver { settings, links, .. } = &mut *self.driver;
+        if settings.is_alone() {
             return;
         }
-        if let Ok(interfaces) = select(builder)
+        if let Ok(interfaces) = settings.network.select_interfaces()
             && !links.are_on(&interfaces)
             && let Err(error) = links.change(interfaces)
         {
-            tracing::debug!(%error, "taking other interfaces");
+            tracing::debug!(%error, "changing the interfaces");
         }
     }
 
-    /// Says that no formation will follow this one, at least not on this node. Those that have to know that it is over
-    /// are told for up to 15 s then, and not for 1 s: nothing tells them later.
+    /// Declares that this node will not take part in another formation. It then repeats to the others that the world is
+    /// over for up to 15 s instead of 1 s, since no later formation will show them.
     pub fn set_last(&mut self) {
         self.machine.set_last();
     }
 
-    /// This node's command has ended, and not well: all others are told, while [`RunningWorld::next`] is awaited.
+    /// Reports that this node's command has failed. [`RunningWorld::next`] then notifies the other nodes.
     pub fn fail(&mut self, end: End) {
         self.machine.handle_failure(self.driver.now(), end);
     }
 
-    /// This node's command has ended well. The world stands until all others' have, too.
+    /// Reports that this node's command has ended well. The world runs until every node's command has.
     pub fn succeed(&mut self) {
         self.machine.handle_success(self.driver.now());
     }
 
-    /// Takes part in the next formation of the job, once the command has ended and the world is over. The time to
-    /// wait begins anew.
+    /// Takes part in the next formation of the job, once the command has ended and the world is over. The timeout
+    /// starts again.
     ///
     /// # Errors
-    /// As [`Builder::join`](super::Builder::join). A port that is still taken, by what the command has left
-    /// behind, is waited for for 5 s; then, where it was not given, another is taken.
+    /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still holds the
+    /// port, this waits up to 5 s, and then takes another port unless
+    /// [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
-        driver.builder.lineage = self.machine.lineage();
-        driver.former = self.machine.others();
-        driver.asks_former = true;
+        driver.settings.lineage = self.machine.lineage();
         driver.origin = clock();
+        driver.peers.set_former(self.machine.others(), driver.origin);
         let listeners = driver.listen_again().await?;
-        driver.connections = Connections::open(listeners, driver.builder.keep_listener)?;
+        driver.connections = Connections::open(listeners, driver.settings.keep_listener)?;
         driver.open_files = Some(OpenFiles::raise());
-        driver.endpoints = driver.own_endpoints();
+        driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;
         driver.rendezvous().await
     }
 }
 
 impl Driver {
-    /// The port that the command had, or, where it is not given and stays taken, another.
+    /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
     async fn listen_again(&mut self) -> Result<Vec<TcpListener>, Error> {
         let until = clock() + GRACE;
         loop {
-            match endpoint::listen_again(self.links.own()) {
+            match listen_again(self.links.own()) {
                 Ok(listeners) => return Ok(listeners),
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
-                    tokio::time::sleep(AGAIN).await;
+                    tokio::time::sleep(RETRY).await;
                 }
-                Err(source) => match self.builder.master_port {
+                Err(source) => match self.settings.network.master_port {
                     Some(port) => return Err(Error::PortTaken { port, source }),
                     None => break,
                 },
             }
         }
-        let interfaces = usable(&self.builder).await?;
-        let builder = &self.builder;
-        let endpoint = bind_at(builder.loopback, None, builder.job.ports(), builder.ttl)?;
-        self.links = links(builder, interfaces, endpoint.sockets)?;
+        let interfaces = usable(&self.settings).await?;
+        let endpoint = bind_candidates(&self.settings.network, self.settings.job.ports())?;
+        self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
         Ok(endpoint.listeners)
     }

@@ -1,4 +1,4 @@
-//! A node's own port, TCP and UDP, and what its connections are told.
+//! A node's own port, TCP and UDP, and the options of its connections.
 
 use std::borrow::Borrow;
 use std::io;
@@ -11,48 +11,40 @@ use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::error::Error;
+use crate::model::JobId;
+use crate::net::Network;
 
-/// A node's own port. Everything that it sends leaves from one of `sockets`, multicast too, so that an answer
-/// finds the right one of several processes on a host and a firewall needs no rule for other ports.
+/// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the right one
+/// of several processes on a host, and a firewall needs no rule for other ports.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// Take the proofs and leases; listen already, on all addresses of a family each, and do not block.
-    /// IPv4 comes first, and IPv6 where the kernel has it.
+    /// One for each family, listening on all its addresses, not blocking: IPv4 first, then IPv6 if the kernel has it.
     pub listeners: Vec<TcpListener>,
-    /// On the same port, of all addresses of a family each; do not block. In the same order.
+    /// On the same port, one for each family in the same order, not blocking.
     pub sockets: Vec<UdpSocket>,
-    /// The port of all.
+    /// The port.
     pub port: u16,
 }
 
-/// Binds the port that was asked for or else the first of `candidates` that is free for both TCP and UDP, in
-/// both families. Multicast from it passes `ttl - 1` routers.
-pub(crate) fn bind_endpoint(
-    explicit: Option<u16>,
-    candidates: impl Iterator<Item = u16>,
-    ttl: u8,
-) -> Result<Endpoint, Error> {
-    bind_at(None, explicit, candidates, ttl)
+/// Binds the given master port, or else the first port of the job that is free for both TCP and UDP, in both families.
+pub(crate) fn bind_endpoint(network: &Network, job: &JobId) -> Result<Endpoint, Error> {
+    let Some(port) = network.master_port else { return bind_candidates(network, job.ports()) };
+    bind_port(network.loopback, port, network.ttl).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
+        _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
+    })
 }
 
-/// The same, on one address `only` where that is given.
-pub(super) fn bind_at(
-    only: Option<Ipv4Addr>,
-    explicit: Option<u16>,
+/// Binds the first of `candidates` that is free for both TCP and UDP, in both families.
+pub(crate) fn bind_candidates(
+    network: &Network,
     candidates: impl Iterator<Item = u16>,
-    ttl: u8,
 ) -> Result<Endpoint, Error> {
-    if let Some(port) = explicit {
-        return bind_port(only, port, ttl).map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
-            _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
-        });
-    }
     let mut last = (0, io::Error::from(io::ErrorKind::AddrInUse));
     for port in candidates {
-        match bind_port(only, port, ttl) {
+        match bind_port(network.loopback, port, network.ttl) {
             Ok(endpoint) => return Ok(endpoint),
-            // Taken, or kept back from this user by a security module: another may be open.
+            // Taken, or denied to this user by a security module, which may allow another port.
             Err(source)
                 if matches!(source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) =>
             {
@@ -68,6 +60,7 @@ pub(super) fn bind_at(
     Err(Error::Socket { what, source })
 }
 
+/// Binds a port on one address `only`, or on all addresses of both families.
 fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
     let any = only.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
     let (listener, socket, port) = bind_family(any, port, ttl)?;
@@ -80,19 +73,19 @@ fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint>
             endpoint.listeners.push(listener);
             endpoint.sockets.push(socket);
         }
-        // A kernel without IPv6, or one in which it is switched off.
+        // The kernel has no IPv6, or IPv6 is switched off.
         Err(error) if is_without_ipv6(&error) => {}
         Err(error) => return Err(error),
     }
     Ok(endpoint)
 }
 
-/// Whether IPv6 does not exist here at all.
-pub(super) fn is_without_ipv6(error: &io::Error) -> bool {
+/// Whether the error means that this kernel has no IPv6.
+pub(crate) fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
 }
 
-/// Listens where an endpoint did whose datagram sockets were kept.
+/// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
 pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
     sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
 }
@@ -103,28 +96,28 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if family == Domain::IPV6 {
         tcp.set_only_v6(true)?;
     }
-    // The training job binds this port next, while connections of ours may be in TIME_WAIT.
+    // The job binds this port next, while connections of the rendezvous may be in TIME_WAIT.
     tcp.set_reuse_address(true)?;
     tcp.bind(&address.into())?;
-    // Beside a second socket that has SO_REUSEADDR and does not listen yet, bind succeeds: it is listen
-    // that tells who has the port. 4096 is net.core.somaxconn, to which it is cut: a large world dials at once.
+    // Two sockets with SO_REUSEADDR can both bind; only one can listen, so listen decides whether the port is free. A
+    // large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
     tcp.listen(4096)?;
     Ok(TcpListener::from(tcp))
 }
 
-/// Both sockets of an address, and their port.
+/// Opens both sockets on an address. Returns them and their port.
 fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket, u16)> {
     let listener = listen((ip, port).into())?;
     let address = listener.local_addr()?;
     let family = Domain::for_address(address);
 
-    // No SO_REUSEADDR here: two sockets would share the port, and unicast would reach only the later one.
+    // Without SO_REUSEADDR: two sockets would share the port, and unicast would reach only the later one.
     let udp = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if family == Domain::IPV6 {
         udp.set_only_v6(true)?;
     }
     udp.bind(&address.into())?;
-    // Other processes on this host are nodes too.
+    // Other processes on this host may be nodes.
     if family == Domain::IPV6 {
         udp.set_multicast_loop_v6(true)?;
         udp.set_multicast_hops_v6(u32::from(ttl))?;
@@ -137,10 +130,9 @@ fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSo
     Ok((listener, UdpSocket::from(udp), address.port()))
 }
 
-/// Keeps a socket from hearing groups that only other sockets of the host have joined (IP_MULTICAST_ALL is
-/// on by default). Sandboxes that lack the option cost no more than stray datagrams, which carry no tag of
-/// this job.
-pub(super) fn deafen(socket: &Socket, family: Domain) {
+/// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is on by
+/// default). A sandbox without the option delivers stray datagrams, which the job tag filters out.
+pub(crate) fn deafen(socket: &Socket, family: Domain) {
     let _ = if family == Domain::IPV6 {
         socket.set_multicast_all_v6(false)
     } else {
@@ -148,9 +140,9 @@ pub(super) fn deafen(socket: &Socket, family: Domain) {
     };
 }
 
-/// Makes room for the answers of a large world: the default holds 166 small datagrams. The kernel cuts the
-/// request to net.core.rmem_max and says nothing.
-pub(super) fn enlarge(socket: &Socket) {
+/// Makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The kernel
+/// silently cuts the request to net.core.rmem_max.
+pub(crate) fn enlarge(socket: &Socket) {
     let _ = socket.set_recv_buffer_size(4 << 20);
 }
 
@@ -158,35 +150,35 @@ const IDLE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(2);
 const PROBES: u32 = 10;
 
-/// Makes a connection, dialled or accepted, a lease: the kernel notices within 25 s that the other host is
-/// gone (it would take two hours by default), and sends the token at once.
+/// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by default), and
+/// sends the token without delay.
 pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
     let stream = SockRef::from(stream);
     stream.set_tcp_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
     stream.set_tcp_keepalive(&keepalive)?;
-    // While a token is unacknowledged no probe is sent, and its retries would go on for 15 minutes.
+    // While a token is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
     stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
 }
 
-/// Lets the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
+/// Makes the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
 pub(crate) fn reset_on_close(stream: &impl AsFd) -> io::Result<()> {
     SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
-/// The limit of open files, raised as far as this user may for as long as this value lives: rank 0 of a
-/// large world holds a connection to every node, and the usual soft limit is 1,024.
+/// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world holds a
+/// connection to every node, and the usual soft limit is 1,024.
 ///
-/// It is restored on drop, before any command is started: programs that use select(2), or that close every
-/// possible file, rely on a low one.
+/// The drop restores the limit, before any command starts: programs that use select(2), or that close every possible
+/// file, rely on a low limit.
 #[derive(Debug)]
-#[must_use = "the limit falls back when this is dropped"]
+#[must_use = "dropping this restores the limit"]
 pub(crate) struct OpenFiles {
     previous: Option<(rlim_t, rlim_t)>,
 }
 
 impl OpenFiles {
-    /// Raises the soft limit to the hard one. Where that fails, all stays as it was.
+    /// Raises the soft limit to the hard one. If that fails, the limit stays as it is.
     pub(crate) fn raise() -> Self {
         let raised = getrlimit(Resource::RLIMIT_NOFILE)
             .ok()
@@ -211,14 +203,20 @@ mod tests {
 
     use super::*;
 
-    /// At a port of the kernel's choice: several tries, as that one may be taken for UDP.
+    /// An endpoint at a port that the kernel chooses. Several attempts, since that port may be taken for UDP.
     fn any_port() -> Endpoint {
-        bind_endpoint(None, iter::repeat_n(0, 20), 1).unwrap()
+        bind_candidates(&Network::default(), iter::repeat_n(0, 20)).unwrap()
+    }
+
+    fn bind_given(port: u16) -> Result<Endpoint, Error> {
+        let network = Network { master_port: Some(port), ..Network::default() };
+        bind_endpoint(&network, &"foo".parse().unwrap())
     }
 
     #[test]
     fn an_endpoint_has_one_port_for_tcp_and_udp_and_does_not_block() {
-        let endpoint = bind_endpoint(None, iter::repeat_n(0, 20), 7).unwrap();
+        let network = Network { ttl: 7, ..Network::default() };
+        let endpoint = bind_candidates(&network, iter::repeat_n(0, 20)).unwrap();
         assert_ne!(endpoint.port, 0);
         for (listener, socket) in endpoint.listeners.iter().zip(&endpoint.sockets) {
             assert_eq!(listener.local_addr().unwrap().port(), endpoint.port);
@@ -242,48 +240,49 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_another_node_has_is_passed_over() {
+    fn a_port_that_another_node_holds_is_skipped() {
         let first = any_port();
-        let second = bind_endpoint(None, iter::once(first.port).chain(iter::repeat_n(0, 20)), 1).unwrap();
+        let candidates = iter::once(first.port).chain(iter::repeat_n(0, 20));
+        let second = bind_candidates(&Network::default(), candidates).unwrap();
         assert_ne!(second.port, first.port);
     }
 
     #[test]
-    fn a_port_that_is_bound_but_does_not_listen_yet_is_ours() {
+    fn a_port_on_which_another_socket_is_bound_without_listening_is_free() {
         let rival = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         rival.set_reuse_address(true).unwrap();
         rival.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()).unwrap();
         let port = rival.local_addr().unwrap().as_socket().unwrap().port();
-        let endpoint = bind_endpoint(Some(port), iter::empty(), 1).unwrap();
+        let endpoint = bind_given(port).unwrap();
         assert_eq!(endpoint.port, port);
         assert_eq!(rival.listen(1).unwrap_err().kind(), ErrorKind::AddrInUse);
     }
 
     #[test]
-    fn a_port_that_is_taken_for_udp_alone_is_taken() {
+    fn a_port_whose_udp_side_is_taken_is_taken() {
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = udp.local_addr().unwrap().port();
-        let refused = bind_endpoint(Some(port), iter::empty(), 1).unwrap_err();
+        let refused = bind_given(port).unwrap_err();
         assert!(matches!(refused, Error::PortTaken { port: taken, .. } if taken == port), "{refused:?}");
         assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "the attempt left TCP bound");
     }
 
     #[test]
-    fn an_explicit_port_that_is_taken_is_told_and_not_replaced() {
+    fn a_given_port_that_is_taken_is_an_error_and_not_replaced() {
         let holder = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = holder.local_addr().unwrap().port();
-        let refused = bind_endpoint(Some(port), 29500..=29999, 1).unwrap_err();
+        let refused = bind_given(port).unwrap_err();
         assert!(refused.to_string().starts_with(&format!("port {port} is taken")), "{refused}");
     }
 
     #[test]
-    fn where_no_port_is_free_the_text_says_so() {
+    fn the_error_says_when_no_port_of_the_job_is_free() {
         let holder = any_port();
-        let refused = bind_endpoint(None, iter::once(holder.port), 1).unwrap_err();
+        let refused = bind_candidates(&Network::default(), iter::once(holder.port)).unwrap_err();
         assert!(refused.to_string().contains("none of this job's ports is free"), "{refused}");
     }
 
-    /// A connection to `endpoint`, both ends of it.
+    /// Both ends of a connection to `endpoint`.
     fn connection(endpoint: &Endpoint) -> (TcpStream, TcpStream) {
         let listener = &endpoint.listeners[0];
         listener.set_nonblocking(false).unwrap();
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_ends_with_the_other_host() {
+    fn a_lease_has_the_keepalive_that_notices_a_host_that_is_gone() {
         let (dialled, accepted) = connection(&any_port());
         for stream in [&dialled, &accepted] {
             make_lease(stream).unwrap();
@@ -313,7 +312,7 @@ mod tests {
         assert_eq!(dialled.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         let port = endpoint.port;
         drop(endpoint);
-        // Without SO_REUSEADDR, as the most careless of jobs would bind it.
+        // Without SO_REUSEADDR, as a careless job binds it.
         let job = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         job.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into()).unwrap();
     }

@@ -7,9 +7,9 @@
 //!     [fd00::5]:29503
 //! ```
 //!
-//! A file is as old as the file server says, compared with this node's own file: hosts' clocks differ. Each
-//! node writes its own again every few seconds; one that has not been written for long is of a node that
-//! was killed, and is removed by whoever sees it.
+//! A file's age is the difference between its time and that of this node's own file, both from the file server: hosts'
+//! clocks differ. Each node writes its file again every few seconds. A file that is 60 s older than this node's own belongs
+//! to a node that was killed, and any node removes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -28,80 +28,81 @@ use tokio::time::timeout;
 
 use crate::error::Error;
 use crate::model::{JobTag, NodeId};
+use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
-/// How often a node writes its own file again, at least.
+/// How often a node writes its own file again.
 const HEARTBEAT: Duration = Duration::from_secs(4);
-/// A file that is so much older than one's own is a dead node's.
+/// A file that is this much older than this node's own is removed.
 const STALE: Duration = Duration::from_secs(60);
-/// Most bytes of a file that are read.
+/// The most bytes that are read from a file.
 const LONGEST: u64 = 4096;
-/// Most addresses that a file gives.
+/// The most addresses that are taken from a file.
 const ADDRESSES: usize = 64;
-/// Most files that are looked at.
+/// The most directory entries that are considered.
 const FILES: usize = 100_000;
-/// Between two looks, and for each file more: a thousand nodes look every ten seconds.
+/// The pause between two looks: at least [`LOOK`], and [`LOOK_EACH`] for each file, so that a thousand nodes look every
+/// eleven seconds each.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_EACH: Duration = Duration::from_millis(10);
 const LOOK_MOST: Duration = Duration::from_secs(15);
-/// How long a file server may take to store a node's file before the node gives up, and to remove it before the
-/// node ends all the same.
-const ANSWER: Duration = Duration::from_secs(2);
-const ANSWER_AT_THE_END: Duration = Duration::from_millis(200);
+/// How long a file server may take to store this node's file at the start, and to remove it at the end.
+const STORE: Duration = Duration::from_secs(2);
+const REMOVE: Duration = Duration::from_millis(200);
 
-/// Does what may never end, such as to look at a folder whose server is gone, on a thread that nobody waits for: a
-/// runtime waits for its own before it ends.
-fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
-    let (tell, told) = oneshot::channel();
-    // Without a thread there is no answer either.
-    let _ = thread::Builder::new().name("mingle-seed-dir".to_owned()).spawn(|| drop(tell.send(work())));
-    told
+/// Runs work that may hang, such as reading a folder whose server is gone, on a detached thread. A runtime's blocking
+/// threads would not do: the runtime waits for them when it ends.
+fn detached<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    // If no thread can start, dropping the sender ends the wait.
+    let _ = thread::Builder::new().name("mingle-seed-dir".to_owned()).spawn(|| drop(sender.send(work())));
+    receiver
 }
 
 /// This node's file, which is removed on drop.
 #[derive(Debug)]
-pub(super) struct OwnFile(PathBuf);
+pub(crate) struct OwnFile(PathBuf);
 
 impl Drop for OwnFile {
     fn drop(&mut self) {
         let (done, removed) = mpsc::channel();
         let path = std::mem::take(&mut self.0);
-        drop(aside(move || done.send(fs::remove_file(path))));
-        let _ = removed.recv_timeout(ANSWER_AT_THE_END);
+        drop(detached(move || done.send(fs::remove_file(path))));
+        let _ = removed.recv_timeout(REMOVE);
     }
 }
 
-/// What a look has found.
+/// The result of one look at the folder.
 #[derive(Debug)]
-pub(super) struct Look {
-    /// To look again.
-    pub(super) folder: SeedDir,
-    /// The addresses of all others.
-    pub(super) others: Vec<SocketAddr>,
-    /// How long to wait before the next.
-    pub(super) pause: Duration,
-    /// What people should know.
-    pub(super) warning: Option<String>,
+pub(crate) struct Look {
+    /// The folder, for the next look.
+    pub(crate) folder: SeedDir,
+    /// The addresses in the other nodes' files.
+    pub(crate) others: Vec<SocketAddr>,
+    /// How long to wait before the next look.
+    pub(crate) pause: Duration,
+    /// A warning for the caller.
+    pub(crate) warning: Option<Warning>,
 }
 
-/// The folder as this node sees it.
+/// The shared folder, and what this node knows of it.
 #[derive(Debug)]
-pub(super) struct SeedDir {
+pub(crate) struct SeedDir {
     folder: PathBuf,
     prefix: String,
     own: String,
     text: String,
-    /// How long ago this node's file was written; never so far, where none.
+    /// How long ago this node's file was written; none before the first time.
     untouched: Option<Duration>,
-    /// What went wrong has been told.
-    told: bool,
-    /// What each file held, by name and inode: only new files are read.
+    /// Whether the caller has been warned.
+    has_warned: bool,
+    /// The addresses of each file, by name and inode: only new files are read.
     known: BTreeMap<(String, u64), Vec<SocketAddr>>,
 }
 
 impl SeedDir {
-    /// Touches nothing yet: the first look writes this node's file, or [`SeedDir::open`].
-    pub(super) fn new(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> Self {
+    /// Does not touch the folder: [`SeedDir::open`] or the first look writes this node's file.
+    pub(crate) fn new(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> Self {
         let prefix = format!("mingle-{:032x}-", u128::from_be_bytes(tag.0));
         let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
         let mut text = format!("{HEAD}\n");
@@ -110,53 +111,56 @@ impl SeedDir {
             let _ = writeln!(text, "{endpoint}");
         }
         let (folder, known) = (folder.to_owned(), BTreeMap::new());
-        Self { folder, prefix, own, text, untouched: None, told: false, known }
+        Self { folder, prefix, own, text, untouched: None, has_warned: false, known }
     }
 
-    /// Removes this node's file on drop.
-    pub(super) fn own_file(&self) -> OwnFile {
+    /// The guard that removes this node's file on drop.
+    pub(crate) fn own_file(&self) -> OwnFile {
         OwnFile(self.folder.join(&self.own))
     }
 
     /// Writes this node's file.
-    pub(super) async fn open(mut self) -> Result<(Self, OwnFile), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the folder cannot be written to, or does not answer within 2 s.
+    pub(crate) async fn open(mut self) -> Result<(Self, OwnFile), Error> {
         let what = format!("cannot write to the seed folder {}", self.folder.display());
-        let opening = aside(move || {
-            // If nobody waits any more it goes again.
+        let opening = detached(move || {
+            // Dropping the guard removes the file if the caller has given up.
             let own = self.own_file();
             self.write().map(|()| (self, own))
         });
         let silent = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
-        let opened = timeout(ANSWER, opening).await.map_err(|_| silent());
-        let opened = opened.and_then(|told| told.unwrap_or_else(|_| Err(silent())));
+        let opened = timeout(STORE, opening).await.map_err(|_| silent());
+        let opened = opened.and_then(|answer| answer.unwrap_or_else(|_| Err(silent())));
         opened.map_err(|source| Error::Socket { what, source })
     }
 
-    /// Makes this node's file, or else keeps it young.
+    /// Creates this node's file, or renews its time.
     fn write(&mut self) -> io::Result<()> {
         if self.untouched.is_some() { self.touch() } else { self.create() }?;
         self.untouched = Some(Duration::ZERO);
         Ok(())
     }
 
-    /// All at once: nobody reads half of it.
+    /// Writes a draft and renames it: no node reads half a file.
     fn create(&self) -> io::Result<()> {
         let draft = self.folder.join(format!(".{}", self.own));
-        // Whatever is there is no file of a node that lives, and perhaps a link.
+        // An existing draft is a leftover, and may be a link.
         let _ = fs::remove_file(&draft);
         let file = File::options().write(true).create_new(true).open(&draft);
         file?.write_all(self.text.as_bytes())?;
         fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
-    /// The server's own time is the file's afterwards. The bytes stay the same, so nobody sees a change.
+    /// Writes the same bytes again, which gives the file the server's current time and changes nothing for readers.
     fn touch(&self) -> io::Result<()> {
-        // Not through a link that somebody has put in its place.
+        // O_NOFOLLOW: not through a link that has replaced the file.
         let own =
             File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(self.folder.join(&self.own));
         match own {
             Ok(mut own) => own.write_all(self.text.as_bytes()),
-            // Removed, as that of a dead node: this process was stopped for long. A link is replaced.
+            // Another node has removed the file, since this process was stopped for long; or it is a link. Replace it.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP) =>
             {
@@ -166,25 +170,26 @@ impl SeedDir {
         }
     }
 
-    /// Looks at the folder, however long that takes.
-    pub(super) fn look(mut self) -> oneshot::Receiver<Look> {
-        aside(move || {
+    /// Renews this node's file and reads the folder, however long that takes.
+    pub(crate) fn look(mut self) -> oneshot::Receiver<Look> {
+        detached(move || {
             let mut warning = None;
-            // What fails is tried again by the next look.
+            // The next look tries again after an error.
             if self.untouched.is_none_or(|ago| ago >= HEARTBEAT)
                 && let Err(error) = self.write()
             {
                 let folder = self.folder.display();
                 tracing::debug!(%folder, %error, "writing to the seed folder");
-                let is_new = !std::mem::replace(&mut self.told, true);
-                warning = is_new.then(|| format!("cannot write to the seed folder {folder}: {error}"));
+                let is_new = !std::mem::replace(&mut self.has_warned, true);
+                let (folder, error) = (self.folder.clone(), error.to_string());
+                warning = is_new.then_some(Warning::SeedDirUnwritable { folder, error });
             }
             let (others, pause) = self.read();
             Look { folder: self, others, pause, warning }
         })
     }
 
-    /// The addresses of all others, and when to look again.
+    /// The addresses in the other nodes' files, and the pause before the next look.
     fn read(&mut self) -> (Vec<SocketAddr>, Duration) {
         let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
         let entries = match fs::read_dir(&self.folder) {
@@ -202,7 +207,7 @@ impl SeedDir {
             if !(is_draft || name.starts_with(&self.prefix)) || name == self.own {
                 continue;
             }
-            // Not through a link, and no pipe, whose opening would not end.
+            // Not a link, and not a pipe, whose opening would block.
             let Ok(metadata) = entry.metadata() else { continue };
             if !metadata.is_file() {
                 continue;
@@ -216,7 +221,7 @@ impl SeedDir {
                 continue;
             }
             let key = (name, metadata.ino());
-            // One that held nothing may not have been readable.
+            // A file without an address may have been unreadable: read it again.
             let known = self.known.remove(&key).filter(|endpoints| !endpoints.is_empty());
             let endpoints = known.unwrap_or_else(|| endpoints(&entry.path()));
             seen.insert(key, endpoints);
@@ -234,7 +239,7 @@ fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
     now.duration_since(modified).is_ok_and(|age| age > STALE)
 }
 
-/// The addresses in a file; none where it is no file of ours, or half of one.
+/// The addresses in a file; none if it is not a seed file, or incomplete.
 fn endpoints(path: &Path) -> Vec<SocketAddr> {
     let mut text = String::new();
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
@@ -283,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn nodes_find_each_others_files_and_not_their_own_and_leave_none_behind() {
+    fn nodes_read_each_others_files_but_not_their_own_and_remove_their_own() {
         let folder = Folder::new("all");
         let ((mut a, own_a), (mut b, own_b)) = (folder.open(1), folder.open(2));
         assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
@@ -295,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_of_a_node_that_was_killed_is_removed_and_that_of_another_job_is_not() {
+    fn the_stale_file_of_a_killed_node_is_removed_but_not_another_jobs() {
         let folder = Folder::new("stale");
         let (mut a, _own) = folder.open(1);
         let (dead, own) = folder.open(2);
@@ -321,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_the_place_of_a_nodes_file_is_replaced_and_not_written_through() {
+    fn a_link_in_place_of_a_nodes_file_is_replaced_and_not_followed() {
         let folder = Folder::new("link");
         let (a, _own) = folder.open(1);
         let precious = folder.0.join("precious");
@@ -335,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn the_draft_of_a_node_that_was_killed_while_it_wrote_is_removed() {
+    fn the_stale_draft_of_a_killed_node_is_removed() {
         let folder = Folder::new("draft");
         let (mut a, _own) = folder.open(1);
         let draft = folder.0.join(format!(".{}dead", a.prefix));
@@ -348,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn hostile_files_yield_nothing_and_stop_nothing() {
+    fn hostile_files_yield_no_address_and_do_not_stop_the_look() {
         let folder = Folder::new("hostile");
         let (mut a, _own) = folder.open(1);
         let put = |name: &str, bytes: &[u8]| {
@@ -364,13 +369,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_folder_that_cannot_be_written_to_is_an_error_at_once_and_later_a_warning() {
+    async fn a_folder_that_cannot_be_written_to_is_an_error_at_the_start_and_later_one_warning() {
         let gone = std::env::temp_dir().join("mingle-seeds-that-do-not-exist");
         let dir = || SeedDir::new(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]);
         let error = dir().open().await.unwrap_err().to_string();
         assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
         let look = dir().look().await.unwrap();
-        assert!(look.warning.unwrap().contains("cannot write to the seed folder"));
-        assert_eq!(look.folder.look().await.unwrap().warning, None, "it has been said");
+        assert!(look.warning.unwrap().to_string().contains("cannot write to the seed folder"));
+        assert_eq!(look.folder.look().await.unwrap().warning, None, "it has warned already");
     }
 }

@@ -1,8 +1,12 @@
-//! Which interfaces are used and in which order, on hosts that exist.
+//! Which interfaces are used and in which order, on hosts as they exist.
+
+use std::net::SocketAddr;
+
+use ipnet::IpNet;
 
 use super::*;
 
-/// One line a host's interface: "NAME FLAGS ADDRESS...", with the flags
+/// One line for each interface of a host: "NAME FLAGS ADDRESS...", with the flags
 /// p(hysical) o(ther) v(irtual) l(oopback), d(efault route), u(p), m(ulticast); a deprecated address
 /// with "-" before it.
 fn host(lines: &[&str]) -> Vec<Interface> {
@@ -22,13 +26,15 @@ fn host(lines: &[&str]) -> Vec<Interface> {
             default_route: flags.contains('d'),
             up: flags.contains('u'),
             multicast: flags.contains('m'),
-            addresses: words.clone().map(|word| word.trim_start_matches('-').parse().unwrap()).collect(),
-            deprecated: words
-                .filter_map(|word| Some(word.strip_prefix('-')?.parse::<IpNet>().unwrap().addr()))
-                .collect(),
+            addresses: words.clone().map(|word| net(word.trim_start_matches('-')).into()).collect(),
+            deprecated: words.filter_map(|word| Some(net(word.strip_prefix('-')?).addr())).collect(),
         }
     };
     lines.iter().zip(1..).map(interface).collect()
+}
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
 }
 
 const LO: &str = "lo lu 127.0.0.1/8 ::1/128";
@@ -37,10 +43,10 @@ fn filters(texts: &[&str]) -> Vec<Filter> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-/// What is selected, as "NAME ADDRESS ADDRESS".
+/// The selected interfaces, as "NAME ADDRESS ADDRESS".
 fn selected(lines: &[&str], asked: &[&str]) -> Vec<String> {
     let describe = |interface: Interface| {
-        let addresses: Vec<String> = interface.addresses.iter().map(|a| a.addr().to_string()).collect();
+        let addresses: Vec<String> = interface.ips().map(|ip| ip.to_string()).collect();
         format!("{} {}", interface.name, addresses.join(" "))
     };
     select(&host(lines), &filters(asked)).unwrap().into_iter().map(describe).collect()
@@ -84,7 +90,7 @@ fn without_a_default_route_the_kernels_order_holds_among_equals() {
 }
 
 #[test]
-fn loopback_serves_where_nothing_else_does_or_where_it_is_asked_for() {
+fn loopback_is_used_without_alternative_or_where_a_filter_names_it() {
     let eth0 = "eth0 pum 10.0.0.5/24";
     assert_eq!(selected(&[LO], &[]), ["lo 127.0.0.1 ::1"]);
     assert_eq!(selected(&[LO, "eth0 pm 10.0.0.5/24"], &[]), ["lo 127.0.0.1 ::1"]);
@@ -119,7 +125,7 @@ fn a_host_of_hundreds_of_veths_uses_its_nic() {
 }
 
 #[test]
-fn an_interface_without_multicast_is_used_only_where_it_is_asked_for() {
+fn an_interface_without_multicast_is_used_only_where_a_filter_names_it() {
     let lines = [LO, "wg0 ou 10.8.0.2/24", "eth0 pum 10.0.0.5/24"];
     assert_eq!(selected(&lines, &[]), ["eth0 10.0.0.5"]);
     assert_eq!(selected(&lines, &["wg0"]), ["wg0 10.8.0.2"]);
@@ -127,7 +133,7 @@ fn an_interface_without_multicast_is_used_only_where_it_is_asked_for() {
 }
 
 #[test]
-fn a_network_admits_only_the_addresses_in_it_and_a_name_all() {
+fn a_network_admits_only_its_addresses_and_a_name_all_of_the_interface() {
     let lines = [LO, "eth0 pudm 10.0.0.5/24 192.168.7.5/24 2001:db8::5/64", "eth1 pum 10.1.0.5/24"];
     assert_eq!(selected(&lines, &["192.168.0.0/16"]), ["eth0 192.168.7.5"]);
     assert_eq!(selected(&lines, &["10.0.0.0/8"]), ["eth0 10.0.0.5", "eth1 10.1.0.5"]);
@@ -137,7 +143,7 @@ fn a_network_admits_only_the_addresses_in_it_and_a_name_all() {
 }
 
 #[test]
-fn a_plain_name_is_one_interface_and_a_pattern_all_that_fit_it() {
+fn a_plain_name_admits_one_interface_and_a_pattern_all_that_match() {
     let lines = [LO, "eth1 pum 10.0.0.5/24", "eth10 pum 10.1.0.5/24", "ib0 pudm 10.2.0.5/24"];
     assert_eq!(selected(&lines, &["eth1"]), ["eth1 10.0.0.5"]);
     assert_eq!(selected(&lines, &["eth*"]), ["eth1 10.0.0.5", "eth10 10.1.0.5"]);
@@ -147,7 +153,7 @@ fn a_plain_name_is_one_interface_and_a_pattern_all_that_fit_it() {
 }
 
 #[test]
-fn what_is_excluded_is_not_used_whatever_else_admits_it() {
+fn an_excluded_interface_or_address_is_never_used() {
     let lines = [
         LO,
         "eth0 pudm 10.0.0.5/24 10.7.0.5/24 fd00::5/64",
@@ -162,14 +168,11 @@ fn what_is_excluded_is_not_used_whatever_else_admits_it() {
     assert_eq!(selected(&lines, &["10.0.0.0/8", "^eth0"]), ["wg0 10.8.0.2"]);
 
     let text = refused(&lines, &["10.0.0.0/8", "^eth*", "^wg0"]);
-    assert!(
-        text.contains("lo, docker0: not what was asked for; eth0, wg0: excluded by --interface"),
-        "{text}"
-    );
-    assert!(text.contains("--interface allows only 10.0.0.0/8, and not eth*, wg0"), "{text}");
+    assert!(text.contains("lo, docker0: not what was asked for; eth0, wg0: excluded"), "{text}");
+    assert!(text.contains("the filter allows only 10.0.0.0/8, and not eth*, wg0"), "{text}");
     let text = refused(&lines, &["^*", "^10.0.0.0/8"]);
-    assert!(text.contains("lo, eth0, docker0, wg0: excluded by --interface"), "{text}");
-    assert!(text.contains("--interface allows all but *, 10.0.0.0/8"), "{text}");
+    assert!(text.contains("lo, eth0, docker0, wg0: excluded"), "{text}");
+    assert!(text.contains("the filter allows all but *, 10.0.0.0/8"), "{text}");
 }
 
 #[test]
@@ -195,7 +198,7 @@ fn the_order_of_the_filters_is_that_of_preference() {
 }
 
 #[test]
-fn a_host_with_ipv6_alone_is_as_good_as_any() {
+fn a_host_with_ipv6_alone_is_used_like_any_other() {
     let lines = ["lo lu ::1/128", "eth1 pum fd00:1::5/64", "eth0 pudm fe80::5/64 2001:db8::5/64 fd00::5/64"];
     assert_eq!(selected(&lines, &[]), ["eth0 2001:db8::5 fd00::5", "eth1 fd00:1::5"]);
     assert_eq!(selected(&lines, &["fd00::/64", "eth0"]), ["eth0 fd00::5 2001:db8::5"]);
@@ -203,7 +206,7 @@ fn a_host_with_ipv6_alone_is_as_good_as_any() {
 }
 
 #[test]
-fn addresses_that_cannot_be_told_to_others_are_not_used() {
+fn addresses_that_other_hosts_cannot_use_are_not_used() {
     let useless = ["fe80::1", "ff15::1", "::", "::ffff:10.0.0.5", "::1", "0.0.0.0", "239.1.2.3"];
     for address in useless {
         let line =
@@ -228,7 +231,7 @@ fn deprecated_addresses_come_last() {
 }
 
 #[test]
-fn where_nothing_suits_the_text_says_why_of_each_and_what_to_do() {
+fn if_no_interface_suits_the_text_gives_the_reason_for_each() {
     let lines = [
         "lo l 127.0.0.1/8",
         "eth0 pm 10.0.0.5/24",
@@ -240,12 +243,11 @@ fn where_nothing_suits_the_text_says_why_of_each_and_what_to_do() {
     assert!(text.contains("lo, eth0, e\\u{1b}[2J: down, or without a link"), "{text}");
     assert!(text.contains("eth1: without a usable address"), "{text}");
     assert!(text.contains("wg0: without multicast"), "{text}");
-    assert!(text.contains("bring one up"), "{text}");
 
     let text = refused(&[LO, "eth0 pum 10.0.0.5/24", "ib0 pm 10.1.0.5/24"], &["ib0", "10.7.0.0/16"]);
     assert!(text.contains("lo, eth0: not what was asked for"), "{text}");
     assert!(text.contains("ib0: down"), "{text}");
-    assert!(text.contains("--interface allows only ib0, 10.7.0.0/16"), "{text}");
+    assert!(text.contains("the filter allows only ib0, 10.7.0.0/16"), "{text}");
 
     assert!(refused(&[], &[]).contains("none at all"));
     let many: Vec<String> = (0..300).map(|i| format!("veth{i} vum")).collect();
@@ -278,7 +280,7 @@ fn an_address_leads_to_the_preferred_interface_that_holds_it() {
 }
 
 #[test]
-fn the_six_endpoints_that_others_are_told_are_of_both_families() {
+fn the_first_six_endpoints_are_of_both_families() {
     let line = format!(
         "eth0 pudm {} {}",
         (1..=7).map(|i| format!("10.0.0.{i}/24")).collect::<Vec<_>>().join(" "),
@@ -296,14 +298,14 @@ fn the_six_endpoints_that_others_are_told_are_of_both_families() {
         |endpoint: &SocketAddr| endpoint.ip().to_string().rsplit(['.', ':']).next().unwrap().to_owned();
     assert_eq!(all.iter().map(last).collect::<String>(), "12341256734567");
     assert_eq!(order(&line, Family::V6).0, "66664466644444");
-    // Where one family has few, the other fills the room.
+    // If one family has few, the other fills the room.
     assert_eq!(order("eth0 pudm 10.0.0.1/24 fd00::1/64 fd00::2/64 fd00::3/64", Family::V4).0, "4666");
     assert_eq!(order("eth0 pudm 10.0.0.1/24 10.0.0.2/24 fd00::1/64", Family::V6).0, "644");
     assert_eq!(order("eth0 pudm fd00::1/64", Family::V4).0, "6");
 }
 
 #[test]
-fn an_address_inside_the_host_is_behind_a_real_one_of_the_other_family() {
+fn a_virtual_address_comes_after_a_real_one_of_the_other_family() {
     let lines = ["docker0 vum 172.17.0.1/16", "eth0 pudm fd00::5/64 169.254.0.9/16", "eth1 pum fd00:1::5/64"];
     let chosen = select(&host(&lines), &[]).unwrap();
     let expected = ["[fd00::5]:7", "[fd00:1::5]:7", "172.17.0.1:7", "169.254.0.9:7"];

@@ -7,7 +7,7 @@
 use std::process::{Child, Command};
 use std::{env, error::Error, io};
 
-use mingle_core::{Metadata, Rendezvous, Roster};
+use mingle_core::{Metadata, Network, Rendezvous, Roster};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -15,17 +15,19 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let [job, world, slots, program, arguments @ ..] = &words[..] else {
         return Err("usage: workers JOB WORLD SLOTS PROGRAM [ARGUMENT]...".into());
     };
-    let interface = env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?;
+    let mut network = Network::default();
+    network.interfaces.extend(env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?);
     let mut metadata = Metadata::default();
     metadata.insert("pid", &std::process::id().to_string())?;
-    let place = Rendezvous::builder(job.parse()?, world.parse()?)
-        .interfaces(interface.into_iter().collect())
+    let assignment = Rendezvous::builder(job.parse()?, world.parse()?)
+        .network(network)
         .slots(slots.parse()?)
         .metadata(metadata)
         .roster(true)
         .join()
         .await?;
-    for node in place.roster.iter().flat_map(Roster::members) {
+    let formed = assignment.formed;
+    for node in formed.roster.iter().flat_map(Roster::members) {
         let pid = node.metadata.get("pid").unwrap_or("unknown");
         eprintln!("rank {} on {}: {} workers, launcher {pid}", node.rank, node.host, node.slots);
     }
@@ -33,14 +35,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let start = |local: u32| {
         Command::new(program)
             .args(arguments)
-            .env("RANK", (place.slots.before + u64::from(local)).to_string())
-            .env("WORLD_SIZE", place.slots.total.to_string())
+            .env("RANK", (formed.slots.before + u64::from(local)).to_string())
+            .env("WORLD_SIZE", formed.slots.total.to_string())
             .env("LOCAL_RANK", local.to_string())
-            .env("MASTER_ADDR", place.master.ip().to_string())
-            .env("MASTER_PORT", place.master.port().to_string())
+            .env("MASTER_ADDR", formed.master.ip().to_string())
+            .env("MASTER_PORT", formed.master.port().to_string())
             .spawn()
     };
-    let workers: Vec<Child> = (0..place.slots.own).map(start).collect::<io::Result<_>>()?;
+    let workers: Vec<Child> = (0..formed.slots.own).map(start).collect::<io::Result<_>>()?;
     for mut worker in workers {
         let status = worker.wait()?;
         if !status.success() {

@@ -147,7 +147,7 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
     };
     let mut procs: Vec<Proc> = (0..3).map(start).collect();
     if how != "refuse" {
-        procs[0].expect_stderr("gathering");
+        procs[0].expect_stderr("leading");
     }
     more_hits(&attacker, 20);
     procs.push(start(3));

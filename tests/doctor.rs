@@ -205,7 +205,7 @@ fn a_firewall_on_the_host_itself_is_named_with_its_rule() {
 fn a_taken_port_is_named_with_the_program_that_has_it() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "29555"]);
-    holder.expect_stderr("gathering");
+    holder.expect_stderr("leading");
     let report = alone(&lab, 0, "-p 29555");
     report
         .ends_with(5)

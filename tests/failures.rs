@@ -47,7 +47,7 @@ fn mingle(args: &[&str]) -> Outcome {
 /// A node that has begun to gather.
 fn gathering(lab: &Lab, node: usize, args: &[String]) -> Proc {
     let proc = lab.spawn(node, args);
-    proc.expect_stderr("gathering");
+    proc.expect_stderr("leading");
     proc
 }
 
@@ -114,7 +114,7 @@ fn where_some_were_here_the_deadline_names_them_and_counts_the_missing() {
         let mut procs = [(0, ""), (1, "")].map(|(node, _)| {
             let more = if node == short { "--timeout 1500ms" } else { "" };
             let proc = lab.spawn(node, &line_with(&job, 4, more));
-            proc.expect_stderr(if node == 0 { "gathering" } else { "2 of 4" });
+            proc.expect_stderr(if node == 0 { "leading" } else { "2 of 4" });
             Some(proc)
         });
         let outcome = procs[short].take().unwrap().finish();
@@ -274,7 +274,7 @@ fn signals_end_a_node_with_their_own_codes() {
         let mut command = lab.command(0, "env");
         command.args([&format!("--default-signal={signal}"), MINGLE]).args(line(signal, 2));
         let proc = lab.start(0, command);
-        proc.expect_stderr("gathering");
+        proc.expect_stderr("leading");
         proc.signal(signal);
         fails(&proc.finish(), code, &[]);
     }

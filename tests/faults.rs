@@ -32,7 +32,7 @@ fn waiting(lab: &Lab, nodes: &[usize], args: &[String]) -> Vec<Proc> {
         procs.push(lab.spawn(*node, args));
         let here = format!("{} of", procs.len());
         match &procs[..] {
-            [first] => first.expect_stderr_within(SOON, "gathering"),
+            [first] => first.expect_stderr_within(SOON, "leading"),
             all => all.iter().for_each(|proc| proc.expect_latest(SOON, NODES, &here)),
         }
     }
@@ -139,7 +139,7 @@ fn a_link_of_the_leader_that_goes_down_and_comes_back_costs_no_place() {
     link("ip link set eth0 down");
     let last = lab.spawn(3, &args);
     // Somebody speaks to it: the others still know that there was a leader.
-    last.expect_stderr_within(SOON, "gathering");
+    last.expect_stderr_within(SOON, "leading");
     link("ip link set eth0 up && ip route add default via 10.77.0.1");
     let since = Instant::now();
     procs.push(last);
@@ -331,7 +331,7 @@ fn keeps_time(lab: &Lab, job: &str, start: &dyn Fn(usize, &[String]) -> Proc) ->
     for node in 0..4 {
         // The log of some shows the time of day, and is the only thing that does.
         procs.push(start(node, &line_with(job, 4, if node < 2 { "-vv" } else { "" })));
-        procs[node].expect_stderr_within(SOON, if node == 0 { "gathering" } else { "joined" });
+        procs[node].expect_stderr_within(SOON, if node == 0 { "leading" } else { "joined" });
     }
     let since = procs[3].started;
     let outcomes = finish_all(procs);

@@ -1,4 +1,4 @@
-//! What is said to somebody who asks: help, completions, manual pages, and the answers to slips.
+//! Help, completions and manual pages, and the suggestions for mistyped arguments.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 
 use lab::{plain, skip};
 
-/// What stands in front of the script's file where a shell only reads it: option, or the whole command.
+/// How each shell checks a script without running it: the command before the script's file.
 const SHELLS: [(&str, &[&str]); 4] = [
     ("bash", &["bash", "-n"]),
     ("zsh", &["zsh", "-n"]),
@@ -35,7 +35,7 @@ fn mingle(args: &[&str]) -> Output {
     plain(lab::MINGLE).args(args).output().unwrap()
 }
 
-/// What it prints, where it ends well and has nothing to say on stderr.
+/// What mingle prints, where it succeeds and prints nothing on stderr.
 fn printed(args: &[&str]) -> String {
     let output = mingle(args);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -53,17 +53,17 @@ fn commands() -> Vec<String> {
     names
 }
 
-/// Compares with the file of this name, or with MINGLE_BLESS=1 writes it.
+/// Compares the text with the file of this name, or with MINGLE_BLESS=1 writes the file.
 fn golden(name: &str, text: &str) {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/help").join(name);
     if std::env::var_os("MINGLE_BLESS").is_some_and(|value| value == "1") {
         fs::write(&path, text).unwrap();
     }
     let expected = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-    assert_eq!(text, expected, "{name}: MINGLE_BLESS=1 writes it anew");
+    assert_eq!(text, expected, "{name}: MINGLE_BLESS=1 rewrites it");
 }
 
-/// Runs a program with a file of this text as its last argument; none where the program is not there.
+/// Runs a program with a file of this text as its last argument; none where the program is not installed.
 fn judge(command: &[&str], name: &str, text: &str) -> Option<Output> {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
     fs::write(&path, text).unwrap();
@@ -73,7 +73,7 @@ fn judge(command: &[&str], name: &str, text: &str) -> Option<Output> {
 }
 
 #[test]
-fn the_help_is_as_its_files_say() {
+fn the_help_matches_its_golden_files() {
     golden("mingle.short", &printed(&["-h"]));
     golden("mingle.long", &printed(&["--help"]));
     for command in commands() {
@@ -85,13 +85,13 @@ fn the_help_is_as_its_files_say() {
 }
 
 #[test]
-fn a_slip_is_answered_with_what_was_meant() {
+fn a_mistyped_argument_is_answered_with_a_suggestion() {
     for (args, code, meant) in [
         (&["--wrold", "4"][..], 2, "a similar argument exists: '--world'"),
         (&["--job-id", "a", "-w", "4", "--timeuot=1s"], 2, "a similar argument exists: '--timeout'"),
         (&["dcotor"], 2, "a similar subcommand exists: 'doctor'"),
         (&["completions", "bahs"], 2, "a similar value exists: 'bash'"),
-        (&["man", "dotcor"], 2, "there are run, rdma, doctor"),
+        (&["man", "dotcor"], 2, "the commands are run, rdma, doctor"),
         (&["rdma", "--fromat", "json"], 2, "a similar argument exists: '--format'"),
     ] {
         let output = mingle(args);
@@ -102,7 +102,7 @@ fn a_slip_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn what_is_not_for_eval_prints_nothing_for_it_where_it_fails() {
+fn a_failing_command_that_is_not_for_eval_prints_nothing_on_stdout() {
     for args in [&["completions"][..], &["completions", "bahs"], &["man", "dotcor"], &["man", "--bogus"]] {
         let output = mingle(args);
         assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b""[..]), "{args:?}");
@@ -118,14 +118,14 @@ fn each_shell_can_read_its_completions() {
             Some(output) => {
                 assert!(output.status.success() && output.stderr.is_empty(), "{shell}: {output:?}");
             }
-            // Debian has no PowerShell: its absence is no failure even where every other is.
+            // Debian has no PowerShell, so its absence is never a failure.
             None if shell == "powershell" => {}
             None => skip(&format!("no {}", reads[0])),
         }
     }
 }
 
-/// Reading is not completing: what two of the shells offer where the user presses tab.
+/// What two of the shells offer where the user presses tab.
 #[test]
 fn a_shell_completes_an_option() {
     let script = r#"source /dev/stdin; COMP_WORDS=(mingle --see); COMP_CWORD=1; _mingle mingle --see mingle
@@ -159,7 +159,7 @@ fn feed(command: &mut Command, text: &str) -> Output {
 }
 
 #[test]
-fn every_command_has_a_manual_page_without_a_flaw() {
+fn every_command_has_a_manual_page_that_groff_accepts() {
     let mut pages = vec![("mingle".to_owned(), printed(&["man"]))];
     pages.extend(commands().into_iter().map(|command| {
         let page = printed(&["man", &command]);

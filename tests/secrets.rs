@@ -130,7 +130,7 @@ fn a_node_with_another_secret_does_not_keep_the_others_from_forming() {
     let Some(lab) = Options::nodes(5).start() else { return };
     let args = line("one too odd", 4);
     let odd = spawn_with(&lab, 0, &line_with("one too odd", 4, "--timeout 2s"), ("MINGLE_SECRET", TWO));
-    odd.expect_stderr("gathering");
+    odd.expect_stderr("leading");
     let procs = (1..5).map(|node| spawn_with(&lab, node, &args, ("MINGLE_SECRET", ONE))).collect();
     World::of(&finish_all(procs));
     odd.finish_within(Duration::from_secs(5)).failed(6, &["secret", "10.77.0.1"]);

@@ -1,4 +1,4 @@
-//! `mingle watch` sees a world gather and sends nothing; `--events` and the JSON output tell how it went.
+//! `mingle watch` observes a world that forms and sends nothing; `--events` and the JSON output record how it went.
 
 #![allow(
     clippy::unwrap_used,
@@ -34,8 +34,8 @@ fn watch(lab: &Lab, node: usize, more: &str) -> Proc {
     lab.spawn(node, &args)
 }
 
-/// Waits until who watches has said this.
-fn told(watcher: &Proc, text: &str) {
+/// Waits until the observer has printed this.
+fn shows(watcher: &Proc, text: &str) {
     let found = watcher.transcript.stdout.wait_until(Instant::now() + PATIENCE, |all| all.contains(text));
     assert!(found, "no {text:?} in\n{}", watcher.transcript.render());
 }
@@ -44,7 +44,7 @@ fn join(lab: &Lab, node: usize, job: &str, more: &str) -> Proc {
     lab.spawn(node, &line_with(job, 3, more))
 }
 
-/// A file of this test's own, which is not there yet.
+/// The path of a file of this test's own, which does not exist yet.
 fn scratch(name: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("mingle-watch-{}-{name}", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -52,16 +52,16 @@ fn scratch(name: &str) -> PathBuf {
 }
 
 #[test]
-fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
+fn an_observer_sees_the_nodes_that_are_here_and_the_missing_ranks_and_no_node_notices() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = join(&lab, 0, "seen", "-r 0");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let lines = watch(&lab, 3, "--job-id seen");
-    let told = |text: &str| told(&lines, text);
-    told(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
+    let shows = |text: &str| shows(&lines, text);
+    shows(&format!("job seen: 1 of 3 nodes here, missing ranks 1-2; {}", lab.host(0)));
     let second = join(&lab, 1, "seen", "-r 1");
     second.expect_stderr("2 of 3 nodes here");
-    told(&format!("job seen: 2 of 3 nodes here, missing rank 2; {}", lab.host(0)));
+    shows(&format!("job seen: 2 of 3 nodes here, missing rank 2; {}", lab.host(0)));
 
     let shot = watch(&lab, 3, "--job-id seen --format json").finish();
     assert!(shot.status.success(), "{}", shot.render());
@@ -78,7 +78,7 @@ fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
         outcome.formed();
         assert!(!outcome.stderr.contains(&lab.host(3)), "{}", outcome.render());
     }
-    told("is silent: the world has formed");
+    shows("is silent: the world has formed");
 
     let nothing = watch(&lab, 3, "--job-id other --format json --timeout 300ms").finish();
     assert_eq!(nothing.status.code(), Some(3), "{}", nothing.render());
@@ -89,7 +89,7 @@ fn who_watches_sees_who_is_there_and_who_is_missing_and_no_node_hears_of_it() {
 fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let node = join(&lab, 0, "drawn", "-r 0");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let (width, height) = (30, 5);
     let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
@@ -117,13 +117,13 @@ fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
 }
 
 #[test]
-fn a_secret_opens_what_is_sealed_and_without_it_the_job_is_only_there() {
+fn a_secret_opens_a_sealed_job_and_without_it_only_the_job_is_seen() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let file = scratch("secret");
     fs::write(&file, "a secret of many bytes").unwrap();
     let file = file.display().to_string();
     let node = join(&lab, 0, "sealed", &format!("--secret-file {file}"));
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     let blind = document(&watch(&lab, 1, "-j sealed --format json").finish());
     assert_eq!(
         (&blind["sealed"], &blind["leader"], &blind["rdma"]),
@@ -143,7 +143,7 @@ fn all_jobs_on_the_link_are_listed_but_private_ones() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let procs = [join(&lab, 0, "one", ""), join(&lab, 1, "two", ""), join(&lab, 2, "three", "--private")];
     for proc in &procs {
-        proc.expect_stderr("gathering");
+        proc.expect_stderr("leading");
     }
     let shot = watch(&lab, 3, "--format json --timeout 3s").finish();
     let jobs = document(&shot);
@@ -157,34 +157,34 @@ fn all_jobs_on_the_link_are_listed_but_private_ones() {
 }
 
 #[test]
-fn an_address_and_an_interface_that_come_while_somebody_watches_are_listened_on() {
+fn an_observer_listens_on_addresses_and_interfaces_that_come_later() {
     let Some(lab) = Options::nodes(2).start() else { return };
     lab.at(1, "ip addr flush dev eth0");
     let first = watch(&lab, 1, "--job-id late");
-    told(&first, "nothing heard so far");
-    // That one has begun on loopback, and this one begins without any socket for IPv4.
+    shows(&first, "nothing heard so far");
+    // The first observer began on loopback; the second begins without any socket for IPv4.
     lab.at(1, "ip addr add fd99::1/64 dev eth0 nodad");
     let second = watch(&lab, 1, "--job-id late");
-    told(&second, "nothing heard so far");
+    shows(&second, "nothing heard so far");
     let node = join(&lab, 0, "late", "");
-    node.expect_stderr("gathering");
+    node.expect_stderr("leading");
     lab.restore_ipv4(1);
-    told(&first, "job late: 1 of 3 nodes here");
-    told(&second, "job late: 1 of 3 nodes here");
-    // Then there is another way, and this one no more.
+    shows(&first, "job late: 1 of 3 nodes here");
+    shows(&second, "job late: 1 of 3 nodes here");
+    // The address moves to another interface.
     lab.at(1, "ip addr flush dev eth0");
     lab.plug(1, "net1");
     lab.at(1, "ip addr add 10.77.0.11/24 brd + dev net1");
     let member = join(&lab, 1, "late", "");
     member.expect_stderr("2 of 3 nodes here");
-    told(&first, "job late: 2 of 3 nodes here");
+    shows(&first, "job late: 2 of 3 nodes here");
     for proc in [node, member] {
         proc.signal("KILL");
     }
 }
 
 #[test]
-fn how_many_of_those_who_are_here_can_use_rdma_is_seen_as_they_come_and_go() {
+fn the_number_of_nodes_with_rdma_changes_as_nodes_come_and_go() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = |node: usize, name: &str| {
         let mut command = lab.command(node, MINGLE);
@@ -192,18 +192,18 @@ fn how_many_of_those_who_are_here_can_use_rdma_is_seen_as_they_come_and_go() {
         lab.start(node, command)
     };
     let lines = watch(&lab, 3, "--job-id rails");
-    let told = |text: &str| told(&lines, text);
+    let shows = |text: &str| shows(&lines, text);
     let leader = node(0, "one-roce");
-    told("gathers; RDMA: 1 of 1, RoCE");
+    shows("leads; RDMA: 1 of 1, RoCE");
     let without = node(1, "none");
-    told("gathers; RDMA: 1 of 2, RoCE");
+    shows("leads; RDMA: 1 of 2, RoCE");
     let other = node(2, "ib4");
-    told("gathers; RDMA: 2 of 3, 1 InfiniBand and 1 RoCE");
+    shows("leads; RDMA: 2 of 3, 1 InfiniBand and 1 RoCE");
     let seen = document(&watch(&lab, 3, "--job-id rails --format json").finish());
     let rdma = serde_json::json!({ "usable": 2, "infiniband": 1, "roce": 1, "efa": 0 });
     assert_eq!(seen["rdma"], rdma, "{seen}");
     without.signal("KILL");
-    told("gathers; RDMA: 2 of 2, 1 InfiniBand and 1 RoCE");
+    shows("leads; RDMA: 2 of 2, 1 InfiniBand and 1 RoCE");
     other.signal("KILL");
     let gone =
         |all: &str| all.rsplit_once("2 of 2").is_some_and(|(_, rest)| rest.contains("RDMA: 1 of 1, RoCE"));
@@ -257,7 +257,7 @@ fn the_events_of_a_world_are_written_and_each_phase_has_its_time() {
 }
 
 #[test]
-fn restarts_are_told_to_the_file_as_well() {
+fn restarts_are_written_to_the_file_of_events() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let files: Vec<PathBuf> = (0..2).map(|node| scratch(&format!("run-{node}"))).collect();
     // In the second world every command ends at once.
@@ -275,11 +275,11 @@ fn restarts_are_told_to_the_file_as_well() {
     for (rank, file) in files.iter().enumerate() {
         let all = events(file);
         let ours = ["command_started", "command_ended", "over", "restart", "formed", "finished"];
-        let told: Vec<&str> = names(&all).into_iter().filter(|name| ours.contains(name)).collect();
+        let ours: Vec<&str> = names(&all).into_iter().filter(|name| ours.contains(name)).collect();
         let ended: &[&str] = if rank == 0 { &["over", "command_ended"] } else { &["command_ended"] };
         let first = [&["formed", "command_started"], ended, &["restart"]].concat();
         let second = ["formed", "command_started", "command_ended", "finished"];
-        assert_eq!(told, [&first[..], &second].concat(), "{all:?}");
+        assert_eq!(ours, [&first[..], &second].concat(), "{all:?}");
         let over = all.iter().find(|event| event["event"] == "over");
         assert_eq!(
             over.map(|over| (&over["rank"], &over["how"])),
@@ -289,7 +289,7 @@ fn restarts_are_told_to_the_file_as_well() {
 }
 
 #[test]
-fn wrong_files_and_formats_end_before_anything_starts() {
+fn a_wrong_file_or_format_ends_the_run_before_it_starts() {
     for (args, message) in [
         (
             &["-j", "x", "-w", "2", "--events", "/nonexistent/x"][..],
@@ -307,10 +307,10 @@ fn wrong_files_and_formats_end_before_anything_starts() {
 }
 
 #[test]
-fn the_log_is_json_where_that_is_asked_for() {
+fn the_log_is_json_with_log_format_json() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let mut command = lab.command(0, MINGLE);
-    // That it is left as it is stands in the log.
+    // The log says that mingle keeps this variable.
     command
         .args(["-j", "logged", "-w", "1", "-v", "-q", "--log-format", "json"])
         .env("NCCL_SOCKET_IFNAME", "eth0");

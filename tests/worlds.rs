@@ -54,7 +54,7 @@ fn a_node_with_a_lower_address_that_starts_later_gets_its_own_rank() {
     for (node, count) in [(3, "1 of 4"), (2, "2 of 4"), (1, "3 of 4")] {
         procs.insert(0, lab.spawn(node, &line("reverse", 4)));
         if node == 3 {
-            procs[0].expect_stderr("gathering");
+            procs[0].expect_stderr("leading");
         } else {
             expect_count(&procs.iter().collect::<Vec<_>>(), count);
         }
@@ -174,7 +174,7 @@ fn a_world_forms_after_its_leader_is_killed_and_replaced() {
     let Some(lab) = Options::nodes(4).start() else { return };
     // Node 2 starts first, so it leads, and keeps the lead because it has members.
     let leader = lab.spawn(2, &line("dead leader", 4));
-    leader.expect_stderr("gathering");
+    leader.expect_stderr("leading");
     let third = lab.spawn(3, &line("dead leader", 4));
     expect_count(&[&leader, &third], "2 of 4");
     let first = lab.spawn(1, &line("dead leader", 4));
@@ -193,7 +193,7 @@ fn replaces_a_member(job: &str, signal: &str) {
     let Some(lab) = Options::nodes(4).start() else { return };
     let given = line_with(job, 4, "--rank 1");
     let leader = lab.spawn(0, &line(job, 4));
-    leader.expect_stderr("gathering");
+    leader.expect_stderr("leading");
     let stays = lab.spawn(1, &line(job, 4));
     let leaves = lab.spawn(2, &given);
     expect_count(&[&leader, &stays, &leaves], "3 of 4");

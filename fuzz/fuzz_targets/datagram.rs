@@ -6,7 +6,7 @@
 mod machine;
 
 use libfuzzer_sys::fuzz_target;
-use mingle_core::NodeId;
+use mingle_core::proto::NodeId;
 use mingle_core::proto::Time;
 
 fuzz_target!(|data: &[u8]| {

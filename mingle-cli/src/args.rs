@@ -1,7 +1,7 @@
-//! The arguments as they were typed: the first of two steps, without any effect or judgement.
+//! The arguments as they were typed: the first of two steps, without any effect or check.
 //!
-//! Values stay text here. `config` reads them together with the environment, so that both are
-//! judged by the same rules and in the same words.
+//! Values stay text here. `config` reads them together with the environment, so that the same rules and messages hold
+//! for both.
 
 mod commands;
 mod formats;
@@ -20,9 +20,9 @@ const OUTPUT: &str = "Output";
 
 /// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
 ///
-/// Run the same line on every node. Each waits until all have come, and then prints variables for its
-/// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and what torchrun, NCCL and Gloo read. Every node
-/// has had a TCP connection to that very address and port before anything is printed.
+/// Run the same line on every node. Each node waits until all have joined, and then prints variables for its shell:
+/// MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and those that torchrun, NCCL and Gloo read. Before it prints anything,
+/// every node has had a TCP connection to that very address and port.
 #[derive(Debug, Default, Parser)]
 #[command(
     name = "mingle",
@@ -30,7 +30,7 @@ const OUTPUT: &str = "Output";
     override_usage = "eval \"$(mingle --job-id <ID> --world <N> [OPTIONS])\" && torchrun train.py",
     after_help = AFTER_HELP,
     after_long_help = AFTER_LONG_HELP,
-    // The last one counts, so that an alias or a wrapper's options can be overridden.
+    // The last one wins, so that the options of an alias or a wrapper can be overridden.
     args_override_self = true,
     max_term_width = 100,
     disable_help_flag = true,
@@ -56,26 +56,26 @@ pub(crate) struct LowArgs {
     pub(crate) command: Option<Command>,
 }
 
-/// What a node brings to a rendezvous, and what it wants of it.
+/// The options of a rendezvous.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
-    /// Multicast group, ports and the tag in every datagram follow from it, so jobs of different names do
-    /// not meet. It separates jobs; it is no password. MINGLE_JOB_ID is percent-encoded, as it is printed
-    /// too: only a % must be written as %25 there.
+    /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different names do not
+    /// meet. It separates jobs; it is not a password. The variable MINGLE_JOB_ID is percent-encoded, both where mingle
+    /// reads it and where mingle prints it: only a % must be written as %25.
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
-    /// How many nodes there are; nobody goes on with fewer
+    /// The number of nodes; no world forms with fewer
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
 
     /// Order of ranks that are not given: address or host [default: address]
     ///
-    /// The same hosts get the same ranks at the next start, whoever comes first. 'address' orders by
-    /// number; 'host' by host name, node-9 before node-10, for pods whose names stay and addresses do not.
+    /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by number;
+    /// 'host' by host name, node-9 before node-10, for pods that keep their names and change their addresses.
     #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
     pub(crate) rank_by: Option<String>,
 
@@ -85,126 +85,126 @@ pub(crate) struct JoinArgs {
 
     /// IPv4 multicast group [default: from the job ID]
     ///
-    /// The default lies in 239.192.0.0/14. Give one where the network passes only groups that were
-    /// registered before, as clouds and some Kubernetes networks do.
+    /// The default lies in 239.192.0.0/14. Choose a group where the network passes only registered groups, as clouds
+    /// and some Kubernetes networks do.
     #[arg(long, value_name = "ADDRESS", help_heading = SAME, hide_short_help = true)]
     pub(crate) group: Option<String>,
 
-    /// IPv6 where all nodes have both families [default: IPv4]
+    /// Prefer IPv6 where all nodes have both families [default: IPv4]
     ///
-    /// A world has one family: the one that all nodes have. This says which it is where that is true of both.
+    /// A world uses one address family, which all its nodes have. This option chooses where they have both.
     #[arg(long, help_heading = SAME)]
     pub(crate) ipv6: bool,
 
     /// File with the job's secret [default: none; the job ID is enough]
     ///
-    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn who is
-    /// there. 16 bytes at least; 'mingle secret' makes one. The secret itself may be in MINGLE_SECRET, but
-    /// is never an argument, since those are seen by every user of the host.
+    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn which nodes there are.
+    /// A secret has at least 16 bytes; 'mingle secret' makes one. The secret itself can be given in MINGLE_SECRET, but
+    /// not as an argument, since every user of the host can see arguments.
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
     /// Keep the job out of the list of 'mingle watch'
     ///
-    /// Without it, whoever gathers tells the link once a second what the job is called and how many nodes are there;
-    /// of a job with a secret, only that there is one.
+    /// Without it, the leader advertises the job on the link once a second, with its name and the number of nodes that
+    /// have joined; of a job with a secret, only that there is one.
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) private: bool,
 
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
-    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more waits for others to
-    /// gather, so one node at least must have rank 0 or none. 'hostname' takes the number after the last '-' of
-    /// the host's name, as StatefulSets give it to their pods. Where a scheduler knows the rank, that is the
-    /// default; see below.
+    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more cannot lead, so at least one node
+    /// must have rank 0 or none. 'hostname' takes the number after the last '-' of the host name, as StatefulSets name
+    /// their pods. The default is the rank that a scheduler provides, if there is one; see below.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
     /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
     ///
-    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes; ^ before one excludes it,
-    /// and only it: '^docker*,^10.7.0.0/16'. Quote what has * or ?. Several can be given, or one list with
-    /// commas; the first is preferred. By default the interface of the default route comes first, then others,
-    /// virtual bridges last, and loopback only where nothing else exists.
+    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes. A ^ in front
+    /// excludes that one: '^docker*,^10.7.0.0/16'. Put quotes around * and ?. Repeat the option or give a list with commas; the first
+    /// is preferred. By default the interface of the default route comes first, then others, then virtual bridges, and
+    /// loopback is used only where there is nothing else.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
 
     /// MASTER_PORT, where this node is rank 0 [default: a free one]
     ///
-    /// The default is the first free one of a sequence within 29500-29999 that follows from the job ID, so
-    /// two jobs on the same hosts rarely meet. TCP and UDP must pass between the nodes on this port.
+    /// The default is the first free port of a sequence within 29500-29999 that follows from the job ID, so two jobs on
+    /// the same hosts rarely collide. TCP and UDP must pass between the nodes on this port.
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
-    /// Where another node may be, without multicast; repeatable
+    /// Address of another node, without multicast; repeatable
     ///
-    /// A name or an address, with a port or without; several with commas, or as Slurm writes them:
-    /// gpu[01-04]. All addresses of a name are tried and looked up again, as for a Kubernetes headless
-    /// service. Multicast goes on beside it. One node that any other can reach is enough.
+    /// A name or an address, with or without a port; several with commas, or as Slurm writes them: gpu[01-04]. mingle
+    /// tries all addresses of a name and looks the name up again, as a Kubernetes headless service needs. Multicast
+    /// is used as well. One node that all others can reach is enough.
     #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
     pub(crate) seed: Vec<String>,
 
     /// Shared folder in which the nodes find each other's addresses
     ///
-    /// For clusters with a shared file system. Each node leaves a small file there and removes it at the end;
-    /// those of nodes that were killed are removed by others after a minute.
+    /// For clusters with a shared file system. Each node writes a small file there and removes it at the end; other
+    /// nodes remove the file of a killed node after a minute.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
     pub(crate) seed_dir: Option<String>,
 
-    /// Speak by IPv4 broadcast as well as by multicast
+    /// Send by IPv4 broadcast as well as by multicast
     ///
-    /// For switches that drop groups which nobody has registered. It reaches the own link alone.
+    /// For switches that drop multicast to unregistered groups. A broadcast stays on the local link.
     #[arg(long, help_heading = NODE, hide_short_help = true)]
     pub(crate) broadcast: bool,
 
     /// Multicast TTL, 1 to 255; 1 stays on the link [default: 1]
     ///
-    /// Every router on the way takes one off, where it passes multicast on at all.
+    /// Every router that forwards multicast subtracts one.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
     pub(crate) ttl: Option<String>,
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
-    /// A number with ms, s, m or h; a number alone is seconds. What was missing then is said, and the exit code is 3.
+    /// A number with ms, s, m or h; a number alone is seconds. After that time a message names the nodes and ranks
+    /// that are missing, and the exit code is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
     /// End all ranks with code 4 unless all can use RDMA together
     ///
-    /// Without it, a world in which one rank lacks RDMA, or has RoCE where others have InfiniBand, uses
-    /// sockets on all ranks, with a warning that names the rank. NCCL by itself would hang.
+    /// Without it, if one rank lacks RDMA, or has RoCE where others have InfiniBand, all ranks use sockets, and a
+    /// warning names that rank. NCCL by itself would hang.
     #[arg(long, help_heading = FABRIC, conflicts_with = "no_rdma")]
     pub(crate) require_rdma: bool,
 
-    /// Leave RDMA alone: look at no device, and print no variable for it
+    /// Ignore RDMA: look at no device, and print no variable for it
     #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) no_rdma: bool,
 
     /// Leave the choice of the GID index to NCCL (2.21 or later)
     ///
-    /// NCCL_IB_GID_INDEX and its like are not printed then, but the address family and RoCE version by which
-    /// NCCL chooses.
+    /// Instead of NCCL_IB_GID_INDEX and similar variables, mingle prints the address family and the RoCE version by
+    /// which NCCL chooses.
     #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) no_gid_pin: bool,
 
     /// More socket threads for NCCL where there is no RDMA
     ///
-    /// NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, as for fast networks of clouds. They are not printed
-    /// where RDMA is used.
+    /// Prints NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, which suit the fast networks of clouds. They are not
+    /// printed where RDMA is used.
     #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) tune_sockets: bool,
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
     ///
-    /// For what a platform's guide asks for and no probe can know. It wins over what mingle would print and
-    /// over the environment. Ranks that are given others are named in a warning. Has no variable of its own.
+    /// For variables that a platform's guide asks for and that mingle cannot detect. The value wins over mingle's own and
+    /// over the environment. A warning names ranks that were given other values. This option has no variable.
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
     pub(crate) set: Vec<String>,
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
-    /// Nodes may differ. Printed as PET_NPROC_PER_NODE, where it wins over your own only if it is given here; the
-    /// default yields to a number that you have set.
+    /// Nodes may differ. mingle prints the number as PET_NPROC_PER_NODE. A number given here wins over one that you have
+    /// set in that variable; the default does not.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
@@ -214,9 +214,9 @@ pub(crate) struct JoinArgs {
 
     /// Write this format to a file as well; repeatable
     ///
-    /// Such as hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is printed,
-    /// and each at once: a reader sees none or all of it. hosts=/etc/hosts changes only the lines between mingle's
-    /// own marks. In MINGLE_OUTPUT, several are separated by commas.
+    /// For example hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is printed, and
+    /// each as a whole: a reader sees the old file or the new one. hosts=/etc/hosts changes only the lines between
+    /// mingle's own marks. In MINGLE_OUTPUT, separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 
@@ -224,42 +224,42 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) tf_ps: Option<String>,
 
-    /// Append what happens to this file, a line of JSON for each event
+    /// Append each event to this file, as a line of JSON
     ///
-    /// For launchers that follow: started, leading, leader_changed, joined, left, preparing, formed, failed and
-    /// so on, each with its time. Each line is written at once. It may be a pipe that is read.
+    /// For launchers that follow the rendezvous: started, leading, leader_changed, joined, left, preparing, formed,
+    /// failed and so on, each with its time. Each line is written at once. The file may be a pipe that has a reader.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) events: Option<String>,
 
-    /// Say nothing on stderr but errors
+    /// Print only errors on stderr
     #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
 
     /// Form of the log that -v asks for: text or json [default: text]
     ///
-    /// With 'json' each line of the log is an object. What stderr says to people without -v stays text, and
-    /// --quiet leaves it away.
+    /// With 'json' each line of the log is an object. The messages that stderr has without -v stay text; --quiet
+    /// removes them.
     #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) log_format: Option<String>,
 
-    /// Log to stderr what happens; -vv for more
+    /// Log to stderr; -vv for more
     #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]
     pub(crate) verbose: u8,
 }
 
-/// What else the program does.
+/// The subcommands.
 ///
-/// Each has a line for the list of commands here, as an attribute: a comment in its place would also take that of its
-/// struct, which explains, from the command's own `--help`.
+/// Each line of the list of commands is an attribute here: a doc comment would also replace the explanation, which is on
+/// the struct, in the command's own `--help`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub(crate) enum Command {
-    #[command(about = "Start a command in the world; with --max-restarts, all again where one fails")]
+    #[command(about = "Start a command in the world; with --max-restarts, restart all where one fails")]
     Run(Box<RunArgs>),
     #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others")]
     Rdma(RdmaArgs),
-    #[command(about = "Say why a world can form here or not; on several hosts at once, who reaches whom")]
+    #[command(about = "Check whether a world can form here; on several hosts, who reaches whom")]
     Doctor(DoctorArgs),
-    #[command(about = "Show who is there of a job and who is missing, or which jobs gather on this link")]
+    #[command(about = "Show which nodes of a job are here and missing, or the jobs on this link")]
     Watch(WatchArgs),
     #[command(about = "Print a new secret for --secret-file: 256 random bits")]
     Secret(SecretArgs),
@@ -270,7 +270,7 @@ pub(crate) enum Command {
 }
 
 const AFTER_HELP: &str = "\
-Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and reasons: --help";
+Every option can be a variable too: MINGLE_WORLD=4. More options, exit codes and details: --help";
 
 // Kept to 80 columns, since wrapping would break the lists.
 const AFTER_LONG_HELP: &str = "\
@@ -279,10 +279,10 @@ Environment:
   capitals, such as MINGLE_JOB_ID, MINGLE_WORLD, MINGLE_MASTER_PORT,
   MINGLE_QUIET=1, MINGLE_VERBOSE=2. An option on the command line wins. An
   empty variable counts as not set.
-  NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE are left alone
-  where you have set them. MINGLE_SET lists those that mingle has set, so that
-  a second eval in the same shell may replace them.
-  What is given neither way is taken from a scheduler, and said on stderr:
+  NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE stay as you have
+  set them. MINGLE_SET lists the variables that mingle has set, so that a second
+  eval in the same shell can replace them.
+  Values given neither way come from a scheduler, and stderr names them:
     rank   SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX,
            SKYPILOT_NODE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK
     world  SLURM_NNODES, LWS_GROUP_SIZE, SKYPILOT_NUM_NODES,
@@ -294,25 +294,26 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   0    the world has formed
   1    anything else, such as a full disk behind stdout
   2    a wrong argument or variable
-  3    the time was up; the message says who was here and who was missing
-  4    a conflict: rank taken, another world size, one node too many, or RDMA
-       is required and not all ranks have it
+  3    the timeout passed; the message names the nodes that were here and how
+       many are missing
+  4    a conflict: rank taken, another world size, all seats taken, or RDMA is
+       required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
        reach, outcome unknown
-  6    as 3, and something was heard that the job's secret does not open
+  6    as 3, and datagrams were heard that the job's secret does not open
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)
 
 Firewall:
-  UDP 29499, and TCP and UDP 29500-29999, or what --discovery-port and
-  --master-port say.
+  UDP 29499, and TCP and UDP 29500-29999, or the ports that --discovery-port and
+  --master-port name.
 
 Examples:
   Four nodes, this line on each:
     eval \"$(mingle --job-id foo --world 4)\" && torchrun train.py
-  Within srun, which tells the rest, over one network only:
+  Within srun, which provides the rest, over one network only:
     eval \"$(mingle -i 10.1.0.0/16)\" || exit
-  The same without eval, and again where a node fails:
+  The same without eval, restarted where a node fails:
     mingle run -j foo -w 4 --max-restarts 3 -- torchrun train.py
   The addresses of all nodes, by rank:
     mingle -j foo -w 4 --format json | jq -r '.roster[].address'";
@@ -364,13 +365,13 @@ mod tests {
     }
 
     #[test]
-    fn the_help_names_the_defaults_that_hold() {
+    fn the_help_names_the_default_port() {
         let help = help(true, 100);
-        assert!(help.contains(&format!("[default: {}]", mingle_core::net::DISCOVERY_PORT)), "{help}");
+        assert!(help.contains(&format!("[default: {}]", mingle_core::Network::DISCOVERY_PORT)), "{help}");
     }
 
     #[test]
-    fn the_last_of_a_repeated_option_counts_but_every_interface_does() {
+    fn the_last_of_a_repeated_option_wins_but_interfaces_add_up() {
         let typed = ["mingle", "-w", "4", "-i", "eth0", "-w5", "--interface=ib0", "-vv"];
         let low = LowArgs::try_parse_from(typed).unwrap();
         assert_eq!(low.join.world.as_deref(), Some("5"));

@@ -1,4 +1,4 @@
-//! `mingle completions`: what a shell is told of the arguments.
+//! `mingle completions`: the arguments, for a shell.
 
 use clap::{ArgAction, Args, CommandFactory as _};
 use clap_complete::Shell;
@@ -9,9 +9,9 @@ use crate::stdout::Stdout;
 
 /// Prints a script that completes mingle's commands and options in a shell.
 ///
-/// For the shell at hand: source <(mingle completions bash), or for fish mingle completions fish | source.
-/// For all shells to come, write it where yours looks: bash ~/.local/share/bash-completion/completions/mingle,
-/// zsh _mingle in a folder of $fpath, fish ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
+/// For the current shell: source <(mingle completions bash), or for fish mingle completions fish | source. For all
+/// later shells, write it to a file that your shell reads: bash ~/.local/share/bash-completion/completions/mingle, zsh
+/// _mingle in a folder of $fpath, fish ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct CompletionsArgs {

@@ -1,38 +1,33 @@
-//! What `mingle` shall do: the second step, in which text from arguments and environment is judged.
+//! The configuration: the second step, in which text from arguments and environment is checked.
 
 mod reader;
-mod values;
+pub(crate) mod values;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting};
-use mingle_core::net::diagnose::Place;
-use mingle_core::net::{DISCOVERY_PORT, Filter, Seed};
-use mingle_core::{Builder, JobId, Keys, Rank, RankBy, Rendezvous, Secret, World};
+use mingle_core::{JobId, Network, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
 
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
+use crate::network::NetworkArgs;
 use crate::output::Output;
-use crate::scheduler::{self, Scheduler};
+use crate::scheduler::{Provided, Scheduler};
 use crate::slots::{self, Slots};
 use crate::stderr::LogFormat;
-use reader::Reader;
-use values::{
-    Timeout, format, group, job_argument, job_variable, log_format, port, rank, rank_by, restarts,
-    slots_number, tf_ps, timeout, ttl, verbose, world_size,
-};
+use values::{Timeout, format, log_format, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose};
 
+pub(crate) use reader::Reader;
 pub(crate) use values::LONGEST;
 
-/// How long a command has to stop, unless it is said.
+/// How long a command may take to stop after SIGTERM, by default.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Everything that was asked for, and valid.
+/// Everything that was asked for, checked.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Config {
@@ -41,92 +36,62 @@ pub(crate) struct Config {
     rank: Option<Rank>,
     secret: Option<Secret>,
     private: bool,
-    /// What is wrong, but not wrong enough to stop.
+    /// What is wrong, but does not end the run.
     pub(crate) warnings: Vec<String>,
-    interfaces: Vec<Filter>,
-    master_port: Option<u16>,
+    pub(crate) network: Network,
     rank_by: Option<RankBy>,
-    discovery_port: Option<u16>,
-    group: Option<Ipv4Addr>,
-    seeds: Vec<Seed>,
-    seed_dir: Option<PathBuf>,
-    broadcast: bool,
-    ipv6: bool,
-    ttl: Option<u8>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
-    /// Which values a scheduler has given, and by which variables; none where all were given otherwise.
+    /// Which values a scheduler has provided, and in which variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
     pub(crate) slots: Slots,
     pub(crate) tf_ps: u32,
     pub(crate) format: Format,
     pub(crate) outputs: Vec<Output>,
-    /// Where the events go.
+    /// The file of `--events`.
     pub(crate) events: Option<PathBuf>,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
     pub(crate) log_format: LogFormat,
-    /// Whether this node stays with its world, to start again with it.
+    /// Whether this node stays with its running world, to restart with it.
     pub(crate) stays: bool,
     /// Whether all nodes are to be listed, whatever the formats.
     pub(crate) lists_all: bool,
 }
 
 impl Config {
-    /// Judges the arguments, and where one is missing its variable in `environment`, for who looks at the network
-    /// and prints no world.
-    pub(crate) fn new(low: JoinArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
-        const OF_RESULTS: [&str; 5] =
-            ["MINGLE_EVENTS", "MINGLE_FORMAT", "MINGLE_OUTPUT", "MINGLE_SLOTS", "MINGLE_TF_PS"];
-        Self::judge(low, |name| environment(name).filter(|_| !OF_RESULTS.contains(&name)), false)
-    }
-
-    /// Judges the arguments, then the variables of `environment`, and then those of a scheduler.
+    /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(
         low: JoinArgs,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Stop> {
-        Self::judge(low, environment, true)
-    }
-
-    fn judge(
-        low: JoinArgs,
-        environment: impl Fn(&str) -> Option<OsString>,
-        is_scheduled: bool,
-    ) -> Result<Self, Stop> {
-        let scheduler = Scheduler(|name: &str| environment(name).filter(|_| is_scheduled));
+        let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
         let fabric = reader.fabric(&low)?;
-        let mut sources = Vec::new();
+        let mut provenance = Provenance::default();
 
-        let given = reader.given(low.world, "world")?;
-        let world = given.map(|given| given.parse(world_size)).transpose()?;
-        let world = told(world, "world", &mut sources, || scheduler.world())?;
-        let given = reader.given(low.job_id, "job-id")?;
-        let job = given.map(|given| given.parse(if given.is_variable { job_variable } else { job_argument }));
-        let job = told(job.transpose()?, "job", &mut sources, || scheduler.job())?;
+        let network = NetworkArgs::from(&low);
+        let world = provenance.or(reader.world(low.world)?, "world", || scheduler.world())?;
+        let job = provenance.or(reader.job(low.job_id)?, "job", || scheduler.job())?;
         let (Some(job), Some(world)) = (&job, &world) else {
             return Err(missing(job.is_none(), world.is_none()));
         };
         let (job, world) = (job.clone(), *world);
         let rank = reader.read(low.rank, "rank", |text| rank(text, world))?;
-        let mut first = Vec::new();
-        let rank = told(rank, "rank", &mut first, || scheduler.rank(world))?;
-        sources.splice(0..0, first);
-        let mut seeds = reader.seeds(low.seed)?;
-        if seeds.is_empty() {
-            let leader = scheduler.seed()?;
-            sources.extend(leader.as_ref().map(|leader| format!("seed {leader}")));
-            seeds.extend(leader.map(|leader| leader.value));
+        let mut of_rank = Provenance::default();
+        let rank = of_rank.or(rank, "rank", || scheduler.rank(world))?;
+        provenance.0.splice(0..0, of_rank.0);
+        let mut network = network.of_node(&reader)?;
+        if network.seeds.is_empty() {
+            network.seeds.extend(provenance.or(None, "seed", || scheduler.seed())?);
         }
 
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
-        let is_slurms = sources.iter().any(|source| source.contains(" from SLURM_"));
-        if is_slurms && scheduler.is_batch_shell()? {
+        if provenance.has_slurm() && scheduler.is_batch_shell()? {
             let what = "this is the shell of a Slurm batch script, which runs on one node of several; start mingle \
-                        and what follows by srun, on every node";
-            if sources.iter().any(|source| source.starts_with("world ") && source.contains(" from SLURM_")) {
-                // Nobody would come.
+                        and the commands after it with srun, on every node";
+            if provenance.is_slurms("world") {
+                // No other node would start.
                 return Err(Stop::Usage(what.to_owned()));
             }
             warnings.push(what.to_owned());
@@ -139,22 +104,14 @@ impl Config {
             slots,
             tf_ps: reader.read(low.tf_ps, "tf-ps", tf_ps)?.unwrap_or(0),
             outputs: reader.outputs(low.output)?,
-            provenance: Some(sources.join(", ")).filter(|text| !text.is_empty()),
+            provenance: provenance.text(),
             fabric,
             secret,
             warnings,
             rank,
-            interfaces: reader.interfaces(low.interface)?,
-            master_port: reader.read(low.master_port, "master-port", port)?,
+            network,
             rank_by: reader.read(low.rank_by, "rank-by", rank_by)?,
-            discovery_port: reader.read(low.discovery_port, "discovery-port", port)?,
-            group: reader.read(low.group, "group", group)?,
-            seeds,
-            seed_dir: reader.read(low.seed_dir, "seed-dir", |text| Ok::<_, String>(PathBuf::from(text)))?,
-            broadcast: reader.flag(low.broadcast, "broadcast")?,
             private: reader.flag(low.private, "private")?,
-            ipv6: reader.flag(low.ipv6, "ipv6")?,
-            ttl: reader.read(low.ttl, "ttl", ttl)?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
@@ -175,43 +132,24 @@ impl Config {
                 config.tf_ps
             )));
         }
-        let discovery_port = config.discovery_port.unwrap_or(DISCOVERY_PORT);
-        if config.master_port == Some(discovery_port) {
-            return Err(Stop::Usage(format!(
-                "--master-port and --discovery-port are both {discovery_port}; a node needs two ports, so \
-                 change one"
-            )));
-        }
         Ok(config)
     }
 
     /// The rendezvous as it is described here.
-    pub(crate) fn rendezvous(&self) -> Builder {
+    pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
         let mut builder = Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
             .secret(self.secret.clone())
-            .interfaces(self.interfaces.clone())
-            .master_port(self.master_port)
-            .group(self.group)
-            .seeds(self.seeds.clone())
-            .seed_dir(self.seed_dir.clone())
-            .broadcast(self.broadcast)
+            .network(self.network.clone())
             .private(self.private)
-            .prefer_ipv6(self.ipv6)
-            // A node that starts again and one that does not are a mistake that somebody should hear of.
+            // A world in which some nodes restart and others do not is a mistake, so the hash must differ.
             .settings(Setting::hash(&self.fabric.settings) ^ u64::from(self.stays))
             .stay(self.stays)
             .slots(self.slots.count)
-            // A shell's variables need no transfer of it.
+            // The variables of a shell do not need the roster, so it is not transferred for them.
             .roster(self.lists_all || self.formats().any(Format::needs_roster));
         if let Some(order) = self.rank_by {
             builder = builder.rank_by(order);
-        }
-        if let Some(port) = self.discovery_port {
-            builder = builder.discovery_port(port);
-        }
-        if let Some(ttl) = self.ttl {
-            builder = builder.ttl(ttl);
         }
         if let Some(Timeout(limit)) = self.timeout {
             builder = builder.timeout(limit);
@@ -227,12 +165,12 @@ impl Config {
     }
 }
 
-/// What `mingle run` does where a command fails.
+/// What `mingle run` does when a command fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restarts {
-    /// How often all start again at most.
+    /// How often all nodes restart at most.
     pub(crate) most: u32,
-    /// How long a command has to stop before it is killed; none means for ever.
+    /// How long a command may take to stop before it is killed; none means for ever.
     pub(crate) stop_timeout: Option<Duration>,
 }
 
@@ -251,55 +189,53 @@ pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<b
     Reader(|name: &str| std::env::var_os(name)).flag(argument, option)
 }
 
-/// What the doctor looks at: the part of a [`Config`] that says where a node is on the network.
-#[derive(Debug, Clone)]
-pub(crate) struct Network {
-    pub(crate) world: World,
-    pub(crate) interfaces: Vec<Filter>,
-    pub(crate) place: Place,
+/// Which settings a scheduler has provided, in the order in which they are printed.
+#[derive(Debug, Default)]
+struct Provenance(Vec<Origin>);
+
+/// A setting that a scheduler has provided.
+#[derive(Debug)]
+struct Origin {
+    setting: &'static str,
+    is_slurms: bool,
+    /// The value, and the variable that it comes from.
+    text: String,
 }
 
-impl Config {
-    /// How long to wait, where that was said; none means for ever.
-    pub(crate) fn limit(&self, default: Duration) -> Option<Duration> {
-        self.timeout.map_or(Some(default), |Timeout(limit)| limit)
+impl Provenance {
+    /// The value that was given, or else the scheduler's.
+    fn or<T: fmt::Display>(
+        &mut self,
+        given: Option<T>,
+        setting: &'static str,
+        ask: impl FnOnce() -> Result<Option<Provided<T>>, Stop>,
+    ) -> Result<Option<T>, Stop> {
+        if given.is_some() {
+            return Ok(given);
+        }
+        let Some(provided) = ask()? else { return Ok(None) };
+        let (is_slurms, text) = (provided.is_from_slurm(), provided.to_string());
+        self.0.push(Origin { setting, is_slurms, text });
+        Ok(Some(provided.value))
     }
 
-    /// What opens the words of a job with a secret.
-    pub(crate) fn keys(&self) -> Option<Keys> {
-        self.secret.as_ref().map(|secret| secret.keys(&self.job))
+    fn has_slurm(&self) -> bool {
+        self.0.iter().any(|origin| origin.is_slurms)
     }
 
-    pub(crate) fn network(&self) -> Network {
-        let group = self.group.unwrap_or_else(|| self.job.group_v4());
-        let group = SocketAddrV4::new(group, self.discovery_port.unwrap_or(DISCOVERY_PORT));
-        let mut place = Place::new(self.job.clone(), group);
-        place.master_port = self.master_port;
-        place.ttl = self.ttl.unwrap_or(place.ttl);
-        place.seeds.clone_from(&self.seeds);
-        place.seed_dir.clone_from(&self.seed_dir);
-        place.broadcast = self.broadcast;
-        place.prefers_ipv6 = self.ipv6;
-        Network { world: self.world, interfaces: self.interfaces.clone(), place }
+    fn is_slurms(&self, setting: &str) -> bool {
+        self.0.iter().any(|origin| origin.is_slurms && origin.setting == setting)
+    }
+
+    /// `rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES`; none where a scheduler has provided nothing.
+    fn text(&self) -> Option<String> {
+        let texts: Vec<String> =
+            self.0.iter().map(|Origin { setting, text, .. }| format!("{setting} {text}")).collect();
+        Some(texts.join(", ")).filter(|text| !text.is_empty())
     }
 }
 
-/// The value that was given, or else what a scheduler tells, with a word on where that comes from.
-fn told<T: fmt::Display>(
-    given: Option<T>,
-    what: &str,
-    sources: &mut Vec<String>,
-    tell: impl FnOnce() -> Result<Option<scheduler::Told<T>>, Stop>,
-) -> Result<Option<T>, Stop> {
-    if given.is_some() {
-        return Ok(given);
-    }
-    let told = tell()?;
-    sources.extend(told.as_ref().map(|told| format!("{what} {told}")));
-    Ok(told.map(|told| told.value))
-}
-
-/// How many workers the user has torchrun start, where that is his own number, or else the GPUs.
+/// The number of workers in PET_NPROC_PER_NODE, where the user has set it, or else the number of GPUs.
 fn slots_of_host(fabric: &Wanted, environment: impl Fn(&str) -> Option<OsString>) -> u32 {
     let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
     let own = text(MINGLE_SET).unwrap_or_default();

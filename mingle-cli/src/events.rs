@@ -8,15 +8,17 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Instant, SystemTime};
 
-use mingle_core::net::diagnose;
-use mingle_core::{Assignment, End, Event, HostName, Over, Peer, Progress, RankRange};
+use mingle_core::error::RankRange;
+use mingle_core::proto::{Over, Peer, Progress};
+use mingle_core::tools::host_name;
+use mingle_core::{Assignment, End, Event, Formed, HostName};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::exit::{self, Stop};
-use crate::{stderr, stdout};
+use crate::{advice, stderr, stdout};
 
 /// The file of `--events`, if there is one, and what of the events so far tells what is new.
 #[derive(Debug)]
@@ -61,7 +63,7 @@ impl Journal {
         work: impl FnOnce(&mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
-        let (job, world, host) = (config.job.as_str(), config.world.get(), diagnose::host_name());
+        let (job, world, host) = (config.job.as_str(), config.world.get(), host_name());
         let pid = std::process::id();
         journal.write("started", json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid }));
         exit::contain(|| work(&mut journal)).inspect_err(|stop| {
@@ -114,7 +116,7 @@ impl Journal {
                 self.write("leader_lost", json!({ "leader": peer(leader) }));
             }
             Event::Progress(progress) => self.progress(progress),
-            Event::Warning(message) => self.write("warning", json!({ "message": message })),
+            Event::Warning(warning) => self.write("warning", json!({ "message": advice::warning(warning) })),
             Event::Preparing { round } => {
                 self.timings.joined_ms.get_or_insert(since(self.begun));
                 self.write("preparing", json!({ "round": round }));
@@ -170,7 +172,7 @@ impl Journal {
     /// The world has formed.
     pub(crate) fn formed(&mut self, assignment: &Assignment) {
         self.timings.formed_ms = Some(since(self.begun));
-        let Assignment { rank, world, master, .. } = assignment;
+        let Formed { rank, world, master, .. } = &assignment.formed;
         self.write(
             "formed",
             json!({

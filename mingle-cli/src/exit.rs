@@ -1,4 +1,4 @@
-//! How a run ends where no world has formed: the code, the words for people, the kind for programs.
+//! How a run ends without a world: the exit code, the message for people, the kind for programs.
 
 use std::any::Any;
 use std::backtrace::{Backtrace, BacktraceStatus};
@@ -8,17 +8,17 @@ use std::num::NonZeroU8;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
+use mingle_core::Error;
 use mingle_core::env::{Unfit, UnsafeStatement};
-use mingle_core::{Error, Failure};
 
-use crate::stderr;
+use crate::{advice, stderr};
 
 /// Why this process ends with another code than 0.
 #[derive(Debug)]
 pub(crate) enum Stop {
     /// The arguments or the variables are wrong.
     Usage(String),
-    /// There is no world.
+    /// No world formed.
     Rendezvous(Error),
     /// The doctor found what keeps a world from forming, and its report has been printed.
     Findings { code: NonZeroU8, summary: String },
@@ -32,14 +32,14 @@ pub(crate) enum Stop {
     Unfit(Unfit),
     /// The command of `mingle run` could not be started.
     Command(String, io::Error),
-    /// The command of `mingle run` has ended like this, and what is to be said about it.
+    /// The command of `mingle run` has ended with this code; the message, if there is one.
     Ended(NonZeroU8, Option<String>),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
-    /// The result holds what no shell may see. The alphabet of every value is checked where it is made,
-    /// so this is a bug that was stopped in time.
+    /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked where the
+    /// value is made, so this is a bug, caught before it is printed.
     Unsafe(UnsafeStatement),
-    /// A bug. What it said has been reported already, by the panic hook.
+    /// A bug. The panic hook has printed the message already.
     Panic(String),
 }
 
@@ -60,13 +60,13 @@ impl Stop {
     /// The exit code, as in `--help`.
     pub(crate) fn code(&self) -> NonZeroU8 {
         let code = match self {
-            Self::Usage(_) => 2,
-            Self::Rendezvous(error) => error.code(),
-            Self::Findings { code, .. } | Self::Ended(code, _) => code.get(),
-            // As a shell and env(1) say it.
+            Self::Usage(_) => return advice::USAGE,
+            Self::Rendezvous(error) => return advice::code(error),
+            Self::Findings { code, .. } | Self::Ended(code, _) => return *code,
+            // As of a shell and env(1).
             Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
-            // What a shell reports for a process that the signal has killed: 128 and its number.
+            // As of a shell, for a process that the signal has killed: 128 and the signal's number.
             Self::Signal(Signal::Interrupt) => 130,
             Self::Signal(Signal::Terminate) => 143,
             Self::Signal(Signal::HangUp) => 129,
@@ -76,29 +76,16 @@ impl Stop {
             | Self::Unfit(_)
             | Self::System(..)
             | Self::Unsafe(_)
-            | Self::Panic(_) => 1,
+            | Self::Panic(_) => return advice::OTHER,
         };
-        NonZeroU8::new(code).unwrap_or(NonZeroU8::MIN)
+        NonZeroU8::new(code).unwrap_or(advice::OTHER)
     }
 
-    /// A name for programs, which stays when the words change.
+    /// A name for programs, which stays when the messages change.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Usage(_) => "usage",
-            Self::Rendezvous(Error::NoInterface(_)) => "no_interface",
-            Self::Rendezvous(Error::PortTaken { .. }) => "port_taken",
-            Self::Rendezvous(Error::Socket { .. }) => "socket",
-            Self::Rendezvous(Error::Failed(failure)) => match failure {
-                Failure::Deadline(_) => "deadline",
-                Failure::RankTaken { .. } => "rank_taken",
-                Failure::WorldDiffers { .. } => "world_differs",
-                Failure::WorldFull { .. } => "world_full",
-                Failure::MasterUnproved { .. } => "master_unproved",
-                Failure::NoRdma { .. } => "no_rdma",
-                Failure::OutcomeUnknown { .. } => "outcome_unknown",
-                Failure::Left => "left",
-                _ => "other",
-            },
+            Self::Rendezvous(error) => advice::kind(error),
             Self::Findings { .. } => "findings",
             Self::Command(..) => "command",
             Self::Ended(..) => "ended",
@@ -108,11 +95,10 @@ impl Stop {
             Self::Unfit(_) => "format",
             Self::System(..) => "system",
             Self::Unsafe(_) | Self::Panic(_) => "bug",
-            Self::Rendezvous(_) => "other",
         }
     }
 
-    /// Says on stderr what happened.
+    /// Prints the message on stderr.
     pub(crate) fn report(&self) {
         if !matches!(self, Self::Panic(_) | Self::Ended(_, None)) {
             stderr::say(format_args!("error: {self}"));
@@ -126,11 +112,11 @@ impl fmt::Display for Stop {
             Self::Usage(message) | Self::Panic(message) | Self::Findings { summary: message, .. } => {
                 f.write_str(message)
             }
-            Self::Rendezvous(error) => error.fmt(f),
+            Self::Rendezvous(error) => f.write_str(&advice::error(error)),
             Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
             Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),
             Self::Signal(Signal::HangUp) => f.write_str("the terminal is gone; this node has left the world"),
-            Self::Signal(Signal::Quit) => f.write_str("told to quit; this node has left the world"),
+            Self::Signal(Signal::Quit) => f.write_str("asked to quit; this node has left the world"),
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
             Self::Output(path, error) => {
                 let path = path.display();
@@ -160,8 +146,8 @@ impl From<UnsafeStatement> for Stop {
     }
 }
 
-/// Runs `work`, and makes a panic in it an error like every other. Without this the process would end
-/// with code 101, and what a shell is about to evaluate would not say so.
+/// Runs `work`, and turns a panic in it into an error like every other. Without this the process would end with code
+/// 101, and the script that a shell is about to evaluate would not fail.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();
@@ -175,9 +161,9 @@ pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop
     contain(work)
 }
 
-/// The same for a part of it, after whose failure there is something to do.
+/// As [`catch`], for a part of the work after whose failure the process has something left to do.
 pub(crate) fn contain<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
-    // What `work` has left half done is not looked at again: the process ends.
+    // The state that `work` leaves behind is not used again: the process ends.
     panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| Err(Stop::Panic(bug(panic.as_ref()))))
 }
 
@@ -207,9 +193,12 @@ mod tests {
         let socket = Error::Socket { what: "bind".to_owned(), source: denied() };
         for (stop, code, kind) in [
             (Stop::Usage("x".to_owned()), 2, "usage"),
-            (Stop::Rendezvous(Error::NoInterface("none".to_owned())), 5, "no_interface"),
+            (
+                Stop::Rendezvous(Error::NoInterface { reasons: "none".to_owned(), is_filtered: false }),
+                5,
+                "no_interface",
+            ),
             (Stop::Rendezvous(socket), 5, "socket"),
-            (Stop::Rendezvous(Error::Failed(Failure::Left)), 1, "left"),
             (Stop::Signal(Signal::Interrupt), 130, "signal"),
             (Stop::Signal(Signal::Terminate), 143, "signal"),
             (Stop::Stdout(denied()), 1, "stdout"),

@@ -7,7 +7,7 @@ use mingle_core::env::{Setting, Variables};
 use mingle_core::rdma::{Machine, Summary, Transport, Verdict};
 
 use crate::exit::Stop;
-use crate::stderr;
+use crate::{advice, stderr};
 
 /// What was asked for.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ impl Found {
 
     /// Says who differs, what is used, and what was left out.
     pub(crate) fn report(&self, verdict: &Verdict) {
-        for warning in verdict.warnings() {
+        for warning in advice::differences(verdict) {
             stderr::say(format_args!("warning: {warning}"));
         }
         let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };

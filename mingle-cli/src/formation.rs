@@ -18,7 +18,7 @@ pub(crate) struct Formation<'a> {
     config: &'a Config,
     found: &'a Found,
     job: &'a JobId,
-    pub(crate) formed: Formed,
+    pub(crate) formed: &'a Formed,
     interface: Option<&'a str>,
     fabric: Vec<(&'static str, String)>,
     timings: Timings,
@@ -36,9 +36,9 @@ impl<'a> Formation<'a> {
             found,
             timings,
             job: &assignment.job,
-            fabric: found.variables(assignment.verdict.transport),
+            fabric: found.variables(assignment.formed.verdict.transport),
             interface: assignment.interface.as_deref(),
-            formed: assignment.formed(),
+            formed: &assignment.formed,
         }
     }
 
@@ -47,15 +47,13 @@ impl<'a> Formation<'a> {
     }
 
     fn facts(&self) -> Facts<'_> {
-        Facts {
-            job: self.job,
-            formed: &self.formed,
-            interface: self.interface,
-            fabric: &self.fabric,
-            settings: &self.config.fabric.settings,
-            slots_given: self.config.slots.is_given,
-            parameter_servers: self.config.tf_ps,
-        }
+        let mut facts = Facts::new(self.job, self.formed);
+        facts.interface = self.interface;
+        facts.fabric = &self.fabric;
+        facts.settings = &self.config.fabric.settings;
+        facts.slots_given = self.config.slots.is_given;
+        facts.parameter_servers = self.config.tf_ps;
+        facts
     }
 
     /// What a format sets, beside what the user has set.
@@ -93,7 +91,7 @@ impl<'a> Formation<'a> {
         }
         self.found.report(&self.formed.verdict);
         fabric::tell_kept(variables, &self.config.fabric.settings, &self.fabric);
-        let Formed { world, rank, master, .. } = &self.formed;
+        let Formed { world, rank, master, .. } = self.formed;
         let time = progress::duration(time);
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }

@@ -35,7 +35,8 @@ pub(crate) fn join_and_then<T>(
     let done = runtime.block_on(async {
         let mut signals = Signals::new(&ENDING)?;
         let (sender, mut events) = unbounded_channel();
-        let joining = Box::pin(config.rendezvous().fabric(fabric).events(sender).join());
+        let joining =
+            Box::pin(config.rendezvous().fabric(fabric).events(move |event| drop(sender.send(event))).join());
         let assignment =
             watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
         let done = then(assignment, journal)?;
@@ -63,7 +64,7 @@ fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
 /// Says on stderr what the network has to do with it, where no world has formed.
 pub(crate) fn explain(stop: &Stop, config: &Config) {
     if !config.quiet {
-        doctor::after(stop, config.network());
+        doctor::after(stop, config);
     }
 }
 

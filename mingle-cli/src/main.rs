@@ -2,21 +2,24 @@
 //!
 //! ```text
 //! intent -> stdout    the guard, before anything can go wrong
-//! args -> config      what was typed, then what it means; scheduler has what was not typed
+//! args -> config      what was typed, then what it means; scheduler fills in what was not typed
+//! network             the options of the network, of all commands that have them
 //! fabric, slots       what RDMA this host has, and how many workers it runs
-//! join                the rendezvous; progress and stderr show it
+//! join, signals       the rendezvous, which a signal ends early; progress and stderr show it
 //! output              the result in files
 //! formation           the world, as it is printed and handed on
 //! stdout, or exit     the result, or why there is none
+//! advice              exit codes, and what a user can do about each failure and warning
 //! events              what happens, for programs; with the time that each phase took
 //!
 //! run                 the subcommand that starts a command in the world, and again where one fails
 //! rdma                the subcommand that shows RDMA by itself
 //! watch               the subcommand that listens to a job, or to all
 //! doctor              the subcommand that says what would keep a world from forming
-//! completions, man    what shells and man(1) are told of the arguments
+//! completions, man    the arguments, for shells and for man(1)
 //! ```
 
+mod advice;
 mod args;
 mod completions;
 mod config;
@@ -28,6 +31,7 @@ mod formation;
 mod intent;
 mod join;
 mod man;
+mod network;
 mod output;
 mod progress;
 mod rdma;
@@ -56,7 +60,7 @@ use intent::Intent;
 use stdout::Stdout;
 
 fn main() -> ExitCode {
-    #[expect(clippy::disallowed_methods, reason = "the real world, to which the time it took is told")]
+    #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
     let started = Instant::now();
     let args: Vec<OsString> = std::env::args_os().collect();
     let variable = std::env::var_os("MINGLE_FORMAT");
@@ -67,7 +71,7 @@ fn main() -> ExitCode {
     let Err(stop) = ended else { return ExitCode::SUCCESS };
     stop.report();
     if let Err(error) = stdout.failed(&stop) {
-        // Where stdout was the failure, it has been said.
+        // A failure of stdout itself has been reported above.
         if !matches!(stop, Stop::Stdout(_)) {
             error.report();
         }
@@ -112,7 +116,7 @@ fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), 
     Ok(())
 }
 
-/// Says what is to be said before others are waited for, and looks at this host.
+/// Starts the log, prints warnings, and looks at this host, before this node waits for others.
 fn prepare(config: &Config) -> Result<Found, Stop> {
     stderr::log(config.verbose, config.log_format);
     if !config.quiet {
@@ -130,12 +134,12 @@ fn prepare(config: &Config) -> Result<Found, Stop> {
     Ok(found)
 }
 
-/// A variable of the environment. What is not UTF-8 is the user's all the same.
+/// A variable of the environment; one that is not UTF-8 counts as set by the user as well.
 fn environment(name: &str) -> Option<String> {
     Some(std::env::var_os(name)?.to_string_lossy().into_owned())
 }
 
-/// Whether a report is for programs: what its --format says.
+/// Whether --format asks for a report for programs.
 fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
     match format {
         None | Some("text") => Ok(false),
@@ -144,7 +148,7 @@ fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
     }
 }
 
-/// The parser's own message: what is wrong, what may have been meant, and how it is used.
+/// The parser's own message: what is wrong, a suggestion, and the usage.
 fn usage(error: &clap::Error) -> Stop {
     let text = error.render().to_string();
     Stop::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())

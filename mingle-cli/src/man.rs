@@ -42,11 +42,11 @@ pub(crate) fn run(args: &ManArgs) -> Result<(), Stop> {
 
 fn unknown(mingle: &Command, name: &str) -> String {
     let names: Vec<&str> = mingle.get_subcommands().map(Command::get_name).collect();
-    format!("{name:?} is no command; there are {}", names.join(", "))
+    format!("{name:?} is not a command of mingle; the commands are {}", names.join(", "))
 }
 
-/// The sections of one page. Where `help` ends with text of its own, as that of mingle itself does, its headings are
-/// the last sections.
+/// The sections of one page. Where the help ends with a text of its own, as that of mingle itself does, the headings of
+/// that text are the last sections.
 fn page(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let version = concat!("mingle ", env!("CARGO_PKG_VERSION"));
     // `mingle rdma` has the page mingle-rdma(1), as git's commands have theirs.
@@ -76,7 +76,7 @@ fn synopsis(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(text)
 }
 
-/// A line without indentation that ends with a colon begins a section; the others stand as they are.
+/// A line without indentation that ends with a colon begins a section; other lines are kept.
 fn sections(text: &str) -> Roff {
     let mut roff = Roff::new();
     let mut is_open = false;
@@ -91,7 +91,7 @@ fn sections(text: &str) -> Roff {
             if !more.is_empty() {
                 roff.text([roman(format!("{heading}, {more}:"))]);
             }
-            // An example, in the words of man(7): lines are kept.
+            // EX, an example in man(7), keeps lines as they are.
             roff.control("EX", []);
             is_open = true;
         } else {

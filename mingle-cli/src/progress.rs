@@ -1,12 +1,15 @@
-//! What a waiting user sees: one line for each change, and on a terminal one that is drawn again.
+//! The lines that a waiting user sees: one for each change, and on a terminal one that is redrawn.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use mingle_core::{Assignment, Event, HostName, JobId, Progress as Gathering, World};
+use mingle_core::error::RankRange;
+use mingle_core::proto::Progress as Members;
+use mingle_core::{Assignment, Event, HostName, JobId, World};
 use tokio::time::{Instant, Interval, interval_at};
 
+use crate::advice;
 use crate::config::Config;
 use crate::events::Journal;
 use crate::stderr::{self, printable};
@@ -14,20 +17,20 @@ use crate::stderr::{self, printable};
 /// Most names of new nodes in a line.
 const NAMES: usize = 3;
 
-/// Shows events, and has them written down.
+/// Shows events, and writes them to the journal.
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     journal: &'a mut Journal,
-    words: Words,
+    lines: Lines,
     quiet: bool,
     live: Option<Live>,
 }
 
-/// The line that is drawn again, so that the time in it goes on.
+/// The line that is redrawn every second, for the time in it.
 #[derive(Debug)]
 struct Live {
     bar: ProgressBar,
-    again: Interval,
+    redraw: Interval,
 }
 
 impl<'a> Progress<'a> {
@@ -35,16 +38,16 @@ impl<'a> Progress<'a> {
     pub(crate) fn new(config: &Config, journal: &'a mut Journal) -> Self {
         // The log's lines and a live line would overwrite each other.
         let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
-        Self { journal, words: Words::new(config.job.clone(), config.world), quiet: config.quiet, live }
+        Self { journal, lines: Lines::new(config.job.clone(), config.world), quiet: config.quiet, live }
     }
 
     /// Shows what happened.
     pub(crate) fn show(&mut self, event: &Event) {
         self.journal.event(event);
-        let Some(line) = self.words.describe(event) else { return };
+        let Some(line) = self.lines.describe(event) else { return };
         match &self.live {
             _ if self.quiet => {}
-            // How far it has come is drawn in place; what may explain a trouble later stays to be read.
+            // Progress is redrawn in place; lines that may explain a failure later stay on the screen.
             Some(live) if matches!(event, Event::Progress(_) | Event::Preparing { .. }) => {
                 live.bar.set_message(printable(&line).into_owned());
             }
@@ -53,16 +56,16 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// The end, which others show.
+    /// The world has formed. The caller shows it.
     pub(crate) fn formed(&mut self, assignment: &Assignment) {
         self.journal.formed(assignment);
     }
 
-    /// Draws the live line again, when it is time; never comes back where there is none.
+    /// Redraws the live line, when it is due; never returns where there is none.
     pub(crate) async fn tick(&mut self) {
         match &mut self.live {
             Some(live) => {
-                live.again.tick().await;
+                live.redraw.tick().await;
                 live.bar.tick();
             }
             None => std::future::pending().await,
@@ -73,7 +76,7 @@ impl<'a> Progress<'a> {
 impl Live {
     fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            // Cleared when dropped, so that what is said next stands alone.
+            // Cleared when dropped, so that the next line stands alone.
             .with_finish(ProgressFinish::AndClear);
         let bar = match ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
             Ok(style) => bar.with_style(style),
@@ -81,40 +84,42 @@ impl Live {
         };
         let second = Duration::from_secs(1);
         bar.set_message("looking for the other nodes");
-        Self { bar, again: interval_at(Instant::now() + second, second) }
+        Self { bar, redraw: interval_at(Instant::now() + second, second) }
     }
 }
 
-/// Puts events into words; remembers what was said, to say only what is new.
+/// Turns events into lines; remembers the last one, so that only changes are shown.
 #[derive(Debug)]
-struct Words {
+struct Lines {
     job: JobId,
     world: World,
     joined: u32,
     last: String,
 }
 
-impl Words {
+impl Lines {
     fn new(job: JobId, world: World) -> Self {
-        // This node itself is no news.
+        // This node itself is not announced.
         Self { job, world, joined: 1, last: String::new() }
     }
 
-    /// The line for an event, unless it says what the last one said.
+    /// The line for an event, unless it is the same as the last one.
     fn describe(&mut self, event: &Event) -> Option<String> {
         let line = match event {
-            Event::Leading => format!("gathering {} of job {} (this node)", nodes(self.world), self.job),
+            Event::Leading => format!("leading job {} ({})", self.job, nodes(self.world)),
             Event::Following(leader) => format!("joined {leader}"),
-            Event::LostLeader(leader) => format!("lost {leader}, which gathered; looking for another"),
-            Event::Progress(progress) => self.gathering(progress),
-            Event::Warning(text) => format!("warning: {text}"),
+            Event::LostLeader(leader) => format!("lost the leader {leader}; looking for another"),
+            Event::Progress(progress) => self.progress(progress),
+            Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
             Event::Preparing { .. } if self.world.get() == 1 => return None,
-            Event::Preparing { round: 1 } => "all are here; proving that all reach the master".to_owned(),
-            // A leader gone wrong may begin thousands.
+            Event::Preparing { round: 1 } => {
+                "all nodes are here; proving that each reaches the master".to_owned()
+            }
+            // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving the master again, attempt {round}"),
-            // Why a node stands aside is in a warning before that, and the end is told by whoever waits for it. Events
-            // of later versions are not known.
+            // A warning before it says why a node steps down; the caller shows the end; events of later versions are
+            // not known.
             _ => return None,
         };
         if line == self.last {
@@ -125,14 +130,12 @@ impl Words {
     }
 
     /// `3 of 4 nodes here (node-b joined), missing rank 2`.
-    fn gathering(&mut self, progress: &Gathering) -> String {
+    fn progress(&mut self, progress: &Members) -> String {
         let new = progress.joined.saturating_sub(self.joined);
         let gone = self.joined.saturating_sub(progress.joined);
         self.joined = progress.joined;
 
-        let text = progress.to_string();
-        let (count, missing) = text.split_once(", ").map_or((text.as_str(), None), |(a, b)| (a, Some(b)));
-        let mut line = count.to_owned();
+        let mut line = format!("{} of {} nodes here", progress.joined, progress.world);
         // Writing to a string cannot fail.
         let new = usize::try_from(new).unwrap_or(usize::MAX);
         let names: Vec<&str> = progress.newest.iter().take(new.min(NAMES)).map(HostName::as_str).collect();
@@ -145,8 +148,8 @@ impl Words {
             };
             let _ = write!(line, " ({}{others} joined)", names.join(", "));
         }
-        if let Some(missing) = missing {
-            let _ = write!(line, ", {missing}");
+        if !progress.missing.is_empty() {
+            let _ = write!(line, ", missing {}", RankRange::list(&progress.missing));
         }
         line
     }
@@ -167,12 +170,13 @@ pub(crate) fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::{Peer, RankRange};
+    use mingle_core::Warning;
+    use mingle_core::proto::Peer;
 
     use super::*;
 
-    fn words() -> Words {
-        Words::new("foo".parse().unwrap(), World::new(8).unwrap())
+    fn lines() -> Lines {
+        Lines::new("foo".parse().unwrap(), World::new(8).unwrap())
     }
 
     fn leader() -> Peer {
@@ -180,7 +184,7 @@ mod tests {
     }
 
     fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
-        Event::Progress(Gathering {
+        Event::Progress(Members {
             joined,
             world: World::new(8).unwrap(),
             newest: newest.iter().copied().map(HostName::new).collect(),
@@ -191,14 +195,11 @@ mod tests {
 
     #[test]
     fn every_change_is_one_line() {
-        let mut words = words();
+        let mut lines = lines();
         for (event, line) in [
-            (Event::Leading, "gathering 8 nodes of job foo (this node)"),
+            (Event::Leading, "leading job foo (8 nodes)"),
             (Event::Following(leader()), "joined node-a (10.0.0.1:29503)"),
-            (
-                Event::LostLeader(leader()),
-                "lost node-a (10.0.0.1:29503), which gathered; looking for another",
-            ),
+            (Event::LostLeader(leader()), "lost the leader node-a (10.0.0.1:29503); looking for another"),
             (here(1, &[], &[]), "1 of 8 nodes here"),
             (here(2, &["b"], &[(2, 2)]), "2 of 8 nodes here (b joined), missing rank 2"),
             (
@@ -207,24 +208,28 @@ mod tests {
             ),
             (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
             (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 2 more joined)"),
-            (Event::Warning("mind the gap".to_owned()), "warning: mind the gap"),
-            (Event::Preparing { round: 1 }, "all are here; proving that all reach the master"),
+            (
+                Event::Warning(Warning::Unconnectable { endpoint: leader().address }),
+                "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
+                 not lead; check the firewall for that port",
+            ),
+            (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the master"),
             (Event::Preparing { round: 2 }, "proving the master again, attempt 2"),
         ] {
-            assert_eq!(words.describe(&event).as_deref(), Some(line));
+            assert_eq!(lines.describe(&event).as_deref(), Some(line));
         }
     }
 
     #[test]
-    fn what_has_not_changed_is_not_said_again() {
-        let mut words = words();
-        assert!(words.describe(&here(2, &[], &[])).is_some());
-        assert_eq!(words.describe(&here(2, &[], &[])), None);
-        assert!(words.describe(&here(2, &[], &[(7, 7)])).is_some());
+    fn a_line_is_not_repeated() {
+        let mut lines = lines();
+        assert!(lines.describe(&here(2, &[], &[])).is_some());
+        assert_eq!(lines.describe(&here(2, &[], &[])), None);
+        assert!(lines.describe(&here(2, &[], &[(7, 7)])).is_some());
     }
 
     #[test]
-    fn times_are_short_to_read() {
+    fn a_duration_is_short_to_read() {
         for (milliseconds, text) in [(12, "12 ms"), (999, "999 ms"), (3_449, "3.4 s"), (125_000, "2 min 5 s")]
         {
             assert_eq!(duration(Duration::from_millis(milliseconds)), text);

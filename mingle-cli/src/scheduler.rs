@@ -1,4 +1,4 @@
-//! What a scheduler has told this process already: its rank, the size of the world, the job.
+//! The variables in which a scheduler passes the rank, the size of the world and the job.
 //!
 //! | scheduler | rank | world | job, or seed |
 //! | --- | --- | --- | --- |
@@ -14,8 +14,8 @@
 use std::ffi::OsString;
 use std::fmt;
 
+use mingle_core::Seed;
 use mingle_core::env::MINGLE_SET;
-use mingle_core::net::Seed;
 use mingle_core::{JobId, Rank, World};
 
 use crate::exit::Stop;
@@ -35,34 +35,41 @@ const SOURCES: [Source; 6] = [
     Source { rank: "PMI_RANK", world: Some("PMI_SIZE") },
 ];
 
-/// A value, and the variable that it comes from.
+/// A value that a scheduler provides, and the variable that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Told<T> {
+pub(crate) struct Provided<T> {
     pub(crate) variable: &'static str,
     pub(crate) value: T,
 }
 
-impl<T: fmt::Display> fmt::Display for Told<T> {
+impl<T> Provided<T> {
+    /// Whether it comes from Slurm.
+    pub(crate) fn is_from_slurm(&self) -> bool {
+        self.variable.starts_with("SLURM_")
+    }
+}
+
+impl<T: fmt::Display> fmt::Display for Provided<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} from {}", self.value, self.variable)
     }
 }
 
-/// The environment, as schedulers have left it.
+/// The environment, which holds the schedulers' variables.
 pub(crate) struct Scheduler<F>(pub(crate) F);
 
 impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
     /// The number of nodes.
-    pub(crate) fn world(&self) -> Result<Option<Told<World>>, Stop> {
+    pub(crate) fn world(&self) -> Result<Option<Provided<World>>, Stop> {
         let variables = SOURCES.iter().filter_map(|source| source.world);
-        let told = variables.map(|variable| self.sizes(variable)).collect::<Result<Vec<_>, Stop>>()?;
-        agreed(told.into_iter().flatten(), "on the number of nodes; give --world N (or MINGLE_WORLD)")
+        let provided = variables.map(|variable| self.sizes(variable)).collect::<Result<Vec<_>, Stop>>()?;
+        agreed(provided.into_iter().flatten(), "on the number of nodes; give --world N (or MINGLE_WORLD)")
     }
 
-    /// This node's rank in `world`. A scheduler that counts another number of nodes speaks of another world, as
-    /// where several jobs of one node each form one world.
-    pub(crate) fn rank(&self, world: World) -> Result<Option<Told<Rank>>, Stop> {
-        let mut told = Vec::new();
+    /// This node's rank in `world`. A scheduler that counts another number of nodes means another world, as where
+    /// several jobs of one node each form one world.
+    pub(crate) fn rank(&self, world: World) -> Result<Option<Provided<Rank>>, Stop> {
+        let mut provided = Vec::new();
         for source in &SOURCES {
             let size = source.world.map(|variable| self.sizes(variable)).transpose()?.flatten();
             if size.is_some_and(|size| size.value != world) {
@@ -76,38 +83,40 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
                     &format!("{error}; give --rank N, or another --world"),
                 )
             })?;
-            told.push(Told { variable: source.rank, value: rank });
+            provided.push(Provided { variable: source.rank, value: rank });
         }
-        agreed(told.into_iter(), "on the rank; give --rank N (or MINGLE_RANK)")
+        agreed(provided.into_iter(), "on the rank; give --rank N (or MINGLE_RANK)")
     }
 
     /// The job's ID.
-    pub(crate) fn job(&self) -> Result<Option<Told<JobId>>, Stop> {
-        let job = |variable: &'static str, text: String| -> Result<Told<JobId>, Stop> {
+    pub(crate) fn job(&self) -> Result<Option<Provided<JobId>>, Stop> {
+        let job = |variable: &'static str, text: String| -> Result<Provided<JobId>, Stop> {
             let value = text.parse().map_err(|error| {
                 wrong(variable, &text, &format!("{error}; give --job-id, the same on all nodes"))
             })?;
-            Ok(Told { variable, value })
+            Ok(Provided { variable, value })
         };
         let slurm = self.text("SLURM_JOB_ID")?.map(|id| {
-            // Two steps of a job are two worlds. mpirun starts the processes of its own host in the batch
-            // script's shell, and all others in a step: for Open MPI they are one.
+            // Two steps of a job are two worlds. But mpirun starts the processes of its own host in the batch script's
+            // shell and all others in a step, so with Open MPI the step does not count.
             let step = self.text("SLURM_STEP_ID")?.filter(|_| (self.0)("OMPI_COMM_WORLD_RANK").is_none());
             let step = step.map_or_else(String::new, |step| format!(".{step}"));
             job("SLURM_JOB_ID", format!("slurm-{id}{step}"))
         });
         let sky = self.text("SKYPILOT_TASK_ID")?.map(|id| job("SKYPILOT_TASK_ID", id));
-        let told = [slurm, sky].into_iter().flatten().collect::<Result<Vec<_>, Stop>>()?;
-        agreed(told.into_iter(), "on the job; give --job-id ID (or MINGLE_JOB_ID), the same on all nodes")
+        let provided = [slurm, sky].into_iter().flatten().collect::<Result<Vec<_>, Stop>>()?;
+        agreed(provided.into_iter(), "on the job; give --job-id ID (or MINGLE_JOB_ID), the same on all nodes")
     }
 
-    /// Where another node may be.
-    pub(crate) fn seed(&self) -> Result<Option<Told<Seed>>, Stop> {
+    /// The address of another node.
+    pub(crate) fn seed(&self) -> Result<Option<Provided<Seed>>, Stop> {
         let variable = "LWS_LEADER_ADDRESS";
         let Some(text) = self.text(variable)? else { return Ok(None) };
         match text.parse() {
-            Ok(value) => Ok(Some(Told { variable, value })),
-            Err(error) => Err(wrong(variable, &text, &format!("{error}; mend it, unset it, or give --seed"))),
+            Ok(value) => Ok(Some(Provided { variable, value })),
+            Err(error) => {
+                Err(wrong(variable, &text, &format!("{error}; correct it, unset it, or give --seed")))
+            }
         }
     }
 
@@ -120,23 +129,25 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
             && !is_started("OMPI_COMM_WORLD_RANK"))
     }
 
-    fn sizes(&self, variable: &'static str) -> Result<Option<Told<World>>, Stop> {
+    fn sizes(&self, variable: &'static str) -> Result<Option<Provided<World>>, Stop> {
         let Some(number) = self.number(variable)? else { return Ok(None) };
         let world = World::new(number)
             .map_err(|error| wrong(variable, &number.to_string(), &format!("{error}; give --world N")))?;
-        Ok(Some(Told { variable, value: world }))
+        Ok(Some(Provided { variable, value: world }))
     }
 
     fn number(&self, variable: &'static str) -> Result<Option<u32>, Stop> {
         let Some(text) = self.text(variable)? else { return Ok(None) };
         match text.parse() {
             Ok(number) => Ok(Some(number)),
-            Err(_) => Err(wrong(variable, &text, "no number; mend it, unset it, or give --rank and --world")),
+            Err(_) => {
+                Err(wrong(variable, &text, "not a number; correct it, unset it, or give --rank and --world"))
+            }
         }
     }
 
-    /// The value; an empty one counts as not set, and so does what an earlier `mingle` has printed for scripts
-    /// that were written for SkyPilot.
+    /// The value. An empty one counts as not set, and so does one that an earlier `mingle` printed for scripts that
+    /// were written for SkyPilot.
     fn text(&self, variable: &'static str) -> Result<Option<String>, Stop> {
         let listed = (self.0)(MINGLE_SET).and_then(|value| value.into_string().ok()).unwrap_or_default();
         let value = (self.0)(variable).filter(|value| !value.is_empty());
@@ -151,13 +162,13 @@ fn wrong(variable: &str, value: &str, reason: &str) -> Stop {
     Stop::Usage(format!("{variable}={}: {reason}", value.escape_debug()))
 }
 
-/// The one value that all tell, if any does; of them the first is named.
+/// The one value on which all schedulers agree, if there is one; it is named after the first.
 fn agreed<T: PartialEq + fmt::Display>(
-    mut told: impl Iterator<Item = Told<T>>,
+    mut provided: impl Iterator<Item = Provided<T>>,
     cure: &str,
-) -> Result<Option<Told<T>>, Stop> {
-    let Some(first) = told.next() else { return Ok(None) };
-    match told.find(|other| other.value != first.value) {
+) -> Result<Option<Provided<T>>, Stop> {
+    let Some(first) = provided.next() else { return Ok(None) };
+    match provided.find(|other| other.value != first.value) {
         None => Ok(Some(first)),
         Some(other) => Err(Stop::Usage(format!(
             "{}={} and {}={} disagree {cure}",
@@ -166,15 +177,15 @@ fn agreed<T: PartialEq + fmt::Display>(
     }
 }
 
-/// The number that a StatefulSet gives its pod: what follows the last `-` of the host's name.
+/// The number that a StatefulSet gives its pod: the digits after the last `-` of the host name.
 pub(crate) fn ordinal(host: &str) -> Result<u32, String> {
     let end = host.split('.').next().unwrap_or_default().rsplit_once('-').map(|(_, end)| end);
     let number =
         end.filter(|end| end.bytes().all(|byte| byte.is_ascii_digit())).and_then(|end| end.parse().ok());
     number.ok_or_else(|| {
         format!(
-            "this host is called {host:?}, and no number follows a last '-' in that, as in trainer-3; give a \
-             number instead of 'hostname'"
+            "the host name {host:?} does not end in '-' and a number, as trainer-3 does; give a number instead of \
+             'hostname'"
         )
     })
 }
@@ -191,15 +202,15 @@ mod tests {
         })
     }
 
-    /// What is told of world, rank in it, and job.
-    fn told(environment: Environment<'_>) -> [Option<String>; 3] {
+    /// World, rank in it, and job, each with its variable.
+    fn provided(environment: Environment<'_>) -> [Option<String>; 3] {
         let scheduler = scheduler(environment);
         let world = scheduler.world().unwrap();
         let rank = world.as_ref().map_or(World::new(8).unwrap(), |world| world.value);
         [
-            world.map(|told| told.to_string()),
-            scheduler.rank(rank).unwrap().map(|told| told.to_string()),
-            scheduler.job().unwrap().map(|told| told.to_string()),
+            world.map(|provided| provided.to_string()),
+            scheduler.rank(rank).unwrap().map(|provided| provided.to_string()),
+            scheduler.job().unwrap().map(|provided| provided.to_string()),
         ]
     }
 
@@ -244,14 +255,14 @@ mod tests {
         ];
         for (environment, expected) in cases {
             let expected = expected.map(|text| Some(text.to_owned()).filter(|text| !text.is_empty()));
-            assert_eq!(told(environment), expected, "{environment:?}");
+            assert_eq!(provided(environment), expected, "{environment:?}");
         }
     }
 
     #[test]
-    fn schedulers_that_agree_are_one_and_those_that_do_not_are_named() {
+    fn schedulers_that_disagree_are_an_error_that_names_both() {
         let both = [("SLURM_NODEID", "1"), ("SLURM_NNODES", "2"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
-        assert_eq!(told(&both)[1].as_deref(), Some("1 from SLURM_NODEID"));
+        assert_eq!(provided(&both)[1].as_deref(), Some("1 from SLURM_NODEID"));
 
         let sizes = [("SLURM_NNODES", "2"), ("OMPI_COMM_WORLD_SIZE", "16")];
         let error = refused(scheduler(&sizes).world());
@@ -272,12 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_named() {
+    fn a_variable_that_is_not_a_number_is_named() {
         let four = World::new(4).unwrap();
         for value in ["x", "-1", "1.5", "99999999999", "1 "] {
             let environment = [("SLURM_NODEID", value)];
             let error = refused(scheduler(&environment).rank(four));
-            assert!(error.starts_with(&format!("SLURM_NODEID={value}: no number")), "{error}");
+            assert!(error.starts_with(&format!("SLURM_NODEID={value}: not a number")), "{error}");
         }
         let error = refused(scheduler(&[("PMI_SIZE", "0")]).world());
         assert!(error.starts_with("PMI_SIZE=0: ") && error.ends_with("give --world N"), "{error}");
@@ -294,15 +305,15 @@ mod tests {
     }
 
     #[test]
-    fn what_mingle_has_printed_itself_is_no_schedulers() {
+    fn variables_that_mingle_has_printed_do_not_count_as_a_schedulers() {
         let own = [("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2")];
         let listed = [&own[..], &[(MINGLE_SET, "SKYPILOT_NODE_RANK,SKYPILOT_NUM_NODES")]].concat();
-        assert!(told(&own)[0].is_some());
-        assert_eq!(told(&listed), [None, None, None]);
+        assert!(provided(&own)[0].is_some());
+        assert_eq!(provided(&listed), [None, None, None]);
     }
 
     #[test]
-    fn the_shell_of_a_batch_script_is_told_from_a_step_and_from_mpirun() {
+    fn a_batch_script_is_distinguished_from_a_step_and_from_mpirun() {
         let batch = [("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "7")];
         let with = |more: Environment<'_>| {
             let all = [&batch[..], more].concat();
@@ -320,8 +331,8 @@ mod tests {
     #[test]
     fn the_leader_of_a_group_is_a_seed() {
         let leader = [("LWS_LEADER_ADDRESS", "train-0.train.default")];
-        let told = scheduler(&leader).seed().unwrap().unwrap();
-        assert_eq!(told.to_string(), "train-0.train.default from LWS_LEADER_ADDRESS");
+        let provided = scheduler(&leader).seed().unwrap().unwrap();
+        assert_eq!(provided.to_string(), "train-0.train.default from LWS_LEADER_ADDRESS");
         assert!(
             refused(scheduler(&[("LWS_LEADER_ADDRESS", "a b")]).seed())
                 .starts_with("LWS_LEADER_ADDRESS=a b: ")

@@ -163,8 +163,8 @@ mod tests {
     use serde_json::Value;
 
     use mingle_core::env::Shell;
-    use mingle_core::rdma::Verdict;
-    use mingle_core::{Digest, Formed, HostName, JobId, Member, Metadata, NodeId, Roster, Slots, World};
+    use mingle_core::proto::{Digest, NodeId, Slots};
+    use mingle_core::{Formed, HostName, JobId, Member, Metadata, Roster, World};
 
     use super::*;
     use crate::exit::Signal;
@@ -185,31 +185,18 @@ mod tests {
             metadata: Metadata::default(),
         };
         let members = vec![member(0, "node-a", "10.0.0.1:29503"), member(1, "node-b", "10.0.0.2:29503")];
-        let formed = Formed {
-            rank: world.rank(1).unwrap(),
-            world,
-            master: members[0].address,
-            local: members[1].address.ip(),
-            digest: Digest([0xab; 16]),
-            roster: Roster::new(members),
-            verdict: Verdict::default(),
-            slots: Slots { own: 8, before: 8, total: 16 },
-        };
+        let (rank, master, local) = (world.rank(1).unwrap(), members[0].address, members[1].address.ip());
+        let mut formed = Formed::new(rank, world, master, local, Digest([0xab; 16]));
+        formed.roster = Roster::new(members);
+        formed.slots = Slots { own: 8, before: 8, total: 16 };
         ("it's 100%".parse().unwrap(), formed)
     }
 
     #[test]
     fn json_has_the_variables_the_facts_and_the_whole_roster() {
         let (job, formed) = world_of_two();
-        let facts = Facts {
-            job: &job,
-            formed: &formed,
-            interface: Some("eth0"),
-            fabric: &[],
-            settings: &[],
-            slots_given: true,
-            parameter_servers: 0,
-        };
+        let mut facts = Facts::new(&job, &formed);
+        (facts.interface, facts.slots_given) = (Some("eth0"), true);
         let variables = Variables::new(facts, |_| None);
         let printed = text(Text::formed(Format::JSON, facts, &variables, Timings::default()));
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");

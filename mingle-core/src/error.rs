@@ -1,28 +1,55 @@
-//! Why a rendezvous on real sockets failed.
+//! Why a rendezvous failed, and why a text or number is not a valid name.
+//!
+//! [`Error`] has everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends without a world.
+//! An `Invalid...` is the error of the `FromStr` or constructor of that type.
 
+use std::error::Error as StdError;
 use std::io;
+use std::net::IpAddr;
 
-use crate::host::NoInterface;
-use crate::proto::Failure;
+#[cfg(feature = "net")]
+pub use crate::host::InvalidFilter;
+pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
+#[cfg(feature = "net")]
+pub use crate::net::InvalidSeed;
+pub use crate::proto::{Cause, Failure, Heard, RankRange, Report, Unproved};
 
-/// Why [`Builder::join`](crate::Builder::join) gave no assignment. In every case all sockets are
-/// closed and nothing of the attempt is left behind.
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed and nothing of
+/// the attempt is left behind.
+///
+/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and not also
+/// in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No network interface can be used; the text says which there are and why each is not.
-    #[error("no usable network interface: {0}")]
-    NoInterface(String),
-    /// The port that the caller asked for is held by another program.
-    #[error("port {port} is taken on this host ({source}); choose another --master-port, or none")]
+    /// No network interface can be used.
+    #[error("no usable network interface: {reasons}")]
+    NoInterface {
+        /// Which interfaces there are, and why each is not used.
+        reasons: String,
+        /// Whether the caller's filters leave interfaces out.
+        is_filtered: bool,
+    },
+    /// Another program holds the port that the caller asked for.
+    #[error("port {port} is taken on this host")]
     PortTaken {
         /// The port.
         port: u16,
         /// What the operating system said.
         source: io::Error,
     },
+    /// Another program holds the discovery port alone, so that no other can share it.
+    #[error("cannot hear group {group} on UDP port {port}, which another program does not share")]
+    DiscoveryPortTaken {
+        /// The port.
+        port: u16,
+        /// The group.
+        group: IpAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
     /// A socket could not be made or set up.
-    #[error("{what}: {source}")]
+    #[error("{what}")]
     Socket {
         /// What was tried, on what.
         what: String,
@@ -30,27 +57,16 @@ pub enum Error {
         source: io::Error,
     },
     /// The protocol ended without a world.
-    #[error("{0}")]
-    Failed(Failure),
+    #[error(transparent)]
+    Failed(#[from] Failure),
 }
 
 impl Error {
-    /// The exit code that stands for this error: see [`Failure::code`]; 5 where the network is at fault.
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::Failed(failure) => failure.code(),
-            Self::NoInterface(_) | Self::PortTaken { .. } | Self::Socket { .. } => 5,
-        }
-    }
-}
-
-impl From<NoInterface> for Error {
-    fn from(error: NoInterface) -> Self {
-        match error {
-            NoInterface::Unlisted(source) => {
-                Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
-            }
-            NoInterface::Unsuitable(why) => Self::NoInterface(why),
+    /// The error and its sources in one line, for a warning.
+    pub(crate) fn chain(&self) -> String {
+        match self.source() {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Rendezvous for multi-node jobs: nodes that know only a job ID and how many they are find each
+//! Rendezvous for multi-node jobs: nodes that know only a job ID and the size of their world find each
 //! other, agree on ranks, and prove that every one of them reaches rank 0 over TCP.
 //!
 //! Most programs need only [`Rendezvous`]:
@@ -8,38 +8,45 @@
 //! # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
 //! use mingle_core::{Rendezvous, World};
 //!
-//! let assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).join().await?;
-//! println!("rank {} of {}, master at {}", assignment.rank, assignment.world, assignment.master);
+//! let formed = Rendezvous::builder("foo".parse()?, World::new(4)?).join().await?.formed;
+//! println!("rank {} of {}, master at {}", formed.rank, formed.world, formed.master);
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! Underneath lies [`proto::Node`], the protocol as a state machine without sockets, clock or global
-//! randomness; `net` drives it with real sockets (feature `net`, on by default), a simulation drives
-//! it with a seed. `PROTOCOL.md` says what travels and what is promised.
+//! | to | see |
+//! | --- | --- |
+//! | choose interfaces, ports and seeds | [`Network`] |
+//! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
+//! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
+//! | restart all nodes if one fails | [`RendezvousBuilder::stay`], [`RunningWorld`] |
+//! | start a launcher with the right variables | [`env`] |
+//! | choose RDMA devices | [`rdma`] |
+//! | simulate the protocol | [`proto`] |
+//!
+//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature `net`, on by
+//! default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed. `PROTOCOL.md` defines
+//! the messages and what they guarantee.
 
 pub mod env;
+pub mod error;
+mod model;
 pub mod proto;
 pub mod rdma;
-
 #[cfg(feature = "net")]
-mod host;
-mod model;
+pub mod tools;
 mod wire;
 
 #[cfg(feature = "net")]
-mod error;
+mod host;
 #[cfg(feature = "net")]
-pub mod net;
+mod net;
 
-pub use model::{
-    Digest, End, Endpoints, HostName, InvalidId, InvalidMetadata, InvalidSecret, JobId, JobTag, Keys,
-    Lineage, Member, Metadata, NodeId, Peer, Rank, Roster, Secret, Slots, World,
-};
-pub use proto::{Event, Failure, Formed, Heard, Over, Progress, RankBy, RankRange, Report, Unproved};
-pub use wire::{Attributes, NodeInfo, VERSION};
+pub use error::{Error, Failure};
+pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
+pub use proto::{Change, Event, Formed, RankBy, Warning};
 
 #[cfg(feature = "net")]
-pub use error::Error;
+pub use host::Filter;
 #[cfg(feature = "net")]
-pub use net::{Assignment, Builder, Rendezvous};
+pub use net::{Assignment, Network, Rendezvous, RendezvousBuilder, RunningWorld, Seed};

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mingle_core::{Error, JobId, Rendezvous, World};
+use mingle_core::{Error, JobId, Network, Rendezvous, World};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::LocalSet;
 
@@ -165,7 +165,9 @@ pub fn take_part(job: &str, [first, count, world]: [u32; 3], ranks: bool) -> Res
     let formed: Vec<_> = (first..first + count)
         .map(|number| {
             let rank = ranks.then(|| world.rank(number).ok()).flatten();
-            let node = Rendezvous::builder(job.clone(), world).loopback(Some(address(number))).rank(rank);
+            let mut network = Network::default();
+            network.loopback = Some(address(number));
+            let node = Rendezvous::builder(job.clone(), world).network(network).rank(rank);
             nodes.spawn_local(node.join())
         })
         .collect();

@@ -6,8 +6,9 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Instant;
 
+use mingle_core::World;
+use mingle_core::proto::NodeId;
 use mingle_core::proto::{Config, ConnId, DialId, Node, Output, TOKEN, Time};
-use mingle_core::{NodeId, World};
 
 use super::words::{config, name};
 use crate::sample::Sample;

@@ -7,7 +7,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use mingle_core::proto::{Config, Node, Output, Time};
-use mingle_core::{HostName, JobId, NodeId, NodeInfo, World};
+use mingle_core::proto::{NodeId, NodeInfo};
+use mingle_core::{HostName, JobId, World};
 
 use super::{Effort, turns};
 use crate::report::{Row, Table};

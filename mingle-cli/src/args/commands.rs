@@ -11,9 +11,9 @@ const COMMAND: &str = "The command";
 
 /// Starts a command on every node once the world has formed, with the world's variables.
 ///
-/// The same line on every node. mingle becomes the command, so that signals, exit code and terminal are the
-/// command's own; where no world forms, nothing is started and mingle's own exit code says why. In the command,
-/// {rank}, {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are filled in.
+/// Run the same line on every node. mingle becomes the command, so signals, exit code and terminal are the command's
+/// own. Where no world forms, nothing is started, and mingle's own exit code says why. In the command, {rank},
+/// {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are replaced by their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(
     disable_help_flag = true,
@@ -21,15 +21,16 @@ const COMMAND: &str = "The command";
     override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct RunArgs {
-    /// Start all again, up to N times in all, where a command fails [default: 0]
+    /// Restart all commands, up to N times in all, where one fails [default: 0]
     ///
-    /// Then mingle stays as the command's parent. Where a command fails, or a node is gone whose place another
-    /// one wants to take, all others' are stopped, all nodes form a new world, and all start again;
-    /// MINGLE_GENERATION counts. Must be the same on every node. A command that has ended well waits for the others'.
+    /// With it, mingle stays as the command's parent. When a command fails, or when a newcomer wants the seat of a node
+    /// that is gone, mingle stops the commands of all nodes, forms a new world and starts all commands again;
+    /// MINGLE_GENERATION counts the restarts. Must be the same on every node. A node whose command has succeeded waits
+    /// for the others.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
-    /// How long a command that is to stop has for it, after SIGTERM [default: 30s]
+    /// How long a command may take to stop after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) stop_timeout: Option<String>,
 
@@ -47,40 +48,40 @@ pub(crate) struct RunArgs {
 
 /// Shows the RDMA devices of this host, which ports and GIDs a job would use, and why not the others.
 ///
-/// Nothing is sent, and no job is needed. What is printed for NCCL is what this host needs by itself; in a
-/// world, the others have a say too.
+/// Nothing is sent, and no job is needed. The variables for NCCL are those that suit this host alone; in a world they
+/// also depend on the other hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct RdmaArgs {
     /// What is printed: table, env or json [default: table]
     ///
-    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval.
-    /// 'json' has everything that was found, with a reason for each port and GID that is not used.
+    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval. 'json'
+    /// has everything that was found, with a reason for each port and GID that is not used.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
 
-    /// Show the machine that was saved in this folder
+    /// Show the host that was saved in this folder
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) from: Option<PathBuf>,
 
-    /// Save what is read from this machine in a new folder
+    /// Save the data about this host in a new folder
     ///
-    /// For reports and tests: --from shows it anywhere. It holds the host's addresses, but nothing else of it
-    /// beside RDMA devices, network interfaces and GPUs.
+    /// For bug reports and tests: --from shows it on any host. It holds the host's addresses, RDMA devices, network
+    /// interfaces and GPUs, and nothing else.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["from", "format", "no_gid_pin"])]
     pub(crate) save: Option<PathBuf>,
 
     /// Show the traffic of RDMA ports and network interfaces, every second or so
     ///
-    /// Whether a running job really uses RDMA is visible at a glance. Ends with Ctrl-C.
+    /// Shows at a glance whether a running job really uses RDMA. Ends with Ctrl-C.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
         conflicts_with_all = ["from", "format", "no_gid_pin", "save"])]
     pub(crate) watch: Option<String>,
 
-    /// Say which transports an NCCL log tells of; - is stdin
+    /// Say which transports an NCCL log mentions; - is stdin
     ///
-    /// Run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p, to have one. Says what is
-    /// missing for GPUDirect RDMA, too.
+    /// To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p. Also says what is
+    /// missing for GPUDirect RDMA.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["from", "no_gid_pin", "save", "watch"])]
     pub(crate) check_log: Option<PathBuf>,
@@ -94,10 +95,10 @@ pub(crate) struct RdmaArgs {
     help: Option<bool>,
 }
 
-/// Where a command that looks at a network finds the job.
+/// The interfaces and the group of a command that looks at a network.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct AirArgs {
-    /// Use these interfaces only: names, globs, CIDRs, or ^ and what to leave out; repeatable
+    /// Use these interfaces only: name, eth*, CIDR, ^not; repeatable [default: all]
     #[arg(short, long, value_name = "IF")]
     pub(crate) interface: Vec<String>,
 
@@ -110,37 +111,26 @@ pub(crate) struct AirArgs {
     pub(crate) group: Option<String>,
 }
 
-impl From<AirArgs> for JoinArgs {
-    fn from(args: AirArgs) -> Self {
-        Self {
-            interface: args.interface,
-            discovery_port: args.discovery_port,
-            group: args.group,
-            ..Self::default()
-        }
-    }
-}
-
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
-/// With --job-id and --world, run on several hosts at once, it also finds out who hears whom by multicast, by
-/// UDP and by TCP on the master's port. No root is needed; what only root can read is said to be so. Exit codes:
-/// 0 a world can form, 3 not all hosts came, 5 the network is in the way.
+/// With --job-id and --world, run on several hosts at once, it also finds out which host reaches which by multicast, by
+/// UDP and by TCP on the master's port. It needs no root; it names what only root can read. Exit codes: 0 a world can
+/// form, 3 not all hosts came, 5 the network keeps a world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {
-    /// The job's name; its group and ports are looked at
+    /// The job's name; the check uses its group and ports
     #[arg(short, long, value_name = "ID")]
     pub(crate) job_id: Option<String>,
 
-    /// How many hosts run this at once, 2 to 32
+    /// How many hosts run the doctor at once, 2 to 32
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) world: Option<String>,
 
     #[command(flatten)]
     pub(crate) air: AirArgs,
 
-    /// Look at this MASTER_PORT [default: the job's first free one]
+    /// Check this MASTER_PORT [default: the job's first free port]
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true)]
     pub(crate) master_port: Option<String>,
 
@@ -148,22 +138,22 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) ttl: Option<String>,
 
-    /// Prefer IPv6 where the hosts have both
+    /// Prefer IPv6 where the hosts have both families
     #[arg(long)]
     pub(crate) ipv6: bool,
 
-    /// Find the other hosts here too, as mingle does; repeatable
+    /// Address of another host, as for mingle itself; repeatable
     ///
-    /// A name or an address, with a port or without; several with commas, or as Slurm writes them: gpu[01-04].
-    /// Without a port the first eight of the job's are tried.
+    /// A name or an address, with or without a port; several with commas, or as Slurm writes them: gpu[01-04]. Without a
+    /// port the first eight ports of the job are tried.
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) seed: Vec<String>,
 
-    /// Find the other hosts in this shared folder too
+    /// Shared folder in which the hosts find each other's addresses
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) seed_dir: Option<String>,
 
-    /// Speak by IPv4 broadcast too, and look whether it comes back and who hears it
+    /// Also send by IPv4 broadcast, and check whether it comes back and which hosts hear it
     #[arg(long)]
     pub(crate) broadcast: bool,
 
@@ -182,8 +172,8 @@ pub(crate) struct DoctorArgs {
 
 /// Prints a new secret for --secret-file: 256 random bits.
 ///
-/// Make one once, in a file that only you can read, as after umask 077, and copy it to every node by a way that you
-/// trust. A secret in a variable is there for the job as well.
+/// Make it once, in a file that only you can read, as after umask 077, and copy it to every node over a channel that you
+/// trust. The job's own processes can read a secret that is in a variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SecretArgs {
@@ -192,29 +182,11 @@ pub(crate) struct SecretArgs {
     help: Option<bool>,
 }
 
-/// The same words, so that they are judged by the same rules.
-impl From<DoctorArgs> for JoinArgs {
-    fn from(args: DoctorArgs) -> Self {
-        Self {
-            job_id: args.job_id,
-            world: args.world,
-            master_port: args.master_port,
-            ttl: args.ttl,
-            ipv6: args.ipv6,
-            seed: args.seed,
-            seed_dir: args.seed_dir,
-            broadcast: args.broadcast,
-            timeout: args.timeout,
-            ..Self::from(args.air)
-        }
-    }
-}
-
-/// Shows who is there of a job, who gathers, and who is missing; without --job-id, all jobs that gather on the link.
+/// Shows which nodes of a job are here, which leads, and which are missing; without --job-id, all jobs on the link.
 ///
-/// It only listens: nothing is sent, no port of the job's is taken, and no node hears of it. On a terminal a table is
-/// drawn again and again; elsewhere each change is a line. Ends with Ctrl-C, or with --timeout; then the exit code
-/// is 3 if nothing was heard.
+/// It only listens: it sends nothing and takes no port of the job, and no node notices it. On a terminal it redraws a
+/// table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the exit code is then 3 if nothing
+/// was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct WatchArgs {
@@ -222,14 +194,14 @@ pub(crate) struct WatchArgs {
     #[arg(short, long, value_name = "ID")]
     pub(crate) job_id: Option<String>,
 
-    /// File with the job's secret, to see who is there
+    /// File with the job's secret, to see its nodes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: Option<String>,
 
     #[command(flatten)]
     pub(crate) air: AirArgs,
 
-    /// Hear the job's broadcasts too
+    /// Also listen to the job's broadcasts
     #[arg(long)]
     pub(crate) broadcast: bool,
 
@@ -244,17 +216,4 @@ pub(crate) struct WatchArgs {
     /// Print help
     #[arg(short, long, action = ArgAction::Help)]
     help: Option<bool>,
-}
-
-/// The same words, so that they are judged by the same rules.
-impl From<WatchArgs> for JoinArgs {
-    fn from(args: WatchArgs) -> Self {
-        Self {
-            job_id: args.job_id,
-            secret_file: args.secret_file,
-            broadcast: args.broadcast,
-            timeout: args.timeout,
-            ..Self::from(args.air)
-        }
-    }
 }

@@ -6,12 +6,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use mingle_core::Secret;
 use mingle_core::env::Setting;
 use mingle_core::env::fabric::Extent;
-use mingle_core::net::{Filter, Seed};
+use mingle_core::{Filter, JobId, Secret, Seed, World};
 
-use super::values::flag;
+use super::values::{flag, job_argument, job_variable, world_size};
+use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
@@ -21,12 +21,12 @@ use crate::output::Output;
 const LONGEST_SECRET: u64 = 4096;
 
 /// The environment, which is asked where there is no argument.
-pub(super) struct Reader<F>(pub(super) F);
+pub(crate) struct Reader<F>(pub(crate) F);
 
 impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     /// The value, if there is one. An empty variable counts as not set: that is how a template or a
     /// `docker run -e NAME=` leaves one out.
-    pub(super) fn given(
+    pub(crate) fn given(
         &self,
         argument: Option<String>,
         option: &'static str,
@@ -44,7 +44,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// The value as `parse` reads it, if there is one.
-    pub(super) fn read<T, E: fmt::Display>(
+    pub(crate) fn read<T, E: fmt::Display>(
         &self,
         argument: Option<String>,
         option: &'static str,
@@ -53,11 +53,21 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         self.given(argument, option)?.map(|given| given.parse(parse)).transpose()
     }
 
-    pub(super) fn flag(&self, argument: bool, option: &'static str) -> Result<bool, Stop> {
+    pub(crate) fn job(&self, argument: Option<String>) -> Result<Option<JobId>, Stop> {
+        let given = self.given(argument, "job-id")?;
+        let job = given.map(|given| given.parse(if given.is_variable { job_variable } else { job_argument }));
+        job.transpose()
+    }
+
+    pub(crate) fn world(&self, argument: Option<String>) -> Result<Option<World>, Stop> {
+        self.read(argument, "world", world_size)
+    }
+
+    pub(crate) fn flag(&self, argument: bool, option: &'static str) -> Result<bool, Stop> {
         Ok(argument || self.read(None, option, flag)?.unwrap_or(false))
     }
 
-    pub(super) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
+    pub(crate) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
         let mut extent = Extent::default();
         extent.gid_index = !self.flag(low.no_gid_pin, "no-gid-pin")?;
         extent.tune_sockets = self.flag(low.tune_sockets, "tune-sockets")?;
@@ -79,7 +89,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// The secret of `--secret-file`, or else of MINGLE_SECRET, and what is to be said about it.
-    pub(super) fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
+    pub(crate) fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
         if let Some(file) = self.given(argument, "secret-file")? {
             return file
                 .parse(|path| secret_of(Path::new(path)).map(|(secret, warning)| (Some(secret), warning)));
@@ -88,20 +98,21 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
             return Ok((None, Vec::new()));
         };
-        let secret = secret_from(value.as_encoded_bytes());
-        let secret = secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {error}")))?;
+        let secret = Secret::new(value.as_encoded_bytes());
+        let secret =
+            secret.map_err(|error| Stop::Usage(format!("MINGLE_SECRET: {}", advice::secret(&error))))?;
         Ok((Some(secret), Vec::new()))
     }
 
     /// All `--seed` arguments, or else what MINGLE_SEED lists.
-    pub(super) fn seeds(&self, arguments: Vec<String>) -> Result<Vec<Seed>, Stop> {
+    pub(crate) fn seeds(&self, arguments: Vec<String>) -> Result<Vec<Seed>, Stop> {
         let all = self.all(arguments, "seed")?;
         let lists = all.iter().map(|given| given.parse(Seed::list)).collect::<Result<Vec<_>, Stop>>()?;
         Ok(lists.concat())
     }
 
     /// An option that can be given several times, or else its variable.
-    pub(super) fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
+    pub(crate) fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
         let mut all: Vec<Given> =
             arguments.into_iter().map(|text| Given { option, text, is_variable: false }).collect();
         if all.is_empty() {
@@ -111,7 +122,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// All `--output` arguments, or else what MINGLE_OUTPUT lists with commas.
-    pub(super) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<Output>, Stop> {
+    pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<Output>, Stop> {
         let mut outputs: Vec<Output> = Vec::new();
         for given in self.all(arguments, "output")? {
             let parts =
@@ -130,7 +141,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
-    pub(super) fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
+    pub(crate) fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
         let all = self.all(arguments, "interface")?;
         let parts = all.iter().flat_map(|given| given.text.split(',').map(move |part| (given, part)));
         parts.map(|(given, part)| given.parse(|_| part.trim().parse())).collect()
@@ -138,14 +149,14 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
 }
 
 /// A value as it was given, and where.
-pub(super) struct Given {
+pub(crate) struct Given {
     option: &'static str,
     text: String,
-    pub(super) is_variable: bool,
+    pub(crate) is_variable: bool,
 }
 
 impl Given {
-    pub(super) fn parse<T, E: fmt::Display>(
+    pub(crate) fn parse<T, E: fmt::Display>(
         &self,
         read: impl FnOnce(&str) -> Result<T, E>,
     ) -> Result<T, Stop> {
@@ -171,10 +182,6 @@ fn variable(option: &str) -> String {
     format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"))
 }
 
-fn secret_from(bytes: &[u8]) -> Result<Secret, String> {
-    Secret::new(bytes).map_err(|error| format!("{error}; `mingle secret` makes a good one"))
-}
-
 /// The secret in a file, and a warning where others can read it too.
 fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
@@ -182,7 +189,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
         return Err(format!("has {} bytes, which is no secret", metadata.len()));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
-    let secret = secret_from(&bytes)?;
+    let secret = Secret::new(&bytes).map_err(|error| advice::secret(&error))?;
     let mode = metadata.permissions().mode();
     let warning = (mode & 0o004 != 0).then(|| {
         let path = path.display();

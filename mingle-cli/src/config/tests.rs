@@ -1,3 +1,4 @@
+use std::net::Ipv4Addr;
 use std::path::Path;
 
 use clap::Parser;
@@ -21,7 +22,7 @@ fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
     assert_eq!((config.job.as_str(), config.world.get()), ("foo", 4));
     assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::SH));
-    assert!(config.interfaces.is_empty() && !config.quiet && config.verbose == 0);
+    assert!(config.network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
 
 #[test]
@@ -56,8 +57,9 @@ fn every_option_has_its_variable_and_an_argument_wins() {
     ];
     let all = config(&[], &environment).unwrap();
     assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
-    assert_eq!((all.master_port, all.discovery_port, all.ttl), (Some(29400), Some(29498), Some(4)));
-    assert_eq!((all.rank_by, all.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
+    let network = &all.network;
+    assert_eq!((network.master_port, network.discovery_port, network.ttl), (Some(29400), 29498, 4));
+    assert_eq!((all.rank_by, network.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
     assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::JSON));
     let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
     assert_eq!(
@@ -65,13 +67,18 @@ fn every_option_has_its_variable_and_an_argument_wins() {
         [(Format::HOSTS, Path::new("/tmp/hosts")), (Format::HOSTFILE, Path::new("/tmp/file"))]
     );
     assert_eq!((all.slots.count, all.slots.is_given, all.tf_ps, all.provenance), (3, true, 2, None));
-    assert_eq!((all.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
+    assert_eq!((all.network.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
     assert_eq!((all.events, all.log_format), (Some("/tmp/events".into()), LogFormat::Json));
-    let shown: Vec<String> = all.interfaces.iter().map(ToString::to_string).collect();
+    let shown: Vec<String> = all.network.interfaces.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["eth*", "^docker0", "fd00::/8"]);
 
     assert_eq!(
-        (all.seeds.len(), all.seed_dir, all.broadcast && all.private, all.ipv6),
+        (
+            network.seeds.len(),
+            network.seed_dir.clone(),
+            network.broadcast && all.private,
+            network.prefers_ipv6
+        ),
         (3, Some("/shared/seeds".into()), true, true)
     );
     let fabric = &all.fabric;
@@ -81,8 +88,8 @@ fn every_option_has_its_variable_and_an_argument_wins() {
     let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
     let some = config(&line, &environment).unwrap();
     assert_eq!((some.job.as_str(), some.world.get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
-    assert_eq!((some.interfaces.len(), some.master_port, some.verbose), (1, Some(1), 1));
-    assert_eq!((some.rank_by, some.ttl), (Some(RankBy::Address), Some(1)));
+    assert_eq!((some.network.interfaces.len(), some.network.master_port, some.verbose), (1, Some(1), 1));
+    assert_eq!((some.rank_by, some.network.ttl), (Some(RankBy::Address), 1));
 }
 
 #[test]
@@ -101,7 +108,7 @@ fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
 }
 
 #[test]
-fn the_schedulers_variables_come_last_and_are_named() {
+fn the_variables_of_a_scheduler_come_last_and_are_named() {
     let slurm =
         [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];
     let all = config(&[], &slurm).unwrap();
@@ -117,7 +124,9 @@ fn the_schedulers_variables_come_last_and_are_named() {
     assert_eq!((some.job.as_str(), some.rank.map(Rank::get)), ("foo", Some(1)));
     assert_eq!(some.provenance.as_deref(), Some("world 4 from SLURM_NNODES"));
 
-    assert!(config(&[], &slurm[..3]).unwrap_err().contains("start mingle and what follows by srun"));
+    assert!(
+        config(&[], &slurm[..3]).unwrap_err().contains("start mingle and the commands after it with srun")
+    );
     let batch = config(&["-w", "4"], &slurm[..3]).unwrap();
     assert!(batch.warnings[0].contains("srun"), "{:?}", batch.warnings);
     assert!(config(&[&GOOD[..], &["-r", "0"]].concat(), &slurm[..3]).unwrap().warnings.is_empty());
@@ -128,9 +137,9 @@ fn the_schedulers_variables_come_last_and_are_named() {
 
     let leader = [("LWS_LEADER_ADDRESS", "a-0.a"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
     let group = config(&["-j", "foo"], &leader).unwrap();
-    assert_eq!(group.seeds.len(), 1);
+    assert_eq!(group.network.seeds.len(), 1);
     assert!(group.provenance.unwrap().contains("seed a-0.a from LWS_LEADER_ADDRESS"));
-    assert_eq!(config(&["-j", "foo", "-s", "b,c"], &leader).unwrap().seeds.len(), 2);
+    assert_eq!(config(&["-j", "foo", "-s", "b,c"], &leader).unwrap().network.seeds.len(), 2);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
-use mingle_core::{InvalidId, JobId, Rank, RankBy, World, env};
+use mingle_core::error::InvalidId;
+use mingle_core::{JobId, Rank, RankBy, World, env};
 
 use crate::scheduler;
 use crate::stderr::LogFormat;
@@ -16,19 +17,19 @@ const HOST_NAME: &str = "/proc/sys/kernel/hostname";
 /// further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-pub(super) fn job_argument(text: &str) -> Result<JobId, String> {
+pub(crate) fn job_argument(text: &str) -> Result<JobId, String> {
     text.parse().map_err(|e: InvalidId| format!("{e}; give all nodes the same name, such as --job-id foo"))
 }
 
-pub(super) fn job_variable(text: &str) -> Result<JobId, String> {
+pub(crate) fn job_variable(text: &str) -> Result<JobId, String> {
     env::job_from_env(text).map_err(|e| e.to_string())
 }
 
-pub(super) fn world_size(text: &str) -> Result<World, String> {
+pub(crate) fn world_size(text: &str) -> Result<World, String> {
     text.parse().map_err(|e: InvalidId| format!("{e}; give the number of nodes, such as --world 4"))
 }
 
-pub(super) fn rank(text: &str, world: World) -> Result<Rank, String> {
+pub(crate) fn rank(text: &str, world: World) -> Result<Rank, String> {
     if text == "hostname" {
         let host = fs::read_to_string(HOST_NAME).map_err(|error| format!("{HOST_NAME}: {error}"))?;
         return rank_of_host(host.trim(), world);
@@ -39,31 +40,31 @@ pub(super) fn rank(text: &str, world: World) -> Result<Rank, String> {
         .map_err(|e| format!("{e}; give each node its own, or leave --rank away to have one assigned"))
 }
 
-pub(super) fn rank_of_host(host: &str, world: World) -> Result<Rank, String> {
+pub(crate) fn rank_of_host(host: &str, world: World) -> Result<Rank, String> {
     world.rank(scheduler::ordinal(host)?).map_err(|error| {
         format!("{error}, and this host is called {host:?}; a StatefulSet counts its pods from 0, so give --world N")
     })
 }
 
-pub(super) fn slots_number(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn slots_number(text: &str) -> Result<u32, &'static str> {
     match text.parse() {
         Ok(slots @ 1..=65535) => Ok(slots),
         _ => Err("a node runs 1 to 65535 workers, usually one a GPU, such as 8"),
     }
 }
 
-pub(super) fn tf_ps(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn tf_ps(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "give the number of ranks that are parameter servers, such as 1")
 }
 
-pub(super) fn port(text: &str) -> Result<u16, &'static str> {
+pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
         Ok(port @ 1..) => Ok(port),
         _ => Err("a port is a number from 1 to 65535, such as 29400"),
     }
 }
 
-pub(super) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
+pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
     match text {
         "address" => Ok(RankBy::Address),
         "host" => Ok(RankBy::Host),
@@ -71,25 +72,25 @@ pub(super) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
     }
 }
 
-pub(super) fn group(text: &str) -> Result<Ipv4Addr, &'static str> {
+pub(crate) fn group(text: &str) -> Result<Ipv4Addr, &'static str> {
     match text.parse::<Ipv4Addr>() {
         Ok(group) if group.is_multicast() => Ok(group),
         _ => Err("a group is an IPv4 multicast address, 224.0.0.0 to 239.255.255.255, such as 239.192.0.1"),
     }
 }
 
-pub(super) fn ttl(text: &str) -> Result<u8, &'static str> {
+pub(crate) fn ttl(text: &str) -> Result<u8, &'static str> {
     match text.parse() {
         Ok(ttl @ 1..) => Ok(ttl),
         _ => Err("a TTL is a number from 1 (this link only) to 255"),
     }
 }
 
-pub(super) fn format(text: &str) -> Result<Format, String> {
+pub(crate) fn format(text: &str) -> Result<Format, String> {
     text.parse().map_err(|error: InvalidFormat| error.to_string())
 }
 
-pub(super) fn log_format(text: &str) -> Result<LogFormat, &'static str> {
+pub(crate) fn log_format(text: &str) -> Result<LogFormat, &'static str> {
     match text {
         "text" => Ok(LogFormat::Text),
         "json" => Ok(LogFormat::Json),
@@ -97,7 +98,7 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, &'static str> {
     }
 }
 
-pub(super) fn flag(text: &str) -> Result<bool, &'static str> {
+pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {
     match text {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
@@ -105,21 +106,21 @@ pub(super) fn flag(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-pub(super) fn restarts(text: &str) -> Result<u32, &'static str> {
+pub(crate) fn restarts(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "give how often all may start again, such as 3")
 }
 
-pub(super) fn verbose(text: &str) -> Result<u8, &'static str> {
+pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
     text.parse().map_err(|_| "give 0, 1 for debug or 2 for trace")
 }
 
 /// The limit that was asked for; none means for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Timeout(pub(super) Option<Duration>);
+pub(crate) struct Timeout(pub(crate) Option<Duration>);
 
 /// `500ms`, `2s`, `10m`, `1h`, or seconds. One number with one unit: what `sleep` takes, and small enough
 /// to need no crate.
-pub(super) fn timeout(text: &str) -> Result<Timeout, &'static str> {
+pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit {

@@ -1,4 +1,4 @@
-//! What the matrix says: which direction is broken, and what breaks just that.
+//! What follows from the matrix: which direction is broken, and what breaks exactly that.
 
 use super::finding::{Finding, Status};
 use super::matrix::{Board, Cell, Way};
@@ -30,7 +30,7 @@ fn present(board: &Board) -> Finding {
     let looked = "hosts that run the doctor";
     if here == 1 && world > 1 {
         let seen = format!("1 of {world}: nobody else was heard, by multicast or otherwise");
-        let cure = "start it on all at the same time; then --seed ADDRESS of another host, or --broadcast for the job";
+        let cure = "start the doctor on all hosts at the same time; then give --seed ADDRESS of another host, or --broadcast";
         return Finding::new(Status::Problem, CHECK, looked, seen, cure);
     }
     let names: Vec<String> = ids.iter().map(|id| board.name(*id)).collect();
@@ -38,20 +38,19 @@ fn present(board: &Board) -> Finding {
     match here.cmp(&world) {
         std::cmp::Ordering::Equal => Finding::ok(CHECK, looked, seen),
         std::cmp::Ordering::Less => {
-            let cure =
-                "start it on the others too; where they run, give each --seed with one of these addresses";
+            let cure = "start the doctor on the others too; if it runs there, give each --seed with one of these addresses";
             Finding::new(Status::Problem, CHECK, looked, seen, cure)
         }
         std::cmp::Ordering::Greater => {
-            let cure = "give the number of hosts as --world, and another job its own --job-id";
+            let cure = "give the number of hosts as --world, and each job its own --job-id";
             Finding::new(Status::Warning, CHECK, looked, seen, cure)
         }
     }
 }
 
 fn no_family() -> Finding {
-    let seen = "some have IPv4 alone and some IPv6 alone, and a world has one family";
-    let cure = "give all of them addresses of one family";
+    let seen = "some hosts have IPv4 only and some IPv6 only, and a world uses one family";
+    let cure = "give all hosts addresses of one family";
     Finding::new(Status::Problem, "family", "addresses of all hosts", seen, cure)
 }
 
@@ -66,7 +65,7 @@ fn no_multicast(board: &Board) -> Finding {
         _ if board.is_ipv6() == Some(true) => {
             format!("give --seed on each node (or --seed-dir), or switch {querier} on")
         }
-        Some(true) => "--broadcast on each node (it passes here), or --seed, or --seed-dir".to_owned(),
+        Some(true) => "give --broadcast on each node (it passes here), or --seed, or --seed-dir".to_owned(),
         Some(false) => {
             format!("give --seed on each node (or --seed-dir; broadcast is lost too), or switch {querier} on")
         }
@@ -77,7 +76,7 @@ fn no_multicast(board: &Board) -> Finding {
     Finding::new(Status::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
-/// What is wrong on the way from one host to another.
+/// What is wrong from one host to another.
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (a, b, port) = (board.name(from), board.name(to), board.port(to));
     let looked = format!("from {a} to {b}");
@@ -87,8 +86,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let problem = |check, seen: String, cure: String| {
         Some(Finding::new(Status::Problem, check, looked.clone(), seen, cure))
     };
-    // Where nothing comes back, ARP's answers do not either, and unicast the other way ends before it is sent:
-    // that direction is named, and not this one.
+    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is never sent.
+    // The other direction is the broken one.
     let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
     if udp == Cell::Broken && multicast.works() && no_answer {
         return None;
@@ -109,11 +108,11 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
                 "direction",
                 format!("nothing passes{only}{other}"),
                 format!(
-                    "look on {b} for a rule that drops {a}, at rp_filter and the way back; or another --interface"
+                    "look on {b} for a firewall rule that drops {a}, at rp_filter and at the route back; or choose another --interface"
                 ),
             )
         }
-        // A connection needs both directions, and the broken one has been named.
+        // A connection needs both directions; the broken direction has a finding of its own.
         (Cell::Works(_), Cell::Broken) if back.works() => problem(
             "tcp",
             format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
@@ -136,9 +135,10 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
 mod tests {
     use std::net::SocketAddr;
 
-    use mingle_core::{JobId, JobTag};
+    use mingle_core::JobId;
+    use mingle_core::proto::JobTag;
 
-    use super::super::matrix::{Card, ECHO, Entry, MULTICAST, Message, TCP, UNICAST, decode, encode};
+    use super::super::matrix::{Card, Contact, ECHO, MULTICAST, Notice, TCP, UNICAST, decode, encode};
     use super::*;
 
     const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP;
@@ -150,15 +150,15 @@ mod tests {
 
     /// Node 1's view, where each host's row has the given flags for the two others.
     fn board(flags: impl Fn(u32, u32) -> Option<u8>) -> Board {
-        let row = |of: u32| -> Vec<Entry> {
+        let row = |of: u32| -> Vec<Contact> {
             let about = (1..=3).filter(|about| *about != of);
-            about.filter_map(|about| Some(Entry(about, flags(of, about)?, 300, 400))).collect()
+            about.filter_map(|about| Some(Contact(about, flags(of, about)?, 300, 400))).collect()
         };
         let mut board = Board::new(card(1), 3, false);
         for id in [2, 3] {
             board.learn(card(id), 1, row(id));
         }
-        for Entry(id, flags, ..) in row(1) {
+        for Contact(id, flags, ..) in row(1) {
             board.mark(id, flags);
         }
         board
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_one_way_cut_is_named_with_its_direction() {
-        // Nothing of 1 reaches 2: it heard nothing, got no echo, and no connection came about either way.
+        // Nothing from 1 reaches 2: 2 heard nothing, 1 got no echo, and no connection opened either way.
         let board = board(|of, about| match (of, about) {
             (1, 2) => Some(MULTICAST | UNICAST),
             (2, 1) => Some(0),
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn unicast_that_fails_for_want_of_an_answer_to_arp_is_not_blamed() {
-        // As before, but 2 cannot send to 1 either: it gets no answer when it asks for its hardware address.
+    fn unicast_that_fails_without_an_answer_to_arp_is_not_blamed() {
+        // As before, but 2 cannot send to 1 either: its ARP requests for 1 get no answer.
         let board = board(|of, about| match (of, about) {
             (1, 2) => Some(MULTICAST),
             (2, 1) => Some(0),
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_firewall_on_udp_and_one_on_the_port_are_told_apart() {
+    fn a_firewall_on_udp_and_one_on_the_port_are_distinguished() {
         let udp = board(|of, about| match (of, about) {
             (2, _) => Some(TCP),
             (_, 2) => Some(MULTICAST | UNICAST | TCP),
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_without_a_common_family_are_told() {
+    fn hosts_without_a_common_family_are_a_finding() {
         let v6 = |id| Card { at: vec!["[fd00::1]:29500".parse().unwrap()], ..card(id) };
         let both = |id| Card { at: [card(id).at, v6(id).at].concat(), ..card(id) };
         let family = |me, other, prefers| {
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_of_one_family_makes_what_came_by_the_other_count_no_more() {
+    fn a_new_host_of_one_family_discards_what_came_by_the_other() {
         let both = |id| {
             let more = "[fd00::1]:29500".parse().unwrap();
             Card { at: [card(id).at, vec![more]].concat(), ..card(id) }
@@ -277,7 +277,7 @@ mod tests {
         let mut alone = Board::new(card(1), 2, false);
         assert!(!alone.can_form());
         assert!(problems(&alone)[0].1.contains("nobody else was heard"));
-        alone.learn(card(2), 1, vec![Entry(1, ALL, 0, 0)]);
+        alone.learn(card(2), 1, vec![Contact(1, ALL, 0, 0)]);
         alone.mark(2, ALL);
         assert!(alone.can_form());
     }
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn only_a_newer_row_replaces_one_and_the_number_of_hosts_has_a_limit() {
         let mut board = Board::new(card(1), 2, false);
-        board.learn(card(2), 5, vec![Entry(1, ALL, 0, 0)]);
+        board.learn(card(2), 5, vec![Contact(1, ALL, 0, 0)]);
         board.learn(card(2), 4, vec![]);
         assert!(board.cell(Way::Multicast, 1, 2).works());
         for id in 10..200 {
@@ -295,15 +295,15 @@ mod tests {
     }
 
     #[test]
-    fn what_arrives_is_made_safe_or_dropped() {
+    fn a_datagram_is_sanitised_or_dropped() {
         let tag = "foo".parse::<JobId>().unwrap().tag();
         let mut bad = card(7);
         bad.host = "\u{1b}[2J$(reboot)".to_owned();
         bad.at = ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0", "10.0.0.1:5"]
             .map(|at| at.parse().unwrap())
             .to_vec();
-        let bytes = encode(tag, &Message::Word(bad, 1, vec![]));
-        let Some(Message::Word(card, ..)) = decode(tag, &bytes) else { panic!() };
+        let bytes = encode(tag, &Notice::Row(bad, 1, vec![]));
+        let Some(Notice::Row(card, ..)) = decode(tag, &bytes) else { panic!() };
         assert_eq!(card.host, "__2J__reboot_");
         assert_eq!(card.at, ["10.0.0.1:5".parse().unwrap()]);
         assert_eq!(decode(JobTag([0; 16]), &bytes), None);
@@ -316,8 +316,8 @@ mod tests {
     fn the_largest_row_fits_a_datagram() {
         let host = "x".repeat(63);
         let at = vec!["[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap(); 4];
-        let row = (0..31).map(|id| Entry(u32::MAX - id, 31, 999_999, 999_999)).collect();
-        let word = Message::Word(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
+        let row = (0..31).map(|id| Contact(u32::MAX - id, 31, 999_999, 999_999)).collect();
+        let word = Notice::Row(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
         let tag = "foo".parse::<JobId>().unwrap().tag();
         assert!(encode(tag, &word).len() <= super::super::matrix::LONGEST);
     }

@@ -4,17 +4,17 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-/// How bad it is.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
-    /// As it should be.
+    /// Nothing to do.
     Ok,
-    /// Good to know.
+    /// Worth knowing.
     Note,
-    /// It may keep a world from forming, or hurts the job later.
+    /// It may keep a world from forming, or harm the job later.
     Warning,
-    /// It does keep a world from forming, or one node out of it.
+    /// It keeps a world from forming, or a node out of the world.
     Problem,
 }
 
@@ -29,10 +29,10 @@ impl Status {
     }
 }
 
-/// One finding. Only one that is ok goes without a cure.
+/// One finding. Every finding that is not ok has a cure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
-    /// A name for programs, which stays when the words change.
+    /// A name for programs, which stays when the messages change.
     pub(super) check: &'static str,
     pub(super) status: Status,
     /// What was looked at.
@@ -58,18 +58,18 @@ impl Finding {
         Self { check, status, looked: looked.into(), seen: seen.into(), cure: Some(cure.into()) }
     }
 
-    /// Whether it can be why a rendezvous timed out, and not only trouble for the job after it.
+    /// Whether it can be the cause of a timeout, and not only a problem for the job afterwards.
     pub(super) fn is_of_network(&self) -> bool {
         !matches!(self.check, "host name" | "proxy" | "shared memory" | "memlock" | "rdma" | "rdma devices")
     }
 
-    /// What cannot be read is no error: it is only not known.
+    /// A note about something that cannot be read, which is not an error.
     pub(super) fn unread(check: &'static str, looked: impl Into<String>, cure: impl Into<String>) -> Self {
         Self::new(Status::Note, check, looked, "not readable without root", cure)
     }
 }
 
-/// The findings for people: a line each, and one for the cure.
+/// The findings for people: a line each, and a line for the cure.
 pub(super) fn text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for finding in findings {
@@ -83,7 +83,7 @@ pub(super) fn text(findings: &[Finding]) -> String {
     text
 }
 
-/// One line of it, whatever is in it: names come from the kernel and from files.
+/// The text as one line: names from the kernel and from files can hold line breaks.
 fn line(text: &str) -> String {
     text.replace('\n', "\\n")
 }

@@ -1,7 +1,7 @@
-//! Whether the host's own rules would drop what a rendezvous needs.
+//! Whether the host's own rules would drop the packets of a rendezvous.
 //!
-//! The rules come from nftables or iptables; here they are one model. What a rule asks that is not known here
-//! makes the verdict a "may".
+//! The rules come from nftables or iptables; here they are one model. A condition that is not known here turns "drops"
+//! into "may drop".
 
 use std::net::IpAddr;
 
@@ -18,9 +18,9 @@ pub(super) struct Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
     pub(super) name: String,
-    /// Where packets enter it by themselves.
+    /// The hook of a base chain.
     pub(super) hook: Option<Hook>,
-    /// Whether what no rule decided is dropped.
+    /// Whether the policy is to drop.
     pub(super) drops: bool,
     pub(super) rules: Vec<Rule>,
 }
@@ -36,21 +36,21 @@ pub(super) struct Rule {
     /// For people.
     pub(super) text: String,
     pub(super) conditions: Vec<Condition>,
-    pub(super) verdict: Verdict,
+    pub(super) action: Action,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Action {
     Accept,
     Drop,
     Return,
     Jump(String),
     Goto(String),
-    /// It only counts, logs or marks.
+    /// The rule only counts, logs or marks.
     Nothing,
 }
 
-/// What a rule asks of a packet.
+/// A condition of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) is: Test,
@@ -66,7 +66,7 @@ pub(super) enum Test {
     Protocol(Vec<String>),
     /// The destination port lies in one of these.
     Port(Vec<(u16, u16)>),
-    /// The same, of TCP where it is true, and else of UDP.
+    /// The same, for TCP where it is true, and otherwise for UDP.
     PortOf(bool, Vec<(u16, u16)>),
     /// The destination lies in one of these networks.
     Destination(Vec<(IpAddr, u8)>),
@@ -76,14 +76,14 @@ pub(super) enum Test {
     State(Vec<String>),
     /// `unicast`, `multicast` or `broadcast`.
     PacketType(Vec<String>),
-    /// Never true of what is looked at: ICMP, say.
+    /// Never true for the packets of a rendezvous, such as ICMP.
     Never,
     Unknown,
-    /// Not known, and asked of IPv6 alone where it is true, or else of IPv4.
+    /// Not known, and for IPv6 only where it is true, or otherwise for IPv4 only.
     UnknownOf(bool),
 }
 
-/// What a rendezvous needs to pass.
+/// A packet of a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Packet {
     pub(super) hook: Hook,
@@ -100,17 +100,17 @@ enum Fate {
     Dropped(String),
     /// Perhaps, by this rule.
     Doubtful(String),
-    /// Left to the chain that called.
+    /// The calling chain decides.
     Open,
-    /// Perhaps dropped by this rule, and else left to the chain that called.
+    /// Perhaps dropped by this rule, and otherwise the calling chain decides.
     OpenDoubtful(String),
 }
 
 const CHECK: &str = "firewall";
-/// Chains that call each other in a circle are refused by the kernel; this is for text that is none of it.
+/// The most nested calls. The kernel refuses chains that call each other in a circle, but text may hold them.
 const DEPTH: usize = 16;
 
-/// What the rules do with each of the packets. `what` names where the rules are from.
+/// What the rules do with each of the packets. `what` names the program that printed the rules.
 pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for packet in packets {
@@ -122,7 +122,7 @@ pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<F
                     Fate::Passes | Fate::Open => continue,
                 };
                 let finding = finding(status, table, chain, packet, &rule);
-                // Each packet is tried on each interface, and says the same then.
+                // The same packet on another interface gives the same finding.
                 if !findings.iter().any(|other| other.seen == finding.seen && other.looked == finding.looked)
                 {
                     findings.push(finding);
@@ -132,7 +132,11 @@ pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<F
     }
     if findings.is_empty() {
         let rules: usize = tables.iter().flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum();
-        findings.push(Finding::ok(CHECK, what, format!("{rules} rules, none of which drops what is needed")));
+        findings.push(Finding::ok(
+            CHECK,
+            what,
+            format!("{rules} rules, none of which drops the packets of a rendezvous"),
+        ));
     }
     findings
 }
@@ -150,14 +154,14 @@ fn finding(status: Status, table: &Table, chain: &Chain, packet: &Packet, rule: 
         )
     } else {
         format!(
-            "let TCP and UDP ports 29500-29999 pass between the nodes, or one that --master-port names (here {port})"
+            "let TCP and UDP ports 29500-29999 pass between the nodes, or one port given as --master-port (here {port})"
         )
     };
     Finding::new(status, CHECK, looked, seen, cure)
 }
 
 fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
-    // The first rule that may have dropped it, and whether one may have let it pass.
+    // The first rule that may have dropped the packet, and whether a rule may have accepted it.
     let (mut doubt, mut spared): (Option<String>, bool) = (None, false);
     let dropped = |rule: String, doubt: Option<String>, spared: bool| match doubt {
         _ if spared => Fate::Doubtful(doubt.unwrap_or(rule)),
@@ -169,18 +173,18 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
             Some(true) => true,
             None => false,
         };
-        let fate = match &rule.verdict {
-            Verdict::Nothing => continue,
-            Verdict::Accept => Fate::Passes,
-            Verdict::Drop => Fate::Dropped(format!("'{}'", rule.text)),
-            Verdict::Return => Fate::Open,
-            Verdict::Jump(name) | Verdict::Goto(name) => {
+        let fate = match &rule.action {
+            Action::Nothing => continue,
+            Action::Accept => Fate::Passes,
+            Action::Drop => Fate::Dropped(format!("'{}'", rule.text)),
+            Action::Return => Fate::Open,
+            Action::Jump(name) | Action::Goto(name) => {
                 let next = table.chains.iter().find(|chain| chain.name == *name);
                 match next.filter(|_| depth < DEPTH).map(|next| walk(table, next, packet, depth + 1)) {
                     None => continue,
-                    // Back from a jump, the next rule is looked at; a goto does not come back.
-                    Some(Fate::Open) if matches!(rule.verdict, Verdict::Jump(_)) => continue,
-                    Some(Fate::OpenDoubtful(by)) if matches!(rule.verdict, Verdict::Jump(_)) => {
+                    // After a jump the next rule follows; a goto does not return.
+                    Some(Fate::Open) if matches!(rule.action, Action::Jump(_)) => continue,
+                    Some(Fate::OpenDoubtful(by)) if matches!(rule.action, Action::Jump(_)) => {
                         doubt.get_or_insert(by);
                         continue;
                     }
@@ -197,7 +201,7 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
             }
             Fate::Passes | Fate::Open => spared |= !certain,
         }
-        // Left for good: by a return, or by a goto that came to its end.
+        // The chain ends here: by a return, or by a goto whose chain has ended.
         if certain {
             break;
         }
@@ -211,7 +215,7 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
     doubt.map_or(Fate::Passes, Fate::Doubtful)
 }
 
-/// Whether the rule is about this packet, if that is known.
+/// Whether the rule applies to this packet, if that is known.
 fn judge(rule: &Rule, packet: &Packet) -> Option<bool> {
     let answers: Vec<Option<bool>> = rule.conditions.iter().map(|one| one.of(packet)).collect();
     if answers.contains(&Some(false)) {
@@ -239,14 +243,14 @@ impl Condition {
             Test::Port(ranges) | Test::PortOf(_, ranges) => {
                 ranges.iter().any(|(low, high)| (low..=high).contains(&&packet.port))
             }
-            // What is asked of one family is not met by the other, the other way round either.
+            // A condition on one family is not met by a packet of the other, negated or not.
             Test::Destination(nets) if nets.iter().all(|(net, _)| net.is_ipv6() != packet.to.is_ipv6()) => {
                 return Some(false);
             }
             Test::Destination(nets) => nets.iter().any(|(net, bits)| holds(*net, *bits, packet.to)),
             Test::Family(families) => families.contains(&packet.to.is_ipv6()),
             Test::UnknownOf(is_ipv6) if *is_ipv6 != packet.to.is_ipv6() => return Some(false),
-            // A node speaks to another for the first time.
+            // The packets of a rendezvous open a connection.
             Test::State(states) => one_of(states, "new"),
             Test::PacketType(kinds) => one_of(kinds, kind),
             Test::Never => false,
@@ -257,7 +261,7 @@ impl Condition {
 }
 
 impl Table {
-    /// Whether packets of this family pass it: by its name, since those of one family bear that in it.
+    /// Whether the table sees packets of this family: a table of one family has the family in its name.
     fn sees(&self, packet: &Packet) -> bool {
         let is_of = |families: [&str; 2]| families.iter().any(|family| self.name.starts_with(family));
         match packet.to {
@@ -267,7 +271,7 @@ impl Table {
     }
 }
 
-/// Whether the address lies in the network of so many bits.
+/// Whether the address lies in the network with this prefix length.
 pub(super) fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
     match (net, ip) {
         (IpAddr::V4(net), IpAddr::V4(ip)) => {
@@ -296,37 +300,37 @@ pub(super) mod tests {
         Packet { hook: Hook::Input, interface: "eth0".to_owned(), tcp, to: to.into(), port }
     }
 
-    fn rule(tests: &[Test], verdict: Verdict) -> Rule {
+    fn rule(tests: &[Test], action: Action) -> Rule {
         let conditions = tests.iter().map(|is| Condition { is: is.clone(), negated: false }).collect();
-        Rule { text: "a rule".to_owned(), conditions, verdict }
+        Rule { text: "a rule".to_owned(), conditions, action }
     }
 
     fn fate(drops: bool, rules: Vec<Rule>) -> Fate {
         let chain = Chain { name: "input".to_owned(), hook: Some(Hook::Input), drops, rules };
-        let drop = rule(&[Test::Port(vec![(29000, 30000)])], Verdict::Drop);
+        let drop = rule(&[Test::Port(vec![(29000, 30000)])], Action::Drop);
         let called = Chain { name: "called".to_owned(), hook: None, drops: false, rules: vec![drop] };
         let table = Table { name: String::new(), chains: vec![chain.clone(), called] };
         walk(&table, &chain, &packet(true, [10, 0, 0, 1], 29500), 0)
     }
 
     #[test]
-    fn the_first_rule_that_is_about_the_packet_decides() {
+    fn the_first_rule_that_applies_decides() {
         let port = |port| Test::Port(vec![(port, port)]);
         let dropped = Fate::Dropped("'a rule'".to_owned());
         assert_eq!(fate(false, vec![]), Fate::Passes);
         assert_eq!(fate(true, vec![]), Fate::Dropped("the policy".to_owned()));
-        assert_eq!(fate(true, vec![rule(&[port(29500)], Verdict::Accept)]), Fate::Passes);
-        assert_eq!(fate(false, vec![rule(&[port(29501)], Verdict::Drop)]), Fate::Passes);
-        assert_eq!(fate(false, vec![rule(&[], Verdict::Drop), rule(&[], Verdict::Accept)]), dropped);
-        assert_eq!(fate(false, vec![rule(&[], Verdict::Accept), rule(&[], Verdict::Drop)]), Fate::Passes);
-        assert_eq!(fate(false, vec![rule(&[], Verdict::Jump("called".to_owned()))]), dropped);
-        assert_eq!(fate(false, vec![rule(&[], Verdict::Jump("nonesuch".to_owned()))]), Fate::Passes);
+        assert_eq!(fate(true, vec![rule(&[port(29500)], Action::Accept)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[port(29501)], Action::Drop)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[], Action::Drop), rule(&[], Action::Accept)]), dropped);
+        assert_eq!(fate(false, vec![rule(&[], Action::Accept), rule(&[], Action::Drop)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[], Action::Jump("called".to_owned()))]), dropped);
+        assert_eq!(fate(false, vec![rule(&[], Action::Jump("nonesuch".to_owned()))]), Fate::Passes);
         let established = Test::State(vec!["established".to_owned()]);
-        assert_eq!(fate(true, vec![rule(&[established], Verdict::Accept)]), fate(true, vec![]));
+        assert_eq!(fate(true, vec![rule(&[established], Action::Accept)]), fate(true, vec![]));
     }
 
     #[test]
-    fn a_rule_about_one_family_is_not_about_the_other() {
+    fn a_rule_for_one_family_does_not_apply_to_the_other() {
         let v4 = packet(false, [239, 192, 1, 2], 29499);
         let v6 = Packet { to: "ff15::1:2".parse().unwrap(), ..v4.clone() };
         let net = |text: &str, bits| Test::Destination(vec![(text.parse().unwrap(), bits)]);
@@ -350,17 +354,17 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_not_known_makes_it_a_may() {
+    fn an_unknown_condition_makes_it_a_may() {
         let doubtful = Fate::Doubtful("'a rule'".to_owned());
-        assert_eq!(fate(false, vec![rule(&[Test::Unknown], Verdict::Drop)]), doubtful);
+        assert_eq!(fate(false, vec![rule(&[Test::Unknown], Action::Drop)]), doubtful);
         assert_eq!(
-            fate(true, vec![rule(&[Test::Unknown], Verdict::Accept)]),
+            fate(true, vec![rule(&[Test::Unknown], Action::Accept)]),
             Fate::Doubtful("the policy".to_owned())
         );
         // A condition that is certainly not met spares the question.
-        assert_eq!(fate(false, vec![rule(&[Test::Unknown, Test::Never], Verdict::Drop)]), Fate::Passes);
+        assert_eq!(fate(false, vec![rule(&[Test::Unknown, Test::Never], Action::Drop)]), Fate::Passes);
         // Dropped in any case, whatever an earlier rule would have dropped too.
-        let both = vec![rule(&[Test::Unknown], Verdict::Drop), rule(&[], Verdict::Drop)];
+        let both = vec![rule(&[Test::Unknown], Action::Drop), rule(&[], Action::Drop)];
         assert_eq!(fate(false, both), Fate::Dropped("'a rule'".to_owned()));
     }
 }

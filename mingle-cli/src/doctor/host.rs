@@ -1,10 +1,10 @@
-//! What the job will meet on this host after the rendezvous: names, proxies, shared memory, RDMA.
+//! What the job finds on this host after the rendezvous: names, proxies, shared memory, RDMA.
 
 use std::net::IpAddr;
 
 use super::finding::{Finding, Status};
 
-/// Less than this for workers of a data loader ends in "bus error"; Docker's default is 64 MiB.
+/// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
 
 /// Whether `/etc/hosts` has this host's own name at a loopback address, as Debian's installer writes it
@@ -13,7 +13,7 @@ pub(super) fn name(host: &str, hosts: Option<&str>) -> Finding {
     const CHECK: &str = "host name";
     let looked = format!("host name {host} in /etc/hosts");
     let Some(hosts) = hosts else {
-        let cure = "nothing, where the name is known to DNS";
+        let cure = "nothing, if DNS knows the name";
         return Finding::new(Status::Note, CHECK, looked, "there is no such file", cure);
     };
     let loopback = hosts.lines().find_map(|line| {
@@ -29,9 +29,9 @@ pub(super) fn name(host: &str, hosts: Option<&str>) -> Finding {
             CHECK,
             looked,
             format!(
-                "resolves to {address}: a job that announces itself by its name is reached by nobody else"
+                "resolves to {address}: other hosts cannot reach a job that announces itself by this name"
             ),
-            "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or take that line out of /etc/hosts",
+            "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or remove that line from /etc/hosts",
         ),
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn proxies(set: &[&str], exempt: Option<&str>) -> Finding {
     if exempt.is_some_and(|list| list.trim() == "*") {
         return Finding::ok(CHECK, looked, format!("{list}, and no_proxy exempts everything"));
     }
-    let cure = "mingle itself uses none; for libraries that speak gRPC or HTTP, put the nodes' addresses into no_proxy";
+    let cure = "mingle uses no proxy; for libraries that use gRPC or HTTP, put the addresses of the nodes into no_proxy";
     Finding::new(Status::Note, CHECK, looked, format!("{list} set"), cure)
 }
 
@@ -129,7 +129,7 @@ pub(super) fn rdma(
     findings.push(match summary {
         Ok(text) => Finding::ok("rdma", "RDMA ('mingle rdma' shows all)", text),
         Err(error) => {
-            let cure = "mingle rdma says more; --no-rdma leaves it alone";
+            let cure = "'mingle rdma' says more; --no-rdma ignores RDMA";
             Finding::new(Status::Note, "rdma", "RDMA", format!("not readable: {error}"), cure)
         }
     });
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_name_at_loopback_is_named_with_its_address() {
+    fn a_host_name_at_a_loopback_address_is_a_warning() {
         let debian = "127.0.0.1\tlocalhost\n127.0.1.1\tnode7.example.org\tnode7\n";
         let found = name("node7", Some(debian));
         assert_eq!(found.status, Status::Warning);

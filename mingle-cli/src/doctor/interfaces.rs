@@ -2,13 +2,12 @@
 
 use std::net::IpAddr;
 
-use mingle_core::net::Kind;
-use mingle_core::net::diagnose::Judged;
+use mingle_core::tools::{Judged, Kind};
 
 use super::finding::{Finding, Status};
 
 const CHECK: &str = "interface";
-/// A Kubernetes host has hundreds of veths; after these the rest is counted.
+/// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths. The rest is counted.
 const SHOWN: usize = 24;
 
 /// An interface, as far as the doctor looks at it.
@@ -32,13 +31,13 @@ impl Nic {
             kind: interface.kind,
             up: interface.up,
             default_route: interface.default_route,
-            addresses: interface.addresses.iter().map(|net| (net.addr(), net.prefix_len())).collect(),
+            addresses: interface.addresses.iter().map(|address| (address.ip, address.prefix)).collect(),
             refused: judged.refused.clone(),
         }
     }
 }
 
-/// The findings, and a verdict where none can be used.
+/// A finding for each interface, and a problem where none can be used.
 pub(super) fn examine(all: &[Nic]) -> Vec<Finding> {
     let used: Vec<&Nic> = all.iter().filter(|nic| nic.refused.is_none()).collect();
     let mut findings = Vec::new();
@@ -56,7 +55,7 @@ pub(super) fn examine(all: &[Nic]) -> Vec<Finding> {
             CHECK,
             "network interfaces",
             "only loopback can be used, which no other host can reach",
-            "bring a NIC up and give it an address; nodes that are all on this host need no more",
+            "bring a NIC up and give it an address, unless all nodes are on this host",
         ));
     }
     findings.extend(used.iter().enumerate().map(|(place, interface)| in_use(place, interface, &used)));
@@ -82,7 +81,7 @@ fn in_use(place: usize, interface: &Nic, used: &[&Nic]) -> Finding {
             CHECK,
             looked,
             format!("{seen}, after all real ones: other hosts often have the same address there"),
-            format!("leave it out with --interface '^{}', or name the right one", interface.name),
+            format!("exclude it with --interface '^{}', or name the right one", interface.name),
         ),
         _ => Finding::ok(CHECK, looked, seen),
     }
@@ -91,16 +90,16 @@ fn in_use(place: usize, interface: &Nic, used: &[&Nic]) -> Finding {
 fn not_in_use(interface: &Nic, why: &str) -> Finding {
     let looked = format!("interface {}", interface.name);
     if interface.addresses.is_empty() && interface.kind != Kind::Physical {
-        // The other end of a container's veth is no loss.
+        // The host's end of a container's veth is not needed.
         return Finding::ok(CHECK, looked, format!("not used: {why}"));
     }
     let name = &interface.name;
     let cure = if interface.up {
         format!(
-            "give it an address (IPv4, or IPv6 that is not link-local), or choose it with --interface {name}, where it is meant"
+            "if the job needs it, give it an address (IPv4, or IPv6 that is not link-local), or choose it with --interface {name}"
         )
     } else {
-        format!("where it is meant, bring it up (ip link set {name} up) and look at its cable or peer")
+        format!("if the job needs it, bring it up (ip link set {name} up) and check its cable or peer")
     };
     Finding::new(Status::Note, CHECK, looked, format!("not used: {why}"), cure)
 }
@@ -122,7 +121,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_is_used_is_fine_and_what_is_not_has_its_reason() {
+    fn a_used_interface_is_ok_and_an_unused_one_has_its_reason() {
         let docker = nic("docker0", Kind::Virtual, "172.17.0.1/16");
         let refused = Some("down, or without a link".to_owned());
         let dead = Nic { up: false, refused, ..nic("ib0", Kind::Physical, "10.9.0.1/24") };

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Verdict};
+use super::firewall::{Action, Chain, Condition, Hook, Rule, Table, Test};
 
 /// The tables of a save of `iptables` or `ip6tables`, without nat, which drops nothing.
 pub(super) fn tables(program: &str, save: &str) -> Vec<Table> {
@@ -31,7 +31,7 @@ pub(super) fn tables(program: &str, save: &str) -> Vec<Table> {
 }
 
 fn parse(text: &str) -> Rule {
-    let mut rule = Rule { text: text.to_owned(), conditions: Vec::new(), verdict: Verdict::Nothing };
+    let mut rule = Rule { text: text.to_owned(), conditions: Vec::new(), action: Action::Nothing };
     let words = split(text);
     let mut words = words.iter().map(String::as_str);
     let mut negated = false;
@@ -50,7 +50,7 @@ fn parse(text: &str) -> Rule {
                 continue;
             }
             "-j" | "-g" => {
-                rule.verdict = verdict(words.next().unwrap_or_default(), word == "-g");
+                rule.action = action(words.next().unwrap_or_default(), word == "-g");
                 // What follows says how to reject, or what to write to the log.
                 break;
             }
@@ -72,14 +72,14 @@ fn parse(text: &str) -> Rule {
     rule
 }
 
-fn verdict(target: &str, goes: bool) -> Verdict {
+fn action(target: &str, goes: bool) -> Action {
     match target {
-        "ACCEPT" => Verdict::Accept,
-        "DROP" | "REJECT" => Verdict::Drop,
-        "RETURN" => Verdict::Return,
-        chain if goes => Verdict::Goto(chain.to_owned()),
+        "ACCEPT" => Action::Accept,
+        "DROP" | "REJECT" => Action::Drop,
+        "RETURN" => Action::Return,
+        chain if goes => Action::Goto(chain.to_owned()),
         // A target such as LOG is no chain, and goes on like one that is not there.
-        chain => Verdict::Jump(chain.to_owned()),
+        chain => Action::Jump(chain.to_owned()),
     }
 }
 

@@ -1,20 +1,21 @@
-//! Settings of the kernel that lose packets without a word.
+//! Settings of the kernel that silently drop packets.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use mingle_core::net::Kind;
+use mingle_core::tools::Kind;
 
 use super::finding::{Finding, Status};
 use super::firewall::holds;
 use super::interfaces::Nic;
 
-/// What a socket asks for; the kernel cuts it to `rmem_max`.
+/// The receive buffer that a socket asks for, in bytes; the kernel limits it to `rmem_max`.
 const WANTED: u64 = 4 << 20;
-/// Reverse-path filtering that refuses all but the best way back (Documentation/networking/ip-sysctl.rst).
+/// Reverse-path filtering that accepts only the interface of the best route back
+/// (Documentation/networking/ip-sysctl.rst).
 const STRICT: u8 = 1;
 
-/// A setting as `/proc/sys` has it, or as it is not readable.
-pub(super) type Setting<'a> = &'a dyn Fn(&str) -> Option<String>;
+/// Reads a setting in `/proc/sys`; none where it is not readable.
+pub(super) type Sysctl<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// A route of `/proc/net/route`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(super) struct Route {
     pub(super) metric: u32,
 }
 
-/// `/proc/net/route`, without the routes that refuse.
+/// `/proc/net/route`, without reject routes.
 pub(super) fn routes(text: &str) -> Vec<Route> {
     let address = |word: &str| Some(Ipv4Addr::from(u32::from_str_radix(word, 16).ok()?.to_ne_bytes()));
     let route = |line: &str| {
@@ -65,7 +66,7 @@ pub(super) fn reverse_path_drops(netstat: &str) -> Option<u64> {
 
 pub(super) fn examine(
     nics: &[Nic],
-    setting: Setting<'_>,
+    setting: Sysctl<'_>,
     routes: &[Route],
     drops: Option<u64>,
 ) -> Vec<Finding> {
@@ -76,7 +77,7 @@ pub(super) fn examine(
     findings
 }
 
-fn reverse_path(nic: &Nic, nics: &[Nic], setting: Setting<'_>, routes: &[Route], drops: u64) -> Finding {
+fn reverse_path(nic: &Nic, nics: &[Nic], setting: Sysctl<'_>, routes: &[Route], drops: u64) -> Finding {
     const CHECK: &str = "reverse path";
     let name = &nic.name;
     let value = |name: &str| setting(&format!("net/ipv4/conf/{name}/rp_filter"))?.trim().parse::<u8>().ok();
@@ -85,38 +86,39 @@ fn reverse_path(nic: &Nic, nics: &[Nic], setting: Setting<'_>, routes: &[Route],
         let cure = "nothing, unless multicast does not arrive: sysctl net.ipv4.conf.all.rp_filter";
         return Finding::unread(CHECK, looked, cure);
     };
-    // The larger of both counts (ip-sysctl.rst).
+    // The kernel uses the larger of both (ip-sysctl.rst).
     let value = all.max(own);
     if value != STRICT {
         let kind = if value == 0 { "off" } else { "loose" };
         return Finding::ok(CHECK, looked, format!("{kind} ({value})"));
     }
     let cure = format!(
-        "sysctl -w net.ipv4.conf.{name}.rp_filter=2 (loose), or let the answer leave by {name}, or choose one \
-         network with --interface"
+        "sysctl -w net.ipv4.conf.{name}.rp_filter=2 (loose), or route the answer by {name}, or choose one network \
+         with --interface"
     );
     if let Some((route, ip)) = crooked(nic, routes) {
         let seen = format!(
-            "strict (1), but what comes from {}/{} in the network of {ip} is answered by {}: it is dropped on {name}",
+            "strict (1), but the route back to {}/{} in the network of {ip} goes by {}: packets from there are dropped \
+             on {name}",
             route.net, route.bits, route.interface
         );
         return Finding::new(Status::Problem, CHECK, looked, seen, cure);
     }
     if drops > 0 {
-        let seen = format!("strict (1), and {drops} packets were dropped by it on this host so far");
+        let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
         return Finding::new(Status::Warning, CHECK, looked, seen, cure);
     }
     let others = nics.iter().any(|other| {
         other.refused.is_none() && other.name != *name && other.kind != Kind::Loopback && !nic.default_route
     });
     if others {
-        let seen = "strict (1): senders behind a router are dropped here, since the answer leaves elsewhere";
+        let seen = "strict (1): packets from behind a router are dropped here, since the route back goes by another interface";
         return Finding::new(Status::Note, CHECK, looked, seen, cure);
     }
-    Finding::ok(CHECK, looked, "strict (1), with the same way there and back")
+    Finding::ok(CHECK, looked, "strict (1), and the route back goes by the same interface")
 }
 
-/// A part of the interface's own network that is reached by another interface, and the interface's address.
+/// A route by another interface to a part of this interface's own network, and this interface's address.
 fn crooked<'a>(nic: &Nic, routes: &'a [Route]) -> Option<(&'a Route, Ipv4Addr)> {
     nic.addresses.iter().find_map(|(ip, bits)| {
         let IpAddr::V4(ip) = *ip else { return None };
@@ -126,7 +128,7 @@ fn crooked<'a>(nic: &Nic, routes: &'a [Route]) -> Option<(&'a Route, Ipv4Addr)> 
         let metric = routes.iter().find(own).map_or(u32::MAX, |route| route.metric);
         let crooked = routes.iter().find(|route| {
             let inside = route.bits >= *bits && holds(ip.into(), *bits, route.net.into());
-            // The first of equals wins, so one of equal metric counts where it stands before ours.
+            // Of routes with equal metrics the first wins.
             let first = routes.iter().find(|other| other.bits == *bits && other.net == route.net);
             let wins = route.bits > *bits
                 || route.metric < metric
@@ -137,18 +139,19 @@ fn crooked<'a>(nic: &Nic, routes: &'a [Route]) -> Option<(&'a Route, Ipv4Addr)> 
     })
 }
 
-fn buffer(setting: Setting<'_>) -> Finding {
+fn buffer(setting: Sysctl<'_>) -> Finding {
     const CHECK: &str = "receive buffer";
     let looked = "net.core.rmem_max";
-    let cure =
-        format!("nothing below some hundred nodes; else sysctl -w net.core.rmem_max={WANTED} on the host");
+    let cure = format!(
+        "nothing below some hundred nodes; otherwise sysctl -w net.core.rmem_max={WANTED} on the host"
+    );
     match setting("net/core/rmem_max").and_then(|text| text.trim().parse::<u64>().ok()) {
-        // Older kernels show it in the first network namespace alone.
+        // Older kernels show it only in the initial network namespace.
         None => {
             Finding::new(Status::Note, CHECK, looked, "not readable in this container or namespace", cure)
         }
         Some(bytes) if bytes < WANTED => {
-            // A small datagram costs its buffer some 1,280 bytes of bookkeeping.
+            // A small datagram takes some 1,280 bytes of the buffer.
             let seen = format!("{bytes} bytes, which hold some {} small datagrams", bytes / 1280);
             Finding::new(Status::Note, CHECK, looked, seen, cure)
         }
@@ -164,7 +167,7 @@ mod tests {
     const HEAD: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
     const OWN: &str = "eth0\t00004D0A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
 
-    const STRICTLY: Setting<'_> =
+    const STRICTLY: Sysctl<'_> =
         &|name| Some(if name.ends_with("rp_filter") { "1\n" } else { "212992\n" }.to_owned());
 
     fn verdict(rows: &str, drops: u64) -> Finding {
@@ -174,15 +177,15 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn a_strict_filter_is_a_problem_where_a_neighbour_is_answered_by_another_interface() {
+    fn a_strict_filter_is_a_problem_where_the_route_back_goes_by_another_interface() {
         let aside = "eth1\t0B004D0A\t00000000\t0005\t0\t0\t0\tFFFFFFFF\t0\t0\t0\n";
         let found = verdict(&format!("{OWN}{aside}"), 0);
         assert_eq!(found.status, Status::Problem);
         assert!(found.seen.contains("10.77.0.11/32") && found.seen.contains("by eth1"), "{found:?}");
-        // Elsewhere it is no neighbour.
+        // Outside the own network it does not matter.
         let elsewhere = aside.replace("0B004D0A", "0B004E0A");
         assert_eq!(verdict(&format!("{OWN}{elsewhere}"), 0).status, Status::Ok);
-        // A route that refuses answers nobody.
+        // A reject route does not count.
         let refused = aside.replace("0005", "0205");
         assert_eq!(verdict(&format!("{OWN}{refused}"), 0).status, Status::Ok);
     }
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_filter_has_dropped_is_a_warning() {
+    fn packets_that_the_filter_has_dropped_are_a_warning() {
         assert_eq!(verdict(OWN, 0).status, Status::Ok);
         assert_eq!(verdict(OWN, 3).status, Status::Warning);
         let netstat = "TcpExt: A IPReversePathFilter B\nTcpExt: 1 5 2\nIpExt: A\nIpExt: 9\n";
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said() {
+    fn a_setting_that_cannot_be_read_is_a_note() {
         let nics = [nic("eth0", Kind::Other, "10.77.0.10/24")];
         for finding in examine(&nics, &|_| None, &[], None) {
             assert!(

@@ -6,38 +6,39 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mingle_core::net::diagnose::{Station, reset};
-use mingle_core::{Error, JobTag};
+use mingle_core::Error;
+use mingle_core::proto::JobTag;
+use mingle_core::tools::{Station, reset};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
-use super::matrix::{BROADCAST, Board, ECHO, LONGEST, MULTICAST, Message, TCP, UNICAST, decode, encode};
-use super::multicast::Tried;
+use super::matrix::{BROADCAST, Board, ECHO, LONGEST, MULTICAST, Notice, TCP, UNICAST, decode, encode};
+use super::multicast::Trial;
 
-/// What this host sends comes back within microseconds, or never.
+/// How long to wait for the own multicast, which comes back within microseconds or never.
 const BACK: Duration = Duration::from_millis(500);
 const PERIOD: Duration = Duration::from_millis(150);
 /// Three retries of a lost SYN would take 7 s; a new connection is quicker.
 const DIAL: Duration = Duration::from_millis(900);
-/// All are here, and what does not work by then does not work.
+/// How long to go on after the last host has come; a path that does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
-/// Everything works here, and others may still need this host.
+/// How long to go on after everything works here, since others may still need this host.
 const LINGER: Duration = Duration::from_secs(2);
-/// Most connections that are served at once.
+/// The most connections that are served at once.
 const VISITORS: usize = 128;
-/// What is waiting to be looked at; a flood loses the rest.
+/// The most messages that wait; in a flood the rest is lost.
 const QUEUE: usize = 1024;
 
 enum Arrived {
     Datagram {
-        way: Heard,
+        way: Inbound,
         from: SocketAddr,
         bytes: Vec<u8>,
     },
-    /// A connection to `id` has carried both words, after this time.
+    /// A connection to `id` has carried the rows of both hosts, and opened within this time.
     Dialled {
         id: u32,
         bytes: Vec<u8>,
@@ -51,9 +52,9 @@ enum Arrived {
     },
 }
 
-/// At which socket a datagram arrived.
+/// The socket at which a datagram arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Heard {
+enum Inbound {
     Own,
     Group,
     Broadcast,
@@ -75,13 +76,13 @@ impl Wires {
         };
         let own = station.sockets().map(shared).collect::<io::Result<Vec<_>>>()?;
         for socket in &own {
-            listen(Arc::clone(socket), Heard::Own, sender.clone());
+            listen(Arc::clone(socket), Inbound::Own, sender.clone());
         }
-        for ear in station.listener() {
-            listen(shared(ear)?, Heard::Group, sender.clone());
+        for ear in station.group_sockets() {
+            listen(shared(ear)?, Inbound::Group, sender.clone());
         }
-        if let Some(ear) = station.broadcasts() {
-            listen(shared(ear)?, Heard::Broadcast, sender.clone());
+        if let Some(ear) = station.broadcast_socket() {
+            listen(shared(ear)?, Inbound::Broadcast, sender.clone());
         }
         Ok(Self { arrived, sender, own })
     }
@@ -94,11 +95,11 @@ impl Wires {
     }
 }
 
-fn listen(socket: Arc<UdpSocket>, way: Heard, sender: mpsc::Sender<Arrived>) {
+fn listen(socket: Arc<UdpSocket>, way: Inbound, sender: mpsc::Sender<Arrived>) {
     tokio::spawn(async move {
         let mut buffer = [0; LONGEST];
         while !sender.is_closed() {
-            // An error of an earlier datagram's (ECONNREFUSED) is told here, and is no reason to stop.
+            // An error here may belong to an earlier datagram (ECONNREFUSED), so it is ignored.
             if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
                 let bytes = buffer[..length].to_vec();
                 let _ = sender.try_send(Arrived::Datagram { way, from, bytes });
@@ -107,7 +108,7 @@ fn listen(socket: Arc<UdpSocket>, way: Heard, sender: mpsc::Sender<Arrived>) {
     });
 }
 
-impl Heard {
+impl Inbound {
     fn flag(self) -> u8 {
         match self {
             Self::Own => UNICAST,
@@ -117,29 +118,28 @@ impl Heard {
     }
 }
 
-/// Sends by each interface to its group, and to all by broadcast where that is wanted, and waits for what comes
-/// back.
-pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Tried> {
-    let mut tried: Vec<(u32, Heard, Tried)> = Vec::new();
+/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to come back.
+pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Trial> {
+    let mut tried: Vec<(u32, Inbound, Trial)> = Vec::new();
     for interface in station.interfaces() {
         let (index, name) = (interface.index, &interface.name);
-        let bytes = encode(tag, &Message::Own(id, index));
+        let bytes = encode(tag, &Notice::Own(id, index));
         let mut add = |way, to: Option<SocketAddr>, sent: io::Result<()>| {
             let sent = sent.map_err(|error| error.to_string());
-            tried.push((index, way, Tried { interface: name.clone(), to, sent, came_back: false }));
+            tried.push((index, way, Trial { interface: name.clone(), to, sent, came_back: false }));
         };
         if let Some(group) = station.group_of(interface) {
-            add(Heard::Group, Some(group), station.send_by(interface, group, &bytes));
+            add(Inbound::Group, Some(group), station.send_by(interface, group, &bytes));
         }
         if let Some(sent) = station.broadcast_by(interface, &bytes) {
-            add(Heard::Broadcast, None, sent);
+            add(Inbound::Broadcast, None, sent);
         }
     }
     let deadline = Instant::now() + BACK;
     while tried.iter().any(|(.., tried)| tried.sent.is_ok() && !tried.came_back) {
         let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
         if let Arrived::Datagram { way, bytes, .. } = arrived
-            && let Some(Message::Own(from, index)) = decode(tag, &bytes)
+            && let Some(Notice::Own(from, index)) = decode(tag, &bytes)
             && from == id
             && let Some((.., tried)) = tried.iter_mut().find(|(other, by, _)| (*other, *by) == (index, way))
         {
@@ -158,7 +158,7 @@ pub(super) struct Meeting<'a> {
     pub(super) limit: Option<Duration>,
 }
 
-/// What the meeting knows while it lasts.
+/// The state of a meeting.
 struct Talk {
     board: Board,
     /// When each ping was sent.
@@ -170,7 +170,7 @@ struct Talk {
 }
 
 impl Meeting<'_> {
-    /// Goes on until everything is known, or the time is up.
+    /// Runs until everything is known, or until the time has passed.
     pub(super) async fn hold(mut self, board: Board) -> Result<Board, Error> {
         let started = Instant::now();
         let mut talk = Talk {
@@ -181,7 +181,7 @@ impl Meeting<'_> {
             seeds: Vec::new(),
             last_newcomer: started,
         };
-        let (words, latest) = watch::channel(Vec::new());
+        let (rows, latest) = watch::channel(Vec::new());
         for listener in self.station.listeners() {
             let listener = listener.try_clone().and_then(TcpListener::from_std);
             let listener =
@@ -191,7 +191,7 @@ impl Meeting<'_> {
         let (told, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, told).await? {
+        if let Some(follow) = self.station.follow(id, move |found| told.send(found).is_ok()).await? {
             tokio::spawn(follow);
         }
         let mut ticks = interval(PERIOD);
@@ -203,7 +203,7 @@ impl Meeting<'_> {
                 Some(arrived) = self.wires.arrived.recv() => self.take(&mut talk, arrived).await,
                 Some(found) = seeds.recv() => talk.seeds = found,
                 _ = ticks.tick() => {
-                    self.speak(&mut talk, &words, turn).await;
+                    self.speak(&mut talk, &rows, turn).await;
                     turn += 1;
                     let now = Instant::now();
                     if talk.board.is_complete() {
@@ -213,8 +213,8 @@ impl Meeting<'_> {
                     let graced = talk.board.is_full() && now - talk.last_newcomer > GRACE;
                     let late = self.limit.is_some_and(|limit| now - started > limit);
                     if settled || graced || late {
-                        // Others may lack the last word.
-                        self.speak(&mut talk, &words, turn).await;
+                        // Other hosts may lack the last row.
+                        self.speak(&mut talk, &rows, turn).await;
                         return Ok(talk.board);
                     }
                 }
@@ -225,33 +225,33 @@ impl Meeting<'_> {
     async fn take(&self, talk: &mut Talk, arrived: Arrived) {
         match arrived {
             Arrived::Datagram { way, from, bytes } => match decode(self.tag, &bytes) {
-                Some(Message::Word(card, seq, row)) => {
+                Some(Notice::Row(card, seq, row)) => {
                     let id = card.id;
-                    learn(talk, Message::Word(card, seq, row));
+                    learn(talk, Notice::Row(card, seq, row));
                     talk.board.heard(id, way.flag(), from);
                 }
-                Some(Message::Ping(id, number)) if id != talk.board.me() => {
+                Some(Notice::Ping(id, number)) if id != talk.board.me() => {
                     talk.board.heard(id, UNICAST, from);
-                    // No longer than the question: a forged sender gains nothing.
-                    self.send(&Message::Echo(talk.board.me(), number), from).await;
+                    // The answer is no longer than the ping, so a forged sender gains nothing.
+                    self.send(&Notice::Echo(talk.board.me(), number), from).await;
                 }
-                Some(Message::Echo(id, number)) => {
+                Some(Notice::Echo(id, number)) => {
                     if let Some(at) = talk.pings.get(&number)
                         && talk.board.counts(from)
                     {
                         talk.board.measured(id, ECHO | UNICAST, micros(at.elapsed()));
                     }
                 }
-                Some(relay @ Message::Relay(..)) => learn(talk, relay),
+                Some(relay @ Notice::Relay(..)) => learn(talk, relay),
                 _ => {}
             },
             Arrived::Dialled { id, bytes, took } => {
                 talk.dialling.remove(&id);
-                // The address may be another host's, or our own.
-                if let Some(Message::Word(card, seq, row)) = decode(self.tag, &bytes)
+                // The address may belong to another host, or to this one.
+                if let Some(Notice::Row(card, seq, row)) = decode(self.tag, &bytes)
                     && card.id == id
                 {
-                    learn(talk, Message::Word(card, seq, row));
+                    learn(talk, Notice::Row(card, seq, row));
                     talk.board.measured(id, TCP, micros(took));
                 }
             }
@@ -259,46 +259,46 @@ impl Meeting<'_> {
                 talk.dialling.remove(&id);
             }
             Arrived::Visited { bytes } => {
-                if let Some(word @ Message::Word(..)) = decode(self.tag, &bytes) {
-                    learn(talk, word);
+                if let Some(row @ Notice::Row(..)) = decode(self.tag, &bytes) {
+                    learn(talk, row);
                 }
             }
         }
     }
 
-    async fn speak(&self, talk: &mut Talk, words: &watch::Sender<Vec<u8>>, turn: usize) {
-        let word = encode(self.tag, &talk.board.word());
-        words.send_replace(word.clone());
-        // Where an interface cannot send, the own multicast has said so.
-        self.station.speak(&word);
+    async fn speak(&self, talk: &mut Talk, rows: &watch::Sender<Vec<u8>>, turn: usize) {
+        let own = encode(self.tag, &talk.board.own_row());
+        rows.send_replace(own.clone());
+        // The test of the own multicast has reported interfaces that cannot send.
+        self.station.send_to_all(&own);
         let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
         if let Some(relay) = &relay {
-            self.station.speak(relay);
+            self.station.send_to_all(relay);
         }
         talk.ping += 1;
         talk.pings.insert(talk.ping, Instant::now());
         talk.pings.retain(|number, _| number + 40 > talk.ping);
-        let ping = encode(self.tag, &Message::Ping(talk.board.me(), talk.ping));
+        let ping = encode(self.tag, &Notice::Ping(talk.board.me(), talk.ping));
         let peers = talk.board.peers();
         for at in peers.iter().flat_map(|card| &card.at) {
-            for bytes in [Some(&word), Some(&ping), relay.as_ref()].into_iter().flatten() {
+            for bytes in [Some(&own), Some(&ping), relay.as_ref()].into_iter().flatten() {
                 self.wires.send(bytes, *at).await;
             }
         }
         for seed in &talk.seeds {
-            self.wires.send(&word, *seed).await;
+            self.wires.send(&own, *seed).await;
         }
         for card in peers {
-            // Who is deaf to datagrams is told by connections what has become known since.
+            // A host that hears no datagrams gets the news over a new connection.
             let again = turn.is_multiple_of(4) && talk.board.is_deaf(card.id);
             if (again || talk.board.lacks_tcp(card.id)) && talk.dialling.insert(card.id) {
                 let at = talk.board.ways_to(&card);
-                tokio::spawn(dial(card.id, at, word.clone(), self.wires.sender.clone()));
+                tokio::spawn(dial(card.id, at, own.clone(), self.wires.sender.clone()));
             }
         }
     }
 
-    async fn send(&self, message: &Message, to: SocketAddr) {
+    async fn send(&self, message: &Notice, to: SocketAddr) {
         self.wires.send(&encode(self.tag, message), to).await;
     }
 }
@@ -307,22 +307,22 @@ fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
-fn learn(talk: &mut Talk, message: Message) {
-    if let Message::Word(card, seq, row) | Message::Relay(card, seq, row) = message
+fn learn(talk: &mut Talk, message: Notice) {
+    if let Notice::Row(card, seq, row) | Notice::Relay(card, seq, row) = message
         && talk.board.learn(card, seq, row)
     {
         talk.last_newcomer = Instant::now();
     }
 }
 
-/// Tries the endpoints of a host one after the other: says this host's word there, and hears the other's.
-async fn dial(id: u32, at: Vec<SocketAddr>, word: Vec<u8>, sender: mpsc::Sender<Arrived>) {
+/// Tries the endpoints of a host one after the other: sends the own row and reads the row of that host.
+async fn dial(id: u32, at: Vec<SocketAddr>, row: Vec<u8>, sender: mpsc::Sender<Arrived>) {
     for to in at {
         let started = Instant::now();
         let Ok(Ok(mut stream)) = timeout(DIAL, TcpStream::connect(to)).await else { continue };
         let took = started.elapsed();
         let exchange = async {
-            write(&mut stream, &word).await?;
+            write(&mut stream, &row).await?;
             read(&mut stream).await
         };
         if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
@@ -334,18 +334,18 @@ async fn dial(id: u32, at: Vec<SocketAddr>, word: Vec<u8>, sender: mpsc::Sender<
 }
 
 fn receive(listener: TcpListener, latest: watch::Receiver<Vec<u8>>, sender: mpsc::Sender<Arrived>) {
-    let places = Arc::new(Semaphore::new(VISITORS));
+    let slots = Arc::new(Semaphore::new(VISITORS));
     tokio::spawn(async move {
         while !sender.is_closed() {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
             let Ok((mut stream, _)) = listener.accept().await else { continue };
             let (latest, sender) = (latest.clone(), sender.clone());
             tokio::spawn(async move {
                 let exchange = async {
                     let bytes = read(&mut stream).await?;
-                    let word = latest.borrow().clone();
-                    write(&mut stream, &word).await?;
-                    // The one who dialled closes, so that the master's port keeps nothing.
+                    let row = latest.borrow().clone();
+                    write(&mut stream, &row).await?;
+                    // The dialling host closes first, so that the master's port keeps no closed connection.
                     let _ = stream.read(&mut [0; 1]).await;
                     io::Result::Ok(bytes)
                 };
@@ -353,15 +353,15 @@ fn receive(listener: TcpListener, latest: watch::Receiver<Vec<u8>>, sender: mpsc
                     let _ = sender.send(Arrived::Visited { bytes }).await;
                 }
                 reset(&stream);
-                drop(place);
+                drop(slot);
             });
         }
     });
 }
 
-async fn write(stream: &mut TcpStream, word: &[u8]) -> io::Result<()> {
-    let length = u16::try_from(word.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), word].concat()).await
+async fn write(stream: &mut TcpStream, row: &[u8]) -> io::Result<()> {
+    let length = u16::try_from(row.len()).map_err(io::Error::other)?;
+    stream.write_all(&[&length.to_be_bytes(), row].concat()).await
 }
 
 async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {

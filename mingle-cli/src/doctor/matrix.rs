@@ -1,25 +1,26 @@
-//! Who reaches whom: what hosts that run the doctor at once tell each other, and what follows from it.
+//! Which host reaches which: what hosts that run the doctor at once tell each other, and what follows.
 //!
-//! Each keeps a row: of whom it has heard what. Rows go by multicast, by UDP and over TCP, and are relayed, so
-//! that one way suffices to learn of all the others. Nothing here is authentic; a report is all that it can
-//! change.
+//! Each host keeps a row: what it has heard from each other host. Hosts send their rows by multicast, by UDP and over
+//! TCP, and relay the rows of others, so that one working path suffices to learn of all hosts. Nothing here is
+//! authentic, and it can change nothing but a report.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use mingle_core::{HostName, JobTag};
+use mingle_core::HostName;
+use mingle_core::proto::JobTag;
 use serde::{Deserialize, Serialize};
 
 /// The largest world whose rows fit a datagram.
 pub(super) const LARGEST: u32 = 32;
-/// Most endpoints of a host that are tried.
+/// The most endpoints of a host that are tried.
 pub(super) const ENDPOINTS: usize = 4;
-/// Most hosts that are remembered, whoever sends.
+/// The most hosts that are remembered; a stranger can make up any number.
 const NODES: usize = 64;
-/// No longer message is read.
+/// The longest message that is read, in bytes.
 pub(super) const LONGEST: usize = 1400;
-/// Magic and version of the doctor's own datagrams, which a rendezvous drops as foreign.
+/// Magic and version of the doctor's own datagrams, which a rendezvous ignores.
 const HEAD: [u8; 8] = *b"MNGD\x01\0\0\0";
 
 /// Its broadcast was heard.
@@ -30,50 +31,52 @@ pub(super) const MULTICAST: u8 = 1;
 pub(super) const UNICAST: u8 = 2;
 /// It has answered a ping.
 pub(super) const ECHO: u8 = 4;
-/// A connection to it has carried words both ways.
+/// A connection to it has carried rows both ways.
 pub(super) const TCP: u8 = 8;
 
 /// A host that runs the doctor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Card {
-    /// Random, for this run.
+    /// Random, new for each run.
     pub(super) id: u32,
     pub(super) host: String,
     /// Its own endpoints, the preferred one first.
     pub(super) at: Vec<SocketAddr>,
-    /// Whether it has found everything that it waits for.
+    /// Whether it has everything that it waits for.
     pub(super) done: bool,
 }
 
 /// What one host knows of another: ID, flags, and round-trip times of UDP and TCP in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Entry(pub(super) u32, pub(super) u8, pub(super) u32, pub(super) u32);
+pub(super) struct Contact(pub(super) u32, pub(super) u8, pub(super) u32, pub(super) u32);
 
+/// What hosts send each other. The names are in the datagrams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Message {
+pub(super) enum Notice {
     /// A host about itself: its card, the number of this row, and the row.
-    Word(Card, u32, Vec<Entry>),
-    /// The same about another one.
-    Relay(Card, u32, Vec<Entry>),
+    #[serde(rename = "Word")]
+    Row(Card, u32, Vec<Contact>),
+    /// The same about another host.
+    Relay(Card, u32, Vec<Contact>),
     /// Sender and number.
     Ping(u32, u32),
     /// Sender and the number that it answers.
     Echo(u32, u32),
-    /// To be heard by the sender alone: who, and by which interface.
+    /// For the sender alone: its ID, and the interface that it sent by.
     Own(u32, u32),
 }
 
-pub(super) fn encode(tag: JobTag, message: &Message) -> Vec<u8> {
+pub(super) fn encode(tag: JobTag, message: &Notice) -> Vec<u8> {
     let body = serde_json::to_vec(message).unwrap_or_default();
     [&HEAD[..], &tag.0, &body].concat()
 }
 
-pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Message> {
+pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Notice> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    let mut message: Message = serde_json::from_slice(body).ok()?;
-    if let Message::Word(card, ..) | Message::Relay(card, ..) = &mut message {
-        // Whatever came from the network is shown on a terminal; and nobody is to be made to send elsewhere
-        // than to a host.
+    let mut message: Notice = serde_json::from_slice(body).ok()?;
+    if let Notice::Row(card, ..) | Notice::Relay(card, ..) = &mut message {
+        // The name goes to a terminal, so it must hold no control characters. And a stranger must not make this host
+        // send to a group or a broadcast address.
         HostName::new(&card.host).as_str().clone_into(&mut card.host);
         card.at.retain(|at| is_host(*at));
         card.at.truncate(ENDPOINTS);
@@ -87,23 +90,23 @@ fn is_host(at: SocketAddr) -> bool {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Node {
+struct KnownHost {
     card: Card,
     seq: u32,
-    row: BTreeMap<u32, Entry>,
+    row: BTreeMap<u32, Contact>,
 }
 
-/// What is known of all hosts.
+/// Everything known about the hosts.
 #[derive(Debug, Clone)]
 pub(super) struct Board {
     me: u32,
     world: usize,
     prefers_ipv6: bool,
     pub(super) tries_broadcast: bool,
-    nodes: BTreeMap<u32, Node>,
+    nodes: BTreeMap<u32, KnownHost>,
 }
 
-/// A way from one host to another.
+/// How one host reaches another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Way {
@@ -112,13 +115,13 @@ pub(super) enum Way {
     Tcp,
 }
 
-/// Whether it works.
+/// Whether a path works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// With the round-trip time in microseconds, where it was measured.
+    /// It works; the round-trip time in microseconds, where it was measured.
     Works(Option<u32>),
     Broken,
-    /// Not tried, or nobody told.
+    /// Not tried, or not reported.
     Unknown,
 }
 
@@ -131,12 +134,12 @@ impl Cell {
 impl Board {
     pub(super) fn new(me: Card, world: usize, prefers_ipv6: bool) -> Self {
         let id = me.id;
-        let node = Node { card: me, seq: 0, row: BTreeMap::new() };
+        let node = KnownHost { card: me, seq: 0, row: BTreeMap::new() };
         Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes: BTreeMap::from([(id, node)]) }
     }
 
-    /// Whether the world would use IPv6: one family that all who are known have, and of two such IPv4, unless
-    /// IPv6 is preferred. None where they have none in common.
+    /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4 unless IPv6
+    /// is preferred. None where they have no family in common.
     pub(super) fn is_ipv6(&self) -> Option<bool> {
         let order = [self.prefers_ipv6, !self.prefers_ipv6];
         let all_have = |is_ipv6: &bool| {
@@ -146,17 +149,17 @@ impl Board {
         order.into_iter().find(all_have)
     }
 
-    /// Whether what comes from this address, or goes there, is of the family that counts.
+    /// Whether the address is of the family that the world would use.
     pub(super) fn counts(&self, at: SocketAddr) -> bool {
         self.is_ipv6().is_none_or(|is_ipv6| at.is_ipv6() == is_ipv6)
     }
 
-    /// The endpoints of a host that count.
+    /// The endpoints of a host in the family that the world would use.
     pub(super) fn ways_to(&self, card: &Card) -> Vec<SocketAddr> {
         card.at.iter().copied().filter(|at| self.counts(*at)).collect()
     }
 
-    /// Notes that something of another host's has arrived from this address.
+    /// Notes that a datagram of another host has arrived from this address.
     pub(super) fn heard(&mut self, id: u32, flag: u8, from: SocketAddr) {
         if self.counts(from) {
             self.mark(id, flag);
@@ -167,8 +170,8 @@ impl Board {
         self.me
     }
 
-    /// Takes what was said of a host. Says whether it is a new one.
-    pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Entry>) -> bool {
+    /// Takes a row. Returns whether its host is new.
+    pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Contact>) -> bool {
         let id = card.id;
         let is_new = !self.nodes.contains_key(&id);
         let family = self.is_ipv6();
@@ -177,25 +180,25 @@ impl Board {
         }
         if self.nodes.get(&id).is_none_or(|node| node.seq < seq) {
             let row = row.into_iter().take(NODES).map(|entry| (entry.0, entry)).collect();
-            self.nodes.insert(id, Node { card, seq, row });
+            self.nodes.insert(id, KnownHost { card, seq, row });
         }
-        // With a newcomer of one family the other does not count any more.
+        // A new host of one family may change the family that counts.
         if self.is_ipv6() != family
             && let Some(own) = self.nodes.get_mut(&self.me)
         {
-            own.row.values_mut().for_each(|entry| *entry = Entry(entry.0, 0, 0, 0));
+            own.row.values_mut().for_each(|entry| *entry = Contact(entry.0, 0, 0, 0));
         }
         self.mark(id, 0);
         is_new
     }
 
-    /// Notes what this host has found out about another one that is known.
+    /// Notes what this host has found out about a known host.
     pub(super) fn mark(&mut self, id: u32, flag: u8) {
         if self.nodes.contains_key(&id)
             && id != self.me
             && let Some(own) = self.nodes.get_mut(&self.me)
         {
-            own.row.entry(id).or_insert(Entry(id, 0, 0, 0)).1 |= flag;
+            own.row.entry(id).or_insert(Contact(id, 0, 0, 0)).1 |= flag;
         }
     }
 
@@ -209,23 +212,23 @@ impl Board {
         }
     }
 
-    /// This host's own word, newer than the last.
-    pub(super) fn word(&mut self) -> Message {
+    /// This host's own row, numbered one higher than the last.
+    pub(super) fn own_row(&mut self) -> Notice {
         let done = self.is_complete();
-        let Some(own) = self.nodes.get_mut(&self.me) else { return Message::Ping(self.me, 0) };
+        let Some(own) = self.nodes.get_mut(&self.me) else { return Notice::Ping(self.me, 0) };
         own.seq += 1;
         own.card.done = done;
-        Message::Word(own.card.clone(), own.seq, own.row.values().copied().collect())
+        Notice::Row(own.card.clone(), own.seq, own.row.values().copied().collect())
     }
 
-    /// What is known of another host; `turn` chooses which.
-    pub(super) fn relay(&self, turn: usize) -> Option<Message> {
-        let others: Vec<&Node> = self.others().collect();
+    /// The row of another host; `turn` chooses which.
+    pub(super) fn relay(&self, turn: usize) -> Option<Notice> {
+        let others: Vec<&KnownHost> = self.others().collect();
         let node = others.get(turn.checked_rem(others.len())?)?;
-        Some(Message::Relay(node.card.clone(), node.seq, node.row.values().copied().collect()))
+        Some(Notice::Relay(node.card.clone(), node.seq, node.row.values().copied().collect()))
     }
 
-    fn others(&self) -> impl Iterator<Item = &Node> {
+    fn others(&self) -> impl Iterator<Item = &KnownHost> {
         self.nodes.values().filter(|node| node.card.id != self.me)
     }
 
@@ -290,26 +293,26 @@ impl Board {
         self.nodes.get(&id).and_then(|node| node.card.at.first()).map_or(0, SocketAddr::port)
     }
 
-    fn entry(&self, of: u32, about: u32) -> Option<&Entry> {
+    fn entry(&self, of: u32, about: u32) -> Option<&Contact> {
         self.nodes.get(&of)?.row.get(&about)
     }
 
-    /// Whether what `from` sends this way arrives at `to`.
+    /// Whether what `from` sends by `way` arrives at `to`.
     pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
         let (sent, heard) = (self.entry(from, to), self.entry(to, from));
-        let has = |entry: Option<&Entry>, flag| entry.is_some_and(|entry| entry.1 & flag != 0);
+        let has = |entry: Option<&Contact>, flag| entry.is_some_and(|entry| entry.1 & flag != 0);
         let time = |micros: u32| Cell::Works((micros > 0).then_some(micros));
         match way {
             Way::Multicast if has(heard, MULTICAST) => Cell::Works(None),
             Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => time(sent.map_or(0, |entry| entry.2)),
             Way::Tcp if has(sent, TCP) => time(sent.map_or(0, |entry| entry.3)),
-            // Who does not know of a host has not tried.
+            // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
             _ => Cell::Broken,
         }
     }
 
-    /// Whether a world can form: all are here, and one of them is reached by all others, with answers.
+    /// Whether a world can form: all hosts are here, and all others reach one of them, in both directions.
     pub(super) fn can_form(&self) -> bool {
         let ids = self.ids();
         let reached = |master: &u32| {
@@ -323,7 +326,7 @@ impl Board {
         self.is_full() && ids.iter().any(reached)
     }
 
-    /// Whether broadcast passes between all hosts; none where it was not tried.
+    /// Whether broadcasts pass between all hosts; none where they were not tried.
     pub(super) fn broadcast(&self) -> Option<bool> {
         let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.1 & BROADCAST != 0);
         self.tries_broadcast.then(|| self.pairs().all(heard))

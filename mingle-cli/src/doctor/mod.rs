@@ -1,10 +1,10 @@
-//! `mingle doctor`: what would keep a world from forming here, why, and what helps.
+//! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! system, live            what is read and sent; everything else is a function of it
+//! system, live            read files and use sockets; everything else is a function of their results
 //! interfaces ... host     a topic each, from text to findings
 //! nft, iptables           rules, for `firewall` to judge
-//! matrix, diagnosis       several hosts at once: who reaches whom, and what breaks the rest
+//! matrix, diagnosis       several hosts at once: which reaches which, and what breaks the rest
 //! ```
 
 mod diagnosis;
@@ -22,25 +22,24 @@ mod ports;
 mod surroundings;
 mod system;
 
-use std::ffi::OsString;
-use std::net::IpAddr;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::net::Interface;
-use mingle_core::net::diagnose::{self, Judged, Place, Station};
 use mingle_core::rdma::{Machine, Transport};
-use mingle_core::{Error, Failure, Secret};
+use mingle_core::tools::{self, Interface, Judged, Station, host_name};
+use mingle_core::{Error, Failure, JobId, Network, World};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::args::{DoctorArgs, JoinArgs};
-use crate::config::{Config, Network};
+use crate::args::DoctorArgs;
+use crate::config::values::{Timeout, timeout};
+use crate::config::{Config, Reader};
 use crate::exit::Stop;
+use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{environment, join, wants_json};
+use crate::{advice, environment, join, wants_json};
 use finding::{Finding, Status};
 use firewall::{Hook, Packet};
 use interfaces::Nic;
@@ -48,56 +47,50 @@ use live::{Meeting, Wires};
 use matrix::{Board, Card, Cell, ENDPOINTS, LARGEST, Way};
 use system::Files;
 
-/// What stands for a job where none is given: only its group and ports count.
-const NO_JOB: &str = "mingle doctor";
-/// How long the others are waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// What one program that shows firewall rules may take. After a rendezvous nobody asked for the report, and it is
-/// not to be waited for.
+/// The job whose group and ports are tried without --job-id.
+const TRIAL_JOB: &str = "mingle doctor";
+/// How long to wait for the other hosts, by default.
+const WAIT: Duration = Duration::from_secs(30);
+/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the user has not
+/// asked for the report.
 const RULES: Duration = Duration::from_secs(2);
 const RULES_AFTER: Duration = Duration::from_millis(250);
-/// Most lines that follow a rendezvous that timed out.
+/// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 
-/// Looks at this host, and with a world at the others, and prints the report.
+/// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let (config, meets) = configure(args)?;
-    let network = config.network();
-    if meets && !(2..=LARGEST).contains(&network.world.get()) {
-        return Err(Stop::Usage(format!(
-            "--world {}: the doctor compares 2 to {LARGEST} hosts; run it on some of them, or without --world",
-            network.world
-        )));
-    }
+    let Examined { job, world, network, limit } = Examined::read(args)?;
     let runtime = join::runtime()?;
-    let mut visit = Visit::begin(&network, &runtime, RULES)?;
+    let mut visit = Visit::begin(&job, &network, &runtime, RULES)?;
     let mut board = None;
-    if meets && let Some((station, wires)) = visit.opened.take() {
-        let meeting =
-            Meeting { station: &station, wires, tag: network.place.job.tag(), limit: config.limit(PATIENCE) };
-        let host = diagnose::host_name().as_str().to_owned();
+    if let Some(world) = world
+        && let Some((station, wires)) = visit.opened.take()
+    {
+        let meeting = Meeting { station: &station, wires, tag: job.tag(), limit };
+        let host = host_name().as_str().to_owned();
         let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
-        let world = usize::try_from(network.world.get()).unwrap_or(usize::MAX);
-        let mut start = Board::new(card, world, network.place.prefers_ipv6);
-        start.tries_broadcast = network.place.broadcast;
+        let world = usize::try_from(world.get()).unwrap_or(usize::MAX);
+        let mut start = Board::new(card, world, network.prefers_ipv6);
+        start.tries_broadcast = network.broadcast;
         let held = runtime.block_on(meeting.hold(start));
-        // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
         let held = held.map_err(Stop::Rendezvous)?;
         visit.findings.extend(diagnosis::examine(&held));
         board = Some(held);
     }
-    report(&visit.findings, board.as_ref(), meets, is_json)
+    report(&visit.findings, board.as_ref(), world.is_some(), is_json)
 }
 
-/// After a rendezvous that timed out: what the doctor finds wrong on this host, in a few lines.
-pub(crate) fn after(stop: &Stop, network: Network) {
+/// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
+pub(crate) fn after(stop: &Stop, config: &Config) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
     let Ok(runtime) = join::runtime() else { return };
-    let Ok(visit) = Visit::begin(&network, &runtime, RULES_AFTER) else { return };
+    let Ok(visit) = Visit::begin(&config.job, &config.network, &runtime, RULES_AFTER) else { return };
     let mut bad: Vec<&Finding> = visit
         .findings
         .iter()
@@ -109,66 +102,75 @@ pub(crate) fn after(stop: &Stop, network: Network) {
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
     stderr::say(format_args!(
-        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows who reaches whom",
-        network.world
+        "doctor: 'mingle doctor --job-id <ID> --world {}' on all nodes at once shows which node reaches which",
+        config.world
     ));
 }
 
-/// What a rendezvous with these arguments would do, and whether other hosts are expected.
-fn configure(args: DoctorArgs) -> Result<(Config, bool), Stop> {
-    let given = |value: &Option<String>, name: &str| {
-        value.is_some() || std::env::var_os(name).is_some_and(|value| !value.is_empty())
-    };
-    let has_job = given(&args.job_id, "MINGLE_JOB_ID");
-    let has_world = given(&args.world, "MINGLE_WORLD");
-    if has_world && !has_job {
-        return Err(Stop::Usage(
-            "--job-id is missing: --world compares several hosts, which meet under the same job ID"
-                .to_owned(),
-        ));
-    }
-    let mut low = JoinArgs::from(args);
-    if !has_job {
-        low.job_id = Some(NO_JOB.to_owned());
-    }
-    if !has_world {
-        low.world = Some("1".to_owned());
-    }
-    // The form of a rendezvous's result is not that of a report, and its rank is of no matter here.
-    let variable = |name: &str| {
-        let of_others = matches!(name, "MINGLE_FORMAT" | "MINGLE_RANK");
-        if of_others { None } else { std::env::var_os(name) }
-    };
-    let config = Config::new(low, variable as fn(&str) -> Option<OsString>)?;
-    Ok((config, has_world))
+/// What to examine: this host, and with a world of other hosts the network between them.
+struct Examined {
+    job: JobId,
+    /// How many hosts run the doctor at once, if several do.
+    world: Option<World>,
+    network: Network,
+    /// How long to wait for the other hosts; none means for ever.
+    limit: Option<Duration>,
 }
 
-/// A look at one host.
+impl Examined {
+    fn read(args: DoctorArgs) -> Result<Self, Stop> {
+        let reader = Reader(|name: &str| std::env::var_os(name));
+        let network = NetworkArgs::from(&args).of_node(&reader)?;
+        let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
+        if world.is_some() && job.is_none() {
+            return Err(Stop::Usage(
+                "--job-id is missing: --world compares several hosts, which find each other by the job ID"
+                    .to_owned(),
+            ));
+        }
+        if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.get())) {
+            return Err(Stop::Usage(format!(
+                "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
+            )));
+        }
+        let limit = reader.read(args.timeout, "timeout", timeout)?;
+        let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
+        let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
+        Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit })
+    }
+}
+
+/// The examination of one host.
 struct Visit {
     findings: Vec<Finding>,
-    /// This run, among others.
+    /// Tells this run from those on other hosts.
     id: u32,
     /// The sockets, where they could be opened.
     opened: Option<(Station, Wires)>,
 }
 
 impl Visit {
-    fn begin(network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
+    fn begin(job: &JobId, network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
         let files = Files { root: PathBuf::from("/") };
-        let judged = diagnose::interfaces(&network.interfaces)
-            .map_err(|error| Stop::System("list the network interfaces", error))?;
+        let judged =
+            tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))?;
         let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
-        let mut visit = Self { findings: interfaces::examine(&nics), id: random()?, opened: None };
-        let port = visit.sockets(network, runtime, &files, &judged)?;
+        let mut visit = Self {
+            findings: interfaces::examine(&nics),
+            id: tools::run_id().map_err(Stop::Rendezvous)?,
+            opened: None,
+        };
+        let port = visit.sockets(job, network, runtime, &files, &judged)?;
         visit.kernel(&files, &nics);
-        visit.findings.extend(system::firewall(&files, &packets(&network.place, &nics, port), rules));
+        visit.findings.extend(system::firewall(&files, &packets(job, network, &nics, port), rules));
         visit.surroundings(&files, &nics);
         Ok(visit)
     }
 
-    /// Opens the sockets of a rendezvous and tries them. Gives the port to look at.
+    /// Opens the sockets of a rendezvous and tries them. Returns the port to look at.
     fn sockets(
         &mut self,
+        job: &JobId,
         network: &Network,
         runtime: &Runtime,
         files: &Files,
@@ -176,10 +178,9 @@ impl Visit {
     ) -> Result<u16, Stop> {
         let used: Vec<Interface> =
             judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let first =
-            network.place.master_port.or_else(|| network.place.job.ports().next()).unwrap_or_default();
-        let given = network.place.master_port.is_some();
-        let station = match Station::open(used, &network.place) {
+        let first = network.master_port.or_else(|| job.ports().next()).unwrap_or_default();
+        let given = network.master_port.is_some();
+        let station = match Station::open(used, job, network) {
             Ok(station) => station,
             Err(error) => {
                 self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
@@ -191,11 +192,11 @@ impl Visit {
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;
-                let tried = live::own_multicast(&station, &mut wires, network.place.job.tag(), self.id).await;
+                let tried = live::own_multicast(&station, &mut wires, job.tag(), self.id).await;
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
-        let warnings: Vec<String> = station.warnings().cloned().collect();
+        let warnings: Vec<String> = station.warnings().map(advice::warning).collect();
         let read = |path: &str| files.read(path);
         let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
         self.findings.extend(multicast::examine(multicast::Seen {
@@ -222,7 +223,7 @@ impl Visit {
         let gateways = kernel::gateways(&files.read("proc/net/route").unwrap_or_default());
         let kernel = files.read("proc/sys/kernel/osrelease").unwrap_or_default();
         let vendor = files.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
-        let place = surroundings::Place {
+        let place = surroundings::Surroundings {
             kubernetes: environment("KUBERNETES_SERVICE_HOST").is_some()
                 || files.exists("var/run/secrets/kubernetes.io"),
             container: files.exists(".dockerenv") || files.exists("run/.containerenv"),
@@ -234,7 +235,7 @@ impl Visit {
         self.findings.extend(surroundings::examine(place, nics));
 
         let hosts = files.read("etc/hosts");
-        self.findings.push(host::name(diagnose::host_name().as_str(), hosts.as_deref()));
+        self.findings.push(host::name(host_name().as_str(), hosts.as_deref()));
         let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
         let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();
         let exempt = environment("no_proxy").or_else(|| environment("NO_PROXY"));
@@ -252,24 +253,17 @@ impl Visit {
     }
 }
 
-/// The ID of this run: no two hosts that meet may have the same.
-fn random() -> Result<u32, Stop> {
-    let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-    // A new secret is hexadecimal.
-    let id = secret.reveal().get(..8).and_then(|digits| u32::from_str_radix(digits, 16).ok());
-    Ok(id.unwrap_or_default())
-}
-
-/// What a rendezvous needs to pass, on each interface that it uses.
-fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
+/// The packets of a rendezvous, on each interface that it uses.
+fn packets(job: &JobId, network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
     let mut packets = Vec::new();
     for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
         let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
-        // The family that is used there, as for multicast.
-        let Some(own) = own(place.prefers_ipv6).or_else(|| own(!place.prefers_ipv6)) else { continue };
-        let group = if own.is_ipv6() { place.job.group_v6().into() } else { IpAddr::from(*place.group.ip()) };
+        // One family for each interface, as for multicast.
+        let Some(own) = own(network.prefers_ipv6).or_else(|| own(!network.prefers_ipv6)) else { continue };
+        let [v4, v6] = network.groups(job);
+        let group = if own.is_ipv6() { v6 } else { v4 };
         for hook in [Hook::Input, Hook::Output] {
-            for (tcp, to, port) in [(false, group, place.group.port()), (false, own, port), (true, own, port)]
+            for (tcp, to, port) in [(false, group.ip(), group.port()), (false, own, port), (true, own, port)]
             {
                 packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
             }
@@ -281,7 +275,7 @@ fn packets(place: &Place, nics: &[Nic], port: u16) -> Vec<Packet> {
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
     let worst = findings.iter().any(|finding| finding.status == Status::Problem);
     let code = match board {
-        // The hosts have tried: what is only odd on one of them does not matter then.
+        // The hosts have tried: findings about one of them do not matter then.
         Some(board) if board.can_form() => 0,
         Some(board) if !board.is_full() => 3,
         Some(_) => 5,
@@ -314,7 +308,7 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
     }
 }
 
-/// Every way from one host to another, for programs.
+/// The paths from each host to each other, for programs.
 fn ways(board: &Board) -> serde_json::Value {
     let of = |cell: Cell| match cell {
         Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),

@@ -1,4 +1,4 @@
-//! Multicast on this host: the group in the kernel's own tables, who asks for members, and what comes back.
+//! Multicast on this host: the group in the kernel's tables, the querier, and whether own datagrams come back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -43,25 +43,25 @@ pub(super) fn mld_queries(text: &str) -> Option<u64> {
     value.trim().parse().ok()
 }
 
-/// What was tried with real sockets on one interface.
+/// One attempt to send with real sockets on one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Tried {
+pub(super) struct Trial {
     pub(super) interface: String,
     /// The group; none is broadcast.
     pub(super) to: Option<SocketAddr>,
-    /// What the kernel said to the attempt to send.
+    /// Whether the kernel has sent it.
     pub(super) sent: Result<(), String>,
     pub(super) came_back: bool,
 }
 
-/// Everything about the group that can be seen on one host.
+/// Everything that one host shows about the group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub(super) igmp: Option<&'a str>,
     pub(super) snmp6: Option<&'a str>,
     /// The groups of `/proc/net/igmp6`, where IPv6 is on.
     pub(super) igmp6: Option<&'a str>,
-    pub(super) tried: &'a [Tried],
+    pub(super) tried: &'a [Trial],
     /// Which interfaces could not join.
     pub(super) warnings: &'a [String],
 }
@@ -89,7 +89,11 @@ pub(super) fn examine(seen: Seen<'_>) -> Vec<Finding> {
         findings.push(back(tried));
     }
     if seen.igmp.is_none() {
-        findings.push(Finding::unread(JOINED, "/proc/net/igmp", "mount /proc; the rest does not need it"));
+        findings.push(Finding::unread(
+            JOINED,
+            "/proc/net/igmp",
+            "mount /proc; the other checks do not need it",
+        ));
         return findings;
     }
     let mlds = seen.snmp6.and_then(mld_queries).unwrap_or(0);
@@ -120,7 +124,7 @@ pub(super) fn igmp6(text: &str) -> BTreeMap<String, Vec<Ipv6Addr>> {
 
 fn unjoined(warning: &str) -> Finding {
     let cure =
-        "look whether it has MULTICAST (ip link), or leave it out with --interface; --seed works without";
+        "check whether it has MULTICAST (ip link), or exclude it with --interface; --seed needs no multicast";
     Finding::new(Status::Warning, JOINED, "joining the group", warning, cure)
 }
 
@@ -129,11 +133,11 @@ fn joined(group: IpAddr, interface: &str, table: &str, has: bool) -> Finding {
     if has {
         return Finding::ok(JOINED, looked, "joined");
     }
-    let cure = "look whether the interface has MULTICAST (ip link set dev IF multicast on), or give --seed";
+    let cure = "check whether the interface has MULTICAST (ip link set dev IF multicast on), or give --seed";
     Finding::new(Status::Warning, JOINED, looked, "the kernel has no such membership", cure)
 }
 
-fn back(tried: &Tried) -> Finding {
+fn back(tried: &Trial) -> Finding {
     let interface = &tried.interface;
     let (check, looked, what) = match tried.to {
         Some(to) => (
@@ -150,10 +154,9 @@ fn back(tried: &Tried) -> Finding {
             check,
             looked,
             format!("cannot be sent: {error}"),
-            "look for a firewall rule on output, or leave the interface out with --interface",
+            "look for a firewall rule on output, or exclude the interface with --interface",
         ),
-        // What the kernel loops back bears the interface's name, and passes the host's rules as if it had
-        // come from outside.
+        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this interface.
         (Ok(()), false) => Finding::new(
             Status::Problem,
             check,
@@ -165,17 +168,18 @@ fn back(tried: &Tried) -> Finding {
 }
 
 fn querier_of_ipv6(interface: &str, mlds: u64) -> Finding {
-    let looked = format!("who asks for IPv6 group members on {interface}");
+    let looked = format!("querier for IPv6 group members on {interface}");
     if mlds > 0 {
         return Finding::ok("querier", looked, format!("{mlds} queries (MLD) were heard on this host"));
     }
-    let cure = "nothing, unless others do not hear this host: then an MLD querier on the switch, or --seed";
+    let cure =
+        "nothing, unless other hosts do not hear this host: then an MLD querier on the switch, or --seed";
     Finding::new(Status::Note, "querier", looked, "no query (MLD) has been heard on this host", cure)
 }
 
 fn querier(interface: &str, igmp: &Igmp, mlds: u64) -> Finding {
-    let looked = format!("who asks for group members on {interface}");
-    let cure = "nothing, unless others do not hear this host: then an IGMP querier on the switch, --broadcast or --seed";
+    let looked = format!("querier for group members on {interface}");
+    let cure = "nothing, unless other hosts do not hear this host: then an IGMP querier on the switch, --broadcast or --seed";
     match igmp.version {
         version @ 1..=2 => {
             let seen = format!("an IGMPv{version} querier was heard, or force_igmp_version is set");
@@ -194,7 +198,7 @@ fn querier(interface: &str, igmp: &Igmp, mlds: u64) -> Finding {
     }
 }
 
-fn ipv6(groups: &BTreeMap<String, Vec<Ipv6Addr>>, tried: &[Tried]) -> Finding {
+fn ipv6(groups: &BTreeMap<String, Vec<Ipv6Addr>>, tried: &[Trial]) -> Finding {
     let mut names: Vec<&str> =
         tried.iter().map(|tried| &*tried.interface).filter(|name| groups.contains_key(*name)).collect();
     names.dedup();
@@ -203,7 +207,7 @@ fn ipv6(groups: &BTreeMap<String, Vec<Ipv6Addr>>, tried: &[Tried]) -> Finding {
         let seen = "IPv6 is off on the interfaces that are used";
         return Finding::new(Status::Note, "ipv6", looked, seen, "nothing, unless --ipv6 is wanted");
     }
-    Finding::ok("ipv6", looked, format!("alive on {}", names.join(", ")))
+    Finding::ok("ipv6", looked, format!("on for {}", names.join(", ")))
 }
 
 #[cfg(test)]
@@ -221,12 +225,12 @@ mod tests {
         \t\t\t\t010000E0     1 0:00000000\t\t0\n";
     const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 2);
 
-    fn tried(interface: &str) -> Tried {
+    fn tried(interface: &str) -> Trial {
         let to = Some(SocketAddr::from((GROUP, 29499)));
-        Tried { interface: interface.to_owned(), to, sent: Ok(()), came_back: true }
+        Trial { interface: interface.to_owned(), to, sent: Ok(()), came_back: true }
     }
 
-    fn seen(tried: &[Tried]) -> Seen<'_> {
+    fn seen(tried: &[Trial]) -> Seen<'_> {
         Seen { igmp: Some(IGMP), snmp6: None, igmp6: None, tried, warnings: &[] }
     }
 
@@ -250,8 +254,8 @@ mod tests {
 
     #[test]
     fn what_does_not_come_back_is_a_problem() {
-        let deaf = Tried { came_back: false, ..tried("eth0") };
-        let mute = Tried { sent: Err("EPERM".to_owned()), ..deaf.clone() };
+        let deaf = Trial { came_back: false, ..tried("eth0") };
+        let mute = Trial { sent: Err("EPERM".to_owned()), ..deaf.clone() };
         for (tried, text) in [(deaf, "did not come back"), (mute, "cannot be sent: EPERM")] {
             let finding = back(&tried);
             assert_eq!(finding.status, Status::Problem);
@@ -264,9 +268,9 @@ mod tests {
         let group: Ipv6Addr = "ff15::1:2".parse().unwrap();
         let text = "4    eth0            ff150000000000000000000000010002     1 0000000C 0\n\
                     4    eth0            ff020000000000000000000000000001     1 0000000C 0\n7\n";
-        let of_group = Tried { to: Some(SocketAddr::from((group, 29499))), ..tried("eth0") };
+        let of_group = Trial { to: Some(SocketAddr::from((group, 29499))), ..tried("eth0") };
         for (name, status) in [("eth0", Status::Ok), ("eth1", Status::Warning)] {
-            let one = [Tried { interface: name.to_owned(), ..of_group.clone() }];
+            let one = [Trial { interface: name.to_owned(), ..of_group.clone() }];
             let found = examine(Seen { igmp6: Some(text), ..seen(&one) });
             assert_eq!((found[0].check, found[0].status), (JOINED, status), "{found:?}");
             assert!(found.iter().any(|finding| finding.check == "querier" && finding.seen.contains("MLD")));
@@ -274,8 +278,8 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_back_by_broadcast_is_told_as_such() {
-        let finding = back(&Tried { to: None, came_back: false, ..tried("eth0") });
+    fn a_broadcast_that_does_not_come_back_is_a_problem() {
+        let finding = back(&Trial { to: None, came_back: false, ..tried("eth0") });
         assert_eq!((finding.check, finding.status), ("broadcast", Status::Problem));
         assert!(finding.looked.contains("own broadcast by eth0"), "{finding:?}");
     }
@@ -291,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn without_proc_the_rest_is_still_said() {
+    fn without_proc_the_other_checks_still_run() {
         let found = examine(Seen { igmp: None, ..seen(&[tried("eth0")]) });
         assert!(found.iter().any(|finding| finding.seen == "not readable without root"));
         assert!(found.iter().any(|finding| finding.check == BACK && finding.status == Status::Ok));

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Verdict};
+use super::firewall::{Action, Chain, Condition, Hook, Rule, Table, Test};
 
-/// The tables, without those of iptables of these families (`ip`, `ip6`), which iptables-save has shown: here they
-/// are `xt` expressions, which JSON does not explain.
+/// The tables, without those of iptables for the families in `shown` (`ip`, `ip6`), which iptables-save has printed: in
+/// JSON they are `xt` expressions without their content.
 pub(super) fn tables(json: &str, shown: &[&str]) -> Option<Vec<Table>> {
     let document: Value = serde_json::from_str(json).ok()?;
     let mut tables: Vec<Table> = Vec::new();
@@ -60,7 +60,7 @@ fn chain(value: &Value) -> Chain {
     Chain { name: text("name").to_owned(), hook, drops: text("policy") == "drop", rules: Vec::new() }
 }
 
-/// The rules that one is: a verdict map is one for each of its entries.
+/// The rules of one JSON rule: a action map is one rule for each of its entries.
 fn rules(value: &Value) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut conditions: Vec<Condition> = Vec::new();
@@ -78,19 +78,15 @@ fn rules(value: &Value) -> Vec<Rule> {
                 };
                 let mut conditions = conditions.clone();
                 conditions.push(Condition { is: test(left, key), negated: false });
-                let verdict = verdict(value).unwrap_or(Verdict::Nothing);
-                rules.push(Rule { text: text.clone(), conditions, verdict });
+                let action = action(value).unwrap_or(Action::Nothing);
+                rules.push(Rule { text: text.clone(), conditions, action });
             }
             if entries.is_none() {
                 conditions.push(Condition { is: Test::Unknown, negated: false });
-                rules.push(Rule {
-                    text: text.clone(),
-                    conditions: conditions.clone(),
-                    verdict: Verdict::Drop,
-                });
+                rules.push(Rule { text: text.clone(), conditions: conditions.clone(), action: Action::Drop });
             }
-        } else if let Some(verdict) = verdict(expression) {
-            rules.push(Rule { text: text.clone(), conditions: conditions.clone(), verdict });
+        } else if let Some(action) = action(expression) {
+            rules.push(Rule { text: text.clone(), conditions: conditions.clone(), action });
         } else if expression.get("xt").is_some() || expression.get("limit").is_some() {
             conditions.push(Condition { is: Test::Unknown, negated: false });
         }
@@ -98,18 +94,18 @@ fn rules(value: &Value) -> Vec<Rule> {
     rules
 }
 
-fn verdict(value: &Value) -> Option<Verdict> {
+fn action(value: &Value) -> Option<Action> {
     let target = |key: &str| {
         let target = value.get(key)?.get("target")?.as_str()?;
         Some(target.to_owned())
     };
     let has = |key: &str| value.get(key).is_some();
     match () {
-        () if has("accept") => Some(Verdict::Accept),
-        () if has("drop") || has("reject") => Some(Verdict::Drop),
-        () if has("return") => Some(Verdict::Return),
-        () if has("jump") => target("jump").map(Verdict::Jump),
-        () if has("goto") => target("goto").map(Verdict::Goto),
+        () if has("accept") => Some(Action::Accept),
+        () if has("drop") || has("reject") => Some(Action::Drop),
+        () if has("return") => Some(Action::Return),
+        () if has("jump") => target("jump").map(Action::Jump),
+        () if has("goto") => target("goto").map(Action::Goto),
         () => None,
     }
 }

@@ -1,4 +1,4 @@
-//! Who holds a port, and whether somebody else may take it.
+//! Which program holds a port, and whether another may take it.
 
 use mingle_core::Error;
 
@@ -18,20 +18,27 @@ pub(super) fn listeners(table: &str, port: u16) -> Vec<u64> {
     table.lines().skip(1).filter_map(inode).collect()
 }
 
-/// What became of the attempt to open the node's port and the group. `holder` names who has the port.
+/// Why the node's port or the group could not be opened. `holder` names the program that has the port.
 pub(super) fn failed(error: &Error, holder: Option<&str>) -> Finding {
     match error {
         Error::PortTaken { port, .. } => {
             let by = holder.map(|holder| format!(" by {holder}")).unwrap_or_default();
-            let cure = "end that program, or choose another --master-port, or leave it away for a free one";
+            let cure =
+                "end that program, choose another --master-port, or leave the option away for a free port";
             Finding::new(Status::Problem, CHECK, format!("port {port}"), format!("taken{by}"), cure)
         }
         Error::Socket { what, source } => {
-            let cure = "choose another --discovery-port or --master-port, or end the program that has it";
+            let cure =
+                "choose another --discovery-port or --master-port, or end the program that has the port";
             Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
         }
+        Error::DiscoveryPortTaken { port, group, .. } => {
+            let cure = "choose another --discovery-port, or end the program that has the port";
+            let looked = format!("group {group} on UDP port {port}");
+            Finding::new(Status::Problem, "sockets", looked, "another program does not share the port", cure)
+        }
         other => {
-            let cure = "look at the interfaces above, or choose one with --interface";
+            let cure = "check the interfaces above, or choose one with --interface";
             Finding::new(Status::Problem, "sockets", "the sockets of a rendezvous", other.to_string(), cure)
         }
     }
@@ -39,7 +46,7 @@ pub(super) fn failed(error: &Error, holder: Option<&str>) -> Finding {
 
 /// The port is free; `range` is `net/ipv4/ip_local_port_range`.
 pub(super) fn free(port: u16, given: bool, range: Option<&str>) -> Vec<Finding> {
-    let seen = if given { "free" } else { "free, the first of this job's that is" };
+    let seen = if given { "free" } else { "free, the first free port of this job" };
     let mut findings = vec![Finding::ok(CHECK, format!("port {port}"), format!("{seen}, for TCP and UDP"))];
     let limits: Vec<u16> =
         range.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
@@ -50,8 +57,8 @@ pub(super) fn free(port: u16, given: bool, range: Option<&str>) -> Vec<Finding> 
             Status::Note,
             "port range",
             "net.ipv4.ip_local_port_range",
-            format!("{low}-{high} holds {port}: any connection of this host may take it for its own end"),
-            format!("sysctl -w net.ipv4.ip_local_reserved_ports={port}, or choose a --master-port outside"),
+            format!("{low}-{high} includes {port}: any outgoing connection of this host may take that port"),
+            format!("sysctl -w net.ipv4.ip_local_reserved_ports={port}, or choose a --master-port outside that range"),
         ));
     }
     findings
@@ -69,13 +76,13 @@ mod tests {
        1: 0100007F:733D 0100007F:733C 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 20 4 30 10 -1\n";
 
     #[test]
-    fn who_listens_is_found_and_who_only_connects_is_not() {
+    fn a_listener_is_found_and_a_connection_is_not() {
         assert_eq!(listeners(TCP, 29500), [4711]);
         assert!(listeners(TCP, 29501).is_empty() && listeners("", 29500).is_empty());
     }
 
     #[test]
-    fn a_taken_port_is_a_problem_with_the_name_of_its_holder() {
+    fn a_taken_port_is_a_problem_that_names_its_holder() {
         let error = Error::PortTaken { port: 29500, source: io::ErrorKind::AddrInUse.into() };
         let finding = failed(&error, Some("python3 (process 7)"));
         assert_eq!((finding.status, &*finding.seen), (Status::Problem, "taken by python3 (process 7)"));

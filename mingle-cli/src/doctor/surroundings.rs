@@ -1,13 +1,13 @@
-//! Where this host is: container, Kubernetes and its network, cloud; and what is known of multicast there.
+//! The surroundings of this host: container, Kubernetes and its network, cloud; and how multicast works there.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::finding::{Finding, Status};
 use super::interfaces::Nic;
 
-/// What there is to see, as text.
+/// What is read from the host, as text.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place<'a> {
+pub(super) struct Surroundings<'a> {
     /// Whether KUBERNETES_SERVICE_HOST is set, or a service account is mounted.
     pub(super) kubernetes: bool,
     /// Whether `/.dockerenv` or `/run/.containerenv` exists.
@@ -26,15 +26,15 @@ pub(super) struct Place<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cni {
     name: &'static str,
-    /// How its interfaces on a host begin.
+    /// How the names of its interfaces on a host begin.
     prefixes: &'static [&'static str],
-    /// What is known of multicast between pods there.
+    /// Whether it carries multicast between pods.
     multicast: &'static str,
     /// What makes a world form.
     cure: &'static str,
 }
 
-/// As docs/networks.md says it, with the sources.
+/// docs/networks.md has the sources.
 const CNIS: &[Cni] = &[
     Cni {
         name: "Calico",
@@ -45,14 +45,13 @@ const CNIS: &[Cni] = &[
     Cni {
         name: "Cilium",
         prefixes: &["cilium", "lxc"],
-        multicast: "Cilium carries multicast only where it is switched on, and only of groups that are registered \
-                    on every node",
+        multicast: "Cilium carries multicast only where it is enabled, and only for groups that are registered on every node",
         cure: "give --seed with a headless service (publishNotReadyAddresses), or the registered group as --group",
     },
     Cni {
         name: "Antrea",
         prefixes: &["antrea"],
-        multicast: "Antrea carries IPv4 multicast, and that only where its Multicast feature is switched on",
+        multicast: "Antrea carries only IPv4 multicast, and only where its Multicast feature is enabled",
         cure: "give --seed with a headless service (publishNotReadyAddresses), or with that feature --ttl 4",
     },
     Cni {
@@ -66,7 +65,7 @@ const CNIS: &[Cni] = &[
         name: "Kube-OVN",
         prefixes: &["ovn0"],
         multicast: "Kube-OVN carries multicast inside a subnet, and not from one to another",
-        cure: "nothing inside a subnet; else --seed with a headless service (publishNotReadyAddresses)",
+        cure: "nothing inside a subnet; otherwise give --seed with a headless service (publishNotReadyAddresses)",
     },
     Cni {
         name: "flannel",
@@ -78,7 +77,7 @@ const CNIS: &[Cni] = &[
 
 const SEED: &str = "give each node --seed with a headless service (publishNotReadyAddresses), or use --seed-dir or hostNetwork: true";
 
-pub(super) fn examine(place: Place<'_>, nics: &[Nic]) -> Vec<Finding> {
+pub(super) fn examine(place: Surroundings<'_>, nics: &[Nic]) -> Vec<Finding> {
     let mut findings = Vec::new();
     if place.kubernetes {
         findings.push(kubernetes(place, nics));
@@ -90,21 +89,21 @@ pub(super) fn examine(place: Place<'_>, nics: &[Nic]) -> Vec<Finding> {
             Status::Warning,
             "wsl",
             "the kernel's release",
-            "WSL2: by default its network is behind address translation, where other hosts reach nothing",
-            "set networkingMode=mirrored in .wslconfig, let connections in (docs/networks.md), and give --seed",
+            "WSL2: by default its network is behind address translation, so other hosts cannot reach it",
+            "set networkingMode=mirrored in .wslconfig, allow inbound connections (docs/networks.md), and give --seed",
         ));
     }
     findings.extend(cloud(place.vendor));
     findings
 }
 
-fn kubernetes(place: Place<'_>, nics: &[Nic]) -> Finding {
+fn kubernetes(place: Surroundings<'_>, nics: &[Nic]) -> Finding {
     const CHECK: &str = "kubernetes";
     let looked = "surroundings";
     let of_host = CNIS
         .iter()
         .find(|cni| nics.iter().any(|nic| cni.prefixes.iter().any(|prefix| nic.name.starts_with(prefix))));
-    // Such interfaces, and bridges of containers, are in the host's own network namespace alone.
+    // Such interfaces, and bridges of containers, exist only in the host's own network namespace.
     let bridges = nics.iter().any(|nic| ["cni", "docker", "kube-"].iter().any(|p| nic.name.starts_with(p)));
     if of_host.is_some() || bridges {
         let name = of_host.map_or(String::new(), |cni| format!(" beside {}'s interfaces", cni.name));
@@ -114,14 +113,14 @@ fn kubernetes(place: Place<'_>, nics: &[Nic]) -> Finding {
     let (seen, cure) = of_pod(place, nics).map_or_else(
         || {
             (
-                "a Kubernetes pod, on a network that its interfaces do not tell; most drop multicast"
+                "a Kubernetes pod, on a network that its interfaces do not identify; most networks drop multicast"
                     .to_owned(),
                 SEED,
             )
         },
         |cni| {
             (
-                format!("a Kubernetes pod, by its interfaces perhaps of {}: {}", cni.name, cni.multicast),
+                format!("a Kubernetes pod, judging by its interfaces on {}: {}", cni.name, cni.multicast),
                 cni.cure,
             )
         },
@@ -129,8 +128,8 @@ fn kubernetes(place: Place<'_>, nics: &[Nic]) -> Finding {
     Finding::new(Status::Warning, CHECK, looked, seen, cure)
 }
 
-/// The network of a pod, by what it gives to `eth0`.
-fn of_pod(place: Place<'_>, nics: &[Nic]) -> Option<&'static Cni> {
+/// The network of a pod, identified by the address, gateway and ARP entries of `eth0`.
+fn of_pod(place: Surroundings<'_>, nics: &[Nic]) -> Option<&'static Cni> {
     let named = |name: &str| CNIS.iter().find(|cni| cni.name == name);
     let eth0 = nics.iter().find(|nic| nic.name == "eth0")?;
     let host_route = eth0.addresses.iter().any(|(ip, bits)| ip.is_ipv4() && *bits == 32);
@@ -155,7 +154,7 @@ fn container(nics: &[Nic]) -> Finding {
     if nics.iter().any(|nic| nic.name.starts_with("docker") || nic.name.starts_with("podman")) {
         return Finding::ok(CHECK, looked, "a container on the host's own network");
     }
-    // 172.16.0.0/12, from which Docker takes its bridges' networks unless told otherwise.
+    // 172.16.0.0/12: Docker's default for the networks of its bridges.
     let bridged = nics.iter().any(|nic| {
         nic.refused.is_none()
             && nic.addresses.iter().any(|(ip, bits)| match ip {
@@ -170,7 +169,7 @@ fn container(nics: &[Nic]) -> Finding {
             CHECK,
             looked,
             seen,
-            "docker run --network host; containers on one host need no more",
+            "docker run --network host; containers that are all on one host can stay as they are",
         );
     }
     Finding::ok(CHECK, looked, "a container with a network of its own")
@@ -180,11 +179,11 @@ fn cloud(vendor: &str) -> Option<Finding> {
     let (seen, cure) = match vendor.trim() {
         "Amazon EC2" => (
             "AWS: a VPC carries no broadcast, and multicast only through a transit gateway's multicast domain",
-            "give --seed or --seed-dir on each node; with such a domain force_igmp_version=2 and --ttl 8",
+            "give --seed or --seed-dir on each node; with a multicast domain, force_igmp_version=2 and --ttl 8",
         ),
         "Google" | "Google Compute Engine" => (
-            "Google Cloud: its networks carry no broadcast, and multicast only of groups that are registered for it",
-            "give --seed or --seed-dir on each node, or such a group as --group",
+            "Google Cloud: its networks carry no broadcast, and multicast only for registered groups",
+            "give --seed or --seed-dir on each node, or a registered group as --group",
         ),
         "Microsoft Corporation" => (
             "Azure (or Hyper-V): Azure's networks carry no multicast and no broadcast",
@@ -192,43 +191,44 @@ fn cloud(vendor: &str) -> Option<Finding> {
         ),
         _ => return None,
     };
-    Some(Finding::new(Status::Note, "cloud", "the machine's maker", seen, cure))
+    Some(Finding::new(Status::Note, "cloud", "the maker of the machine", seen, cure))
 }
 
 #[cfg(test)]
 mod tests {
-    use mingle_core::net::Kind;
+    use mingle_core::tools::Kind;
 
     use super::super::interfaces::tests::nic;
     use super::*;
 
-    fn seen(place: Place<'_>, nics: &[Nic]) -> Vec<(Status, String)> {
+    fn seen(place: Surroundings<'_>, nics: &[Nic]) -> Vec<(Status, String)> {
         examine(place, nics).into_iter().map(|finding| (finding.status, finding.seen)).collect()
     }
 
     #[test]
-    fn a_plain_host_is_nothing_to_speak_of() {
-        let place = Place { kernel: "6.1.0-18-amd64", vendor: "Dell Inc.\n", ..Place::default() };
+    fn a_plain_host_has_no_finding() {
+        let place =
+            Surroundings { kernel: "6.1.0-18-amd64", vendor: "Dell Inc.\n", ..Surroundings::default() };
         assert_eq!(seen(place, &[nic("eth0", Kind::Physical, "10.0.0.1/24")]), []);
     }
 
     #[test]
     fn the_network_of_a_pod_is_guessed_from_its_interfaces() {
-        let pod = Place { kubernetes: true, ..Place::default() };
+        let pod = Surroundings { kubernetes: true, ..Surroundings::default() };
         let host = [nic("eth0", Kind::Other, "10.244.1.7/32")];
         let gateway = [Ipv4Addr::new(169, 254, 1, 1)];
-        let calico = seen(Place { gateways: &gateway, ..pod }, &host);
+        let calico = seen(Surroundings { gateways: &gateway, ..pod }, &host);
         assert!(calico[0].1.contains("Calico") && calico[0].0 == Status::Warning, "{calico:?}");
-        let arp = Place { arp: "169.254.1.1 0x1 0x2 ee:ee:ee:ee:ee:ee * eth0", ..pod };
+        let arp = Surroundings { arp: "169.254.1.1 0x1 0x2 ee:ee:ee:ee:ee:ee * eth0", ..pod };
         assert!(seen(arp, &host)[0].1.contains("Calico"));
         let gateway = [Ipv4Addr::new(10, 244, 1, 1)];
-        assert!(seen(Place { gateways: &gateway, ..pod }, &host)[0].1.contains("Cilium"));
+        assert!(seen(Surroundings { gateways: &gateway, ..pod }, &host)[0].1.contains("Cilium"));
         let plain = [nic("eth0", Kind::Other, "10.244.1.7/24")];
-        assert!(seen(Place { gateways: &gateway, ..pod }, &plain)[0].1.contains("do not tell"));
+        assert!(seen(Surroundings { gateways: &gateway, ..pod }, &plain)[0].1.contains("do not identify"));
     }
 
     #[test]
-    fn what_is_said_of_each_network_has_the_flag_of_the_document() {
+    fn the_cure_for_each_network_has_the_flag_of_the_document() {
         for (name, flag) in [
             ("Calico", "--seed"),
             ("Cilium", "--group"),
@@ -240,12 +240,12 @@ mod tests {
             let cni = CNIS.iter().find(|cni| cni.name == name);
             assert!(cni.is_some_and(|cni| cni.cure.contains(flag)), "{cni:?}");
         }
-        assert_eq!(CNIS.len(), 6, "each has its place in docs/networks.md");
+        assert_eq!(CNIS.len(), 6, "each has a section in docs/networks.md");
     }
 
     #[test]
-    fn the_hosts_own_interfaces_tell_of_host_network() {
-        let pod = Place { kubernetes: true, ..Place::default() };
+    fn the_interfaces_of_the_host_show_that_a_pod_uses_its_network() {
+        let pod = Surroundings { kubernetes: true, ..Surroundings::default() };
         let nics =
             [nic("eth0", Kind::Physical, "10.0.0.1/24"), nic("flannel.1", Kind::Virtual, "10.244.1.0/32")];
         let found = seen(pod, &nics);
@@ -254,13 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn a_docker_bridge_a_cloud_and_wsl_are_told() {
-        let place = Place { container: true, ..Place::default() };
+    fn a_docker_bridge_a_cloud_and_wsl_are_findings() {
+        let place = Surroundings { container: true, ..Surroundings::default() };
         let found = seen(place, &[nic("eth0", Kind::Other, "172.17.0.2/16")]);
         assert!(found[0].1.contains("Docker's bridge") && found[0].0 == Status::Warning, "{found:?}");
         assert_eq!(seen(place, &[nic("eth0", Kind::Other, "10.1.0.2/24")])[0].0, Status::Ok);
-        let kernel = Place { kernel: "5.15.90.1-microsoft-standard-WSL2\n", ..Place::default() };
+        let kernel =
+            Surroundings { kernel: "5.15.90.1-microsoft-standard-WSL2\n", ..Surroundings::default() };
         assert!(seen(kernel, &[])[0].1.starts_with("WSL2"));
-        assert!(seen(Place { vendor: "Amazon EC2\n", ..Place::default() }, &[])[0].1.starts_with("AWS"));
+        assert!(
+            seen(Surroundings { vendor: "Amazon EC2\n", ..Surroundings::default() }, &[])[0]
+                .1
+                .starts_with("AWS")
+        );
     }
 }

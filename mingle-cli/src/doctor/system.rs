@@ -1,4 +1,4 @@
-//! What the doctor reads of this host: files, and the output of two programs.
+//! What the doctor reads on this host: files, and the output of the programs that print firewall rules.
 
 use std::fs;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ pub(super) struct Files {
 
 impl Files {
     pub(super) fn read(&self, path: &str) -> Option<String> {
-        // What is in it may be any bytes.
+        // A file may hold any bytes.
         fs::read(self.root.join(path)).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
@@ -36,7 +36,7 @@ impl Files {
         Some(names)
     }
 
-    /// Who listens on a port, as far as this user may see: of other users' processes only root sees the sockets.
+    /// The program that listens on a port. Only root sees the sockets of other users' processes.
     pub(super) fn holder(&self, port: u16) -> Option<String> {
         let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|path| self.read(path).unwrap_or_default());
         let inodes: Vec<u64> = tables.iter().flat_map(|table| ports::listeners(table, port)).collect();
@@ -59,7 +59,7 @@ impl Files {
     }
 }
 
-/// What the host's packet filters do with these. Each program that shows rules may take `limit`.
+/// What the host's packet filters do with these packets. Each program that prints rules may take `limit`.
 pub(super) fn firewall(files: &Files, packets: &[Packet], limit: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rules = output("nft", &["-j", "-t", "list", "ruleset"], limit);
@@ -69,13 +69,13 @@ pub(super) fn firewall(files: &Files, packets: &[Packet], limit: Duration) -> Ve
             continue;
         }
         let program = format!("{family}tables");
-        // The older filter, which nft does not show.
+        // The older packet filter, which nft does not show.
         let names = files.read(&format!("proc/net/{family}_tables_names"));
         let legacy = names.is_some_and(|names| !names.trim().is_empty());
         let save = || output(&format!("{program}-save"), &[], limit);
         let older = match &rules {
             _ if legacy => output(&format!("{program}-legacy-save"), &[], limit).or_else(|_| save()),
-            // What iptables has written into nftables it shows best itself.
+            // iptables shows its own rules in nftables best.
             Ok(json) if json.contains("\"xt\"") => save(),
             _ => continue,
         };
@@ -95,13 +95,13 @@ fn nftables(tables: Result<Vec<Table>, String>, packets: &[Packet]) -> Vec<Findi
         Ok(tables) => examine("nftables", &tables, packets),
         Err(error) => {
             let cure =
-                format!("run this as root to have the rules looked at, or see 'nft list ruleset' ({error})");
+                format!("run the doctor as root to check the rules, or see 'nft list ruleset' ({error})");
             vec![Finding::unread("firewall", "firewall rules", cure)]
         }
     }
 }
 
-/// What a program prints, or why not. Users often lack `/usr/sbin` in their PATH.
+/// The output of a program, or why there is none. Users often lack `/usr/sbin` in their PATH.
 fn output(program: &str, args: &[&str], limit: Duration) -> Result<String, String> {
     let run = |program: &Path| {
         let mut command = Command::new(program);
@@ -114,7 +114,7 @@ fn output(program: &str, args: &[&str], limit: Duration) -> Result<String, Strin
     let mut child = child.map_err(|error| format!("{program}: {error}"))?;
     let text = collect(child.stdout.take());
     let errors = collect(child.stderr.take());
-    // Both are closed when it ends. One that hangs, on a lock or on a file server, is ended.
+    // Both pipes close when the program ends. A program that hangs, on a lock or a file server, is killed.
     let Ok(text) = text.recv_timeout(limit) else {
         let _ = child.kill();
         let _ = child.wait();
@@ -128,12 +128,12 @@ fn output(program: &str, args: &[&str], limit: Duration) -> Result<String, Strin
     Err(format!("{program}: {}", errors.lines().next().unwrap_or("failed")))
 }
 
-/// Reads a pipe to its end, beside.
+/// Reads a pipe to its end, in a thread.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read until an error is told all the same.
+        // Bytes that were read before an error are sent as well.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
         let _ = sender.send(String::from_utf8_lossy(&bytes).into_owned());
     });
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_hangs_is_ended_and_one_that_ends_is_heard() {
+    fn a_program_that_hangs_is_killed_and_one_that_ends_is_read() {
         let limit = Duration::from_millis(50);
         let hung = output("tail", &["-f", "/dev/null"], limit);
         assert_eq!(hung, Err("tail took more than 50ms".to_owned()));

@@ -3,7 +3,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-use mingle_core::World;
+use mingle_core::{Warning, World};
 
 use super::*;
 use crate::args::JoinArgs;
@@ -47,7 +47,7 @@ fn every_change_is_one_line_behind_those_that_are_there() {
         Event::Following(node("z")),
         Event::Following(node("z")),
         Event::LostLeader(node("z")),
-        Event::Warning("a \u{9b}\u{202e}b\n".to_owned()),
+        Event::Warning(Warning::Interfaces { error: "a \u{9b}\u{202e}b\n".to_owned() }),
         Event::Preparing { round: 2 },
     ] {
         journal.event(&event);
@@ -96,7 +96,7 @@ fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
     let path = PathBuf::from(format!("/proc/self/fd/{}", writer.as_raw_fd()));
     let mut journal = journal(Some(&path));
     for _ in 0..20 {
-        journal.event(&Event::Warning("a".repeat(10_000)));
+        journal.event(&Event::Warning(Warning::Interfaces { error: "a".repeat(10_000) }));
     }
     drop((journal, writer));
     let mut all = String::new();
@@ -111,7 +111,7 @@ fn a_message_is_cut_to_what_a_line_may_have() {
     let path = scratch("long");
     let mut journal = journal(Some(&path));
     for text in ["a", "\u{e9}", "\u{1f600}"] {
-        journal.event(&Event::Warning(text.repeat(5_000)));
+        journal.event(&Event::Warning(Warning::Interfaces { error: text.repeat(5_000) }));
     }
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
@@ -153,7 +153,7 @@ fn a_bug_is_told_like_every_other_failure() {
         events: Some(path.display().to_string()),
         ..JoinArgs::default()
     };
-    let config = Config::new(low, |_| None).unwrap();
+    let config = Config::scheduled(low, |_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
     let ended: Result<(), Stop> = Journal::during(&config, Instant::now(), |_| panic!("number {}", 7));
     assert_eq!(ended.unwrap_err().kind(), "bug");

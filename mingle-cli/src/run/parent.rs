@@ -5,9 +5,8 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::Variables;
-use mingle_core::net::RunningWorld;
-use mingle_core::proto::Change;
-use mingle_core::{Assignment, End, Over};
+use mingle_core::proto::Over;
+use mingle_core::{Assignment, Change, End, RunningWorld};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
@@ -77,7 +76,9 @@ async fn supervised(
 ) -> Result<(), Stop> {
     let mut signals = Signals::new(&TAKEN)?;
     let (sender, mut events) = unbounded_channel();
-    let joining = Box::pin(config.rendezvous().fabric(found.summary).events(sender).join());
+    let joining = Box::pin(
+        config.rendezvous().fabric(found.summary).events(move |event| drop(sender.send(event))).join(),
+    );
     let mut progress = Progress::new(config, journal);
     let mut assignment = join::watch(joining, &mut events, &mut progress, &mut signals).await?;
     drop(progress);

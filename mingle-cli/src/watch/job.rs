@@ -1,58 +1,60 @@
-//! One job, as far as its words to all tell of it.
+//! One job, as far as its multicast datagrams show it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{Candidacy, Observed, Observer, Sighting};
+use mingle_core::error::RankRange;
+use mingle_core::proto::{Keys, Lineage, NodeId};
 use mingle_core::rdma::Tally;
-use mingle_core::{End, HostName, JobId, Keys, Lineage, NodeId, RankRange};
+use mingle_core::tools::{Candidacy, Observed, Observer, Sighting};
+use mingle_core::{End, HostName, JobId};
 use serde_json::{Value, json};
 
-use super::{News, Scene, columns, has_place, is_silent};
+use super::{News, Scene, columns, has_room, is_silent};
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
-/// Most nodes, and most names that others tell, which are remembered: a stranger can send any number.
+/// The most nodes, and the most hosts named by others, that are remembered: a stranger can send any number.
 const MOST: usize = 4096;
 
-/// Who was heard of a job.
+/// The nodes of a job that were heard or named.
 #[derive(Debug)]
 pub(super) struct Job {
     name: JobId,
     has_secret: bool,
     observer: Observer,
-    nodes: BTreeMap<NodeId, Node>,
-    /// Hosts that somebody has told of: since when, and when last.
-    told: BTreeMap<HostName, (Duration, Duration)>,
-    /// Who has told of those who have joined, and how many there were.
+    nodes: BTreeMap<NodeId, HeardNode>,
+    /// Hosts that a leader has named: when first, and when last.
+    named: BTreeMap<HostName, (Duration, Duration)>,
+    /// The leader that counted the members last, and their number.
     counted: Option<(NodeId, u32)>,
-    /// The formation that is shown, and when it was heard last.
+    /// The lineage that is shown, and when it was heard last.
     lineage: Lineage,
     heard: Option<Duration>,
-    /// What was said last of a world's end, and of the formation that follows it.
+    /// The end of a world that was reported last, and the lineage that follows it.
     over: Option<(Lineage, u32, End)>,
-    /// Where a word came from that did not open.
+    /// The source address of a datagram that the keys did not open.
     sealed: Option<SocketAddr>,
     versions: BTreeMap<u8, SocketAddr>,
     news: News,
-    said: String,
+    last_line: String,
 }
 
 /// A node that was heard itself.
 #[derive(Debug)]
-struct Node {
+struct HeardNode {
     host: HostName,
     address: SocketAddr,
     rank: Option<u32>,
-    /// What it has said last of those whom it gathers, and when.
-    gathers: Option<(Candidacy, Duration)>,
+    /// Its last announcement as a leader, and when it came.
+    leads: Option<(Candidacy, Duration)>,
     first: Duration,
     last: Duration,
 }
 
-/// The gathering that the others join.
-struct Leading<'a> {
+/// The leader that the others join.
+struct Leader<'a> {
     id: NodeId,
     gathering: &'a Candidacy,
     is_silent: bool,
@@ -65,7 +67,7 @@ impl Job {
             has_secret: keys.is_some(),
             name,
             nodes: BTreeMap::new(),
-            told: BTreeMap::new(),
+            named: BTreeMap::new(),
             counted: None,
             lineage: Lineage::default(),
             heard: None,
@@ -73,11 +75,11 @@ impl Job {
             sealed: None,
             versions: BTreeMap::new(),
             news: News::default(),
-            said: String::new(),
+            last_line: String::new(),
         }
     }
 
-    fn see(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
+    fn observe(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
         match sighting.observed {
             Observed::Sealed => self.sealed = Some(from),
             Observed::Version(version) => {
@@ -86,24 +88,24 @@ impl Job {
                 }
             }
             _ if !self.admits(now, sighting.lineage) => {}
-            // It has the lineage of the formation that follows, in which nobody is yet, and perhaps nobody will be.
+            // The message has the lineage that follows, which no node may have joined yet.
             Observed::Over { rank, end } => {
                 let over = Some((sighting.lineage, rank, end));
                 if self.over != over {
                     self.over = over;
-                    self.news.push(format!("the world is over: rank {rank}, {end}"));
+                    self.news.push(format!("the world ended: rank {rank}, {end}"));
                 }
             }
             word @ (Observed::Leads(_) | Observed::Seeks { .. } | Observed::Hints { .. }) => {
                 if self.lineage != sighting.lineage {
                     self.lineage = sighting.lineage;
                     self.nodes.clear();
-                    self.told.clear();
+                    self.named.clear();
                 }
                 self.heard = Some(now);
-                self.understand(now, from, sighting.node, word);
+                self.update(now, from, sighting.node, word);
             }
-            // It says only that the node is there.
+            // It shows only that the node is alive.
             _ => {
                 if self.lineage == sighting.lineage {
                     self.heard = Some(now);
@@ -115,82 +117,83 @@ impl Job {
         }
     }
 
-    /// Whether a word of this formation counts: of the one that is shown, or of a restart after it. What the former
-    /// world still says is of no matter, and neither is another run of the job, unless nothing is heard any more of
-    /// what is shown: a new run begins at 0, and anybody can make up a generation that no restart will ever reach.
+    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it. Datagrams of an
+    /// earlier world and of another run of the job are ignored, until the lineage that is shown falls silent: a new run
+    /// begins at generation 0, and anybody can forge a generation that no restart will ever reach.
     fn admits(&self, now: Duration, lineage: Lineage) -> bool {
         let ours = self.lineage;
         let is_restart = lineage > ours && (ours.origin == 0 || ours.origin == lineage.origin);
         lineage == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
-    fn understand(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Observed) {
+    fn update(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Observed) {
         match word {
             Observed::Leads(gathering) => {
                 let (leader, joined) = (gathering.progress.leader.clone(), gathering.progress.joined);
                 let newest = gathering.progress.newest.clone();
                 if let Some(node) = self.node(now, id, &leader.host, leader.address) {
-                    // Of those that may gather only rank 0 can have been given.
+                    // A candidate has either rank 0 or no given rank.
                     node.rank = gathering.explicit.then_some(0);
-                    node.gathers = Some((gathering, now));
+                    node.leads = Some((gathering, now));
                 }
-                if self.leading(now).is_some_and(|leading| leading.id == id) {
+                if self.leader(now).is_some_and(|leader| leader.id == id) {
                     self.count(now, id, joined, &newest);
                 }
             }
             Observed::Seeks { host, rank } => {
                 if let Some(node) = self.node(now, id, &host, from) {
-                    (node.rank, node.gathers) = (rank, None);
+                    (node.rank, node.leads) = (rank, None);
                 }
             }
-            Observed::Hints { peer, .. } => self.tell(now, &peer.host),
+            Observed::Hints { peer, .. } => self.name(now, &peer.host),
             _ => {}
         }
     }
 
-    /// Who gathers tells who has come, but not who has left: where fewer are there, or another one counts, the names
-    /// are of no use.
+    /// A leader names members that have joined, but not members that have left: when the count falls, or when another
+    /// leader counts, the names are stale.
     fn count(&mut self, now: Duration, leader: NodeId, joined: u32, newest: &[HostName]) {
         if self.counted.is_some_and(|(before, were)| before != leader || joined < were) {
-            self.told.clear();
+            self.named.clear();
         }
         self.counted = Some((leader, joined));
         for host in newest {
-            self.tell(now, host);
+            self.name(now, host);
         }
     }
 
-    fn tell(&mut self, now: Duration, host: &HostName) {
-        if has_place(&mut self.told, host, MOST, |(_, last)| is_silent(now, *last)) {
-            self.told.entry(host.clone()).or_insert((now, now)).1 = now;
+    fn name(&mut self, now: Duration, host: &HostName) {
+        if has_room(&mut self.named, host, MOST, |(_, last)| is_silent(now, *last)) {
+            self.named.entry(host.clone()).or_insert((now, now)).1 = now;
         }
     }
 
-    /// The node as it is now, unless there are too many.
-    fn node(&mut self, now: Duration, id: NodeId, host: &HostName, at: SocketAddr) -> Option<&mut Node> {
-        if !has_place(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
+    /// Adds or updates a node; none where there are too many.
+    fn node(&mut self, now: Duration, id: NodeId, host: &HostName, at: SocketAddr) -> Option<&mut HeardNode> {
+        if !has_room(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
             return None;
         }
         if !self.nodes.contains_key(&id) {
             self.news.push(format!("{host} ({at}) is here"));
         }
         let new =
-            || Node { host: host.clone(), address: at, rank: None, gathers: None, first: now, last: now };
+            || HeardNode { host: host.clone(), address: at, rank: None, leads: None, first: now, last: now };
         let node = self.nodes.entry(id).or_insert_with(new);
         (node.address, node.last) = (at, now);
         Some(node)
     }
 
-    fn leading(&self, now: Duration) -> Option<Leading<'_>> {
-        let all = self.nodes.iter().filter_map(|(id, node)| node.gathers.as_ref().map(|said| (*id, said)));
+    fn leader(&self, now: Duration) -> Option<Leader<'_>> {
+        let all =
+            self.nodes.iter().filter_map(|(id, node)| node.leads.as_ref().map(|announced| (*id, announced)));
         let loud = all.clone().filter(|(_, (_, at))| !is_silent(now, *at));
-        // Where nobody speaks any more, who has spoken last.
+        // Where all are silent, the one that was heard last.
         let best = loud.max_by_key(|(id, (gathering, _))| gathering.precedence(*id));
         let (id, (gathering, at)) = best.or_else(|| all.max_by_key(|(_, (_, at))| *at))?;
-        Some(Leading { id, gathering, is_silent: is_silent(now, *at) })
+        Some(Leader { id, gathering, is_silent: is_silent(now, *at) })
     }
 
-    /// How far it has come, and what is to be said of it.
+    /// The lines above the table: progress, leader, RDMA and problems.
     fn lines(&self, now: Duration) -> Vec<String> {
         let mut lines = Vec::new();
         let generation = match self.lineage.generation {
@@ -198,84 +201,128 @@ impl Job {
             generation => format!(", generation {generation}"),
         };
         let name = &self.name;
-        match self.leading(now) {
-            Some(Leading { gathering, is_silent, .. }) => {
+        match self.leader(now) {
+            Some(Leader { gathering, is_silent, .. }) => {
                 let progress = &gathering.progress;
                 lines.push(format!("job {name}: {progress}"));
                 lines.push(if is_silent {
                     format!(
-                        "{} gathered{generation}, and is silent: the world has formed, or it is gone",
+                        "{} led{generation}, and is silent: the world has formed, or the leader is gone",
                         progress.leader
                     )
                 } else {
-                    format!("{} gathers{generation}", progress.leader)
+                    format!("{} leads{generation}", progress.leader)
                 });
                 lines.push(match gathering.rdma {
                     Some(tally) => format!("RDMA: {}", tally.among(progress.joined)),
-                    None => "RDMA: unknown, since nobody here has looked for it".to_owned(),
+                    None => "RDMA: unknown, since no node here has looked for it".to_owned(),
                 });
             }
             None if !self.nodes.is_empty() => {
-                lines.push(format!("job {name}: {} heard, and nobody gathers{generation}", self.nodes.len()));
-                lines.push("RDMA: unknown, since nobody gathers".to_owned());
+                lines.push(format!(
+                    "job {name}: {} nodes heard, and none leads{generation}",
+                    self.nodes.len()
+                ));
+                lines.push("RDMA: unknown, since no node leads".to_owned());
             }
             None if self.sealed.is_none() => lines.push(format!("job {name}: nothing heard so far")),
-            None => lines.push(format!("job {name}: it is here")),
+            None => lines.push(format!("job {name}: heard, but sealed")),
         }
         if let Some(from) = self.sealed {
             lines.push(if self.has_secret {
-                format!("{from} says what this secret does not open: give the job's own --secret-file")
+                format!(
+                    "{from} sends datagrams that this secret does not open: give the job's own --secret-file"
+                )
             } else {
-                format!("{from} says what is sealed: give the job's --secret-file to see who is here")
+                format!("{from} sends sealed datagrams: give the job's --secret-file to see its nodes")
             });
         }
         lines
     }
 
-    /// Host, address, rank, state, and since when; `None` for the address of whoever was not heard himself.
+    /// The rows of the table, the leader first.
     fn rows(&self, now: Duration) -> Vec<Row<'_>> {
-        let leader = self.leading(now).map(|leading| leading.id);
+        let leader = self.leader(now).map(|leader| leader.id);
         let mut rows: Vec<Row<'_>> = self
             .nodes
             .iter()
             .map(|(id, node)| {
-                let state = match &node.gathers {
-                    _ if leader == Some(*id) => "gathers",
-                    _ if self.told.contains_key(&node.host) => "joined",
-                    _ if is_silent(now, node.last) => "silent",
-                    Some(_) => "gathers too",
-                    None => "seeks",
+                let state = match &node.leads {
+                    _ if leader == Some(*id) => State::Leads,
+                    _ if self.named.contains_key(&node.host) => State::Joined,
+                    _ if is_silent(now, node.last) => State::Silent,
+                    Some(_) => State::LeadsToo,
+                    None => State::Seeks,
                 };
                 Row { host: &node.host, node: Some((id, node)), state, first: node.first }
             })
             .collect();
         let heard: BTreeSet<&HostName> = self.nodes.values().map(|node| &node.host).collect();
-        let told = self.told.iter().filter(|(host, _)| !heard.contains(host));
-        rows.extend(told.map(|(host, (first, _))| Row { host, node: None, state: "joined", first: *first }));
-        rows.sort_by_key(|row| (row.state != "gathers", row.first));
+        let named = self.named.iter().filter(|(host, _)| !heard.contains(host));
+        rows.extend(named.map(|(host, (first, _))| {
+            let (state, first) = (State::Joined, *first);
+            Row { host, node: None, state, first }
+        }));
+        rows.sort_by_key(|row| (row.state != State::Leads, row.first));
         rows
     }
 }
 
+/// A row of the table.
 struct Row<'a> {
     host: &'a HostName,
-    node: Option<(&'a NodeId, &'a Node)>,
-    state: &'static str,
+    /// None for a node that was named by a leader, and not heard itself.
+    node: Option<(&'a NodeId, &'a HeardNode)>,
+    state: State,
     first: Duration,
+}
+
+/// What a node does, as far as its datagrams show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Leads,
+    Joined,
+    Silent,
+    LeadsToo,
+    Seeks,
+}
+
+impl State {
+    /// For people.
+    fn text(self) -> &'static str {
+        match self {
+            Self::Leads => "leads",
+            Self::Joined => "joined",
+            Self::Silent => "silent",
+            Self::LeadsToo => "also leads",
+            Self::Seeks => "seeks",
+        }
+    }
+
+    /// For programs: these names stay.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Leads => "gathers",
+            Self::Joined => "joined",
+            Self::Silent => "silent",
+            Self::LeadsToo => "gathers too",
+            Self::Seeks => "seeks",
+        }
+    }
 }
 
 impl Scene for Job {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
         if let Some(sighting) = self.observer.read(datagram) {
-            self.see(now, from, sighting);
+            self.observe(now, from, sighting);
         }
     }
 
     fn news(&mut self, now: Duration) -> Vec<String> {
         let mut news = self.news.take();
         let line = self.lines(now).join("; ");
-        if line != self.said {
-            self.said.clone_from(&line);
+        if line != self.last_line {
+            self.last_line.clone_from(&line);
             news.push(line);
         }
         news
@@ -288,12 +335,13 @@ impl Scene for Job {
             ["host", "address", "rank", "state", "first heard", "last heard"].map(str::to_owned).to_vec(),
         ];
         for row in self.rows(now) {
-            let of = |cell: &dyn Fn(&Node) -> String| row.node.map_or("-".to_owned(), |(_, node)| cell(node));
+            let of =
+                |cell: &dyn Fn(&HeardNode) -> String| row.node.map_or("-".to_owned(), |(_, node)| cell(node));
             cells.push(vec![
                 row.host.to_string(),
                 of(&|node| node.address.to_string()),
                 of(&|node| node.rank.map_or("-".to_owned(), |rank| rank.to_string())),
-                row.state.to_owned(),
+                row.state.text().to_owned(),
                 ago(row.first),
                 of(&|node| ago(node.last)),
             ]);
@@ -316,18 +364,18 @@ impl Scene for Job {
                     "address": row.node.map(|(_, node)| node.address.ip()),
                     "port": row.node.map(|(_, node)| node.address.port()),
                     "rank": row.node.and_then(|(_, node)| node.rank),
-                    "state": row.state,
+                    "state": row.state.name(),
                     "first_ms_ago": ago(row.first),
                     "last_ms_ago": row.node.map(|(_, node)| ago(node.last)),
                 })
             })
             .collect();
-        let leading = self.leading(now);
-        let rdma = leading.as_ref().and_then(|leading| leading.gathering.rdma).map(|tally| {
+        let leader = self.leader(now);
+        let rdma = leader.as_ref().and_then(|leader| leader.gathering.rdma).map(|tally| {
             let Tally { infiniband, roce, efa } = tally;
             json!({ "usable": tally.usable(), "infiniband": infiniband, "roce": roce, "efa": efa })
         });
-        let progress = leading.as_ref().map(|leading| &leading.gathering.progress);
+        let progress = leader.as_ref().map(|leader| &leader.gathering.progress);
         let missing: Option<Vec<[u32; 2]>> = progress.map(|progress| {
             progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
         });
@@ -351,13 +399,13 @@ impl Scene for Job {
     }
 
     fn has_heard(&self) -> bool {
-        let has_words = self.heard.is_some() || self.over.is_some();
-        has_words || self.sealed.is_some() || !self.versions.is_empty()
+        let has_message = self.heard.is_some() || self.over.is_some();
+        has_message || self.sealed.is_some() || !self.versions.is_empty()
     }
 
     fn silence(&self) -> String {
         format!(
-            "nothing was heard of job {}: it does not gather now, or multicast does not pass from its nodes to this \
+            "nothing was heard of job {}: it is not forming now, or multicast does not pass from its nodes to this \
              host; see 'mingle doctor'",
             self.name
         )

@@ -1,17 +1,17 @@
-//! All jobs on the link that gather and are not private.
+//! All jobs that are forming on the link and are not private.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::Notice;
+use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
-use super::{Scene, columns, has_place, is_silent};
+use super::{Scene, columns, has_room, is_silent};
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
-/// Most jobs that are remembered: a stranger can tell of any number.
+/// The most jobs that are remembered: a stranger can advertise any number.
 const MOST: usize = 1024;
 
 /// The jobs, by the beginnings of their tags.
@@ -26,8 +26,8 @@ struct Listed {
     from: SocketAddr,
     first: Duration,
     last: Duration,
-    /// What was said of it last.
-    said: String,
+    /// The last line about it.
+    last_line: String,
 }
 
 impl Listed {
@@ -59,10 +59,10 @@ impl Scene for Jobs {
             Notice::Open { job, .. } => job.tag().beginning(),
             Notice::Sealed(tag) => *tag,
         };
-        if !has_place(&mut self.jobs, &tag, MOST, |listed| is_silent(now, listed.last)) {
+        if !has_room(&mut self.jobs, &tag, MOST, |listed| is_silent(now, listed.last)) {
             return;
         }
-        let new = || Listed { notice: notice.clone(), from, first: now, last: now, said: String::new() };
+        let new = || Listed { notice: notice.clone(), from, first: now, last: now, last_line: String::new() };
         let listed = self.jobs.entry(tag).or_insert_with(new);
         (listed.from, listed.last) = (from, now);
         listed.notice = notice;
@@ -72,25 +72,27 @@ impl Scene for Jobs {
         let mut news = Vec::new();
         for listed in self.jobs.values_mut() {
             let what = match &listed.notice {
-                _ if is_silent(now, listed.last) => "silent: its world has formed, or it is gone".to_owned(),
+                _ if is_silent(now, listed.last) => {
+                    "silent: its world has formed, or its leader is gone".to_owned()
+                }
                 Notice::Open { .. } => format!("{} nodes here, says {}", listed.count(), listed.from.ip()),
                 Notice::Sealed(_) => format!("here, says {}", listed.from.ip()),
             };
-            if what != listed.said {
+            if what != listed.last_line {
                 news.push(format!("job {}: {what}", listed.name()));
-                listed.said = what;
+                listed.last_line = what;
             }
         }
         news
     }
 
     fn table(&self, now: Duration) -> String {
-        let mut cells = vec![["job", "here", "gathered by", "first heard"].map(str::to_owned).to_vec()];
+        let mut cells = vec![["job", "joined", "leader", "first heard"].map(str::to_owned).to_vec()];
         for (_, listed) in self.loud(now) {
             let ago = format!("{} ago", duration(now.saturating_sub(listed.first)));
             cells.push(vec![listed.name(), listed.count(), listed.from.to_string(), ago]);
         }
-        if cells.len() > 1 { columns(&cells) } else { "no job gathers on this link so far\n".to_owned() }
+        if cells.len() > 1 { columns(&cells) } else { "no job on this link so far\n".to_owned() }
     }
 
     fn document(&self, now: Duration) -> Value {
@@ -117,8 +119,8 @@ impl Scene for Jobs {
     }
 
     fn silence(&self) -> String {
-        "no job was heard: none gathers now but private ones, or multicast does not pass to this host; give a \
-         private one's --job-id, or see 'mingle doctor'"
+        "no job was heard: only private jobs are forming now, if any, or multicast does not pass to this host; give \
+         the --job-id of a private job, or see 'mingle doctor'"
             .to_owned()
     }
 }
@@ -143,14 +145,14 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_listed_while_they_speak_and_those_with_a_secret_without_a_name() {
+    fn jobs_are_listed_while_they_advertise_and_those_with_a_secret_without_a_name() {
         let mut jobs = Jobs::default();
         let seconds = Duration::from_secs;
         let from: SocketAddr = "10.0.0.1:29503".parse().unwrap();
         for notice in notices() {
             jobs.hear(seconds(1), from, &notice);
         }
-        jobs.hear(seconds(1), from, b"MNGL and so on, which is none of it");
+        jobs.hear(seconds(1), from, b"MNGL and so on, which is not a notice");
         assert_eq!(
             jobs.news(seconds(2)),
             [
@@ -163,6 +165,6 @@ mod tests {
         assert!(table.contains("foo") && table.contains("3 of 4") && table.contains("2.0 s ago"), "{table}");
         assert_eq!(jobs.document(seconds(3))["jobs"].as_array().unwrap().len(), 2);
         assert_eq!(jobs.news(seconds(9)).len(), 2, "both have fallen silent");
-        assert_eq!(jobs.table(seconds(9)), "no job gathers on this link so far\n");
+        assert_eq!(jobs.table(seconds(9)), "no job on this link so far\n");
     }
 }

@@ -1,7 +1,7 @@
-//! `mingle watch`: how a job gathers, or which jobs do, seen by somebody who only listens.
+//! `mingle watch`: an observer, which shows how a job forms, or which jobs do, and sends nothing.
 //!
 //! ```text
-//! job      one job: who is there, who is missing, who gathers
+//! job      one job: which nodes are here, which are missing, which leads
 //! jobs     all jobs that are not private
 //! ```
 
@@ -16,108 +16,104 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::net::observe::Listener;
+use mingle_core::tools::Listener;
+use mingle_core::{JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{interval, sleep};
 
-use crate::args::{JoinArgs, WatchArgs};
-use crate::config::{Config, LONGEST};
+use crate::args::WatchArgs;
+use crate::config::values::{Timeout, timeout};
+use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
+use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{join, wants_json};
+use crate::{advice, join, wants_json};
 use job::Job;
 use jobs::Jobs;
 
-/// What stands for a job where none is given: only the port and the interfaces count.
-const NO_JOB: &str = "mingle watch";
-/// How long is listened for one document. Whoever gathers speaks every 1.25 s at least.
+/// How long to listen for one document. A leader sends every 1.25 s at least.
 const SHOT: Duration = Duration::from_secs(2);
-/// How often what has changed is shown.
+/// How often changes are shown.
 const SHOW: Duration = Duration::from_millis(250);
-/// Who has spoken regularly and not for so long has nothing more to say, or cannot.
+/// A node that has sent regularly, and then nothing for this long, has finished or is gone.
 const SILENT: Duration = Duration::from_secs(5);
-/// Most lines for what has changed since it was shown last: a stranger can have any number said.
+/// The most lines for the changes since the last ones were shown: a stranger can cause any number.
 const MOST_LINES: usize = 1024;
-/// The variables of the options that there are. That of `--timeout` is left out: it says how long a node waits.
-const VARIABLES: [&str; 7] = [
-    "MINGLE_JOB_ID",
-    "MINGLE_SECRET",
-    "MINGLE_SECRET_FILE",
-    "MINGLE_INTERFACE",
-    "MINGLE_DISCOVERY_PORT",
-    "MINGLE_GROUP",
-    "MINGLE_BROADCAST",
-];
 
-/// What is watched. Times are since the start.
+/// What is shown: one job or all jobs. Times are since the start.
 trait Scene {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
-    /// What has changed since this was asked last, a line each.
+    /// The changes since the last call, a line each.
     fn news(&mut self, now: Duration) -> Vec<String>;
-    /// All of it, for a terminal.
+    /// The whole state, for a terminal.
     fn table(&self, now: Duration) -> String;
-    /// All of it, for programs.
+    /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
     fn has_heard(&self) -> bool;
-    /// What to say where nothing was heard.
+    /// The message where nothing was heard.
     fn silence(&self) -> String;
 }
 
-/// Shows what is heard, until the time is up or the reader has gone.
+/// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let (config, has_job) = configure(args, |name| std::env::var_os(name))?;
-    for warning in &config.warnings {
+    let Watched { job, secret, network, limit, warnings } =
+        Watched::read(args, |name| std::env::var_os(name))?;
+    for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
     }
-    let network = config.network();
-    let limit = config.limit(if is_json { SHOT } else { LONGEST }).unwrap_or(LONGEST);
+    let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
     let runtime = join::runtime()?;
     runtime.block_on(async {
-        let opened = if has_job {
-            Listener::of_job(&network.place, &network.interfaces)
-        } else {
-            Listener::of_all_jobs(Some(network.place.group.port()), &network.interfaces)
+        let opened = match &job {
+            Some(job) => Listener::of_job(job, &network),
+            None => Listener::of_all_jobs(&network),
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
         for warning in listener.warnings() {
-            stderr::say(format_args!("warning: {warning}"));
+            stderr::say(format_args!("warning: {}", advice::warning(warning)));
         }
-        if has_job {
-            let job = Job::new(network.place.job.clone(), config.keys().as_ref());
-            watch(listener, job, is_json, limit).await
-        } else {
-            watch(listener, Jobs::default(), is_json, limit).await
+        match job {
+            Some(job) => {
+                let keys = secret.map(|secret| secret.keys(&job));
+                watch(listener, Job::new(job, keys.as_ref()), is_json, limit).await
+            }
+            None => watch(listener, Jobs::default(), is_json, limit).await,
         }
     })
 }
 
-/// Where to listen, and whether to one job.
-fn configure(
-    args: WatchArgs,
-    environment: impl Fn(&str) -> Option<OsString>,
-) -> Result<(Config, bool), Stop> {
-    let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
-    let has_job = args.job_id.is_some() || is_set("MINGLE_JOB_ID");
-    if !has_job && args.secret_file.is_some() {
-        return Err(Stop::Usage(
-            "--job-id is missing: a secret opens the words of one job, so name it beside --secret-file"
-                .to_owned(),
-        ));
+/// What to watch: one job, or all jobs on a link.
+#[derive(Debug)]
+struct Watched {
+    job: Option<JobId>,
+    secret: Option<Secret>,
+    network: Network,
+    limit: Option<Duration>,
+    warnings: Vec<String>,
+}
+
+impl Watched {
+    fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
+        let reader = Reader(environment);
+        let network = NetworkArgs::from(&args).of_receiver(&reader)?;
+        let job = reader.job(args.job_id)?;
+        if job.is_none() && args.secret_file.is_some() {
+            return Err(Stop::Usage(
+                "--job-id is missing: a secret opens the datagrams of one job, so name the job beside --secret-file"
+                    .to_owned(),
+            ));
+        }
+        let (secret, warnings) =
+            if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
+        // Not the variable, which says how long a node waits.
+        let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
+        let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
+        Ok(Self { job, secret, network, limit, warnings })
     }
-    let mut low = JoinArgs::from(args);
-    // Whoever listens needs no size.
-    low.world = Some("1".to_owned());
-    if !has_job {
-        low.job_id = Some(NO_JOB.to_owned());
-    }
-    let of_jobs = ["MINGLE_SECRET", "MINGLE_SECRET_FILE"];
-    let is_ours = |name: &str| VARIABLES.contains(&name) && (has_job || !of_jobs.contains(&name));
-    let config = Config::new(low, |name| environment(name).filter(|_| is_ours(name)));
-    Ok((config?, has_job))
 }
 
 async fn watch(
@@ -135,7 +131,7 @@ async fn watch(
     let mut is_read = true;
     while is_read {
         tokio::select! {
-            (from, datagram) = listener.hear() => scene.hear(now() - started, from, &datagram),
+            (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
             _ = tick.tick() => is_read = screen.show(&mut scene, now() - started)?,
             () = &mut end => break,
         }
@@ -151,13 +147,13 @@ async fn watch(
     }
 }
 
-/// Where it is shown as it goes.
+/// Where changes are shown.
 enum Screen {
-    /// Only the end is of interest.
+    /// Nowhere: the document at the end is all.
     Dark,
-    /// One table that is drawn again in its place; so many rows of it stand there.
+    /// In one table that is redrawn in place; the number is that of the rows drawn last.
     Live(File, usize),
-    /// A line for each change.
+    /// In a line for each change.
     Lines(File),
 }
 
@@ -171,9 +167,9 @@ impl Screen {
         })
     }
 
-    /// Whether somebody still reads it.
+    /// Shows the changes. Returns whether the output still has a reader.
     fn show(&mut self, scene: &mut impl Scene, now: Duration) -> Result<bool, Stop> {
-        // Asked for on every screen, since it grows until it is.
+        // Taken on every screen, since the list grows until it is taken.
         let news = scene.news(now);
         let written = match self {
             Self::Dark => Ok(()),
@@ -181,7 +177,7 @@ impl Screen {
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
                 let table = fitted(&printable(&scene.table(now)), window(out));
                 *drawn = table.lines().count();
-                // At once, so that a terminal never shows half of it.
+                // One write, so that a terminal never shows half a table.
                 out.write_all((lead + &table).as_bytes())
             }
             Self::Lines(out) => {
@@ -201,28 +197,28 @@ impl Screen {
     }
 }
 
-/// How many columns and rows the terminal has; no end of them where it does not say.
+/// The columns and rows of the terminal; unlimited where it does not report them.
 fn window(terminal: &File) -> (usize, usize) {
     terminal_size_of(terminal)
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// As much of the text as a window shows in place, a row for each line: one that is longer would take two, and what has
-/// left the window at the top cannot be drawn over.
+/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have left the
+/// window at the top cannot be redrawn.
 fn fitted(text: &str, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
-    // The cursor stands below the last one.
+    // The cursor is below the last row.
     let rows = height.saturating_sub(1).max(1);
     if lines.len() > rows {
         let hidden = lines.len() - (rows - 1);
         lines.truncate(rows - 1);
         lines.push(format!("and {hidden} more lines"));
     }
-    // All that is shown is ASCII: a character is a column.
+    // The text is ASCII: a character is a column.
     lines.iter().flat_map(|line| line.chars().take(width).chain(['\n'])).collect()
 }
 
-/// What has changed, a line each.
+/// The changes, a line each.
 #[derive(Debug, Default)]
 struct News {
     lines: Vec<String>,
@@ -251,8 +247,8 @@ fn is_silent(now: Duration, last: Duration) -> bool {
     now.saturating_sub(last) > SILENT
 }
 
-/// Whether this one is among at most `most`, or has a place there: those who are silent make place.
-fn has_place<K: Ord, V>(
+/// Whether the key is in the map, or there is room for it among at most `most`. Silent entries make room.
+fn has_room<K: Ord, V>(
     all: &mut BTreeMap<K, V>,
     key: &K,
     most: usize,
@@ -265,7 +261,7 @@ fn has_place<K: Ord, V>(
     all.len() < most
 }
 
-/// Lines under a heading, each column as wide as it must be.
+/// Rows under a heading, each column as wide as its widest cell.
 fn columns(rows: &[Vec<String>]) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width =

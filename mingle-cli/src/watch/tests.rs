@@ -1,10 +1,10 @@
 use super::*;
 
 #[test]
-fn only_the_variables_of_its_own_options_are_read() {
+fn only_the_variables_of_its_own_options_count() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        configure(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
+        Watched::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
     };
     let others = [
         ("MINGLE_SEED", "[x"),
@@ -15,8 +15,9 @@ fn only_the_variables_of_its_own_options_are_read() {
         ("MINGLE_TIMEOUT", "x"),
         ("MINGLE_MASTER_PORT", "29499"),
     ];
-    let (config, has_job) = read(&others).unwrap();
-    assert_eq!((config.job.as_str(), has_job), (NO_JOB, false));
+    let watched = read(&others).unwrap();
+    assert!(watched.job.is_none() && watched.secret.is_none() && watched.limit.is_none());
+    assert_eq!(watched.network, Network::default());
     let ours = [
         ("MINGLE_JOB_ID", "foo"),
         ("MINGLE_SECRET", "a secret of many bytes"),
@@ -25,18 +26,18 @@ fn only_the_variables_of_its_own_options_are_read() {
         ("MINGLE_BROADCAST", "1"),
         ("MINGLE_INTERFACE", "eth*"),
     ];
-    let (config, has_job) = read(&ours).unwrap();
-    let network = config.network();
-    assert_eq!((config.job.as_str(), has_job, config.keys().is_some()), ("foo", true, true));
-    assert_eq!(network.place.group, "239.192.7.7:29498".parse().unwrap());
-    assert!(network.place.broadcast && network.interfaces.len() == 1);
+    let Watched { job, secret, network, .. } = read(&ours).unwrap();
+    let job = job.unwrap();
+    assert_eq!((job.as_str(), secret.is_some()), ("foo", true));
+    assert_eq!(network.groups(&job)[0], "239.192.7.7:29498".parse().unwrap());
+    assert!(network.broadcast && network.interfaces.len() == 1);
     for (name, value) in [("MINGLE_SECRET_FILE", "/nonexistent"), ("MINGLE_GROUP", "10.0.0.1")] {
         assert!(read(&[("MINGLE_JOB_ID", "foo"), (name, value)]).unwrap_err().to_string().contains(name));
     }
 }
 
 #[test]
-fn a_table_is_cut_to_the_window_and_says_how_much_is_hidden() {
+fn a_table_is_cut_to_the_window_and_counts_the_hidden_lines() {
     let table = "12345678\na\nb\nc\n";
     assert_eq!(fitted(table, (usize::MAX, usize::MAX)), table);
     assert_eq!(fitted(table, (8, 5)), table);
@@ -45,7 +46,7 @@ fn a_table_is_cut_to_the_window_and_says_how_much_is_hidden() {
     assert_eq!(fitted(table, (3, 1)), "and\n");
 }
 
-/// Counts how often it is asked for its news.
+/// Counts how often its changes are taken.
 struct Talker(usize);
 
 impl Scene for Talker {
@@ -69,7 +70,7 @@ impl Scene for Talker {
 }
 
 #[test]
-fn the_news_is_taken_on_every_screen() {
+fn the_changes_are_taken_on_every_screen() {
     let null = || File::options().write(true).open("/dev/null").unwrap();
     for mut screen in [Screen::Dark, Screen::Live(null(), 0), Screen::Lines(null())] {
         let mut talker = Talker(0);

@@ -6,6 +6,7 @@ use crate::proto::Formed;
 
 /// The facts about a formed world: everything that the output depends on, except the user's own variables.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct Facts<'a> {
     /// The job.
     pub job: &'a JobId,
@@ -23,4 +24,19 @@ pub struct Facts<'a> {
     pub slots_given: bool,
     /// The number of TensorFlow parameter servers. They take the first ranks. Less than the world size.
     pub parameter_servers: u32,
+}
+
+impl<'a> Facts<'a> {
+    /// A world without an interface, without RDMA and without settings of the user.
+    pub fn new(job: &'a JobId, formed: &'a Formed) -> Self {
+        Self {
+            job,
+            formed,
+            interface: None,
+            fabric: &[],
+            settings: &[],
+            slots_given: false,
+            parameter_servers: 0,
+        }
+    }
 }

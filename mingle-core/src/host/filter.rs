@@ -1,4 +1,4 @@
-//! `--interface`: which interfaces and addresses may be used.
+//! The user's choice of interfaces and addresses.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,54 +8,54 @@ use ipnet::IpNet;
 
 use super::interface::{Interface, Kind};
 
-/// Which interfaces and addresses may be used, or with `^` before it, may not: an interface by its name, all
-/// whose names fit a pattern, or the addresses in a network.
+/// Admits interfaces and addresses, or excludes them with a `^` in front: an interface by its name, the interfaces whose
+/// names match a pattern, or the addresses in a network.
 ///
-/// In a pattern `*` stands for any text, `?` for any one character. Of several filters one must admit an
-/// address, unless all of them exclude, and none may exclude it. Their order is that of preference.
+/// In a pattern `*` matches any text and `?` any one character. An address is used if a filter admits it and none
+/// excludes it; if all filters exclude, everything else is admitted. Earlier filters are preferred.
 ///
 /// ```
-/// use mingle_core::net::Filter;
+/// use mingle_core::Filter;
 /// for text in ["ib0", "eth*", "en?s0", "10.1.0.0/16", "fd00::/8", "^docker*", "^10.7.0.0/16"] {
 ///     assert_eq!(text.parse::<Filter>()?.to_string(), text);
 /// }
 /// assert_eq!("10.1.2.3".parse::<Filter>()?.to_string(), "10.1.2.3/32");
 /// assert!("10.1.0.0/33".parse::<Filter>().is_err());
-/// # Ok::<(), mingle_core::net::InvalidFilter>(())
+/// # Ok::<(), mingle_core::error::InvalidFilter>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Filter {
     excludes: bool,
     pattern: Pattern,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Pattern {
     Name(String),
     Glob(String),
     Net(IpNet),
 }
 
-/// Why a text is no [`Filter`].
+/// Why a text is not a [`Filter`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InvalidFilter {
-    /// It can only be meant as an address or a network, and is none.
+    /// The text looks like an address or a network, and is neither.
     #[error("{0:?} is no IP address or network; write 10.1.2.3, 10.1.0.0/16 or fd00::/8")]
     Net(String),
-    /// Such an address means a host only together with an interface, so it cannot be told to others.
+    /// A link-local address identifies a host only together with an interface, so other hosts cannot use it.
     #[error("{0:?} is link-local, and can be no MASTER_ADDR; write the interface's name, such as eth0")]
     LinkLocal(String),
-    /// No interface can have this name, or fit this pattern.
+    /// No interface can have this name, or match this pattern.
     #[error(
         "{0:?} cannot be an interface: a name has 1 to 15 characters, none of them '/', ':' or a space; \
          to name several, or a name and a network, give each on its own"
     )]
     Name(String),
-    /// A pattern of a richer language than ours.
+    /// A pattern with signs other than `*` and `?`.
     #[error("{0:?}: a pattern has '*' for any text and '?' for any one character; write eth*, or give each")]
     Pattern(String),
-    /// It is meant to exclude, but not what.
+    /// The text says to exclude, but not what.
     #[error("{0:?} does not say what to exclude; write ^docker0, ^docker* or ^10.7.0.0/16")]
     Exclusion(String),
 }
@@ -65,7 +65,7 @@ impl FromStr for Filter {
 
     fn from_str(text: &str) -> Result<Self, InvalidFilter> {
         let (excludes, rest) = text.strip_prefix('^').map_or((false, text), |rest| (true, rest));
-        // The kernel allows '^' and '!' in names, but nobody uses them.
+        // The kernel allows '^' and '!' in names, but they are not used.
         if rest.starts_with(['^', '!']) || (excludes && rest.is_empty()) {
             return Err(InvalidFilter::Exclusion(text.to_owned()));
         }
@@ -83,7 +83,7 @@ impl FromStr for Pattern {
         if matches!(net, Some(IpNet::V6(net)) if net.network().is_unicast_link_local()) {
             return Err(InvalidFilter::LinkLocal(text.to_owned()));
         }
-        // "300.1.1.1" and "10.*" could be names to the kernel, but nobody means one.
+        // The kernel allows the names "300.1.1.1" and "10.*", but the user means an address.
         let numeric = text.contains('.')
             && !text.starts_with(['*', '?'])
             && text.chars().all(|c| c.is_ascii_digit() || matches!(c, '.' | '*' | '?'));
@@ -96,8 +96,8 @@ impl FromStr for Pattern {
             return Err(InvalidFilter::Pattern(text.to_owned()));
         }
         let is_glob = text.contains(['*', '?']);
-        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal
-        // there, but stands for an attempt to name several.
+        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal there, but more
+        // likely separates two names.
         let shortest = text.len() - text.matches('*').count();
         let valid = shortest <= 15
             && !text.is_empty()
@@ -125,16 +125,16 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// What all filters together say of one address, or of an interface that has none.
+/// The result of all filters for one address, or for an interface without an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Opinion {
-    /// It may be used; the smaller number is preferred.
+    /// Admitted by the filter at this position; the smaller number is preferred.
     Admitted(usize),
     NotAsked,
     Excluded,
 }
 
-/// What was asked for, in the order of preference, and what was excluded.
+/// The patterns that admit, in order of preference, and those that exclude.
 pub(crate) struct Filters<'a> {
     wanted: Vec<&'a Pattern>,
     excluded: Vec<&'a Pattern>,
@@ -147,7 +147,7 @@ impl<'a> Filters<'a> {
         Self { wanted: patterns(wanted), excluded: patterns(excluded) }
     }
 
-    /// Whether nothing was asked for: then all that suits is used, as far as it is not excluded.
+    /// Whether no pattern admits: then everything suitable that is not excluded is used.
     pub(crate) fn want_all(&self) -> bool {
         self.wanted.is_empty()
     }
@@ -156,18 +156,18 @@ impl<'a> Filters<'a> {
         self.wanted.is_empty() && self.excluded.is_empty()
     }
 
-    /// Of one of the interface's addresses; without one, of the interface as such.
+    /// Judges one of the interface's addresses, or the interface itself.
     pub(crate) fn judge(&self, interface: &Interface, address: Option<IpAddr>) -> Opinion {
         let excludes = |pattern: &&Pattern| match (pattern, address) {
             (Pattern::Net(net), Some(ip)) => net.contains(&ip),
             _ => pattern.names(interface),
         };
         let wants = |pattern: &&Pattern| match (pattern, address) {
-            // 0.0.0.0/0 means "any network", hardly "also loopback, which no other host can reach".
+            // 0.0.0.0/0 means any network, but not loopback, which no other host can reach.
             (Pattern::Net(net), Some(ip)) => {
                 net.contains(&ip) && (!ip.is_loopback() || net.addr().is_loopback())
             }
-            // Nor does "*".
+            // "*" does not mean loopback either.
             (Pattern::Glob(_), _) if interface.kind == Kind::Loopback => false,
             _ => pattern.names(interface),
         };
@@ -179,7 +179,7 @@ impl<'a> Filters<'a> {
     }
 }
 
-/// Such as "allows only eth*, 10.0.0.0/8, and not docker0".
+/// Displayed as "allows only eth*, 10.0.0.0/8, and not docker0".
 impl fmt::Display for Filters<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |patterns: &[&Pattern]| {
@@ -198,15 +198,15 @@ impl Pattern {
     fn names(&self, interface: &Interface) -> bool {
         match self {
             Self::Name(name) => *name == interface.name,
-            Self::Glob(glob) => fits(glob, &interface.name),
+            Self::Glob(glob) => matches(glob, &interface.name),
             Self::Net(_) => false,
         }
     }
 }
 
-/// Whether the whole of `name` fits. Both are short: a name has 15 characters at most.
-fn fits(glob: &str, name: &str) -> bool {
-    // reached[i]: whether what has been read of the glob can stand for the first i characters of the name.
+/// Whether `glob` matches the whole of `name`. Both are short: a name has 15 characters at most.
+fn matches(glob: &str, name: &str) -> bool {
+    // reached[i]: whether the part of the glob read so far matches the first i characters of the name.
     let name: Vec<char> = name.chars().collect();
     let mut reached = vec![false; name.len() + 1];
     reached[0] = true;
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_a_name_a_pattern_an_address_or_a_network_or_what_of_these_to_exclude() {
+    fn a_filter_is_a_name_a_pattern_an_address_or_a_network_or_excludes_one_of_these() {
         for (text, shown) in [
             ("eth0", "eth0"),
             ("enp3s0f1np1", "enp3s0f1np1"),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_filter_is_told_apart_by_what_was_meant() {
+    fn an_invalid_filter_is_classified_by_what_the_user_meant() {
         let wrong = [
             "10.0.0.0/33",
             "300.1.1.1",
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_stands_for_any_text_and_a_question_mark_for_one_character() {
+    fn a_star_matches_any_text_and_a_question_mark_one_character() {
         for (glob, name, expected) in [
             ("*", "eth0", true),
             ("eth*", "eth", true),
@@ -321,7 +321,7 @@ mod tests {
             ("Eth*", "eth0", false),
             ("***************a*b", "aaaaaaaaaaaaaaa", false),
         ] {
-            assert_eq!(fits(glob, name), expected, "{glob} {name}");
+            assert_eq!(matches(glob, name), expected, "{glob} {name}");
         }
     }
 }

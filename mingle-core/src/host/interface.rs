@@ -1,18 +1,11 @@
-//! The host's network interfaces: which may be used, and in which order.
-//!
-//! [`list`] reads the system; everything else here is a pure function of what it found.
+//! A network interface of this host.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
-use super::filter::{Filter, Filters, Opinion};
-
-pub(crate) use super::system::list;
-
-/// One interface.
+/// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interface {
@@ -20,21 +13,43 @@ pub struct Interface {
     pub name: String,
     /// Its number in the kernel, unique in a network namespace.
     pub index: u32,
-    /// What it is.
+    /// Whether it is hardware, virtual or something else.
     pub kind: Kind,
-    /// Whether the host's default route leaves by it: true of one interface at most.
+    /// Whether the host's default route uses it: true for one interface at most.
     pub default_route: bool,
-    /// Whether it is switched on and has a link: a NIC without its cable is as good as none.
+    /// Whether it is switched on and has a link (IFF_UP and IFF_RUNNING).
     pub up: bool,
-    /// Whether it says that it can do multicast.
+    /// Whether it supports multicast (IFF_MULTICAST).
     pub multicast: bool,
     /// Its addresses, the primary one first.
-    pub addresses: Vec<IpNet>,
-    /// Those of its addresses that are on their way out (RFC 4862): the last choice.
+    pub addresses: Vec<InterfaceAddress>,
+    /// The addresses among them that are deprecated (RFC 4862, 5.5.4): the last choice.
     pub deprecated: Vec<IpAddr>,
 }
 
-/// What an interface is, the best for a job's traffic first.
+/// An address of an interface, with the length of its network's prefix. Displayed as `10.0.0.5/24`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub struct InterfaceAddress {
+    /// The address.
+    pub ip: IpAddr,
+    /// The length of the network's prefix: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
+    pub prefix: u8,
+}
+
+impl From<IpNet> for InterfaceAddress {
+    fn from(net: IpNet) -> Self {
+        Self { ip: net.addr(), prefix: net.prefix_len() }
+    }
+}
+
+impl fmt::Display for InterfaceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+/// The kind of an interface, the best for a job's traffic first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -42,17 +57,16 @@ pub enum Kind {
     Physical,
     /// Anything else, such as a pod's `eth0`, a bridge that has a real port, or a VPN.
     Other,
-    /// A network inside the host or an overlay: docker0 and the like. Other hosts often have the very same
-    /// address there.
+    /// A network inside the host, or an overlay, such as docker0. Other hosts often have the same address there.
     Virtual,
-    /// The host itself.
+    /// The loopback interface.
     Loopback,
 }
 
-/// The two kinds of IP addresses, which cannot talk to each other.
+/// An address family. Addresses of different families cannot reach each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub(crate) enum Family {
-    /// IPv4: what every program of a job can use.
+    /// IPv4: every program of a job can use it.
     #[default]
     V4,
     /// IPv6.
@@ -60,196 +74,31 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// The one that `ip` belongs to.
+    /// The family of `ip`.
     pub(crate) fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The one that comes first where a host has both.
+    /// The family that comes first on a host with both.
     pub(crate) fn preferred(prefers_ipv6: bool) -> Self {
         if prefers_ipv6 { Self::V6 } else { Self::V4 }
     }
 }
 
-/// The interfaces of this host to use: what [`select`] makes of them.
-pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
-    let all = list().map_err(NoInterface::Unlisted)?;
-    select(&all, filters)
-}
-
-/// Why no interface can be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoInterface {
-    /// The kernel did not list them.
-    #[error("cannot list the network interfaces")]
-    Unlisted(#[source] std::io::Error),
-    /// None suits; the text says which there are, and why each is refused.
-    #[error("no usable network interface: {0}")]
-    Unsuitable(String),
-}
-
-/// The interfaces to use, the best first, each with the addresses to use, the best first.
-///
-/// The best is what the earliest filter admits; among equals the interface of the default route, then the
-/// better kind. What hardly serves stays behind whatever the filters prefer.
-pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
-    let filters = Filters::new(filters);
-    let mut chosen = Vec::new();
-    let mut refused: BTreeMap<Refusal, Vec<&str>> = BTreeMap::new();
-    for interface in all {
-        match eligible(interface, &filters) {
-            Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
-            Err(why) => refused.entry(why).or_default().push(&interface.name),
-        }
-    }
-    if filters.want_all() && chosen.iter().any(|(_, interface)| interface.kind != Kind::Loopback) {
-        chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
-    }
-    if chosen.is_empty() {
-        return Err(NoInterface::Unsuitable(explain(&refused, &filters)));
-    }
-    chosen.sort_by_key(|(place, interface)| {
-        let loopback = interface.kind == Kind::Loopback;
-        (
-            loopback,
-            interface.is_makeshift(),
-            *place,
-            !interface.default_route,
-            interface.kind,
-            interface.index,
-        )
-    });
-    Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
-}
-
-/// Others are told six endpoints (`HINTED_ENDPOINTS`): so many are of the preferred family, where there are
-/// enough of both.
-const PREFERRED: usize = 4;
-/// And so many of the other.
-const OTHER: usize = 2;
-
-/// Why [`select`] leaves this interface out, where it does.
-pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
-    match eligible(interface, &Filters::new(filters)) {
-        Ok(_) => "loopback is used only where there is nothing else".to_owned(),
-        Err(why) => why.to_string(),
-    }
-}
-
-/// Up to `limit` endpoints of this node on `port`, in order of preference, none twice.
-///
-/// The first address of every interface comes before the second of any: a NIC that carries many service
-/// addresses must not crowd out the other NICs. What is virtual, link-local or deprecated stays behind all the
-/// same, whatever its family: on a host with IPv6 alone docker0 has an IPv4 address, the same on every host.
-/// Within such a class `prefer` comes first, but does not crowd out the other family: another host may have
-/// only that.
-pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer: Family) -> Vec<SocketAddr> {
-    // A virtual interface that is before others here was preferred by a filter, and is not held back.
-    let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
-    let last_outer = selected.iter().rposition(outer);
-    let mut ranked = Vec::new();
-    for (place, interface) in selected.iter().enumerate() {
-        let inner = interface.kind >= Kind::Virtual && last_outer.is_none_or(|last| last < place);
-        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-        for ip in interface.addresses.iter().map(IpNet::addr) {
-            let class = (interface.hardly_serves(ip), inner);
-            let preferred = Family::of(ip) == prefer;
-            let nth = seen.entry((class, preferred)).or_default();
-            ranked.push((class, preferred, *nth, place, ip));
-            *nth += 1;
-        }
-    }
-    ranked.sort_by_key(|&(class, preferred, nth, place, _)| (class, preferred, nth, place));
-    let mut known = BTreeSet::new();
-    ranked.retain(|&(.., ip)| known.insert(ip));
-
-    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
-    let mut turns: Vec<_> = ranked
-        .into_iter()
-        .map(|(class, preferred, _, _, ip)| {
-            let count = counts.entry((class, preferred)).or_default();
-            *count += 1;
-            let turn = match preferred {
-                true if *count <= PREFERRED => 0,
-                false if *count <= OTHER => 1,
-                true => 2,
-                false => 3,
-            };
-            ((class, turn), SocketAddr::new(ip, port))
-        })
-        .collect();
-    turns.sort_by_key(|(turn, _)| *turn); // stable: what is alike keeps its order
-    turns.into_iter().map(|(_, endpoint)| endpoint).take(limit).collect()
-}
-
-/// The interface that holds `ip`: the preferred one where several do.
-pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface> {
-    selected.iter().find(|interface| interface.addresses.iter().any(|address| address.addr() == ip))
-}
-
-/// Why an interface is not used; the order is that of the explanation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Refusal {
-    NotAsked,
-    Excluded,
-    Down,
-    NoAddress,
-    NoMulticast,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotAsked => "not what was asked for",
-            Self::Excluded => "excluded by --interface",
-            Self::Down => "down, or without a link",
-            Self::NoAddress => "without a usable address (an IPv6 link-local one is none)",
-            Self::NoMulticast => "without multicast (used only where --interface names it)",
-        })
-    }
-}
-
-/// The addresses to use, the best first, and the place of the best among the filters.
-fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<IpNet>), Refusal> {
-    let mut excluded = false;
-    let mut asked: Vec<(usize, IpNet)> = Vec::new();
-    for address in interface.addresses.iter().filter(|address| interface.supports(address.addr())) {
-        match filters.judge(interface, Some(address.addr())) {
-            Opinion::Admitted(place) => asked.push((place, *address)),
-            Opinion::Excluded => excluded = true,
-            Opinion::NotAsked => {}
-        }
-    }
-    if asked.is_empty() {
-        match filters.judge(interface, None) {
-            _ if excluded => return Err(Refusal::Excluded),
-            Opinion::Excluded => return Err(Refusal::Excluded),
-            Opinion::NotAsked => return Err(Refusal::NotAsked),
-            Opinion::Admitted(_) => {}
-        }
-    }
-    if !interface.up {
-        return Err(Refusal::Down);
-    }
-    asked.sort_by_key(|(place, address)| (interface.hardly_serves(address.addr()), *place));
-    let Some((place, _)) = asked.first() else { return Err(Refusal::NoAddress) };
-    // Loopback does not claim multicast, and delivers it all the same. Whoever names an interface without
-    // multicast wants its TCP, and has other ways in.
-    if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
-        return Err(Refusal::NoMulticast);
-    }
-    Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))
-}
-
 impl Interface {
-    /// The address from which it speaks to all in a family; none where it does not. The kernel delivers no IPv6
+    /// The source address for multicast in a family; none if it has no such address. The kernel delivers no IPv6
     /// multicast on the loopback interface.
-    pub(crate) fn voice(&self, is_ipv6: bool) -> Option<IpAddr> {
-        let first = self.addresses.iter().map(IpNet::addr).find(|ip| ip.is_ipv6() == is_ipv6)?;
+    pub(crate) fn source(&self, is_ipv6: bool) -> Option<IpAddr> {
+        let first = self.ips().find(|ip| ip.is_ipv6() == is_ipv6)?;
         (first.is_ipv4() || !first.is_loopback()).then_some(first)
     }
 
-    /// The loopback interface with this address alone. The kernel gives it the index 1 in every namespace.
+    /// Its addresses without the prefixes.
+    pub(crate) fn ips(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().map(|address| address.ip)
+    }
+
+    /// The loopback interface with this address alone. Its index is 1 in every network namespace.
     pub(crate) fn loopback(address: Ipv4Addr) -> Self {
         Self {
             name: "lo".to_owned(),
@@ -258,19 +107,19 @@ impl Interface {
             default_route: false,
             up: true,
             multicast: false,
-            addresses: vec![IpAddr::from(address).into()],
+            addresses: vec![IpNet::from(IpAddr::from(address)).into()],
             deprecated: Vec::new(),
         }
     }
 
-    /// Whether this address of it can be told to others.
-    fn supports(&self, ip: IpAddr) -> bool {
+    /// Whether other hosts can use this address of the interface.
+    pub(super) fn supports(&self, ip: IpAddr) -> bool {
         let general = !ip.is_unspecified() && !ip.is_multicast();
         general
             && match ip {
                 IpAddr::V4(_) => true,
-                // A link-local one means a host only together with the asker's own interface, and MASTER_ADDR
-                // has no room for that. A mapped one is IPv4 in disguise.
+                // A link-local address identifies a host only together with the reader's interface, for which
+                // MASTER_ADDR has no room. A mapped address is an IPv4 address.
                 IpAddr::V6(ip) => {
                     !ip.is_unicast_link_local()
                         && ip.to_ipv4_mapped().is_none()
@@ -279,41 +128,14 @@ impl Interface {
             }
     }
 
-    /// Whether the address is one that a host gave itself because nobody else did (RFC 3927), or one that it
-    /// is about to lose.
-    fn hardly_serves(&self, ip: IpAddr) -> bool {
+    /// Whether the address is the last choice: one that the host gave itself for lack of another (RFC 3927), or a
+    /// deprecated one.
+    pub(super) fn is_last_resort(&self, ip: IpAddr) -> bool {
         matches!(ip, IpAddr::V4(ip) if ip.is_link_local()) || self.deprecated.contains(&ip)
     }
 
-    /// Whether it has no better address than such.
-    fn is_makeshift(&self) -> bool {
-        self.addresses.iter().all(|address| self.hardly_serves(address.addr()))
+    /// Whether all its addresses are the last choice.
+    pub(super) fn is_makeshift(&self) -> bool {
+        self.ips().all(|ip| self.is_last_resort(ip))
     }
 }
-
-fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &Filters<'_>) -> String {
-    // A Kubernetes host has hundreds of veths; one line shall still hold the reason.
-    const SHOWN: usize = 8;
-    let mut parts: Vec<String> = Vec::new();
-    for (why, names) in refused {
-        // An interface's name may hold escape sequences, and this goes to a terminal.
-        let shown: Vec<String> =
-            names.iter().take(SHOWN).map(|name| name.escape_debug().to_string()).collect();
-        let rest = names.len() - shown.len();
-        let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
-        parts.push(format!("{}{more}: {why}", shown.join(", ")));
-    }
-    if parts.is_empty() {
-        parts.push("this host (or container) has none at all".to_owned());
-    }
-    let advice = if filters.is_empty() {
-        "bring one up and give it an address; nodes on one host need only `ip link set lo up`".to_owned()
-    } else {
-        format!("--interface {filters}; `ip -brief address` shows what there is")
-    };
-    format!("{}; {advice}", parts.join("; "))
-}
-
-#[cfg(test)]
-#[path = "interface_tests.rs"]
-mod tests;

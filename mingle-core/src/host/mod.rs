@@ -1,10 +1,23 @@
 //! The network interfaces of this host, and which of them may be used.
 
+//!
+//! ```text
+//! system      reads the kernel's list, /proc and /sys
+//! interface   an interface and its addresses
+//! filter      the user's choice of interfaces and networks
+//! select      the interfaces and endpoints to use, in order
+//! ```
+
 mod filter;
 mod interface;
+mod select;
 mod system;
+#[cfg(test)]
+mod tests;
 
 pub use filter::{Filter, InvalidFilter};
-pub(crate) use interface::{Family, NoInterface, endpoints, find, holder_of, list, refusal, select};
-pub use interface::{Interface, Kind};
-pub(crate) use system::addresses;
+pub(crate) use interface::Family;
+pub use interface::{Interface, InterfaceAddress, Kind};
+pub(crate) use select::{NoInterface, endpoints, find, holder_of, refusal, select};
+pub use system::host_name;
+pub(crate) use system::{addresses, list};

@@ -1,4 +1,4 @@
-//! Reading the host's interfaces from the kernel, in one cheap pass: it is on the way of every start.
+//! Reading the host's interfaces from the kernel, in one cheap pass: it delays every start, and runs every two seconds.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -7,149 +7,139 @@ use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::path::Path;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use network_interface::{Addr, NetworkInterface, V4IfAddr, V6IfAddr};
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::ifaddrs::{InterfaceAddress as Entry, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 
-use super::interface::{Interface, Kind};
+use super::interface::{Interface, InterfaceAddress, Kind};
+use crate::model::HostName;
+
+/// This host's own name.
+pub fn host_name() -> HostName {
+    HostName::new(&nix::unistd::gethostname().unwrap_or_default().to_string_lossy())
+}
 
 /// All interfaces of this network namespace, by index.
 pub(crate) fn list() -> io::Result<Vec<Interface>> {
-    // network-interface tells no flags. /sys/class/net would, but of the namespace in which /sys was
-    // mounted, and that need not be ours (`unshare -n`, some containers); netlink is always ours.
-    let entries: Vec<InterfaceAddress> = getifaddrs()?.collect();
-    let flags: BTreeMap<&str, InterfaceFlags> =
-        entries.iter().map(|entry| (&*entry.interface_name, entry.flags)).collect();
-    // What network-interface shows, from this one list: it would ask the kernel for another, and open a socket for
-    // every entry to ask for its index, 40 ms for the 600 interfaces of a Kubernetes host; and it fails as a whole
-    // where one name is not UTF-8.
-    let found = without_the_crate(&entries);
-
-    let mut interfaces: BTreeMap<u32, (Interface, Option<String>)> = BTreeMap::new();
-    // An interface that vanishes while it is read has no index any more.
-    for entry in found.into_iter().filter(|entry| entry.index != 0) {
-        let name = unlabelled(&entry.name);
-        let flags = flags.get(&*entry.name).copied().unwrap_or(InterfaceFlags::empty());
-        let (interface, mac) = interfaces.entry(entry.index).or_insert_with(|| {
-            let kind =
-                if flags.contains(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other };
-            let interface = Interface {
-                name: name.to_owned(),
-                index: entry.index,
-                kind,
-                default_route: false,
-                up: flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
-                multicast: flags.contains(InterfaceFlags::IFF_MULTICAST),
-                addresses: Vec::new(),
-                deprecated: Vec::new(),
-            };
-            (interface, None)
-        });
-        // The crate lists by hash, so a label may come before its interface; primary addresses go first.
-        let addresses = entry.addr.into_iter().map(net);
-        let at = if name == entry.name { 0 } else { interface.addresses.len() };
-        interface.addresses.splice(at..at, addresses);
-        *mac = mac.take().or(entry.mac_addr);
-    }
-
-    let mut interfaces: Vec<(Interface, Option<String>)> = interfaces.into_values().collect();
-    if interfaces.iter().any(|(i, _)| i.kind != Kind::Loopback && i.addresses.iter().any(is_general_v6)) {
-        // Without the file nothing is known against any address.
+    // Netlink, which getifaddrs uses, shows this network namespace. /sys/class/net shows the one in which /sys was
+    // mounted, which differs after `unshare -n` and in some containers.
+    let entries: Vec<Entry> = getifaddrs()?.collect();
+    let mut links = links(&entries);
+    if links.iter().any(|link| !link.is_loopback() && link.interface.addresses.iter().any(is_global_v6)) {
+        // Without this file, no address is known to be unusable.
         let states = parse_if_inet6(lines(Path::new("/proc/net/if_inet6")));
-        for (interface, _) in &mut interfaces {
-            apply_states(interface, &states);
+        for link in &mut links {
+            apply_states(&mut link.interface, &states);
         }
     }
-    let leaves = |name: &String| interfaces.iter().any(|(i, _)| i.up && i.name == *name);
-    let routes = parse_default_routes(lines(Path::new("/proc/net/route")));
-    let default = routes.into_iter().find(leaves).or_else(|| {
-        let source = way_out_v6()?;
-        let holds = |i: &Interface| i.up && i.addresses.iter().any(|address| address.addr() == source);
-        interfaces.iter().find(|(i, _)| i.kind != Kind::Loopback && holds(i)).map(|(i, _)| i.name.clone())
-    });
-    let finish = |(mut interface, mac): (Interface, Option<String>)| {
+    let default = default_interface(&links);
+    let finish = |Link { mut interface, mac }: Link| {
         interface.default_route = default.as_ref() == Some(&interface.name);
-        // Hundreds of veths have no address but the one that IPv6 gives to every link, and are not worth a
-        // look at their folders.
-        let addressed = interface.addresses.iter().any(|a| a.addr().is_ipv4() || is_general_v6(a));
-        if interface.kind != Kind::Loopback && interface.up && addressed {
-            interface.kind = kind(&interface, &Folder::read(Path::new(SYS), &interface, mac.as_deref()));
+        // Hundreds of veths have only the link-local address of every link; their folders in /sys are not read.
+        let is_addressed =
+            interface.addresses.iter().any(|address| address.ip.is_ipv4() || is_global_v6(address));
+        if interface.kind != Kind::Loopback && interface.up && is_addressed {
+            interface.kind = kind(&interface, &Folder::read(Path::new(SYS), &interface, &mac));
         }
         interface
     };
-    Ok(interfaces.into_iter().map(finish).collect())
+    Ok(links.into_iter().map(finish).collect())
 }
 
-/// All addresses of this network namespace, and the names of their interfaces.
+/// All addresses of this network namespace, with the names of their interfaces.
 pub(crate) fn addresses() -> io::Result<Vec<(String, IpNet)>> {
-    let named =
-        |entry: InterfaceAddress| Some((unlabelled(&entry.interface_name).to_owned(), net(address(&entry)?)));
+    let named = |entry: Entry| Some((unlabelled(&entry.interface_name).to_owned(), net(&entry)?));
     Ok(getifaddrs()?.filter_map(named).collect())
 }
 
-/// An address may bear a label, "eth0:1": the C library shows it as an interface of its own, whose index, the
-/// kernel says, is eth0's.
+/// An interface as the C library lists it, and its hardware address.
+struct Link {
+    interface: Interface,
+    mac: String,
+}
+
+impl Link {
+    fn is_loopback(&self) -> bool {
+        self.interface.kind == Kind::Loopback
+    }
+}
+
+/// The interfaces in the C library's list, by index.
+///
+/// The crate network-interface gives the same from a list of its own, without flags. It opens a socket for each address to
+/// ask for the index, 40 ms for the 600 interfaces of a Kubernetes host, and fails as a whole if one name is not UTF-8.
+/// The tests compare with it.
+///
+/// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart, and are left
+/// out.
+fn links(entries: &[Entry]) -> Vec<Link> {
+    let mut links: BTreeMap<&str, Option<Link>> = BTreeMap::new();
+    for entry in entries {
+        let Some(address) = entry.address.as_ref().and_then(SockaddrStorage::as_link_addr) else { continue };
+        let is = |flags| entry.flags.contains(flags);
+        let interface = Interface {
+            name: entry.interface_name.clone(),
+            index: u32::try_from(address.ifindex()).unwrap_or(0),
+            kind: if is(InterfaceFlags::IFF_LOOPBACK) { Kind::Loopback } else { Kind::Other },
+            default_route: false,
+            up: is(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING),
+            multicast: is(InterfaceFlags::IFF_MULTICAST),
+            addresses: Vec::new(),
+            deprecated: Vec::new(),
+        };
+        let link = Link { interface, mac: address.to_string() };
+        links.entry(&entry.interface_name).and_modify(|same| *same = None).or_insert(Some(link));
+    }
+    // An interface that vanishes while it is read has no index any more.
+    let is_there = |link: &Link| link.interface.index != 0;
+    let mut addresses: Vec<(&str, IpNet)> =
+        entries.iter().filter_map(|entry| Some((&*entry.interface_name, net(entry)?))).collect();
+    // Addresses without a label come first; they are the primary ones.
+    addresses.sort_by_key(|(name, _)| *name);
+    for (name, net) in addresses {
+        if let Some(Some(link)) = links.get_mut(unlabelled(name)) {
+            link.interface.addresses.push(net.into());
+        }
+    }
+    let mut links: Vec<Link> = links.into_values().flatten().filter(is_there).collect();
+    links.sort_by_key(|link| link.interface.index);
+    links
+}
+
+/// The name without an address label: the C library shows the address labelled "eth0:1" of eth0 as an interface of that
+/// name.
 fn unlabelled(name: &str) -> &str {
     name.split_once(':').map_or(name, |(name, _label)| name)
 }
 
-fn is_general_v6(address: &IpNet) -> bool {
-    matches!(address, IpNet::V6(net) if !net.addr().is_unicast_link_local())
+fn is_global_v6(address: &InterfaceAddress) -> bool {
+    matches!(address.ip, IpAddr::V6(ip) if !ip.is_unicast_link_local())
 }
 
-/// What network-interface finds, from the C library's list, with U+FFFD for what is no UTF-8 in a name. Names
-/// that are the same then cannot be told apart, so such interfaces have no index.
-fn without_the_crate(entries: &[InterfaceAddress]) -> Vec<NetworkInterface> {
-    let mut links: BTreeMap<&str, NetworkInterface> = BTreeMap::new();
-    for entry in entries {
-        let Some(link) = entry.address.as_ref().and_then(SockaddrStorage::as_link_addr) else { continue };
-        let index = u32::try_from(link.ifindex()).unwrap_or(0);
-        let found = links.entry(&entry.interface_name).or_insert_with(|| NetworkInterface {
-            name: entry.interface_name.clone(),
-            addr: Vec::new(),
-            mac_addr: Some(link.to_string()),
-            index,
-            internal: entry.flags.contains(InterfaceFlags::IFF_LOOPBACK),
-        });
-        if found.index != index {
-            found.index = 0;
-        }
-    }
-    let mut found = links.clone();
-    for entry in entries {
-        let (Some(address), Some(link)) = (address(entry), links.get(unlabelled(&entry.interface_name)))
-        else {
-            continue;
-        };
-        let labelled = || NetworkInterface { name: entry.interface_name.clone(), ..link.clone() };
-        found.entry(&entry.interface_name).or_insert_with(labelled).addr.push(address);
-    }
-    found.into_values().collect()
-}
-
-/// The IP address of an entry that has one.
-fn address(entry: &InterfaceAddress) -> Option<Addr> {
+/// The IP address of an entry that has one. Without a valid netmask, its prefix is the whole address.
+fn net(entry: &Entry) -> Option<IpNet> {
     let (address, mask) = (entry.address.as_ref()?, entry.netmask.as_ref());
     if let Some(v4) = address.as_sockaddr_in() {
-        let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
-        return Some(Addr::V4(V4IfAddr { ip: v4.ip(), broadcast: None, netmask }));
+        let mask = mask.and_then(SockaddrStorage::as_sockaddr_in).map(SockaddrIn::ip);
+        let net = mask.and_then(|mask| Ipv4Net::with_netmask(v4.ip(), mask).ok());
+        return Some(net.map_or(IpAddr::from(v4.ip()).into(), IpNet::V4));
     }
-    let netmask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
-    Some(Addr::V6(V6IfAddr { ip: address.as_sockaddr_in6()?.ip(), broadcast: None, netmask }))
+    let v6 = address.as_sockaddr_in6()?.ip();
+    let mask = mask.and_then(SockaddrStorage::as_sockaddr_in6).map(SockaddrIn6::ip);
+    let net = mask.and_then(|mask| Ipv6Net::with_netmask(v6, mask).ok());
+    Some(net.map_or(IpAddr::from(v6).into(), IpNet::V6))
 }
 
-fn net(address: Addr) -> IpNet {
-    match address {
-        Addr::V4(a) => a
-            .netmask
-            .and_then(|mask| Ipv4Net::with_netmask(a.ip, mask).ok())
-            .map_or(IpNet::from(IpAddr::from(a.ip)), IpNet::V4),
-        Addr::V6(a) => a
-            .netmask
-            .and_then(|mask| Ipv6Net::with_netmask(a.ip, mask).ok())
-            .map_or(IpNet::from(IpAddr::from(a.ip)), IpNet::V6),
-    }
+/// The interface of the default route: IPv4's if one that is up has it, else IPv6's.
+fn default_interface(links: &[Link]) -> Option<String> {
+    let is_up = |name: &String| links.iter().any(|link| link.interface.up && link.interface.name == *name);
+    let routes = parse_default_routes(lines(Path::new("/proc/net/route")));
+    routes.into_iter().find(is_up).or_else(|| {
+        let source = default_source_v6()?;
+        let holds = |link: &&Link| link.interface.up && link.interface.ips().any(|ip| ip == source);
+        let link = links.iter().filter(|link| !link.is_loopback()).find(holds)?;
+        Some(link.interface.name.clone())
+    })
 }
 
 const TEMPORARY: u8 = 0x01;
@@ -169,53 +159,53 @@ fn parse_if_inet6(lines: impl Iterator<Item = String>) -> BTreeMap<(Ipv6Addr, u3
     lines.filter_map(parse).collect()
 }
 
-/// Leaves out what the kernel does not yet, or never will, let anybody use: another host may hold it.
+/// Removes addresses that the kernel does not let any program use: another host may hold them. Sorts temporary ones last.
 fn apply_states(interface: &mut Interface, states: &BTreeMap<(Ipv6Addr, u32), u8>) {
     let index = interface.index;
-    let flags = |address: &IpNet| match address {
-        IpNet::V4(_) => 0,
-        IpNet::V6(net) => states.get(&(net.addr(), index)).copied().unwrap_or(0),
+    let flags = |address: &InterfaceAddress| match address.ip {
+        IpAddr::V4(_) => 0,
+        IpAddr::V6(ip) => states.get(&(ip, index)).copied().unwrap_or(0),
     };
     interface.addresses.retain(|address| flags(address) & (TENTATIVE | DAD_FAILED) == 0);
-    // A temporary one (RFC 8981) is kept from those whom one asks, and is another one tomorrow.
+    // A temporary address (RFC 8981) changes within a day.
     interface.addresses.sort_by_key(|address| flags(address) & TEMPORARY);
     let deprecated = interface.addresses.iter().filter(|address| flags(address) & DEPRECATED != 0);
-    interface.deprecated = deprecated.map(IpNet::addr).collect();
+    interface.deprecated = deprecated.map(|address| address.ip).collect();
 }
 
-/// The lines of a file of /proc. One that is missing has none; a name in it need not be UTF-8.
+/// The lines of a file of /proc; none if it is missing. A name in it may be other than UTF-8.
 fn lines(table: &Path) -> impl Iterator<Item = String> + use<> {
     let read = |file| BufReader::new(file).split(b'\n').map_while(Result::ok);
     let lines = File::open(table).ok().into_iter().flat_map(read);
     lines.map(|line| String::from_utf8_lossy(&line).into_owned())
 }
 
-/// The interfaces of the default routes, the preferred one first. No default route is normal.
+/// The interfaces of the IPv4 default routes, the preferred one first. A host may have none.
 fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
     let mut routes: Vec<(u32, String)> = Vec::new();
     for line in lines.skip(1) {
-        // Not by any white space: a name may hold what Unicode calls so.
+        // Only ASCII white space separates: a name may hold white space of Unicode.
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let &[name, destination, _gateway, flags, _refs, _use, metric, mask, ..] = fields.as_slice() else {
             continue;
         };
-        // The kernel lists by destination, so the rest of a table of thousands need not be read.
+        // The kernel lists routes by destination: after the first other one, no default route follows.
         if destination != "00000000" {
             break;
         }
-        // RTF_UP without RTF_REJECT; a mask keeps out the halves by which a VPN covers the default route.
+        // RTF_UP without RTF_REJECT. The mask excludes the two halves by which a VPN covers the default route.
         let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
         if mask == "00000000" && flags & 0x201 == 1 {
             routes.push((metric.parse().unwrap_or(u32::MAX), name.to_owned()));
         }
     }
-    routes.sort_by_key(|(metric, _)| *metric); // stable: the first of equals stays the first
+    routes.sort_by_key(|(metric, _)| *metric); // stable: equals keep their order
     routes.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The source address of what would leave by IPv6's default route. No packet is sent: `connect` only asks the
-/// routing table. /proc/net/ipv6_route holds four lines for every veth, in an order that means reading all.
-fn way_out_v6() -> Option<IpAddr> {
+/// The source address of packets on IPv6's default route. No packet is sent: `connect` only asks the routing table.
+/// /proc/net/ipv6_route holds four lines for every veth, in an order that would need all of them to be read.
+fn default_source_v6() -> Option<IpAddr> {
     const ANYWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect((ANYWHERE, 9)).ok()?;
@@ -224,27 +214,27 @@ fn way_out_v6() -> Option<IpAddr> {
 
 const SYS: &str = "/sys/class/net";
 
-/// What sysfs says of an interface.
+/// What sysfs holds on an interface.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct Folder {
     /// `DEVTYPE` of `uevent`: bridge, vlan, bond, vxlan...; empty for plain NICs and for veths.
     devtype: String,
     /// Whether it is hardware.
     device: bool,
-    /// Whether it stands on hardware: a bond's members, a VLAN's base, a bridge's ports.
+    /// Whether it, or an interface below it, is hardware: a bond's members, a VLAN's base, a bridge's ports.
     on_device: bool,
 }
 
 impl Folder {
-    /// Nothing at all where the folder of this name is about another interface, in another namespace.
-    fn read(sys: &Path, interface: &Interface, mac: Option<&str>) -> Self {
+    /// Reads the interface's folder. Empty if the folder of this name is of another interface, in another namespace.
+    fn read(sys: &Path, interface: &Interface, mac: &str) -> Self {
         let folder = sys.join(&interface.name);
         let uevent = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
         let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        // Indices start at 1 in every namespace, so an equal one proves little; the hardware address does.
-        // network-interface cuts InfiniBand's 20 bytes short, hence the prefix.
+        // Indices start at 1 in every namespace, so an equal index proves little; the hardware address does. The C library
+        // cuts InfiniBand's 20 bytes to 6 (sockaddr_ll), hence the comparison with the beginning.
         let address = fs::read_to_string(folder.join("address")).unwrap_or_default();
-        let same_mac = mac.is_none_or(|mac| address.trim_end().starts_with(mac));
+        let same_mac = address.trim_end().starts_with(mac);
         if value("IFINDEX") != Some(&*interface.index.to_string()) || !same_mac {
             return Self::default();
         }
@@ -271,8 +261,8 @@ fn stands_on_device(sys: &Path, name: &str, depth: u32) -> bool {
         })
 }
 
-/// Names that container runtimes, Kubernetes networks and hypervisors give to what stays inside a host or
-/// runs over another network, sysfs or not.
+/// The beginnings of names that container runtimes, Kubernetes networks and hypervisors give to interfaces inside a host
+/// and to overlays. They count where sysfs says nothing.
 const VIRTUAL: &[&str] = &[
     "antrea",
     "br-",
@@ -304,7 +294,7 @@ const VIRTUAL: &[&str] = &[
 fn kind(interface: &Interface, folder: &Folder) -> Kind {
     let named_virtual = VIRTUAL.iter().any(|prefix| interface.name.starts_with(prefix));
     let virtual_type = match &*folder.devtype {
-        // With a real port it is the host's own way out (`br0`, `vmbr0`), without one docker0 and the like.
+        // A bridge with a real port is the host's own connection (`br0`, `vmbr0`); without one it is like docker0.
         "bridge" => !folder.on_device,
         "vxlan" | "geneve" => true,
         _ => named_virtual,
@@ -320,7 +310,7 @@ fn kind(interface: &Interface, folder: &Folder) -> Kind {
 
 #[cfg(test)]
 mod tests {
-    use network_interface::NetworkInterfaceConfig as _;
+    use network_interface::{NetworkInterface, NetworkInterfaceConfig as _};
 
     use super::*;
 
@@ -351,10 +341,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_usable_default_route_is_passed_over() {
+    fn an_unusable_default_route_is_skipped() {
         let found = routes(&[
             "garbage",
-            // OpenVPN's 0.0.0.0/1, an unreachable default, one that is not up.
+            // OpenVPN's 0.0.0.0/1, an unreachable default route, and one that is not up.
             "tun0\t00000000\t0100080A\t0003\t0\t0\t0\t00000080\t0\t0\t0",
             "*\t00000000\t00000000\t0201\t0\t0\t10\t00000000\t0\t0\t0",
             "eth7\t00000000\t010200C0\t0002\t0\t0\t10\t00000000\t0\t0\t0",
@@ -364,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn of_ipv6_addresses_the_lasting_come_first_and_the_unusable_not_at_all() {
+    fn temporary_ipv6_addresses_come_last_and_unusable_ones_are_removed() {
         let table = [
             "fd000000000000000000000000000001 07 40 00 01     eth0",
             "fd000000000000000000000000000002 07 40 00 20     eth0",
@@ -386,26 +376,34 @@ mod tests {
             "fd00::6/64",
             "10.0.0.5/24",
         ];
-        let addresses = addresses.map(|text| text.parse().unwrap()).to_vec();
+        let addresses = addresses.map(|text| text.parse::<IpNet>().unwrap().into()).to_vec();
         let mut eth0 = Interface { addresses, ..interface("eth0", false) };
         apply_states(&mut eth0, &states);
-        let left: Vec<String> = eth0.addresses.iter().map(|address| address.addr().to_string()).collect();
+        let left: Vec<String> = eth0.ips().map(|ip| ip.to_string()).collect();
         assert_eq!(left, ["fd00::2", "fd00::5", "fd00::6", "10.0.0.5", "fd00::1"]);
         assert_eq!(eth0.deprecated, ["fd00::2".parse::<IpAddr>().unwrap()]);
     }
 
+    /// Index, name, whether it is loopback, and the addresses.
+    type Seen = (u32, String, bool, Vec<IpAddr>);
+
     #[test]
-    fn without_the_crate_the_same_is_found() {
-        let entries: Vec<InterfaceAddress> = getifaddrs().unwrap().collect();
-        let comparable = |mut found: Vec<NetworkInterface>| {
-            found.sort_by(|a, b| a.name.cmp(&b.name));
-            let describe = |i: NetworkInterface| {
-                (i.name, i.index, i.internal, i.addr.into_iter().map(net).collect::<Vec<_>>())
-            };
-            found.into_iter().map(describe).collect::<Vec<_>>()
-        };
-        let crates = NetworkInterface::show().unwrap();
-        assert_eq!(comparable(without_the_crate(&entries)), comparable(crates));
+    fn the_list_is_that_of_the_crate_network_interface() {
+        let entries: Vec<Entry> = getifaddrs().unwrap().collect();
+        let ours = links(&entries).into_iter().map(|link| {
+            let (is_loopback, mut ips) = (link.is_loopback(), link.interface.ips().collect::<Vec<_>>());
+            ips.sort();
+            (link.interface.index, link.interface.name, is_loopback, ips)
+        });
+        let mut theirs: BTreeMap<u32, Seen> = BTreeMap::new();
+        for found in NetworkInterface::show().unwrap() {
+            let name = unlabelled(&found.name).to_owned();
+            let new = (found.index, name, found.internal, Vec::new());
+            let (.., ips) = theirs.entry(found.index).or_insert(new);
+            ips.extend(found.addr.iter().map(|address| address.ip()));
+            ips.sort();
+        }
+        assert_eq!(ours.collect::<Vec<Seen>>(), theirs.into_values().collect::<Vec<Seen>>());
     }
 
     fn interface(name: &str, default_route: bool) -> Interface {
@@ -447,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_namespace_says_nothing() {
+    fn a_folder_of_another_namespace_is_ignored() {
         let sys = std::env::temp_dir().join(format!("mingle-sysfs-{}", std::process::id()));
         let nic = sys.join("eth0");
         let vlan = sys.join("eth0.7");
@@ -458,11 +456,11 @@ mod tests {
         fs::write(vlan.join("uevent"), "DEVTYPE=vlan\nINTERFACE=eth0.7\nIFINDEX=7\n").unwrap();
 
         let ours = interface("eth0", false);
-        let tagged = Folder::read(&sys, &interface("eth0.7", false), None);
-        let same = Folder::read(&sys, &ours, Some("02:00:00:00:00:01"));
-        let other_mac = Folder::read(&sys, &ours, Some("02:00:00:00:00:02"));
-        let other_index = Folder::read(&sys, &Interface { index: 8, ..ours.clone() }, None);
-        let absent = Folder::read(&sys, &interface("eth9", false), None);
+        let tagged = Folder::read(&sys, &interface("eth0.7", false), "");
+        let same = Folder::read(&sys, &ours, "02:00:00:00:00:01");
+        let other_mac = Folder::read(&sys, &ours, "02:00:00:00:00:02");
+        let other_index = Folder::read(&sys, &Interface { index: 8, ..ours.clone() }, "");
+        let absent = Folder::read(&sys, &interface("eth9", false), "");
         fs::remove_dir_all(&sys).unwrap();
 
         assert!(same.device && same.on_device);

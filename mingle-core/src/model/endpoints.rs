@@ -12,7 +12,7 @@ use super::List;
 /// A message carries the first [`Endpoints::ADVERTISED`] of them, so that it fits one datagram.
 ///
 /// ```
-/// use mingle_core::Endpoints;
+/// use mingle_core::proto::Endpoints;
 /// let endpoints = Endpoints::new(vec!["10.0.0.1:29500".parse()?, "[fd00::1]:29500".parse()?]).unwrap();
 /// assert_eq!(endpoints.preferred().port(), 29500);
 /// assert_eq!(Endpoints::new(Vec::new()), None);

@@ -47,7 +47,7 @@ pub enum InvalidId {
 /// assert_eq!(job.as_str(), "llama-pretrain");
 /// assert!("".parse::<JobId>().is_err());
 /// assert!("two\nlines".parse::<JobId>().is_err());
-/// # Ok::<(), mingle_core::InvalidId>(())
+/// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(String);
@@ -72,7 +72,7 @@ impl JobId {
     /// # use mingle_core::JobId;
     /// let group = "foo".parse::<JobId>()?.group_v4();
     /// assert_eq!(u32::from(group) >> 18, u32::from(std::net::Ipv4Addr::new(239, 192, 0, 0)) >> 18);
-    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// # Ok::<(), mingle_core::error::InvalidId>(())
     /// ```
     pub fn group_v4(&self) -> Ipv4Addr {
         group_v4(blake3::derive_key("mingle 1 group", self.0.as_bytes()))
@@ -86,7 +86,7 @@ impl JobId {
     /// # use mingle_core::JobId;
     /// let group = "foo".parse::<JobId>()?.group_v6();
     /// assert_eq!(group.segments()[0], 0xff15);
-    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// # Ok::<(), mingle_core::error::InvalidId>(())
     /// ```
     pub fn group_v6(&self) -> Ipv6Addr {
         group_v6(blake3::derive_key("mingle 1 group of IPv6", self.0.as_bytes()))
@@ -102,7 +102,7 @@ impl JobId {
     /// let mut ports: Vec<u16> = "foo".parse::<JobId>()?.ports().collect();
     /// ports.sort_unstable();
     /// assert_eq!(ports, (29500..=29999).collect::<Vec<u16>>());
-    /// # Ok::<(), mingle_core::InvalidId>(())
+    /// # Ok::<(), mingle_core::error::InvalidId>(())
     /// ```
     pub fn ports(&self) -> impl Iterator<Item = u16> + use<> {
         const COUNT: u32 = 500;

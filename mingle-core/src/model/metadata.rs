@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 /// metadata.insert("ray-port", "6379")?;
 /// assert_eq!(metadata.get("ray-port"), Some("6379"));
 /// assert!(metadata.insert("ray port", "6379").is_err());
-/// # Ok::<(), mingle_core::InvalidMetadata>(())
+/// # Ok::<(), mingle_core::error::InvalidMetadata>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default, Serialize)]
 #[serde(transparent)]

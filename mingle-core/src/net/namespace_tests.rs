@@ -1,5 +1,5 @@
-//! Multicast and the list of interfaces in the kernel itself, each test in a network namespace of its own,
-//! so that nothing ever reaches the host's network.
+//! Multicast and the list of interfaces against the real kernel. Each test runs in a network namespace of its own, so that
+//! nothing reaches the host's network.
 
 use std::io::{self, Write as _};
 use std::iter;
@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use network_interface::{NetworkInterface, NetworkInterfaceConfig as _};
 
-use super::endpoint::{Endpoint, bind_endpoint};
-use super::multicast::{Groups, send_by};
+use super::network::Network;
+use super::sockets::endpoint::{Endpoint, bind_candidates};
+use super::sockets::multicast::{Groups, send_by};
 use crate::host::{Interface, Kind, list, select};
 
 const INSIDE: &str = "MINGLE_TEST_INSIDE";
 const BARE: &str = "ip link set lo up";
 const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 192, 1, 2)), 29499);
 
-/// Whether this process is in the namespace that `setup` has furnished. On the host it starts this very test
-/// again in one, by itself, and returns false; a machine that allows none skips the test and says so.
+/// Whether this process runs in the namespace that `setup` has prepared. On the host, this starts the same test again in
+/// such a namespace and returns false. A machine that allows no namespace skips the test with a message.
 fn inside(test: &str, setup: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -38,14 +39,14 @@ fn inside(test: &str, setup: &str) -> bool {
                 output.status.success()
             })
     };
-    // As root a plain namespace; else one in which this user is root.
+    // A plain namespace for root; else one in which this user is root.
     let Some(options) = [["-n"].as_slice(), &["-r", "-n"]].into_iter().find(|o| unshare(o, BARE, &[])) else {
         let strict = std::env::var_os("MINGLE_REQUIRE_NETNS").is_some_and(|value| value == "1");
         assert!(
             !strict,
             "{test} must not be skipped here (MINGLE_REQUIRE_NETNS=1), but there is no namespace"
         );
-        // Not `eprintln`, which the test harness keeps to itself as long as the test passes.
+        // Not `eprintln`, whose output the test harness hides when the test passes.
         let reason = "this machine gives no network namespace (unshare and ip are needed, with the right)";
         let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
         return false;
@@ -58,7 +59,7 @@ fn inside(test: &str, setup: &str) -> bool {
 }
 
 fn endpoint() -> Endpoint {
-    bind_endpoint(None, iter::repeat_n(0, 20), 1).unwrap()
+    bind_candidates(&Network::default(), iter::repeat_n(0, 20)).unwrap()
 }
 
 fn named(name: &str) -> Interface {
@@ -66,7 +67,7 @@ fn named(name: &str) -> Interface {
 }
 
 fn v4(interface: &Interface) -> Ipv4Addr {
-    let first = interface.addresses.iter().find_map(|address| match address.addr() {
+    let first = interface.ips().find_map(|ip| match ip {
         IpAddr::V4(ip) => Some(ip),
         IpAddr::V6(_) => None,
     });
@@ -109,7 +110,7 @@ fn on_loopback_every_node_of_the_host_hears_every_other() {
             assert_eq!(receive(&groups.sockets()[0]), expected);
         }
     }
-    // An answer goes to one node alone, whoever shares the group's port.
+    // Unicast reaches one node alone, although all share the group's port.
     let (_, last) = nodes.last().unwrap();
     nodes[0].1.sockets[0].send_to(b"answer", ("127.0.0.1", last.port)).unwrap();
     assert_eq!(receive(&last.sockets[0]).0, b"answer");
@@ -128,8 +129,8 @@ const TWINS: &str = "
     ip address add 10.2.0.1/24 dev nic3";
 
 #[test]
-fn a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address() {
-    if !inside("a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address", TWINS) {
+fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
+    if !inside("a_datagram_leaves_by_the_given_interface_with_its_source_address", TWINS) {
         return;
     }
     let (a, b, c) = (named("nic1"), named("nic2"), named("nic3"));
@@ -144,7 +145,10 @@ fn a_datagram_leaves_by_the_interface_that_was_named_and_bears_its_address() {
     assert_eq!(receive(&on_b.sockets()[0]), (b"to b".to_vec(), format!("10.1.0.1:{port}")));
     assert_eq!(receive(&on_c.sockets()[0]), (b"to c".to_vec(), format!("10.2.0.1:{port}")));
     for groups in [&on_a, &on_b, &on_c] {
-        assert!(is_silent(&groups.sockets()[0]), "what was joined on one interface came by another");
+        assert!(
+            is_silent(&groups.sockets()[0]),
+            "a datagram arrived on another interface than its group was joined on"
+        );
     }
     assert!(send_by(&node.sockets[0], GROUP, 9999, v4(&a).into(), b"nowhere").is_err());
 }
@@ -154,8 +158,8 @@ const FIFTY: &str = "
     for n in $(seq 25); do ip address add 10.1.$n.1/24 dev x$n; ip address add 10.2.$n.1/24 dev y$n; done";
 
 #[test]
-fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
-    if !inside("fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin", FIFTY) {
+fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
+    if !inside("fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin", FIFTY) {
         return;
     }
     let mut chosen = select(&list().unwrap(), &[]).unwrap();
@@ -163,8 +167,8 @@ fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
     chosen.insert(3, Interface { index: 9999, name: "gone".to_owned(), ..chosen[0].clone() });
     let groups = Groups::join(GROUP, &chosen).unwrap();
     assert_eq!((groups.joined(), groups.sockets().len()), (50, 3));
-    let warnings: Vec<String> = groups.warnings().cloned().collect();
-    assert!(matches!(&*warnings, [warning] if warning.contains("gone")), "{warnings:?}");
+    let warnings: Vec<_> = groups.warnings().cloned().collect();
+    assert!(matches!(&*warnings, [warning] if warning.to_string().contains("gone")), "{warnings:?}");
     assert_eq!(groups.rejoin(), warnings);
 
     chosen.remove(3);
@@ -181,8 +185,8 @@ fn fifty_interfaces_take_three_sockets_and_all_are_heard_after_a_rejoin() {
 }
 
 #[test]
-fn interfaces_that_come_and_go_take_no_more_sockets_than_there_are_at_once() {
-    if !inside("interfaces_that_come_and_go_take_no_more_sockets_than_there_are_at_once", FIFTY) {
+fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
+    if !inside("interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone", FIFTY) {
         return;
     }
     let chosen = select(&list().unwrap(), &[]).unwrap();
@@ -202,8 +206,8 @@ const NO_ROOM: &str = "
     echo 0 > /proc/sys/net/ipv4/igmp_max_memberships";
 
 #[test]
-fn where_no_socket_may_join_one_is_enough_to_know_it() {
-    if !inside("where_no_socket_may_join_one_is_enough_to_know_it", NO_ROOM) {
+fn if_no_socket_may_join_only_one_is_opened() {
+    if !inside("if_no_socket_may_join_only_one_is_opened", NO_ROOM) {
         return;
     }
     let groups = Groups::join(GROUP, &[named("nic1"), named("nic2")]).unwrap();
@@ -211,8 +215,8 @@ fn where_no_socket_may_join_one_is_enough_to_know_it() {
 }
 
 #[test]
-fn where_no_interface_can_join_the_caller_knows() {
-    if !inside("where_no_interface_can_join_the_caller_knows", "") {
+fn if_no_interface_can_join_the_count_is_zero() {
+    if !inside("if_no_interface_can_join_the_count_is_zero", "") {
         return;
     }
     let gone = Interface { index: 9999, ..named("lo") };
@@ -225,9 +229,9 @@ fn where_no_interface_can_join_the_caller_knows() {
     drop(hog);
 }
 
-/// A pod's `eth0` with a labelled second address, a bridge without ports and one with a port, a NIC whose
-/// other end is down and one that is down itself; better default routes than `eth0`'s lead nowhere. `/sys`
-/// goes on showing the host's interfaces.
+/// A pod's `eth0` with a labelled second address, a bridge without ports and one with a port, a NIC whose peer is down and
+/// one that is down itself; a default route of better metric than `eth0`'s leads nowhere. `/sys` still shows the host's
+/// interfaces.
 const POD: &str = "
     for n in eth0 port cut off; do ip link add $n type veth peer name peer-$n; done
     for n in eth0 peer-eth0 port peer-port cut peer-off; do ip link set $n up; done
@@ -248,7 +252,7 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     }
     let all = list().unwrap();
     let eth0 = named("eth0");
-    let v4 = eth0.addresses.iter().filter(|address| address.addr().is_ipv4());
+    let v4 = eth0.addresses.iter().filter(|address| address.ip.is_ipv4());
     assert_eq!(v4.map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.5/24", "10.0.0.77/24"]);
     assert!(eth0.up && eth0.multicast && eth0.default_route);
     assert_eq!(eth0.kind, Kind::Other, "the host's own eth0 may be hardware, this one is not");
@@ -262,8 +266,8 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
 }
 
-/// Two names that are not UTF-8 and look alike then, one that looks like nothing else, and NICs beside them:
-/// one has both families and a label, the other IPv6 alone, with addresses in all states.
+/// Two names that are not UTF-8 and are the same after replacement, one such name that stays unique, and two NICs: one has
+/// both families and a label, the other IPv6 alone with addresses in all states.
 const HOSTILE: &str = r#"
     p=0
     for n in "$(printf 'bad\377')" "$(printf 'bad\376')" "$(printf '\377nic')" eth0 eth1; do
@@ -280,11 +284,11 @@ const HOSTILE: &str = r#"
     ip -6 route add default via fd00:1::1 dev eth1"#;
 
 #[test]
-fn a_name_that_is_not_utf8_does_not_keep_the_other_interfaces_from_use() {
-    if !inside("a_name_that_is_not_utf8_does_not_keep_the_other_interfaces_from_use", HOSTILE) {
+fn a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces() {
+    if !inside("a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces", HOSTILE) {
         return;
     }
-    assert!(NetworkInterface::show().is_err(), "or this shows nothing");
+    assert!(NetworkInterface::show().is_err(), "else this test shows nothing");
     let chosen = select(&list().unwrap(), &[]).unwrap();
     let shown: Vec<String> = chosen
         .iter()

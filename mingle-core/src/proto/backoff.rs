@@ -1,13 +1,11 @@
-//! Growing intervals with jitter.
+//! Intervals between repeats, which grow, with jitter.
 
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 
+use super::scale::{FIRST_REPEAT, Scale};
 use super::timer::Time;
-
-/// The first interval of everything that is repeated.
-pub(crate) const FIRST: Duration = Duration::from_millis(20);
 
 /// Doubles from a first interval to a last one; each is drawn from three quarters to five quarters
 /// of its value, so that nodes that started together do not stay in step.
@@ -23,10 +21,14 @@ impl Backoff {
         Self { first, last, next: first }
     }
 
-    /// Of a word that a leader or a master must answer, which takes it a while in a large world: what is repeated before
-    /// that only makes it longer. No more than 20,000 first repeats reach it in a second.
-    pub(crate) fn of_words(world: u32, last: Duration) -> Self {
-        let first = (Duration::from_micros(50) * world).clamp(FIRST, Duration::from_secs(1));
+    /// From 20 ms to `last`.
+    pub(crate) fn up_to(last: Duration) -> Self {
+        Self::new(FIRST_REPEAT, last)
+    }
+
+    /// For a message that a leader or a master must answer: the first interval grows with the world.
+    pub(crate) fn for_answer(scale: Scale, last: Duration) -> Self {
+        let first = scale.first_repeat();
         Self::new(first, last.max(first))
     }
 

@@ -1,22 +1,22 @@
 //! All interleavings of a small world around prepare, ready and commit: the real state machine, with a
 //! bounded number of losses, crashes and early timers.
 //!
-//! A world is run without faults until its leader prepares. From there every packet in flight may
-//! arrive next, every datagram may be lost, every node may crash, and timers may fire although packets
-//! are under way, each as often as the budget says; every reachable state is visited once. Where nothing
-//! is in flight, the next timer fires.
+//! A world runs without faults until its leader prepares. From there every packet in flight may arrive next,
+//! every datagram may be lost, every node may crash, and timers may fire although packets are in flight, each
+//! as often as the budget says. Every reachable state is visited once. Where nothing is in flight, the next
+//! timer fires.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::outcome::{Event, Failure, Formed};
+use super::report::{Event, Failure, Formed};
 use super::timer::Time;
 use super::{Config, ConnId, DialId, Node, Output, TOKEN};
-use crate::model::JobId;
+use crate::model::{JobId, JobTag};
 use crate::wire::{Codec, Message};
 
-/// By then every node has ended: 30 s are its patience, and a round that it began before has limits of its own.
+/// By then every node has ended: its timeout is 30 s, and a round that began before has limits of its own.
 const END: Time = Time::from_secs(60);
 
 /// What the network may still do.
@@ -61,12 +61,13 @@ struct Conn {
 struct State {
     now: Time,
     nodes: Vec<Option<Node>>,
-    outcomes: Vec<Option<Result<Formed, Failure>>>,
+    /// How each node ended; an error of none is a crash.
+    outcomes: Vec<Option<Result<Formed, Option<Failure>>>>,
     accepting: Vec<bool>,
     flight: Vec<Packet>,
     conns: BTreeMap<u64, Conn>,
     next_conn: u64,
-    /// Who has said that it is ready, in which round.
+    /// The nodes that have sent ready, and the round.
     ready: BTreeSet<(usize, u64)>,
     prepared: bool,
     budget: Budget,
@@ -76,12 +77,12 @@ fn endpoint(node: usize) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, u8::try_from(node + 1).unwrap()], 29500))
 }
 
-fn tag() -> crate::JobTag {
+fn tag() -> JobTag {
     "exhaustive".parse::<JobId>().unwrap().tag()
 }
 
 impl State {
-    /// A world in which node `leader` starts first, so that it gathers; ranks go by address all the same.
+    /// A world in which node `leader` starts first, so that it leads; ranks go by address all the same.
     fn new(world: usize, leader: usize, budget: Budget) -> Self {
         let mut state = Self {
             now: Time::ZERO,
@@ -95,7 +96,7 @@ impl State {
             prepared: false,
             budget,
         };
-        // The leader gathers its first member before the others start, and so it stays the best.
+        // The leader gets its first member before the others start, and so it stays the best candidate.
         let mut order: Vec<usize> = (0..world).filter(|&node| node != leader).collect();
         order.insert(0, leader);
         order[1..].reverse();
@@ -148,7 +149,7 @@ impl State {
                 Output::Close(conn) => self.close(conn.0, false),
                 Output::StopAccepting => self.accepting[at] = false,
                 Output::Event(Event::Formed(formed)) => self.outcomes[at] = Some(Ok(formed)),
-                Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(failure)),
+                Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(Some(failure))),
                 Output::Event(_) => {}
             }
         }
@@ -166,10 +167,13 @@ impl State {
             }
             Ok((_, Message::Prepare(_))) => self.prepared = true,
             Ok(_) => {}
-            Err(dropped) => panic!("a node has sent what nobody can read: {dropped}"),
+            Err(dropped) => panic!("a node has sent an undecodable datagram: {dropped}"),
         }
-        // A copy of what is under way already arrives as well or as badly.
-        let double = |p: &Packet| matches!(p, Packet::Datagram { from: f, to: t, bytes: b } if *f == from && *t == to && *b == bytes);
+        // A copy of a datagram in flight arrives or is lost like the first.
+        let double = |packet: &Packet| match packet {
+            Packet::Datagram { from: f, to: t, bytes: b } => *f == from && *t == to && *b == bytes,
+            _ => false,
+        };
         if self.nodes[to].is_some() && !self.flight.iter().any(double) {
             self.flight.push(Packet::Datagram { from, to, bytes });
         }
@@ -182,7 +186,7 @@ impl State {
         }
     }
 
-    /// The process is gone; its kernel closes what it held.
+    /// The process is gone; its kernel closes its connections.
     fn vanish(&mut self, at: usize) {
         self.nodes[at] = None;
         self.accepting[at] = false;
@@ -241,7 +245,7 @@ impl State {
         self.with(node, Node::handle_timeout);
     }
 
-    /// What happens where nothing goes wrong.
+    /// The next step without a fault.
     fn step_quietly(&mut self) {
         if self.flight.is_empty() { self.fire() } else { self.deliver(0) }
     }
@@ -264,7 +268,7 @@ impl State {
         if self.flight.is_empty() {
             branch(&Self::fire);
         }
-        // Faults come early; later they would only repeat what has been seen.
+        // Faults come early; later ones would only repeat states.
         if self.now <= until {
             if self.budget.losses > 0 {
                 for index in 0..self.flight.len() {
@@ -280,7 +284,7 @@ impl State {
                 for node in (0..self.nodes.len()).filter(|&node| self.nodes[node].is_some()) {
                     branch(&|state| {
                         state.budget.crashes -= 1;
-                        state.outcomes[node] = Some(Err(Failure::Left));
+                        state.outcomes[node] = Some(Err(None));
                         state.vanish(node);
                     });
                 }
@@ -307,7 +311,7 @@ impl State {
         assert!(formed.windows(2).all(|w| w[0].digest == w[1].digest), "two rosters: {self:#?}");
         assert!(formed.windows(2).all(|w| w[0].master == w[1].master), "two masters: {self:#?}");
         if !formed.is_empty() {
-            // The leader does not say to itself that it is ready.
+            // The leader sends no ready to itself.
             let rounds: BTreeSet<u64> = self.ready.iter().map(|&(_, round)| round).collect();
             let all_ready = |round| self.ready.iter().filter(|&&(_, r)| r == round).count() >= world - 1;
             assert!(rounds.into_iter().any(all_ready), "finished before all were ready: {self:#?}");
@@ -319,19 +323,19 @@ impl State {
         for outcome in &self.outcomes {
             assert!(outcome.is_some(), "a node has not ended: {self:#?}");
         }
-        let crashed = self.outcomes.iter().flatten().any(|o| matches!(o, Err(Failure::Left)));
+        let crashed = self.outcomes.iter().flatten().any(|o| matches!(o, Err(None)));
         let formed = self.outcomes.iter().flatten().flatten().count();
         if !crashed {
             assert_eq!(formed, self.nodes.len(), "no crash, and not all have finished: {self:#?}");
         }
-        for failure in self.outcomes.iter().flatten().filter_map(|o| o.as_ref().err()) {
-            let told = match failure {
-                // In doubt only where the leader may have committed; out of time only where nobody has.
-                Failure::OutcomeUnknown { .. } | Failure::Left => true,
+        for failure in self.outcomes.iter().flatten().filter_map(|o| o.as_ref().err()?.as_ref()) {
+            let is_right = match failure {
+                // In doubt only where the leader may have committed; out of time only where no node has.
+                Failure::OutcomeUnknown { .. } => true,
                 Failure::Deadline(_) => formed == 0,
                 _ => false,
             };
-            assert!(told, "{failure} although {formed} have finished: {self:#?}");
+            assert!(is_right, "{failure} although {formed} have finished: {self:#?}");
         }
     }
 }
@@ -339,12 +343,12 @@ impl State {
 /// Visits every reachable state, and returns how many there are and how many ends.
 fn explore(start: State, faults_for: Duration) -> (usize, usize) {
     let until = start.now + faults_for;
-    let mut source = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let mut open = vec![start];
     let mut ends = 0;
     while let Some(state) = open.pop() {
         let key = *blake3::hash(format!("{state:?}").as_bytes()).as_bytes();
-        if !source.insert(key) {
+        if !seen.insert(key) {
             continue;
         }
         state.check();
@@ -355,7 +359,7 @@ fn explore(start: State, faults_for: Duration) -> (usize, usize) {
             open.extend(state.next(until));
         }
     }
-    (source.len(), ends)
+    (seen.len(), ends)
 }
 
 fn explore_world(world: usize, leader: usize, losses: u32, crashes: u32, early_timers: u32) {
@@ -366,13 +370,13 @@ fn explore_world(world: usize, leader: usize, losses: u32, crashes: u32, early_t
 }
 
 #[test]
-fn two_nodes_agree_whatever_is_lost_and_whoever_crashes() {
-    // Of two that have nobody, the lower address gathers, whoever starts first.
+fn two_nodes_agree_despite_losses_and_crashes() {
+    // Of two nodes without members, the one with the lower address leads, whichever starts first.
     explore_world(2, 0, 2, 1, 1);
 }
 
 #[test]
-fn three_nodes_agree_whatever_is_lost_and_whoever_crashes() {
+fn three_nodes_agree_despite_losses_and_crashes() {
     for leader in 0..2 {
         explore_world(3, leader, 1, 0, 0);
         explore_world(3, leader, 0, 1, 0);

@@ -1,37 +1,30 @@
 //! The protocol as a state machine: no socket, no clock, no global randomness.
 //!
-//! A [`Node`] is told what happens (`handle_*`, each with the time) and asked what to do
-//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets;
-//! a simulation does it with a seed, and the same seed gives the same run. Most programs want
-//! `Rendezvous` instead.
+//! The caller hands what happens to a [`Node`] (`handle_*`, each with the time), and asks it what to do
+//! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets; a
+//! simulation does it with a seed, and the same seed gives the same run. Most programs want `Rendezvous`
+//! instead.
 //!
-//! `seeking` finds who gathers, by the order in `election`; `leader` and `round` are the side that
-//! gathers, `follower` the side that joins, `proof` and `master` the connections that prove.
-//! `leader` and `follower` do not know each other: `node` hands each what concerns it.
+//! `node` hands what happens to its parts, each of which owns its state: `seek` finds the leader, `lead`
+//! keeps the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds,
+//! `prove` has the connections. `running` is a world after it has formed, `observe` reads and sends nothing.
+//! `shared`, `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets.
 //! `PROTOCOL.md` has the reasons.
 
 mod backoff;
-mod election;
-mod ending;
 #[cfg(test)]
 mod exhaustive;
-mod follower;
-mod leader;
-mod master;
-mod memory;
-#[cfg(test)]
-mod misdirected_tests;
+mod follow;
+mod lead;
 mod node;
-mod observe;
-mod outcome;
+pub(crate) mod observe;
 mod parts;
 mod pause;
-mod proof;
-mod ranks;
-mod round;
+mod prove;
+mod report;
 mod running;
-mod seeds;
-mod seeking;
+mod scale;
+mod seek;
 mod shared;
 mod timer;
 mod waves;
@@ -41,15 +34,16 @@ use std::time::Duration;
 
 #[cfg(test)]
 use crate::model::HostName;
-use crate::model::{JobTag, Keys, Lineage, NodeId, World};
-use crate::wire::NodeInfo;
+use crate::model::World;
 
-pub use crate::wire::{MAX_DATAGRAM, Notice, TOKEN};
+pub use crate::model::{Digest, Endpoints, JobTag, Keys, Lineage, NodeId, Peer, Slots};
+pub use crate::wire::{Attributes, MAX_DATAGRAM, NodeInfo, TOKEN, VERSION};
 pub use node::Node;
-pub use observe::{Candidacy, Observed, Observer, Sighting};
-pub use outcome::{Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Unproved};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
+pub use report::{
+    Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
+};
 pub use running::{Change, RunningWorld};
 pub use timer::Time;
 
@@ -63,7 +57,7 @@ pub enum RankBy {
     Host,
 }
 
-/// How long a node waits for the others unless it is told.
+/// How long a node waits for the others by default.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a node brings to its rendezvous.
@@ -77,27 +71,28 @@ pub struct Config {
     pub keys: Option<Keys>,
     /// How many nodes there must be.
     pub world: World,
-    /// Which formation of the job it is; the first, unless this node comes from an earlier one or has heard of a
-    /// later one.
+    /// The formation of the job that the node takes part in: the first, unless it comes from an earlier one
+    /// or has heard of a later one.
     pub lineage: Lineage,
-    /// What the leader is told of this node.
+    /// What the leader learns of this node.
     pub node: NodeInfo,
-    /// Whether a world that can have either family is one of IPv6.
+    /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
-    /// How it orders the others, where it is the leader.
+    /// How the node orders the others if it leads.
     pub rank_by: RankBy,
     /// How long to wait; nothing waits for ever.
     pub timeout: Option<Duration>,
 }
 
 impl Config {
-    /// A node without a secret, in the first formation of its job, which waits for ten minutes.
+    /// A node without a secret, in the first formation of its job, that waits for ten minutes.
     ///
     /// ```
-    /// use mingle_core::proto::Config;
-    /// use mingle_core::{Endpoints, HostName, JobId, NodeId, NodeInfo, World};
+    /// use mingle_core::proto::{Config, Endpoints, NodeId, NodeInfo};
+    /// use mingle_core::{HostName, JobId, World};
     ///
-    /// let (job, here): (JobId, Endpoints) = ("foo".parse()?, "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into());
+    /// let job: JobId = "foo".parse()?;
+    /// let here: Endpoints = "10.0.0.1:29500".parse::<std::net::SocketAddr>()?.into();
     /// let node = NodeInfo::new(HostName::new("a"), here);
     /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, node);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -116,7 +111,7 @@ impl Config {
         }
     }
 
-    /// Node `number` of a world without anything special.
+    /// Node `number` of a plain world.
     #[cfg(test)]
     fn plain(tag: JobTag, world: u32, number: u8, endpoint: SocketAddr) -> Self {
         let node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
@@ -124,7 +119,7 @@ impl Config {
         Self { timeout, ..Self::new(NodeId([number; 16]), tag, World::new(world).unwrap(), node) }
     }
 
-    /// A node that was given rank 1 or more never gathers: it listens and asks.
+    /// Whether the node may lead. One that was given rank 1 or more never does: it listens and solicits.
     fn is_candidate(&self) -> bool {
         self.node.rank.is_none_or(|rank| rank.get() == 0)
     }
@@ -169,6 +164,6 @@ pub enum Output {
     Close(ConnId),
     /// Accept no more connections: the port belongs to the job from now on.
     StopAccepting,
-    /// Tell the caller.
+    /// Report to the caller.
     Event(Event),
 }

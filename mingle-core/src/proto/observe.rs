@@ -1,7 +1,7 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
-use super::election::Key;
-use super::outcome::{Progress, RankRange};
+use super::report::{Progress, RankRange};
+use super::seek::Key;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
 use crate::wire::{Codec, Dropped, Message, claimed_sender};
@@ -13,12 +13,12 @@ use crate::wire::{Codec, Dropped, Message, claimed_sender};
 ///
 /// ```
 /// use mingle_core::JobId;
-/// use mingle_core::proto::Observer;
+/// use mingle_core::tools::Observer;
 ///
 /// let job: JobId = "foo".parse()?;
 /// let mut observer = Observer::new(job.tag(), None);
 /// assert_eq!(observer.read(b"of another protocol"), None);
-/// # Ok::<(), mingle_core::InvalidId>(())
+/// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug)]
 pub struct Observer {

@@ -1,4 +1,4 @@
-//! The roster as it arrives in parts, for a node that wants it.
+//! The roster in parts, for nodes that want it: how a leader cuts it, and how a follower puts it together.
 
 use crate::model::{Digest, Roster, World};
 use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
@@ -14,15 +14,15 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    /// What is expected of a roster of so many bytes. One that is longer than any of this world is cut off, and
-    /// so never complete.
+    /// No parts yet, of a roster of this many bytes. A roster longer than any of this world is cut off, and
+    /// so is never complete.
     pub(crate) fn new(world: World, digest: Digest, length: u32) -> Self {
         let most = usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);
         Self { world, digest, length, arrived: vec![None; length.div_ceil(PART)], roster: None }
     }
 
-    /// Takes a part in. Returns whether it changed what is wanted.
+    /// Adds a part. Returns whether it changed what is wanted.
     pub(crate) fn add(&mut self, part: Part) -> bool {
         let Some(index) = usize::try_from(part.index).ok().filter(|&index| index < self.arrived.len()) else {
             return false;
@@ -35,7 +35,7 @@ impl Parts {
         if self.arrived.iter().all(Option::is_some) {
             self.complete();
         }
-        // The end of a window of requests, or of all.
+        // The end of a window of requests, or of the roster.
         self.roster.is_some() || self.first_missing().is_some_and(|missing| missing % 32 == 0)
     }
 
@@ -43,14 +43,14 @@ impl Parts {
         self.arrived.iter().position(Option::is_none)
     }
 
-    /// Puts the roster together, or starts again where it is not the one that the leader meant.
+    /// Puts the roster together, or starts again where its digest differs.
     fn complete(&mut self) {
         let bytes: Vec<u8> = self.arrived.iter_mut().filter_map(Option::take).flatten().collect();
         let roster = wire::decode_roster(&bytes, self.world);
         self.roster = roster.filter(|roster| roster.digest() == self.digest);
     }
 
-    /// What to ask the leader for; nothing once all is there.
+    /// What to ask the leader for; nothing once all parts are there.
     pub(crate) fn want(&self, round: u64) -> Option<Want> {
         if self.roster.is_some() {
             return None;
@@ -61,7 +61,7 @@ impl Parts {
         Some(Want { round, first: u32::try_from(first).ok()?, mask })
     }
 
-    /// Whether all is there.
+    /// Whether all parts are there.
     pub(crate) fn is_complete(&self) -> bool {
         self.roster.is_some()
     }
@@ -71,7 +71,7 @@ impl Parts {
     }
 }
 
-/// The parts that a node asks for, of a roster as it is sent.
+/// The parts that a node asks for, of the encoded roster.
 pub(crate) fn answer(want: &Want, roster: &[u8]) -> Vec<Part> {
     let wanted = (0..32).filter(|bit| want.mask & 1 << bit != 0).map(|bit| want.first.saturating_add(bit));
     let parts = wanted.filter_map(|index| {
@@ -87,9 +87,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::*;
-    use crate::model::Member;
-    use crate::model::Metadata;
-    use crate::model::{HostName, NodeId, Rank};
+    use crate::model::{HostName, Member, Metadata, NodeId, Rank};
 
     fn roster(size: u32) -> Roster {
         let member = |rank: u32| Member {
@@ -109,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roster_arrives_whole_whatever_is_lost_on_the_way() {
+    fn a_roster_arrives_whole_although_parts_are_lost() {
         for size in [1, 9, 40, 1000, 3000] {
             let sent = roster(size);
             let bytes = wire::encode_roster(&sent);
@@ -141,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_roster_longer_than_any_of_its_world_takes_no_memory_and_no_entry_is_longer_than_one_may_be() {
+    fn a_roster_longer_than_any_of_its_world_takes_no_memory() {
         assert_eq!(Parts::new(World::new(4).unwrap(), roster(4).digest(), u32::MAX).arrived.len(), 4);
         let mut longest = roster(1).members()[0].clone();
         longest.host = HostName::new(&"n".repeat(HostName::MAX));
@@ -154,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_want_beyond_the_end_gets_nothing() {
+    fn a_want_beyond_the_end_gets_no_parts() {
         let want = Want { round: 1, first: u32::MAX, mask: u32::MAX };
         assert!(answer(&want, &wire::encode_roster(&roster(4))).is_empty());
     }

@@ -1,4 +1,5 @@
-//! What every part of a node needs: who it is, the time, the seed, what goes out.
+//! What every part of a node needs: the configuration, the time, the random numbers, the timers, and the
+//! outputs.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,14 +8,15 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
-use super::outcome::Event;
-use super::seeds::Seeds;
+use super::backoff::Backoff;
+use super::report::Event;
+use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
-use crate::model::{Endpoints, HostName, NodeId, Peer, Rank};
-use crate::wire::{Candidate, Codec, Header, Message, NodeInfo, Solicit, Token};
+use crate::model::{NodeId, Peer, Rank};
+use crate::wire::{Codec, Header, Message, NodeInfo, Solicit, Token};
 
-/// Owned by [`Node`](super::Node) and lent to its parts, which do not know each other.
+/// The context that [`Node`](super::Node) lends to its parts.
 #[derive(Debug, Clone)]
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -22,11 +24,21 @@ pub(crate) struct Shared {
     pub(crate) rng: Xoshiro256PlusPlus,
     pub(crate) timers: Timers,
     pub(crate) codec: Codec,
-    /// Others have tried to reach this node over TCP, and nobody has yet.
-    pub(crate) unreached: bool,
-    pub(crate) seeds: Seeds,
+    /// Other nodes have tried to connect to this one, and none has succeeded since.
+    unreached: bool,
     outputs: VecDeque<Output>,
     dials: u32,
+}
+
+/// To whom a datagram is addressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recipient {
+    /// All nodes that hear the group.
+    All,
+    /// Any node at the address: this node is a seed of the sender's.
+    Anyone,
+    /// This node alone.
+    This,
 }
 
 impl Shared {
@@ -38,7 +50,6 @@ impl Shared {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             timers: Timers::default(),
             unreached: false,
-            seeds: Seeds::default(),
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -48,25 +59,32 @@ impl Shared {
         self.config.id
     }
 
-    /// Whether this node should be considered for master.
-    pub(crate) fn may_be_master(&self) -> bool {
-        self.config.node.attributes.may_be_master && !self.unreached
+    /// Records whether other nodes can connect to this one. A node that none can connect to is the last
+    /// choice for master.
+    pub(crate) fn set_unreached(&mut self, unreached: bool) {
+        self.unreached = unreached;
     }
 
-    /// This node as its leader is to know it.
+    /// This node as its leader records it.
     pub(crate) fn node_info(&self) -> NodeInfo {
         let mut node = self.config.node.clone();
-        node.attributes.may_be_master = self.may_be_master();
+        node.attributes.may_be_master &= !self.unreached;
         node
     }
 
-    /// This node as a message to people names it.
+    /// This node as messages to the user name it.
     pub(crate) fn peer(&self) -> Peer {
         self.config.node.peer()
     }
 
+    /// The size of the world.
     pub(crate) fn world(&self) -> u32 {
         self.config.world.get()
+    }
+
+    /// The limits and intervals for a world of this size.
+    pub(crate) fn scale(&self) -> Scale {
+        Scale(self.world())
     }
 
     pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {
@@ -81,19 +99,13 @@ impl Shared {
         self.outputs.push_back(Output::Multicast { datagram });
     }
 
-    pub(crate) fn send_to_seeds(&mut self, message: &Message) {
-        for to in self.seeds.turn() {
-            self.send(to, NodeId::ANYONE, message);
-        }
-    }
-
     /// This node's question for a leader.
     pub(crate) fn solicit(&self) -> Message {
         let NodeInfo { rank, host, .. } = &self.config.node;
         Message::Solicit(Solicit { rank: rank.map(Rank::get), host: host.clone() })
     }
 
-    /// Opens a connection to `to`, on which the token for `target` goes first.
+    /// Opens a connection to `to`, on which the token for `target` is sent first.
     pub(crate) fn dial(&mut self, to: SocketAddr, target: NodeId) -> DialId {
         self.dials += 1;
         let dial = DialId(self.dials);
@@ -125,31 +137,16 @@ impl Shared {
     pub(crate) fn set_after(&mut self, timer: Timer, delay: Duration) {
         self.timers.set(timer, self.now.saturating_add(delay));
     }
-}
 
-/// A node as others learn of it.
-#[derive(Debug, Clone)]
-pub(crate) struct Contact {
-    pub(crate) id: NodeId,
-    pub(crate) host: HostName,
-    /// Where its words come from.
-    pub(crate) source: SocketAddr,
-    /// Its endpoints, in its order of preference.
-    pub(crate) endpoints: Endpoints,
-}
-
-impl Contact {
-    pub(crate) fn of(candidate: &Candidate, source: SocketAddr) -> Self {
-        Self {
-            id: candidate.id,
-            host: candidate.host.clone(),
-            source,
-            endpoints: candidate.endpoints.clone(),
-        }
+    /// Sets the timer to the next repeat.
+    pub(crate) fn set_repeat(&mut self, timer: Timer, backoff: &mut Backoff) {
+        let next = backoff.after(self.now, &mut self.rng);
+        self.timers.set(timer, next);
     }
 
-    /// For messages to people: by the preferred endpoint.
-    pub(crate) fn peer(&self) -> Peer {
-        Peer { host: self.host.clone(), address: self.endpoints.preferred() }
+    /// Sets the timer to the next repeat, unless it is set to an earlier time.
+    pub(crate) fn set_repeat_earlier(&mut self, timer: Timer, backoff: &mut Backoff) {
+        let next = backoff.after(self.now, &mut self.rng);
+        self.timers.set_earlier(timer, next);
     }
 }

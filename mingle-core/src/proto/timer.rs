@@ -1,44 +1,46 @@
-//! Timers: an enum and a table, so that a stale one cannot fire.
+//! Timers: an enum and a table, so that each has one time or none, and a stale one cannot fire.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::pause::was_stopped;
+
 /// A point in time, as the time since an origin that the driver chose.
 pub type Time = Duration;
 
-/// What a node waits for. Each has one time, or none.
+/// What a node waits for until its world has formed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The user's patience ends.
+    /// The user's timeout.
     Deadline,
-    /// The next announce, for a node that gathers.
+    /// A candidate's next announce.
     Announce,
-    /// The next solicit, for a node that may not gather and knows no leader.
+    /// The next solicit of a node that may not lead and knows no leader.
     Solicit,
-    /// The next join, until the leader has counted this node.
+    /// The next join, until the leader has given this node a lease.
     Join,
-    /// The next dial, to the leader or the master.
+    /// The next dial to the leader or the master.
     Dial,
-    /// The leader has not answered, or could not be reached.
-    GiveUp,
-    /// The leader has been quiet.
-    Ask,
-    /// The next word to the leader or the master in a round.
-    Proof,
-    /// The proof of the master has failed.
+    /// The leader has not answered, or could not be reached over TCP.
+    GiveUpLeader,
+    /// The leader has been silent: ask it for its announce.
+    AskLeader,
+    /// In a round: the next message to the leader or the master that has not been answered.
+    RepeatInRound,
+    /// The proof of the master takes too long.
     ProofFailed,
-    /// The next redirect to members that have not gone yet.
+    /// The next redirect to members that have not left yet.
     Redirect,
-    /// The next prepare, commit or refusal to members that have not answered.
-    Round,
-    /// The next ping of members whose place somebody else wants.
-    Challenge,
-    /// Nodes join, and none of them reaches this one over TCP.
-    Resign,
+    /// The next burst of a prepare, a commit or a refusal to members that have not answered.
+    Wave,
+    /// The next ping to members whose seat another node wants.
+    PingChallenged,
+    /// Nodes join, and none of them connects to this one over TCP.
+    StepDown,
     /// The next welcomes of a large world.
-    Welcome,
-    /// The next question to the seeds.
-    Seed,
+    WelcomeNext,
+    /// A member's next solicit to its seeds.
+    AskSeeds,
 }
 
 /// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
@@ -72,6 +74,15 @@ impl<T: Copy + Ord> Timers<T> {
         self.0.get(&timer).copied()
     }
 
+    pub(crate) fn is_set(&self, timer: T) -> bool {
+        self.0.contains_key(&timer)
+    }
+
+    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a peer.
+    pub(crate) fn slept_through(&self, timer: T, now: Time) -> bool {
+        self.get(timer).is_some_and(|at| was_stopped(at, now))
+    }
+
     /// The next time at which any timer fires.
     pub(crate) fn next(&self) -> Option<Time> {
         self.0.values().min().copied()
@@ -91,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_expire_in_the_order_of_their_times_and_only_once() {
+    fn timers_expire_once_and_in_the_order_of_their_times() {
         let ms = Duration::from_millis;
         let mut timers = Timers::default();
         timers.set(Timer::Join, ms(20));
@@ -109,9 +120,9 @@ mod tests {
     #[test]
     fn of_two_timers_that_are_due_at_the_same_time_the_lesser_fires_first() {
         let mut timers = Timers::default();
-        timers.set(Timer::Round, Time::ZERO);
-        timers.set(Timer::Ask, Time::ZERO);
-        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Ask));
-        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Round));
+        timers.set(Timer::Wave, Time::ZERO);
+        timers.set(Timer::AskLeader, Time::ZERO);
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::AskLeader));
+        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Wave));
     }
 }

@@ -1,29 +1,30 @@
-//! What a leader repeats to many, without flooding itself with their answers.
+//! How a leader repeats a message to many nodes without being flooded by their answers.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use rand::Rng;
 
-use super::backoff::{Backoff, FIRST};
+use super::backoff::Backoff;
+use super::scale::Scale;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use crate::model::NodeId;
 
-/// Most words whose answers are under way: a receive buffer of the default size holds 166 small datagrams
-/// (net.core.rmem_default of 212,992 bytes).
+/// The most messages whose answers are under way: a receive buffer of the default size holds 166 small
+/// datagrams (net.core.rmem_default of 212,992 bytes).
 const WINDOW: usize = 128;
-/// After so long without the next word, those that are under way count as lost.
+/// This long after the last message was sent, those under way count as lost.
 const PAUSE: Duration = Duration::from_millis(2);
 /// The longest time from one wave to the next.
-const LAST: Duration = Duration::from_millis(80);
+const LONGEST: Duration = Duration::from_millis(80);
 
-/// How many words to many may be sent now. Their answers set the pace: a leader that is slow to read them is slow to
-/// ask for more, and one that is fast need not wait.
+/// How many messages may be sent now. The answers set the pace: a leader that reads them slowly sends slowly,
+/// and one that reads them fast need not wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Window {
     under_way: usize,
-    /// When they count as lost.
+    /// When those under way count as lost.
     lost: Time,
 }
 
@@ -32,7 +33,7 @@ impl Window {
         Self { under_way: 0, lost: Time::ZERO }
     }
 
-    /// Takes what may be sent now from the front of what waits.
+    /// Takes the nodes that may be written to now from the front of the queue.
     pub(crate) fn take(&mut self, waiting: &mut VecDeque<NodeId>, now: Time) -> Vec<NodeId> {
         if now >= self.lost {
             self.under_way = 0;
@@ -45,20 +46,20 @@ impl Window {
         taken
     }
 
-    /// When to take more, if no answer has come until then.
+    /// When to take more, if no answer comes before.
     pub(crate) fn again(&self) -> Time {
         self.lost
     }
 
-    /// One has been answered. Returns whether it is time to send more: not for each answer, since that would take
-    /// a turn of the driver's loop each.
+    /// Counts an answer. Returns whether to send more: not after each answer, since each send is one pass of
+    /// the driver's loop.
     pub(crate) fn answered(&mut self) -> bool {
         self.under_way = self.under_way.saturating_sub(1);
         self.under_way <= WINDOW / 2
     }
 }
 
-/// Repeats to those that have not answered, as many at a time as the window lets through.
+/// Repeats a message to the nodes that have not answered, as many at a time as the window allows.
 #[derive(Debug, Clone)]
 pub(crate) struct Waves {
     queue: VecDeque<NodeId>,
@@ -66,37 +67,37 @@ pub(crate) struct Waves {
     backoff: Backoff,
     /// When the next wave starts.
     next: Time,
-    /// How many have started.
+    /// How many waves have started.
     count: usize,
 }
 
 impl Waves {
     pub(crate) fn new(now: Time) -> Self {
-        Self::with(Backoff::new(FIRST, LAST), now)
+        Self::with(Backoff::up_to(LONGEST), now)
     }
 
-    /// Of words to all of a world, each of which takes the other side a while.
-    pub(crate) fn in_round(world: u32, now: Time) -> Self {
-        Self::with(Backoff::of_words(world, LAST), now)
+    /// For messages to a whole world, each of which takes its recipient a while to answer.
+    pub(crate) fn in_round(scale: Scale, now: Time) -> Self {
+        Self::with(Backoff::for_answer(scale, LONGEST), now)
     }
 
     fn with(backoff: Backoff, now: Time) -> Self {
         Self { queue: VecDeque::new(), window: Window::new(), backoff, next: now, count: 0 }
     }
 
-    /// Which wave this is, from 0.
+    /// The number of this wave, from 0.
     pub(crate) fn number(&self) -> usize {
         self.count.saturating_sub(1)
     }
 
-    /// The members to write to now. `unanswered` tells whom a new wave goes to.
+    /// The nodes to write to now. Where a new wave starts, it goes to those that `unanswered` returns.
     pub(crate) fn burst(
         &mut self,
         unanswered: impl FnOnce() -> VecDeque<NodeId>,
         shared: &mut Shared,
     ) -> Vec<NodeId> {
         let (burst, again) = self.next_burst(unanswered, shared.now, &mut shared.rng);
-        shared.timers.set(Timer::Round, again);
+        shared.timers.set(Timer::Wave, again);
         burst
     }
 
@@ -113,21 +114,21 @@ impl Waves {
         }
         let burst = self.window.take(&mut self.queue, now);
         if self.queue.is_empty() && self.next <= now {
-            // The last of them have only been written to now.
+            // The interval starts when the last of the wave is written to.
             self.next = self.backoff.after(now, rng);
         }
         let again = if self.queue.is_empty() { self.next } else { self.window.again() };
         (burst, again)
     }
 
-    /// A member has answered, which may be what the next ones wait for.
+    /// A node has answered, so that the next of the queue may be written to.
     pub(crate) fn answered(&mut self, shared: &mut Shared) {
         if self.window.answered() && !self.queue.is_empty() {
-            shared.timers.set(Timer::Round, shared.now);
+            shared.timers.set(Timer::Wave, shared.now);
         }
     }
 
-    /// Whether nobody is left to write to before the next wave.
+    /// Whether a wave has been written in full, and the next has not started.
     pub(crate) fn is_between(&self) -> bool {
         self.queue.is_empty()
     }

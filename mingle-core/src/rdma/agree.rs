@@ -181,6 +181,51 @@ enum Fact {
     Settings,
 }
 
+impl Fact {
+    fn topic(self) -> Topic {
+        match self {
+            Self::Link(Link::Unusable, _) => Topic::Unusable,
+            Self::Link(Link::Unasked, _) => Topic::LeftOut,
+            Self::Settings => Topic::Settings,
+            _ => Topic::Other,
+        }
+    }
+}
+
+/// How one rank differs from the others, as a line of text that states facts alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Difference {
+    text: String,
+    topic: Topic,
+}
+
+/// What a [`Difference`] is about, where there is something to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Topic {
+    /// A host has RDMA ports, and none that a job can use.
+    Unusable,
+    /// A node was started to leave RDMA alone.
+    LeftOut,
+    /// The settings of a node differ: the variables that it was given, or whether it restarts with its world.
+    Settings,
+    /// Anything else.
+    Other,
+}
+
+impl Difference {
+    /// What it is about.
+    pub fn topic(&self) -> Topic {
+        self.topic
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
 /// A rank as the verdict sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rank {
@@ -222,21 +267,24 @@ impl Verdict {
         }
     }
 
-    /// What somebody should know, a line for each rank that differs: `rank 3 (10.0.0.7): no active RDMA
-    /// port; all ranks use sockets`.
-    pub fn warnings(&self) -> Vec<String> {
+    /// The ranks that differ and what follows, a line for each: `rank 3 (10.0.0.7): no active RDMA port; all ranks
+    /// use sockets`.
+    pub fn warnings(&self) -> Vec<Difference> {
         self.lines(if self.transport == Transport::Sockets { "; all ranks use sockets" } else { "" })
     }
 
-    /// The facts alone, where no world forms.
-    pub(crate) fn facts(&self) -> Vec<String> {
+    /// The ranks that differ, a line for each, where no world forms.
+    pub fn facts(&self) -> Vec<Difference> {
         self.lines("")
     }
 
-    fn lines(&self, then: &str) -> Vec<String> {
-        let mut lines: Vec<String> = self.findings.iter().map(|finding| Self::line(finding, then)).collect();
+    fn lines(&self, then: &str) -> Vec<Difference> {
+        let line =
+            |finding: &Finding| Difference { text: Self::line(finding, then), topic: finding.fact.topic() };
+        let mut lines: Vec<Difference> = self.findings.iter().map(line).collect();
         if self.unnamed > 0 {
-            lines.push(format!("{} more ranks differ from the others", self.unnamed));
+            let text = format!("{} more ranks differ from the others", self.unnamed);
+            lines.push(Difference { text, topic: Topic::Other });
         }
         lines
     }
@@ -247,7 +295,7 @@ impl Verdict {
     }
 
     /// Whether no rank differs from the others.
-    pub(crate) fn names_nobody(&self) -> bool {
+    pub fn names_nobody(&self) -> bool {
         self.findings.is_empty()
     }
 
@@ -257,11 +305,11 @@ impl Verdict {
         match fact {
             Fact::Link(Link::Nothing, _) => format!("{who}: no active RDMA port{then}"),
             Fact::Link(Link::Unusable, _) => {
-                format!("{who}: no usable RDMA port ('mingle rdma' there says why){then}")
+                format!("{who}: no usable RDMA port{then}")
             }
             Fact::Link(Link::Disabled, _) => format!("{who}: NCCL is told not to use RDMA there{then}"),
             Fact::Link(Link::Unasked, _) => {
-                format!("{who}: the fabric was left out there (--no-rdma), and is not compared")
+                format!("{who}: the fabric was left out there, and is not compared")
             }
             Fact::Link(own, most) => format!("{who}: {}, most others {}{then}", own.name(), most.name()),
             Fact::Addressing => format!("{who}: its RoCE ports have no GID of the others' kind{then}"),
@@ -274,7 +322,7 @@ impl Verdict {
             Fact::PeerMemory => {
                 format!("{who}: nvidia_peermem is not loaded; GPUDirect RDMA needs it there, or DMA-BUF")
             }
-            Fact::Settings => format!("{who}: its --set or --max-restarts differs from that of most others"),
+            Fact::Settings => format!("{who}: its settings differ from those of most others"),
         }
     }
 }
@@ -406,7 +454,7 @@ mod tests {
 
     fn told(ranks: &[Rank]) -> (Transport, Vec<String>) {
         let verdict = Verdict::of(ranks);
-        (verdict.transport, verdict.warnings())
+        (verdict.transport, verdict.warnings().iter().map(ToString::to_string).collect())
     }
 
     #[test]
@@ -425,7 +473,7 @@ mod tests {
     fn one_rank_without_rdma_makes_all_use_sockets_and_is_named() {
         for (link, fact) in [
             (Link::Nothing, "no active RDMA port"),
-            (Link::Unusable, "no usable RDMA port ('mingle rdma' there says why)"),
+            (Link::Unusable, "no usable RDMA port"),
             (Link::Disabled, "NCCL is told not to use RDMA there"),
             (Link::InfiniBand, "InfiniBand, most others RoCE"),
             (Link::Efa, "EFA, most others RoCE"),
@@ -476,7 +524,7 @@ mod tests {
             [
                 "rank 1 (10.0.0.2): 1 RDMA port, most others 8",
                 "rank 2 (10.0.0.3): RDMA ports of 2.5 Gb/s, most others 400 Gb/s",
-                "rank 3 (10.0.0.4): its --set or --max-restarts differs from that of most others",
+                "rank 3 (10.0.0.4): its settings differ from those of most others",
             ]
         );
         let mut loaded = roce(1);
@@ -489,10 +537,7 @@ mod tests {
     fn a_rank_whose_fabric_is_left_out_is_told_and_keeps_nobody_from_rdma() {
         let (transport, lines) = told(&[roce(1), rank(2, Link::Unasked)]);
         assert_eq!(transport, Transport::Roce(V4));
-        assert_eq!(
-            lines,
-            ["rank 1 (10.0.0.2): the fabric was left out there (--no-rdma), and is not compared"]
-        );
+        assert_eq!(lines, ["rank 1 (10.0.0.2): the fabric was left out there, and is not compared"]);
     }
 
     #[test]

@@ -40,7 +40,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use agree::{Summary, Transport, Verdict};
+pub use agree::{Difference, Summary, Topic, Transport, Verdict};
 pub use choose::{Choice, GidChoice, GidReason, Kind, PortChoice, PortReason, Rate};
 pub use gid::{Addressing, Family, Gid, NotAGid, RoceVersion};
 pub use machine::{

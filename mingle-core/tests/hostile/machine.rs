@@ -7,7 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, ConnId, DialId, MAX_DATAGRAM, Node, Output, TOKEN, Time};
-use mingle_core::{Event, HostName, JobId, NodeId, NodeInfo, Secret, World};
+use mingle_core::proto::{NodeId, NodeInfo};
+use mingle_core::{Event, HostName, JobId, Secret, World};
 
 const HEADER: usize = 68;
 /// The least length of a solicit and of a join, in bytes.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use mingle_core::proto::Time;
-use mingle_core::{Digest, End, Failure, Lineage};
+use mingle_core::proto::{Digest, Lineage};
+use mingle_core::{End, Failure};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 

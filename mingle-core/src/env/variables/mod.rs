@@ -35,16 +35,16 @@ pub type Variable = (Cow<'static, str>, String);
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
-/// # use mingle_core::{Digest, Formed, World};
+/// # use mingle_core::proto::Digest;
+/// # use mingle_core::{Formed, World};
 /// # let (job, world) = ("foo".parse()?, World::new(4)?);
-/// # let formed = Formed { rank: world.rank(2)?, world, master: ([10, 0, 0, 1], 29503).into(),
-/// #     local: [10, 0, 0, 3].into(), digest: Digest([0; 16]), roster: None, verdict: Default::default(),
-/// #     slots: mingle_core::Slots { own: 8, before: 16, total: 32 } };
-/// let facts = Facts { job: &job, formed: &formed, interface: Some("eth0"), fabric: &[], settings: &[],
-/// #     slots_given: false, parameter_servers: 0 };
+/// # let (master, local) = (([10, 0, 0, 1], 29503).into(), [10, 0, 0, 3].into());
+/// # let formed = Formed::new(world.rank(2)?, world, master, local, Digest([0; 16]));
+/// let mut facts = Facts::new(&job, &formed);
+/// facts.interface = Some("eth0");
 /// let variables = Variables::new(facts, |name| std::env::var(name).ok());
 /// assert!(variables.set().contains(&("RANK".into(), "2".to_owned())));
-/// # Ok::<(), mingle_core::InvalidId>(())
+/// # Ok::<(), mingle_core::error::InvalidId>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Variables {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::context::{Context, Timer};
 use super::unanswered::Unanswered;
 use crate::model::{End, NodeId};
-use crate::proto::outcome::Over;
+use crate::proto::report::Over;
 use crate::wire::{Ended, Message};
 
 /// How long a node repeats to the others that the world is over. A member that has not answered by then

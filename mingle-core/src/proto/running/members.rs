@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use crate::model::{End, Member, NodeId, Peer, Rank, Roster};
-use crate::proto::outcome::{Formed, Over};
+use crate::proto::report::{Formed, Over};
 
 /// The roster, found by rank, by ID and by address.
 #[derive(Debug, Clone)]

@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use super::Output;
 use super::node::Node;
-use super::outcome::{Formed, Over};
 use super::pause::was_stopped;
+use super::report::{Formed, Over};
 use super::timer::Time;
 use crate::model::{End, Lineage, NodeId, Rank};
 use crate::wire::{Header, Message};
@@ -88,7 +88,7 @@ impl Node {
     /// Call it after the node's [`Formed`] event. In a job with a secret the datagrams' counters go on, so
     /// that none is used twice.
     pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
-        let mut context = Context::new(self.shared, Members::new(formed)?);
+        let mut context = Context::new(self.into_shared(), Members::new(formed)?);
         context.set_lineage(context.lineage().formed(formed.digest));
         Some(RunningWorld {
             context,

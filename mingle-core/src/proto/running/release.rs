@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::context::{Context, Timer};
 use super::unanswered::Unanswered;
 use crate::model::NodeId;
-use crate::proto::backoff::{Backoff, FIRST};
+use crate::proto::backoff::Backoff;
+use crate::proto::scale::{RELEASE_REQUESTS, Scale};
 use crate::proto::timer::Time;
 use crate::wire::Message;
 
@@ -17,10 +18,6 @@ const RELEASE: Duration = Duration::from_secs(30);
 /// The least silence after which a node that waits for its release takes rank 0 for gone: as long as rank 0
 /// answers.
 const SILENCE: Duration = RELEASE;
-/// How often it asks rank 0 in that time, at least.
-const QUESTIONS: u32 = 40;
-/// In a large world a node asks less often: it leaves rank 0 this much time for each node.
-const QUESTION_EACH: Duration = Duration::from_millis(1);
 /// How often rank 0, when it waits for the others' commands, checks whether their nodes are still there.
 const CHECK: Duration = Duration::from_secs(5);
 /// How often a released node says `Leaving`, which nothing answers.
@@ -61,8 +58,8 @@ pub(super) struct AwaitingRelease {
 
 impl AwaitingRelease {
     pub(super) fn new(context: &Context) -> Self {
-        let patience = SILENCE.max(QUESTION_EACH * context.world() * QUESTIONS);
-        Self { repeats: Backoff::new(FIRST, patience / QUESTIONS), patience, heard: context.now() }
+        let patience = Scale(context.world()).release_silence(SILENCE);
+        Self { repeats: Backoff::up_to(patience / RELEASE_REQUESTS), patience, heard: context.now() }
     }
 
     /// Asks rank 0. Returns false where rank 0 has been silent for too long and is gone.

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, RunningWorld, Time};
-use mingle_core::{Endpoints, Failure, Formed, HostName, JobId, NodeId, NodeInfo, Over, World};
+use mingle_core::proto::{Endpoints, NodeId, NodeInfo, Over};
+use mingle_core::{Failure, Formed, HostName, JobId, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;

@@ -195,7 +195,7 @@ impl Network {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
                 Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
-                Output::Event(Event::Warning(text)) => self.hosts[host].warnings.push(text),
+                Output::Event(Event::Warning(warning)) => self.hosts[host].warnings.push(warning.to_string()),
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }

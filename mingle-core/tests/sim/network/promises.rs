@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use mingle_core::{Formed, NodeId};
+use mingle_core::Formed;
+use mingle_core::proto::NodeId;
 
 use super::Network;
 

@@ -1,6 +1,7 @@
 //! Running worlds: commands that run and end, and the formations that follow.
 
-use mingle_core::proto::{Change, Node, RunningWorld, Time};
+use mingle_core::Change;
+use mingle_core::proto::{Node, RunningWorld, Time};
 use mingle_core::{End, Formed};
 
 use super::Network;

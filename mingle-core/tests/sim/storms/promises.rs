@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mingle_core::proto::Digest;
 use mingle_core::proto::Time;
-use mingle_core::{Digest, Failure, Formed};
+use mingle_core::{Failure, Formed};
 
 use super::Trouble;
 use super::families::{common_in_the_end, ever_common};

@@ -1,0 +1,264 @@
+//! Exit codes, and what a user can do about each failure and warning of the library.
+//!
+//! The library states facts: what was tried, on what, and what was seen. Flags, commands and exit codes are added here
+//! and nowhere else. What is printed is the fact, a semicolon, and the advice.
+
+use std::error::Error as _;
+use std::fmt::Display;
+use std::num::NonZeroU8;
+
+use mingle_core::error::{Cause, InvalidSecret, Report};
+use mingle_core::proto::Tried;
+use mingle_core::rdma::{Difference, Topic, Verdict};
+use mingle_core::{Error, Failure, Warning};
+
+/// Anything else, such as a full disk behind stdout.
+pub(crate) const OTHER: NonZeroU8 = NonZeroU8::MIN;
+/// A wrong argument or variable.
+pub(crate) const USAGE: NonZeroU8 = OTHER.saturating_add(1);
+/// The timeout passed.
+pub(crate) const DEADLINE: NonZeroU8 = OTHER.saturating_add(2);
+/// Nodes want different things.
+pub(crate) const CONFLICT: NonZeroU8 = OTHER.saturating_add(3);
+/// The network is at fault.
+pub(crate) const NETWORK: NonZeroU8 = OTHER.saturating_add(4);
+/// The timeout passed, and something was heard that the job's secret does not open.
+pub(crate) const SECRET: NonZeroU8 = OTHER.saturating_add(5);
+
+/// The exit code of an error.
+pub(crate) fn code(error: &Error) -> NonZeroU8 {
+    match error {
+        Error::Failed(failure) => match failure {
+            Failure::Deadline(report) if report.blames_the_secret() => SECRET,
+            Failure::Deadline(_) => DEADLINE,
+            Failure::RankTaken { .. }
+            | Failure::WorldDiffers { .. }
+            | Failure::WorldFull { .. }
+            | Failure::NoRdma { .. } => CONFLICT,
+            Failure::MasterUnproved { .. } | Failure::OutcomeUnknown { .. } => NETWORK,
+            _ => OTHER,
+        },
+        _ => NETWORK,
+    }
+}
+
+/// The name of an error for programs, which stays when the messages change.
+pub(crate) fn kind(error: &Error) -> &'static str {
+    match error {
+        Error::NoInterface { .. } => "no_interface",
+        Error::PortTaken { .. } => "port_taken",
+        Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => "socket",
+        Error::Failed(failure) => match failure {
+            Failure::Deadline(_) => "deadline",
+            Failure::RankTaken { .. } => "rank_taken",
+            Failure::WorldDiffers { .. } => "world_differs",
+            Failure::WorldFull { .. } => "world_full",
+            Failure::MasterUnproved { .. } => "master_unproved",
+            Failure::NoRdma { .. } => "no_rdma",
+            Failure::OutcomeUnknown { .. } => "outcome_unknown",
+            _ => "other",
+        },
+        _ => "other",
+    }
+}
+
+/// The text of an error: the fact, what the operating system said, and the advice.
+pub(crate) fn error(error: &Error) -> String {
+    let mut fact = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        fact = format!("{fact}: {cause}");
+        source = cause.source();
+    }
+    join(fact, about_error(error))
+}
+
+/// The text of a warning: the fact and the advice.
+pub(crate) fn warning(warning: &Warning) -> String {
+    join(warning, about_warning(warning))
+}
+
+/// The lines that say which ranks differ in their RDMA, with the advice.
+pub(crate) fn differences(verdict: &Verdict) -> Vec<String> {
+    verdict.warnings().iter().map(|difference| join(difference, about_difference(difference))).collect()
+}
+
+/// Why a text is no secret, and how to make one.
+pub(crate) fn secret(error: &InvalidSecret) -> String {
+    join(error, Some("'mingle secret' makes a good one".to_owned()))
+}
+
+fn join(fact: impl Display, advice: Option<String>) -> String {
+    advice.map_or_else(|| fact.to_string(), |advice| format!("{fact}; {advice}"))
+}
+
+fn about_error(error: &Error) -> Option<String> {
+    Some(match error {
+        Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
+        Error::PortTaken { .. } => "choose another --master-port, or none".to_owned(),
+        Error::DiscoveryPortTaken { .. } => "choose another --discovery-port".to_owned(),
+        Error::Failed(failure) => return about_failure(failure),
+        _ => return None,
+    })
+}
+
+fn about_failure(failure: &Failure) -> Option<String> {
+    Some(match failure {
+        Failure::Deadline(report) => return about_deadline(report),
+        Failure::RankTaken { .. } => "give each node a rank of its own, or none".to_owned(),
+        Failure::WorldDiffers { .. } => "give every node the same --world".to_owned(),
+        Failure::WorldFull { .. } => "start as many nodes as --world says".to_owned(),
+        Failure::MasterUnproved { .. } => {
+            "check the firewall for TCP on that port, or choose an --interface".to_owned()
+        }
+        Failure::NoRdma { verdict } => {
+            let why = if verdict.names_nobody() { "'mingle rdma' says why, and " } else { "" };
+            let of_ranks: Vec<String> = verdict.facts().iter().filter_map(about_difference).collect();
+            let of_ranks = of_ranks.first().map_or(String::new(), |advice| format!("; {advice}"));
+            format!("{why}without --require-rdma all ranks would use sockets{of_ranks}")
+        }
+        _ => return None,
+    })
+}
+
+fn about_deadline(report: &Report) -> Option<String> {
+    let mut advice = Vec::new();
+    advice.extend(match report.cause() {
+        Cause::Running => Some("another job needs another job ID"),
+        Cause::NobodyHeard => {
+            Some("the others have not started, or multicast does not pass between them and this node")
+        }
+        Cause::Unreached => Some("check the firewall for these ports"),
+        Cause::NobodyLeads => Some("start the node with rank 0, or leave --rank away on one node"),
+        _ => None,
+    });
+    if !report.unauthentic.is_empty() {
+        advice.push("give every node the same secret");
+    }
+    if report.unanswered.is_some() {
+        advice.push("check the firewall for UDP and TCP");
+    }
+    if !report.versions.is_empty() {
+        advice.push("install the same version of mingle on every node");
+    }
+    Some(advice.join("; ")).filter(|text| !text.is_empty())
+}
+
+fn about_warning(warning: &Warning) -> Option<String> {
+    Some(match warning {
+        Warning::NobodyHeard { tried, .. } => {
+            let ways = match tried {
+                Tried::Broadcast => {
+                    "neither multicast nor broadcast passes here: give each node --seed HOST of another, or a \
+                     shared --seed-dir"
+                }
+                Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
+                Tried::Seeds => {
+                    "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
+                }
+                _ => {
+                    "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or \
+                     on one link --broadcast"
+                }
+            };
+            format!("if the others have started, {ways}; see 'mingle doctor'")
+        }
+        Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
+        Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
+        Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
+        Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
+        Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
+        _ => return None,
+    })
+}
+
+fn no_interface(is_filtered: bool) -> &'static str {
+    if is_filtered {
+        "change --interface; `ip -brief address` shows what there is"
+    } else {
+        "bring one up and give it an address; nodes on one host need only `ip link set lo up`"
+    }
+}
+
+fn about_difference(difference: &Difference) -> Option<String> {
+    Some(
+        match difference.topic() {
+            Topic::Unusable => "'mingle rdma' there says why",
+            Topic::LeftOut => "it was started with --no-rdma",
+            Topic::Settings => "give every node the same --set and --max-restarts",
+            _ => return None,
+        }
+        .to_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use mingle_core::World;
+
+    use super::*;
+
+    fn report() -> Report {
+        Report {
+            world: World::new(4).unwrap(),
+            rank: None,
+            joined: 1,
+            heard: Vec::new(),
+            missing: Vec::new(),
+            unreached: None,
+            unanswered: None,
+            nobody_leads: false,
+            running: None,
+            versions: Vec::new(),
+            unauthentic: Vec::new(),
+            unauthentic_others: 0,
+        }
+    }
+
+    fn deadline(report: Report) -> (u8, String) {
+        let failed = Error::Failed(Failure::Deadline(Box::new(report)));
+        (code(&failed).get(), error(&failed))
+    }
+
+    #[test]
+    fn an_error_prints_each_of_its_sources_once() {
+        let taken = Error::PortTaken { port: 29500, source: io::Error::other("in use") };
+        assert_eq!(
+            error(&taken),
+            "port 29500 is taken on this host: in use; choose another --master-port, or none"
+        );
+        let socket =
+            Error::Socket { what: "cannot listen on port 1".to_owned(), source: io::Error::other("no") };
+        assert_eq!((error(&socket).as_str(), kind(&socket)), ("cannot listen on port 1: no", "socket"));
+    }
+
+    #[test]
+    fn a_deadline_prints_all_facts_before_the_advice() {
+        let (code, text) = deadline(report());
+        assert_eq!(
+            (code, text.as_str()),
+            (
+                3,
+                "no world of 4 in time: nobody else was heard; the others have not started, or multicast does not \
+                 pass between them and this node"
+            )
+        );
+        let unauthentic = vec![("10.0.0.2".parse().unwrap(), 7)];
+        let (code, text) = deadline(Report { unauthentic, ..report() });
+        assert_eq!(code, 6);
+        assert!(
+            text.contains("heard; 7 datagrams of this job were not authentic, from 10.0.0.2; the"),
+            "{text}"
+        );
+        assert!(text.ends_with("; give every node the same secret"), "{text}");
+    }
+
+    #[test]
+    fn a_warning_without_advice_is_the_fact_alone() {
+        assert_eq!(warning(&Warning::AddressesChanged), Warning::AddressesChanged.to_string());
+        let silent = Warning::SeedUnresolved { seed: "gpu7".to_owned(), error: "no such name".to_owned() };
+        assert_eq!(warning(&silent), "seed gpu7 does not resolve yet: no such name; check --seed");
+    }
+}

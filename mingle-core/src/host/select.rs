@@ -1,0 +1,206 @@
+//! Which interfaces and addresses of this host are used, and in which order.
+//!
+//! [`find`] reads the system; everything else here is a pure function of the interfaces.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::filter::{Filter, Filters, Opinion};
+use super::interface::{Family, Interface, InterfaceAddress, Kind};
+use super::system::list;
+
+/// Reads the interfaces of this host, and selects those to use.
+pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
+    let all = list().map_err(NoInterface::Unlisted)?;
+    select(&all, filters)
+}
+
+/// Why no interface can be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoInterface {
+    /// The kernel did not list the interfaces.
+    #[error("cannot list the network interfaces")]
+    Unlisted(#[source] std::io::Error),
+    /// No interface suits.
+    #[error("no usable network interface: {reasons}")]
+    Unsuitable {
+        /// The interfaces, with the reason why each is refused.
+        reasons: String,
+        /// Whether filters leave interfaces out.
+        is_filtered: bool,
+    },
+}
+
+/// The interfaces to use, the best first, each with the addresses to use, the best first.
+///
+/// The best is what the earliest filter admits; among equals the interface of the default route, then the better kind.
+/// Loopback, and interfaces whose addresses are all a last resort, come last whatever the filters prefer.
+pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
+    let filters = Filters::new(filters);
+    let mut chosen = Vec::new();
+    let mut refused: BTreeMap<Refusal, Vec<&str>> = BTreeMap::new();
+    for interface in all {
+        match eligible(interface, &filters) {
+            Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
+            Err(why) => refused.entry(why).or_default().push(&interface.name),
+        }
+    }
+    if filters.want_all() && chosen.iter().any(|(_, interface)| interface.kind != Kind::Loopback) {
+        chosen.retain(|(_, interface)| interface.kind != Kind::Loopback);
+    }
+    if chosen.is_empty() {
+        let is_filtered = !filters.is_empty();
+        return Err(NoInterface::Unsuitable { reasons: explain(&refused, &filters), is_filtered });
+    }
+    chosen.sort_by_key(|(place, interface)| {
+        let loopback = interface.kind == Kind::Loopback;
+        (
+            loopback,
+            interface.is_makeshift(),
+            *place,
+            !interface.default_route,
+            interface.kind,
+            interface.index,
+        )
+    });
+    Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
+}
+
+/// A message carries six endpoints (`HINTED_ENDPOINTS`): this many of the preferred family and this many of the other, if
+/// there are enough of both.
+const PREFERRED: usize = 4;
+const OTHER: usize = 2;
+
+/// Why [`select`] leaves out this interface.
+pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
+    match eligible(interface, &Filters::new(filters)) {
+        Ok(_) => "loopback is used only where there is nothing else".to_owned(),
+        Err(why) => why.to_string(),
+    }
+}
+
+/// Up to `limit` endpoints of this node on `port`, in order of preference, without duplicates.
+///
+/// The first address of every interface comes before the second of any: a NIC with many service addresses must not crowd
+/// out the other NICs. Virtual, link-local and deprecated addresses come last whatever their family: on a host with IPv6
+/// alone docker0 has an IPv4 address, the same on every host. Within such a class the family `prefer` comes first, but
+/// does not crowd out the other family, since another host may have only that one.
+pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer: Family) -> Vec<SocketAddr> {
+    // A virtual interface before others was preferred by a filter, and keeps its place.
+    let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
+    let last_outer = selected.iter().rposition(outer);
+    let mut ranked = Vec::new();
+    for (place, interface) in selected.iter().enumerate() {
+        let inner = interface.kind >= Kind::Virtual && last_outer.is_none_or(|last| last < place);
+        let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+        for ip in interface.ips() {
+            let class = (interface.is_last_resort(ip), inner);
+            let preferred = Family::of(ip) == prefer;
+            let nth = seen.entry((class, preferred)).or_default();
+            ranked.push((class, preferred, *nth, place, ip));
+            *nth += 1;
+        }
+    }
+    ranked.sort_by_key(|&(class, preferred, nth, place, _)| (class, preferred, nth, place));
+    let mut known = BTreeSet::new();
+    ranked.retain(|&(.., ip)| known.insert(ip));
+
+    let mut counts: BTreeMap<_, usize> = BTreeMap::new();
+    let mut turns: Vec<_> = ranked
+        .into_iter()
+        .map(|(class, preferred, _, _, ip)| {
+            let count = counts.entry((class, preferred)).or_default();
+            *count += 1;
+            let turn = match preferred {
+                true if *count <= PREFERRED => 0,
+                false if *count <= OTHER => 1,
+                true => 2,
+                false => 3,
+            };
+            ((class, turn), SocketAddr::new(ip, port))
+        })
+        .collect();
+    turns.sort_by_key(|(turn, _)| *turn); // stable: equals keep their order
+    turns.into_iter().map(|(_, endpoint)| endpoint).take(limit).collect()
+}
+
+/// The interface that holds `ip`: the preferred one if several do.
+pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface> {
+    selected.iter().find(|interface| interface.ips().any(|held| held == ip))
+}
+
+/// Why an interface is not used, in the order of the explanation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Refusal {
+    NotAsked,
+    Excluded,
+    Down,
+    NoAddress,
+    NoMulticast,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotAsked => "not what was asked for",
+            Self::Excluded => "excluded",
+            Self::Down => "down, or without a link",
+            Self::NoAddress => "without a usable address (an IPv6 link-local one is none)",
+            Self::NoMulticast => "without multicast (used only where it is asked for)",
+        })
+    }
+}
+
+/// The addresses to use, the best first, and the position of the filter that admits the best.
+fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<InterfaceAddress>), Refusal> {
+    let mut excluded = false;
+    let mut asked: Vec<(usize, InterfaceAddress)> = Vec::new();
+    for address in interface.addresses.iter().filter(|address| interface.supports(address.ip)) {
+        match filters.judge(interface, Some(address.ip)) {
+            Opinion::Admitted(place) => asked.push((place, *address)),
+            Opinion::Excluded => excluded = true,
+            Opinion::NotAsked => {}
+        }
+    }
+    if asked.is_empty() {
+        match filters.judge(interface, None) {
+            _ if excluded => return Err(Refusal::Excluded),
+            Opinion::Excluded => return Err(Refusal::Excluded),
+            Opinion::NotAsked => return Err(Refusal::NotAsked),
+            Opinion::Admitted(_) => {}
+        }
+    }
+    if !interface.up {
+        return Err(Refusal::Down);
+    }
+    asked.sort_by_key(|(place, address)| (interface.is_last_resort(address.ip), *place));
+    let Some((place, _)) = asked.first() else { return Err(Refusal::NoAddress) };
+    // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its TCP, and
+    // has seeds or a folder to find others.
+    if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
+        return Err(Refusal::NoMulticast);
+    }
+    Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))
+}
+
+fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &Filters<'_>) -> String {
+    // A Kubernetes host has hundreds of veths, and the reasons must fit one line.
+    const SHOWN: usize = 8;
+    let mut parts: Vec<String> = Vec::new();
+    for (why, names) in refused {
+        // The text goes to a terminal, and a name may hold escape sequences.
+        let shown: Vec<String> =
+            names.iter().take(SHOWN).map(|name| name.escape_debug().to_string()).collect();
+        let rest = names.len() - shown.len();
+        let more = if rest == 0 { String::new() } else { format!(" and {rest} more") };
+        parts.push(format!("{}{more}: {why}", shown.join(", ")));
+    }
+    if parts.is_empty() {
+        parts.push("this host (or container) has none at all".to_owned());
+    }
+    if !filters.is_empty() {
+        parts.push(format!("the filter {filters}"));
+    }
+    parts.join("; ")
+}

@@ -1,0 +1,25 @@
+//! The result of a rendezvous.
+
+use std::net::TcpListener;
+
+use super::driver::RunningWorld;
+use crate::model::JobId;
+use crate::proto::Formed;
+
+/// What a node has once its world has formed: the world's facts, and the sockets that belong to this process.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Assignment {
+    /// The job.
+    pub job: JobId,
+    /// Rank, world, master and roster: what [`env`](crate::env) makes variables of.
+    pub formed: Formed,
+    /// The name of the interface that holds [`Formed::local`]. None in a world of one on a host without an interface.
+    pub interface: Option<String>,
+    /// The listening socket on the master's port, if this node is rank 0 and
+    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does not block.
+    pub listener: Option<TcpListener>,
+    /// This node's part in the running world, if [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay) asked
+    /// for it.
+    pub running: Option<RunningWorld>,
+}

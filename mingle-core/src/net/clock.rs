@@ -1,0 +1,23 @@
+//! The real clock and real randomness: nothing else in `net` reads either.
+
+use std::io;
+use std::time::Instant;
+
+use rand::TryRng;
+use rand::rngs::SysRng;
+
+use crate::error::Error;
+
+#[allow(clippy::disallowed_methods, reason = "the driver is where the protocol gets its time from")]
+pub(crate) fn clock() -> Instant {
+    Instant::now()
+}
+
+/// Random bytes from the operating system: two nodes must never have the same ID.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
+    let what = || "cannot read random bytes from the operating system".to_owned();
+    let failed = |error| Error::Socket { what: what(), source: io::Error::other(error) };
+    SysRng.try_fill_bytes(&mut bytes).map_err(failed)?;
+    Ok(bytes)
+}

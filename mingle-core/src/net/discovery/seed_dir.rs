@@ -1,0 +1,381 @@
+//! A folder that all nodes share, in which each leaves a file with its addresses.
+//!
+//! ```text
+//! mingle-<tag of the job>-<ID of the node>
+//!     mingle 1
+//!     10.0.0.5:29503
+//!     [fd00::5]:29503
+//! ```
+//!
+//! A file's age is the difference between its time and that of this node's own file, both from the file server: hosts'
+//! clocks differ. Each node writes its file again every few seconds. A file that is 60 s older than this node's own belongs
+//! to a node that was killed, and any node removes it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use nix::libc;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use crate::error::Error;
+use crate::model::{JobTag, NodeId};
+use crate::proto::Warning;
+
+const HEAD: &str = "mingle 1";
+/// How often a node writes its own file again.
+const HEARTBEAT: Duration = Duration::from_secs(4);
+/// A file that is this much older than this node's own is removed.
+const STALE: Duration = Duration::from_secs(60);
+/// The most bytes that are read from a file.
+const LONGEST: u64 = 4096;
+/// The most addresses that are taken from a file.
+const ADDRESSES: usize = 64;
+/// The most directory entries that are considered.
+const FILES: usize = 100_000;
+/// The pause between two looks: at least [`LOOK`], and [`LOOK_EACH`] for each file, so that a thousand nodes look every
+/// eleven seconds each.
+const LOOK: Duration = Duration::from_secs(1);
+const LOOK_EACH: Duration = Duration::from_millis(10);
+const LOOK_MOST: Duration = Duration::from_secs(15);
+/// How long a file server may take to store this node's file at the start, and to remove it at the end.
+const STORE: Duration = Duration::from_secs(2);
+const REMOVE: Duration = Duration::from_millis(200);
+
+/// Runs work that may hang, such as reading a folder whose server is gone, on a detached thread. A runtime's blocking
+/// threads would not do: the runtime waits for them when it ends.
+fn detached<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
+    let (sender, receiver) = oneshot::channel();
+    // If no thread can start, dropping the sender ends the wait.
+    let _ = thread::Builder::new().name("mingle-seed-dir".to_owned()).spawn(|| drop(sender.send(work())));
+    receiver
+}
+
+/// This node's file, which is removed on drop.
+#[derive(Debug)]
+pub(crate) struct OwnFile(PathBuf);
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        let (done, removed) = mpsc::channel();
+        let path = std::mem::take(&mut self.0);
+        drop(detached(move || done.send(fs::remove_file(path))));
+        let _ = removed.recv_timeout(REMOVE);
+    }
+}
+
+/// The result of one look at the folder.
+#[derive(Debug)]
+pub(crate) struct Look {
+    /// The folder, for the next look.
+    pub(crate) folder: SeedDir,
+    /// The addresses in the other nodes' files.
+    pub(crate) others: Vec<SocketAddr>,
+    /// How long to wait before the next look.
+    pub(crate) pause: Duration,
+    /// A warning for the caller.
+    pub(crate) warning: Option<Warning>,
+}
+
+/// The shared folder, and what this node knows of it.
+#[derive(Debug)]
+pub(crate) struct SeedDir {
+    folder: PathBuf,
+    prefix: String,
+    own: String,
+    text: String,
+    /// How long ago this node's file was written; none before the first time.
+    untouched: Option<Duration>,
+    /// Whether the caller has been warned.
+    has_warned: bool,
+    /// The addresses of each file, by name and inode: only new files are read.
+    known: BTreeMap<(String, u64), Vec<SocketAddr>>,
+}
+
+impl SeedDir {
+    /// Does not touch the folder: [`SeedDir::open`] or the first look writes this node's file.
+    pub(crate) fn new(folder: &Path, tag: JobTag, id: NodeId, endpoints: &[SocketAddr]) -> Self {
+        let prefix = format!("mingle-{:032x}-", u128::from_be_bytes(tag.0));
+        let own = format!("{prefix}{:032x}", u128::from_be_bytes(id.0));
+        let mut text = format!("{HEAD}\n");
+        for endpoint in endpoints {
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{endpoint}");
+        }
+        let (folder, known) = (folder.to_owned(), BTreeMap::new());
+        Self { folder, prefix, own, text, untouched: None, has_warned: false, known }
+    }
+
+    /// The guard that removes this node's file on drop.
+    pub(crate) fn own_file(&self) -> OwnFile {
+        OwnFile(self.folder.join(&self.own))
+    }
+
+    /// Writes this node's file.
+    ///
+    /// # Errors
+    /// [`Error::Socket`] if the folder cannot be written to, or does not answer within 2 s.
+    pub(crate) async fn open(mut self) -> Result<(Self, OwnFile), Error> {
+        let what = format!("cannot write to the seed folder {}", self.folder.display());
+        let opening = detached(move || {
+            // Dropping the guard removes the file if the caller has given up.
+            let own = self.own_file();
+            self.write().map(|()| (self, own))
+        });
+        let silent = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+        let opened = timeout(STORE, opening).await.map_err(|_| silent());
+        let opened = opened.and_then(|answer| answer.unwrap_or_else(|_| Err(silent())));
+        opened.map_err(|source| Error::Socket { what, source })
+    }
+
+    /// Creates this node's file, or renews its time.
+    fn write(&mut self) -> io::Result<()> {
+        if self.untouched.is_some() { self.touch() } else { self.create() }?;
+        self.untouched = Some(Duration::ZERO);
+        Ok(())
+    }
+
+    /// Writes a draft and renames it: no node reads half a file.
+    fn create(&self) -> io::Result<()> {
+        let draft = self.folder.join(format!(".{}", self.own));
+        // An existing draft is a leftover, and may be a link.
+        let _ = fs::remove_file(&draft);
+        let file = File::options().write(true).create_new(true).open(&draft);
+        file?.write_all(self.text.as_bytes())?;
+        fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
+    }
+
+    /// Writes the same bytes again, which gives the file the server's current time and changes nothing for readers.
+    fn touch(&self) -> io::Result<()> {
+        // O_NOFOLLOW: not through a link that has replaced the file.
+        let own =
+            File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(self.folder.join(&self.own));
+        match own {
+            Ok(mut own) => own.write_all(self.text.as_bytes()),
+            // Another node has removed the file, since this process was stopped for long; or it is a link. Replace it.
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP) =>
+            {
+                self.create()
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Renews this node's file and reads the folder, however long that takes.
+    pub(crate) fn look(mut self) -> oneshot::Receiver<Look> {
+        detached(move || {
+            let mut warning = None;
+            // The next look tries again after an error.
+            if self.untouched.is_none_or(|ago| ago >= HEARTBEAT)
+                && let Err(error) = self.write()
+            {
+                let folder = self.folder.display();
+                tracing::debug!(%folder, %error, "writing to the seed folder");
+                let is_new = !std::mem::replace(&mut self.has_warned, true);
+                let (folder, error) = (self.folder.clone(), error.to_string());
+                warning = is_new.then_some(Warning::SeedDirUnwritable { folder, error });
+            }
+            let (others, pause) = self.read();
+            Look { folder: self, others, pause, warning }
+        })
+    }
+
+    /// The addresses in the other nodes' files, and the pause before the next look.
+    fn read(&mut self) -> (Vec<SocketAddr>, Duration) {
+        let now = fs::metadata(self.folder.join(&self.own)).and_then(|own| own.modified());
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                tracing::debug!(folder = %self.folder.display(), %error, "reading the seed folder");
+                self.untouched = self.untouched.map(|ago| ago + LOOK);
+                return (self.known.values().flatten().copied().collect(), LOOK);
+            }
+        };
+        let mut seen = BTreeMap::new();
+        for entry in entries.flatten().take(FILES) {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            let is_draft = name.strip_prefix('.').is_some_and(|name| name.starts_with(&self.prefix));
+            if !(is_draft || name.starts_with(&self.prefix)) || name == self.own {
+                continue;
+            }
+            // Not a link, and not a pipe, whose opening would block.
+            let Ok(metadata) = entry.metadata() else { continue };
+            if !metadata.is_file() {
+                continue;
+            }
+            if is_stale(&metadata, now.as_ref().ok()) {
+                tracing::debug!(name, "removing the file of a node that is gone");
+                let _ = fs::remove_file(entry.path());
+                continue;
+            }
+            if is_draft {
+                continue;
+            }
+            let key = (name, metadata.ino());
+            // A file without an address may have been unreadable: read it again.
+            let known = self.known.remove(&key).filter(|endpoints| !endpoints.is_empty());
+            let endpoints = known.unwrap_or_else(|| endpoints(&entry.path()));
+            seen.insert(key, endpoints);
+        }
+        self.known = seen;
+        let pause = LOOK_EACH.saturating_mul(u32::try_from(self.known.len()).unwrap_or(u32::MAX));
+        let pause = pause.saturating_add(LOOK).min(LOOK_MOST);
+        self.untouched = self.untouched.map(|ago| ago + pause);
+        (self.known.values().flatten().copied().collect(), pause)
+    }
+}
+
+fn is_stale(metadata: &fs::Metadata, now: Option<&SystemTime>) -> bool {
+    let (Some(now), Ok(modified)) = (now, metadata.modified()) else { return false };
+    now.duration_since(modified).is_ok_and(|age| age > STALE)
+}
+
+/// The addresses in a file; none if it is not a seed file, or incomplete.
+fn endpoints(path: &Path) -> Vec<SocketAddr> {
+    let mut text = String::new();
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let file = File::options().read(true).custom_flags(flags).open(path);
+    let read = file.and_then(|file| file.take(LONGEST).read_to_string(&mut text));
+    let mut lines = text.lines();
+    if read.is_err() || lines.next() != Some(HEAD) || !text.ends_with('\n') {
+        return Vec::new();
+    }
+    lines.filter_map(|line| line.parse().ok()).take(ADDRESSES).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("mingle-seeds-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&folder);
+            fs::create_dir_all(&folder).unwrap();
+            Self(folder)
+        }
+
+        fn open(&self, n: u8) -> (SeedDir, OwnFile) {
+            let endpoint = SocketAddr::from(([10, 0, 0, n], 29500));
+            let mut dir = SeedDir::new(&self.0, JobTag([7; 16]), NodeId([n; 16]), &[endpoint]);
+            dir.write().unwrap();
+            let own = dir.own_file();
+            (dir, own)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn found(dir: &mut SeedDir) -> Vec<String> {
+        dir.read().0.iter().map(SocketAddr::to_string).collect()
+    }
+
+    #[test]
+    fn nodes_read_each_others_files_but_not_their_own_and_remove_their_own() {
+        let folder = Folder::new("all");
+        let ((mut a, own_a), (mut b, own_b)) = (folder.open(1), folder.open(2));
+        assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
+        assert_eq!(found(&mut b), ["10.0.0.1:29500"]);
+        drop(own_b);
+        assert_eq!(found(&mut a), [""; 0]);
+        drop(own_a);
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn the_stale_file_of_a_killed_node_is_removed_but_not_another_jobs() {
+        let folder = Folder::new("stale");
+        let (mut a, _own) = folder.open(1);
+        let (dead, own) = folder.open(2);
+        let stale = folder.0.join(&dead.own);
+        std::mem::forget(own);
+        let other = folder.0.join("mingle-00000000000000000000000000000000-01");
+        fs::write(&other, "mingle 1\n10.9.9.9:1\n").unwrap();
+        let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
+        for path in [&stale, &other] {
+            File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+        }
+        assert_eq!(found(&mut a), [""; 0]);
+        assert!(!stale.exists() && other.exists());
+    }
+
+    #[test]
+    fn a_node_whose_file_was_removed_writes_it_again() {
+        let folder = Folder::new("again");
+        let (mut a, _own) = folder.open(1);
+        fs::remove_file(folder.0.join(&a.own)).unwrap();
+        a.write().unwrap();
+        assert!(folder.0.join(&a.own).exists());
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_nodes_file_is_replaced_and_not_followed() {
+        let folder = Folder::new("link");
+        let (a, _own) = folder.open(1);
+        let precious = folder.0.join("precious");
+        fs::write(&precious, "precious").unwrap();
+        fs::remove_file(folder.0.join(&a.own)).unwrap();
+        symlink(&precious, folder.0.join(&a.own)).unwrap();
+        symlink(&precious, folder.0.join(format!(".{}", a.own))).unwrap();
+        a.touch().unwrap();
+        assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
+        assert!(fs::symlink_metadata(folder.0.join(&a.own)).unwrap().is_file());
+    }
+
+    #[test]
+    fn the_stale_draft_of_a_killed_node_is_removed() {
+        let folder = Folder::new("draft");
+        let (mut a, _own) = folder.open(1);
+        let draft = folder.0.join(format!(".{}dead", a.prefix));
+        fs::write(&draft, "mingle 1\n10.0.0.9:1\n").unwrap();
+        assert_eq!(found(&mut a), [""; 0]);
+        let long_ago = fs::metadata(folder.0.join(&a.own)).unwrap().modified().unwrap() - STALE * 2;
+        File::options().write(true).open(&draft).unwrap().set_modified(long_ago).unwrap();
+        a.read();
+        assert!(!draft.exists());
+    }
+
+    #[test]
+    fn hostile_files_yield_no_address_and_do_not_stop_the_look() {
+        let folder = Folder::new("hostile");
+        let (mut a, _own) = folder.open(1);
+        let put = |name: &str, bytes: &[u8]| {
+            fs::write(folder.0.join(format!("{}{name}", a.prefix)), bytes).unwrap();
+        };
+        put("half", b"mingle 1\n10.0.0.3:29");
+        put("other", b"something else\n10.0.0.3:29500\n");
+        put("binary", &[0xff; 10_000]);
+        put("partly", b"mingle 1\nnonsense\n10.0.0.4:29500\n$(reboot)\n");
+        symlink("/dev/zero", folder.0.join(format!("{}link", a.prefix))).unwrap();
+        fs::create_dir(folder.0.join(format!("{}folder", a.prefix))).unwrap();
+        assert_eq!(found(&mut a), ["10.0.0.4:29500"]);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_cannot_be_written_to_is_an_error_at_the_start_and_later_one_warning() {
+        let gone = std::env::temp_dir().join("mingle-seeds-that-do-not-exist");
+        let dir = || SeedDir::new(&gone, JobTag([7; 16]), NodeId([1; 16]), &[]);
+        let error = dir().open().await.unwrap_err().to_string();
+        assert!(error.contains("mingle-seeds-that-do-not-exist"), "{error}");
+        let look = dir().look().await.unwrap();
+        assert!(look.warning.unwrap().to_string().contains("cannot write to the seed folder"));
+        assert_eq!(look.folder.look().await.unwrap().warning, None, "it has warned already");
+    }
+}

@@ -1,0 +1,89 @@
+//! The interfaces that the node uses: waiting for them at the start, and following their changes.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use super::super::clock::clock;
+use super::super::rendezvous::Rendezvous;
+use super::super::sockets::links::Links;
+use super::{Driver, are_loopback};
+use crate::error::Error;
+use crate::host::{Interface, endpoints};
+use crate::model::Endpoints;
+use crate::net::Network;
+use crate::proto::{Event, Node, Warning};
+
+/// The most own addresses that are considered; a message carries fewer.
+const ADDRESSES: usize = 64;
+/// How long to wait for a host that has no usable interface yet, or for a port that a command still holds.
+pub(super) const GRACE: Duration = Duration::from_secs(5);
+/// How often the host's addresses are read again.
+pub(crate) const LOOK: Duration = Duration::from_secs(2);
+
+/// The interfaces to use. A host that is just starting gets [`GRACE`] to bring one up. A world of one needs none.
+pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Error> {
+    let until = clock() + settings.timeout.map_or(GRACE, |timeout| timeout.min(GRACE));
+    let mut has_warned = false;
+    loop {
+        match settings.network.select_interfaces() {
+            Err(_) if settings.is_alone() && settings.network.interfaces.is_empty() => return Ok(Vec::new()),
+            Err(Error::NoInterface { reasons, is_filtered }) if clock() < until => {
+                if !std::mem::replace(&mut has_warned, true) {
+                    settings.notify(Event::Warning(Warning::NoInterface { reasons, is_filtered }));
+                }
+                tokio::time::sleep(GRACE / 20).await;
+            }
+            selected => return selected,
+        }
+    }
+}
+
+/// The endpoints at which others may reach this node. In a world of one without an interface, the loopback address.
+pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endpoints {
+    let own = endpoints(links.interfaces(), port, ADDRESSES, network.family());
+    Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
+}
+
+impl Driver {
+    /// Reads the interfaces again: a pod gets its second network late, and DHCP changes addresses.
+    pub(super) fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
+        // A round has timeouts of its own, and must not lose its addresses.
+        if self.settings.is_alone() || node.is_bound() {
+            return Ok(());
+        }
+        // Interfaces that are all gone may come back.
+        let Ok(interfaces) = self.settings.network.select_interfaces() else { return Ok(()) };
+        if self.links.are_on(&interfaces) {
+            return Ok(());
+        }
+        let again = interfaces == self.links.interfaces();
+        match self.links.change(interfaces) {
+            Err(error) if again => tracing::debug!(%error, "changing to the same interfaces again"),
+            Err(error) => self.warn(Warning::Interfaces { error: error.chain() }),
+            Ok(()) => {}
+        }
+        let own = own_endpoints(&self.settings.network, &self.links, self.port);
+        if own == self.endpoints {
+            return Ok(());
+        }
+        tracing::debug!(?own, "the addresses of this host have changed");
+        let was = std::mem::replace(&mut self.endpoints, own);
+        if self.endpoints.preferred() == was.preferred()
+            && are_loopback(&self.endpoints) == are_loopback(&was)
+        {
+            node.handle_endpoints(self.now(), self.endpoints.clone());
+            // The node's file in the shared folder holds the endpoints, too.
+            self.follow_seeds(self.seed_dir());
+        } else {
+            // The other nodes know this one by its preferred address, which has gone: a new node replaces it.
+            self.warn(Warning::AddressesChanged);
+            // Connections to the members cannot be closed from an address that is gone, so datagrams say goodbye.
+            node.handle_departure(self.now());
+            while let Some(output) = node.poll_output() {
+                self.carry_out(output);
+            }
+            self.replace(node)?;
+        }
+        Ok(())
+    }
+}

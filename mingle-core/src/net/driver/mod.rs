@@ -1,0 +1,276 @@
+//! The loop between the sockets and the state machine.
+//!
+//! ```text
+//! interfaces   which interfaces are used, and what happens when their addresses change
+//! peers        addresses at which other nodes may be: seeds, folder, members of the former world
+//! receive      reading sockets, and catching up after this process was stopped
+//! upkeep       what is done every few seconds beside the protocol
+//! running      a node of a running world
+//! ```
+
+mod interfaces;
+mod peers;
+mod receive;
+mod running;
+mod upkeep;
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::assignment::Assignment;
+use super::clock::{clock, random};
+use super::discovery::seed_dir::SeedDir;
+use super::rendezvous::Rendezvous;
+use super::sockets::connection::TaskEvent;
+use super::sockets::connections::{Accepted, Connections, Incoming};
+use super::sockets::endpoint::{Endpoint, OpenFiles, bind_endpoint};
+use super::sockets::links::Links;
+use super::sockets::watched::readable;
+use crate::error::Error;
+use crate::host::{Interface, holder_of, host_name};
+use crate::model::{Endpoints, NodeId};
+use crate::proto::{Config, Event, Formed, Node, Output, Time, Warning};
+use crate::wire::{Attributes, NodeInfo};
+use interfaces::{own_endpoints, usable};
+use peers::Peers;
+use receive::BATCH;
+use upkeep::Upkeep;
+
+pub(crate) use interfaces::LOOK;
+pub use running::RunningWorld;
+pub(crate) use upkeep::REJOIN;
+
+pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
+    let interfaces = usable(&settings).await?;
+    let endpoint = bind_endpoint(&settings.network, &settings.job)?;
+    let mut driver = Driver::new(settings, interfaces, endpoint, clock())?;
+    driver.open_seed_dir().await?;
+    driver.rendezvous().await
+}
+
+/// The sockets of one rendezvous, and the node that uses them. Dropping it closes them all.
+struct Driver {
+    settings: Rendezvous,
+    links: Links,
+    connections: Connections,
+    peers: Peers,
+    /// The zero of the node's clock.
+    origin: Instant,
+    /// The node's own port, TCP and UDP.
+    port: u16,
+    /// The ID of the node that is running.
+    id: NodeId,
+    /// The endpoints that it has published.
+    endpoints: Endpoints,
+    /// None once the world runs: programs that close every possible file rely on a low limit.
+    open_files: Option<OpenFiles>,
+}
+
+impl Driver {
+    fn new(
+        settings: Rendezvous,
+        interfaces: Vec<Interface>,
+        endpoint: Endpoint,
+        origin: Instant,
+    ) -> Result<Self, Error> {
+        let links = open_links(&settings, interfaces, endpoint.sockets)?;
+        let connections = Connections::open(endpoint.listeners, settings.keep_listener)?;
+        Ok(Self {
+            id: NodeId(random()?),
+            endpoints: own_endpoints(&settings.network, &links, endpoint.port),
+            settings,
+            links,
+            connections,
+            peers: Peers::new(origin),
+            origin,
+            port: endpoint.port,
+            open_files: Some(OpenFiles::raise()),
+        })
+    }
+
+    /// Takes part until the world has formed, or has failed to.
+    async fn rendezvous(mut self) -> Result<Assignment, Error> {
+        let node = self.node()?;
+        let outcome = self.run(node).await;
+        self.connections.close_all().await;
+        let (node, formed) = outcome?;
+        Ok(self.assignment(node, formed))
+    }
+
+    /// A new node for the rest of the time.
+    fn node(&self) -> Result<Node, Error> {
+        let settings = &self.settings;
+        let wants_roster = settings.attributes.wants_roster || settings.stays;
+        let node = NodeInfo {
+            rank: settings.rank,
+            host: settings.host.clone().unwrap_or_else(host_name),
+            endpoints: self.endpoints.clone(),
+            attributes: Attributes { wants_roster, ..settings.attributes.clone() },
+        };
+        let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
+        config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
+        config.lineage = settings.lineage;
+        config.prefers_ipv6 = settings.network.prefers_ipv6;
+        config.rank_by = settings.rank_by;
+        config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.now()));
+        let seed = random::<8>().map(u64::from_le_bytes)?;
+        let mut node = Node::new(config, seed, self.now());
+        node.handle_seeds(self.now(), self.peers.addresses());
+        Ok(node)
+    }
+
+    /// Puts another node with a new ID in the place of this one.
+    fn replace(&mut self, node: &mut Node) -> Result<(), Error> {
+        self.connections.hang_up_all();
+        self.renew()?;
+        *node = self.node()?;
+        Ok(())
+    }
+
+    /// Takes a new ID, and leaves a file under it in the shared folder.
+    fn renew(&mut self) -> Result<(), Error> {
+        self.id = NodeId(random()?);
+        let folder = self.seed_dir();
+        self.peers.own_file = folder.as_ref().map(SeedDir::own_file);
+        self.follow_seeds(folder);
+        Ok(())
+    }
+
+    /// The time on the node's clock.
+    fn now(&self) -> Time {
+        clock().duration_since(self.origin)
+    }
+
+    fn notify(&self, event: Event) {
+        self.settings.notify(event);
+    }
+
+    fn warn(&self, warning: Warning) {
+        self.notify(Event::Warning(warning));
+    }
+
+    async fn run(&mut self, mut node: Node) -> Result<(Node, Formed), Error> {
+        let mut upkeep = Upkeep::new(&self.settings, self.origin);
+        loop {
+            self.fire_timers(&mut node).await;
+            while let Some(output) = node.poll_output() {
+                if let Output::Event(event) = &output {
+                    upkeep.observe(event);
+                }
+                match output {
+                    Output::Event(Event::Formed(formed)) => return Ok((node, formed)),
+                    Output::Event(Event::Failed(failure)) => return Err(Error::Failed(failure)),
+                    Output::Event(Event::Superseded(lineage)) => {
+                        self.notify(Event::Superseded(lineage));
+                        self.settings.lineage = lineage;
+                        self.replace(&mut node)?;
+                    }
+                    other => self.carry_out(other),
+                }
+            }
+            let node_due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
+            let due = [node_due, self.connections.accept_again(), self.peers.due()];
+            let due = due.into_iter().flatten().fold(upkeep.due(), Instant::min);
+            tokio::select! {
+                // Datagrams first: a message of the leader may explain why a connection closes.
+                biased;
+                () = readable(self.links.receivers()) => {
+                    // A flood of datagrams must not starve the connections.
+                    if self.receive(&mut node, BATCH) {
+                        self.settle(&mut node).await;
+                    }
+                }
+                incoming = self.connections.next() => match incoming {
+                    Incoming::Event(event) => self.handle(&mut node, event),
+                    Incoming::Accepted(accepted) => {
+                        self.accepted(accepted);
+                        self.accept_waiting().await;
+                    }
+                },
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            self.keep_up(&mut node, &mut upkeep)?;
+        }
+    }
+
+    fn handle(&mut self, node: &mut Node, event: TaskEvent) {
+        let now = self.now();
+        match event {
+            TaskEvent::Dialed(dial, local) => node.handle_dialed(now, dial, local),
+            TaskEvent::HungUp(dial) => {
+                if self.connections.forget_dial(dial) {
+                    node.handle_hung_up(now, dial);
+                }
+            }
+            TaskEvent::Seeds(seeds) => {
+                self.peers.set_seeds(seeds);
+                node.handle_seeds(now, self.peers.addresses());
+            }
+            TaskEvent::Warning(warning) => self.warn(warning),
+            TaskEvent::Token(conn, local, token) => {
+                if self.connections.identify(conn) {
+                    node.handle_token(now, conn, local, &token);
+                }
+            }
+            TaskEvent::Closed(conn) => {
+                if self.connections.forget(conn) {
+                    node.handle_closed(now, conn);
+                }
+            }
+        }
+    }
+
+    fn accepted(&mut self, accepted: Accepted) {
+        if let Some(warning) = self.connections.accepted(accepted) {
+            self.warn(warning);
+        }
+    }
+
+    fn carry_out(&mut self, output: Output) {
+        match output {
+            Output::Send { to, datagram } => self.links.send(to, &datagram),
+            Output::Multicast { datagram } => {
+                for warning in self.links.multicast(&datagram) {
+                    self.warn(warning);
+                }
+            }
+            Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
+            Output::HangUp(dial) => self.connections.hang_up(dial),
+            Output::Close(conn) => self.connections.close(conn),
+            Output::StopAccepting => self.connections.stop_accepting(),
+            Output::Event(event) => self.notify(event),
+        }
+    }
+
+    fn assignment(mut self, node: Node, formed: Formed) -> Assignment {
+        let interface =
+            holder_of(self.links.interfaces(), formed.local).map(|interface| interface.name.clone());
+        let listener = self.connections.take_listener(formed.master.is_ipv6());
+        let machine = if self.settings.stays { node.into_running(&formed) } else { None };
+        Assignment {
+            job: self.settings.job.clone(),
+            interface,
+            listener: listener.filter(|_| formed.rank.get() == 0),
+            running: machine.map(|machine| RunningWorld::new(self, machine)),
+            formed,
+        }
+    }
+}
+
+/// Opens the datagram sockets, and warns of the interfaces that could not join a group.
+fn open_links(
+    settings: &Rendezvous,
+    interfaces: Vec<Interface>,
+    own: Vec<std::net::UdpSocket>,
+) -> Result<Links, Error> {
+    let links = Links::open(&settings.job, &settings.network, settings.is_alone(), interfaces, own)?;
+    for warning in links.warnings() {
+        settings.notify(Event::Warning(warning));
+    }
+    Ok(links)
+}
+
+/// Whether all of these are addresses of the loopback interface.
+fn are_loopback(endpoints: &[SocketAddr]) -> bool {
+    endpoints.iter().all(|endpoint| endpoint.ip().is_loopback())
+}

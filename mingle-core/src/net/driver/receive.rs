@@ -1,0 +1,113 @@
+//! Reading the sockets. A node must not take its own pause for the silence of others, so what has arrived is read
+//! before a timer fires.
+
+use std::io;
+use std::net::SocketAddr;
+
+use super::super::sockets::watched::Watched;
+use super::Driver;
+use crate::proto::{MAX_DATAGRAM, Node, Time, was_stopped};
+
+/// The most datagrams that are read from a socket before timers and connections are served.
+pub(super) const BATCH: usize = 256;
+/// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task starts,
+/// then it reads.
+const SETTLE: usize = 4;
+/// The most datagrams that are read from a socket after a pause. A receive buffer rarely holds more.
+pub(super) const BACKLOG: usize = 8192;
+
+impl Driver {
+    /// Fires the timers that are due.
+    pub(super) async fn fire_timers(&mut self, node: &mut Node) {
+        let now = self.now();
+        let Some(due) = node.poll_timeout().filter(|&due| due <= now) else { return };
+        if was_stopped(due, now) {
+            // This process was stopped, or the machine slept: the others' messages wait unread.
+            for _ in 0..SETTLE {
+                self.settle(node).await;
+                self.receive(node, BACKLOG);
+            }
+        } else {
+            // The sockets may hold an answer that the runtime has not reported yet. Without this look, each of a
+            // thousand nodes in one thread would solicit all the others.
+            self.handle_dialed(node);
+            for socket in self.links.sockets() {
+                self.take(BATCH, |buffer| socket.recv_from(buffer), &mut |now, from, datagram| {
+                    node.handle_datagram(now, from, datagram);
+                });
+            }
+        }
+        node.handle_timeout(self.now());
+    }
+
+    /// Lets the runtime's other tasks run, and handles what they report: the runtime polls sockets and tasks only while
+    /// this one yields.
+    pub(super) async fn settle(&mut self, node: &mut Node) {
+        tokio::task::yield_now().await;
+        self.accept_waiting().await;
+        self.handle_dialed(node);
+        for event in self.connections.take_waiting() {
+            self.handle(node, event);
+        }
+    }
+
+    /// Accepts the connections that wait already: where one waits there are often more.
+    pub(super) async fn accept_waiting(&mut self) {
+        for _ in 0..BATCH {
+            let Some(accepted) = self.connections.accept_now().await else { break };
+            self.accepted(accepted);
+        }
+    }
+
+    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the answer to
+    /// a token on a connection whose opening is still queued, and the node needs that connection's local address.
+    fn handle_dialed(&mut self, node: &mut Node) {
+        let now = self.now();
+        self.connections.take_dialed(|dial, local| node.handle_dialed(now, dial, local));
+    }
+
+    /// Reads at most `most` datagrams from each socket. Returns whether there may be more.
+    pub(super) fn receive(&mut self, node: &mut Node, most: usize) -> bool {
+        self.handle_dialed(node);
+        let receivers = self.links.receivers();
+        self.read(receivers, most, |now, from, datagram| node.handle_datagram(now, from, datagram))
+    }
+
+    /// Passes at most `most` datagrams from each of `receivers`, in this order, to `handle`. Returns whether there may
+    /// be more.
+    pub(super) fn read<'a>(
+        &self,
+        receivers: impl IntoIterator<Item = &'a Watched>,
+        most: usize,
+        mut handle: impl FnMut(Time, SocketAddr, &[u8]),
+    ) -> bool {
+        let mut more = false;
+        for socket in receivers {
+            more |= self.take(most, |buffer| socket.try_recv_from(buffer), &mut handle);
+        }
+        more
+    }
+
+    /// Passes at most `most` datagrams from one socket to `handle`. Returns whether there may be more.
+    fn take(
+        &self,
+        most: usize,
+        mut receive: impl FnMut(&mut [u8]) -> io::Result<(usize, SocketAddr)>,
+        handle: &mut impl FnMut(Time, SocketAddr, &[u8]),
+    ) -> bool {
+        let mut buffer = [0; MAX_DATAGRAM + 1];
+        for _ in 0..most {
+            match receive(&mut buffer) {
+                Ok((length, _)) if length > MAX_DATAGRAM => {}
+                Ok((length, from)) => handle(self.now(), from, &buffer[..length]),
+                Err(error) => {
+                    if error.kind() != io::ErrorKind::WouldBlock {
+                        tracing::debug!(%error, "receiving");
+                    }
+                    return false;
+                }
+            }
+        }
+        true
+    }
+}

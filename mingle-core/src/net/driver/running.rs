@@ -1,0 +1,214 @@
+//! A node that stays with its world while its command runs, so that all nodes start again if one fails.
+
+use std::fmt;
+use std::io;
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use super::super::assignment::Assignment;
+use super::super::clock::clock;
+use super::super::sockets::connection::TaskEvent;
+use super::super::sockets::connections::{Connections, Incoming};
+use super::super::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
+use super::super::sockets::watched::readable;
+use super::interfaces::{GRACE, own_endpoints, usable};
+use super::receive::{BACKLOG, BATCH};
+use super::{Driver, LOOK, REJOIN, open_links};
+use crate::error::Error;
+use crate::model::End;
+use crate::proto::{self, Change};
+
+/// The pause between two attempts to listen on the port that the command has used.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
+///
+/// It holds the node's datagram sockets and no TCP port, since the TCP port belongs to the job.
+/// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the others.
+/// Dropping it leaves the world without a message, as a crash does.
+///
+/// ```no_run
+/// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
+/// use mingle_core::{Change, End, Rendezvous, World};
+/// use tokio::process::Command;
+///
+/// let mut assignment = Rendezvous::builder("foo".parse()?, World::new(4)?).stay(true).join().await?;
+/// while let Some(mut running) = assignment.running.take() {
+///     let mut command = Command::new("train").env("RANK", assignment.formed.rank.to_string()).spawn()?;
+///     let mut is_running = true;
+///     loop {
+///         tokio::select! {
+///             change = running.next() => match change {
+///                 Change::Finished => return Ok(()),
+///                 Change::Notified => break,
+///                 _ => command.start_kill()?,
+///             },
+///             status = command.wait(), if is_running => {
+///                 is_running = false;
+///                 if status?.success() { running.succeed() } else { running.fail(End::Exited(1)) }
+///             }
+///         }
+///     }
+///     command.wait().await?;
+///     assignment = running.again().await?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct RunningWorld {
+    driver: Box<Driver>,
+    machine: proto::RunningWorld,
+    rejoin: Instant,
+    look: Instant,
+}
+
+impl fmt::Debug for RunningWorld {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RunningWorld")
+            .field("job", &self.driver.settings.job)
+            .field("port", &self.driver.port)
+            .finish_non_exhaustive()
+    }
+}
+
+impl RunningWorld {
+    pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
+        driver.open_files = None;
+        // Replacements find this node in the shared folder.
+        driver.follow_seeds(driver.seed_dir());
+        let now = clock();
+        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
+    }
+
+    /// How often the job has started again: 0 in its first formation. Once the world is over, the number of the next
+    /// formation.
+    pub fn generation(&self) -> u32 {
+        self.machine.lineage().generation
+    }
+
+    /// Waits for the world's next change. Cancel-safe.
+    ///
+    /// After [`Change::Over`] the caller stops its command. [`Change::Told`] follows it, and follows each
+    /// [`RunningWorld::fail`]: once the command has ended, the caller may call [`again`](RunningWorld::again).
+    /// [`Change::Finished`] follows [`RunningWorld::succeed`], unless the world is over before.
+    pub async fn next(&mut self) -> Change {
+        loop {
+            let now = self.driver.now();
+            if self.machine.poll_timeout().is_some_and(|due| proto::was_stopped(due, now)) {
+                // This process was stopped: the other nodes' messages wait unread.
+                self.read(BACKLOG);
+            }
+            self.machine.handle_timeout(self.driver.now());
+            while let Some(output) = self.machine.poll_output() {
+                self.driver.carry_out(output);
+            }
+            if let Some(change) = self.machine.poll_change() {
+                return change;
+            }
+            let due = self.machine.poll_timeout().and_then(|at| self.driver.origin.checked_add(at));
+            let due = due.unwrap_or(self.look).min(self.look).min(self.rejoin);
+            tokio::select! {
+                biased;
+                () = readable(self.driver.links.receivers()) => self.read(BATCH),
+                incoming = self.driver.connections.next() => {
+                    if let Incoming::Event(TaskEvent::Warning(warning)) = incoming {
+                        self.driver.warn(warning);
+                    }
+                }
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            if clock() >= self.rejoin {
+                self.rejoin = clock() + REJOIN;
+                self.driver.links.rejoin();
+            }
+            if clock() >= self.look {
+                self.look = clock() + LOOK;
+                self.look_at_interfaces();
+            }
+        }
+    }
+
+    fn read(&mut self, most: usize) {
+        let machine = &mut self.machine;
+        // The groups' sockets first: they carry the reason why the world is over, which must come before any message
+        // of the next world.
+        let receivers = self.driver.links.receivers().iter().rev();
+        self.driver.read(receivers, most, |now, from, datagram| {
+            machine.handle_datagram(now, from, datagram);
+        });
+    }
+
+    /// Follows changes of the interfaces: replacements may be heard on a new one.
+    fn look_at_interfaces(&mut self) {
+        let Driver { settings, links, .. } = &mut *self.driver;
+        if settings.is_alone() {
+            return;
+        }
+        if let Ok(interfaces) = settings.network.select_interfaces()
+            && !links.are_on(&interfaces)
+            && let Err(error) = links.change(interfaces)
+        {
+            tracing::debug!(%error, "changing the interfaces");
+        }
+    }
+
+    /// Declares that this node will not take part in another formation. It then repeats to the others that the world is
+    /// over for up to 15 s instead of 1 s, since no later formation will show them.
+    pub fn set_last(&mut self) {
+        self.machine.set_last();
+    }
+
+    /// Reports that this node's command has failed. [`RunningWorld::next`] then notifies the other nodes.
+    pub fn fail(&mut self, end: End) {
+        self.machine.handle_failure(self.driver.now(), end);
+    }
+
+    /// Reports that this node's command has ended well. The world runs until every node's command has.
+    pub fn succeed(&mut self) {
+        self.machine.handle_success(self.driver.now());
+    }
+
+    /// Takes part in the next formation of the job, once the command has ended and the world is over. The timeout
+    /// starts again.
+    ///
+    /// # Errors
+    /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still holds the
+    /// port, this waits up to 5 s, and then takes another port unless
+    /// [`Network::master_port`](crate::Network::master_port) is set.
+    pub async fn again(self) -> Result<Assignment, Error> {
+        let mut driver = *self.driver;
+        driver.settings.lineage = self.machine.lineage();
+        driver.origin = clock();
+        driver.peers.set_former(self.machine.others(), driver.origin);
+        let listeners = driver.listen_again().await?;
+        driver.connections = Connections::open(listeners, driver.settings.keep_listener)?;
+        driver.open_files = Some(OpenFiles::raise());
+        driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
+        driver.renew()?;
+        driver.rendezvous().await
+    }
+}
+
+impl Driver {
+    /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
+    async fn listen_again(&mut self) -> Result<Vec<TcpListener>, Error> {
+        let until = clock() + GRACE;
+        loop {
+            match listen_again(self.links.own()) {
+                Ok(listeners) => return Ok(listeners),
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && clock() < until => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(source) => match self.settings.network.master_port {
+                    Some(port) => return Err(Error::PortTaken { port, source }),
+                    None => break,
+                },
+            }
+        }
+        let interfaces = usable(&self.settings).await?;
+        let endpoint = bind_candidates(&self.settings.network, self.settings.job.ports())?;
+        self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
+        self.port = endpoint.port;
+        Ok(endpoint.listeners)
+    }
+}

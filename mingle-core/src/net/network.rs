@@ -1,0 +1,107 @@
+//! Where a node looks for the others, and by which addresses and ports it takes part.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use super::discovery::Seed;
+use crate::error::Error;
+use crate::host::{self, Family, Filter, Interface, NoInterface};
+use crate::model::JobId;
+
+/// The settings of the network: the same for a rendezvous and for the commands that examine or watch one.
+///
+/// The default uses every interface that suits, multicast within the link, and the job's own group and ports.
+///
+/// ```
+/// use mingle_core::{Network, Rendezvous, World};
+///
+/// let mut network = Network::default();
+/// network.interfaces = vec!["10.1.0.0/16".parse()?, "^docker*".parse()?];
+/// network.seeds = vec!["login1:29500".parse()?];
+/// let rendezvous = Rendezvous::builder("foo".parse()?, World::new(4)?).network(network);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Network {
+    /// The interfaces and addresses that may be used, in order of preference: those that a filter admits and none
+    /// excludes. Empty (the default) admits every interface that suits.
+    pub interfaces: Vec<Filter>,
+    /// Takes part by this address of the loopback interface alone, for several nodes within one process or host: the
+    /// kernel answers for every address in 127.0.0.0/8. Default: none, and [`Network::interfaces`] decides.
+    pub loopback: Option<Ipv4Addr>,
+    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node. Default:
+    /// [`Network::DISCOVERY_PORT`].
+    pub discovery_port: u16,
+    /// The IPv4 multicast group, for networks that pass only certain groups; must be the same on every node. Default:
+    /// none, and [`JobId::group_v4`] decides.
+    pub group: Option<Ipv4Addr>,
+    /// The TTL of multicast datagrams, 1 to 255: they pass `ttl - 1` routers. Default: 1, the link itself.
+    pub ttl: u8,
+    /// Whether the node also sends and receives IPv4 broadcasts, for switches that drop groups without a registered
+    /// member. A broadcast does not leave the link. Default: no.
+    pub broadcast: bool,
+    /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default: no.
+    pub prefers_ipv6: bool,
+    /// The node's own port for TCP and UDP, 1 to 65535; MASTER_PORT if the node becomes rank 0. Default: none, and the
+    /// node takes the first free port of [`JobId::ports`].
+    pub master_port: Option<u16>,
+    /// Addresses at which other nodes may be, for networks without multicast. One node that the others can reach by
+    /// their seeds is enough. Default: none.
+    pub seeds: Vec<Seed>,
+    /// A folder that all nodes share. Each node leaves a file with its addresses there and removes it at the end.
+    /// Default: none.
+    pub seed_dir: Option<PathBuf>,
+}
+
+impl Network {
+    /// The UDP port of every job's multicast groups, unless [`Network::discovery_port`] is another.
+    pub const DISCOVERY_PORT: u16 = 29499;
+
+    /// The multicast groups of a job on this network, with their port: IPv4 first, then IPv6.
+    pub fn groups(&self, job: &JobId) -> [SocketAddr; 2] {
+        let v4 = self.group.unwrap_or_else(|| job.group_v4());
+        [(v4, self.discovery_port).into(), (job.group_v6(), self.discovery_port).into()]
+    }
+
+    /// The family that comes first where a host has both.
+    pub(crate) fn family(&self) -> Family {
+        Family::preferred(self.prefers_ipv6)
+    }
+
+    /// The interfaces of this host to use, as the settings allow, in order of preference.
+    pub(crate) fn select_interfaces(&self) -> Result<Vec<Interface>, Error> {
+        match self.loopback {
+            Some(address) => Ok(vec![Interface::loopback(address)]),
+            None => Ok(host::find(&self.interfaces)?),
+        }
+    }
+}
+
+impl Default for Network {
+    fn default() -> Self {
+        Self {
+            interfaces: Vec::new(),
+            loopback: None,
+            discovery_port: Self::DISCOVERY_PORT,
+            group: None,
+            ttl: 1,
+            broadcast: false,
+            prefers_ipv6: false,
+            master_port: None,
+            seeds: Vec::new(),
+            seed_dir: None,
+        }
+    }
+}
+
+impl From<NoInterface> for Error {
+    fn from(error: NoInterface) -> Self {
+        match error {
+            NoInterface::Unlisted(source) => {
+                Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
+            }
+            NoInterface::Unsuitable { reasons, is_filtered } => Self::NoInterface { reasons, is_filtered },
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! A rendezvous as a caller describes it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::assignment::Assignment;
+use super::driver;
+use super::network::Network;
+use crate::error::Error;
+use crate::model::{HostName, JobId, Lineage, Metadata, Rank, Secret, World};
+use crate::proto::{self, Event, RankBy};
+use crate::rdma::Summary;
+use crate::wire::Attributes;
+
+/// Receives the events of a rendezvous.
+pub(super) type Notify = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// One node's part in a rendezvous: the job, the size of its world, and everything that this node brings.
+///
+/// ```no_run
+/// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
+/// use mingle_core::{Event, Rendezvous, World};
+///
+/// let rendezvous = Rendezvous::builder("foo".parse()?, World::new(4)?)
+///     .events(|event| if let Event::Progress(progress) = event { eprintln!("{progress}") })
+///     .build();
+/// let formed = rendezvous.join().await?.formed;
+/// println!("rank {} of {}, master at {}", formed.rank, formed.world, formed.master);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+#[must_use = "nothing happens before `join` is awaited"]
+pub struct Rendezvous {
+    pub(super) job: JobId,
+    pub(super) world: World,
+    pub(super) rank: Option<Rank>,
+    pub(super) rank_by: RankBy,
+    pub(super) lineage: Lineage,
+    pub(super) network: Network,
+    pub(super) private: bool,
+    pub(super) timeout: Option<Duration>,
+    pub(super) secret: Option<Secret>,
+    pub(super) host: Option<HostName>,
+    pub(super) attributes: Attributes,
+    pub(super) keep_listener: bool,
+    pub(super) stays: bool,
+    events: Option<Notify>,
+}
+
+impl Rendezvous {
+    /// Starts to describe a rendezvous of `world` nodes under the name `job`.
+    pub fn builder(job: JobId, world: World) -> RendezvousBuilder {
+        RendezvousBuilder(Self {
+            job,
+            world,
+            rank: None,
+            rank_by: RankBy::Address,
+            lineage: Lineage::default(),
+            network: Network::default(),
+            private: false,
+            timeout: Some(proto::TIMEOUT),
+            secret: None,
+            host: None,
+            attributes: Attributes::default(),
+            keep_listener: false,
+            stays: false,
+            events: None,
+        })
+    }
+
+    /// Takes part in the rendezvous until the world has formed.
+    ///
+    /// Cancel-safe: dropping the future closes all sockets, and the closed connections show the other nodes at once
+    /// that this node is gone.
+    ///
+    /// # Errors
+    /// See [`Error`]. A failed rendezvous leaves nothing behind and may be tried again.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub async fn join(self) -> Result<Assignment, Error> {
+        driver::join(self).await
+    }
+
+    /// Whether the world has no other node to find.
+    pub(super) fn is_alone(&self) -> bool {
+        self.world.get() == 1
+    }
+
+    pub(super) fn notify(&self, event: Event) {
+        if let Some(events) = &self.events {
+            events(event);
+        }
+    }
+}
+
+impl fmt::Debug for Rendezvous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rendezvous")
+            .field("job", &self.job)
+            .field("world", &self.world)
+            .field("rank", &self.rank)
+            .field("network", &self.network)
+            .field("timeout", &self.timeout)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Describes a [`Rendezvous`]; every setting has a default. [`RendezvousBuilder::join`] starts it.
+#[derive(Debug, Clone)]
+#[must_use = "nothing happens before `join` is awaited"]
+pub struct RendezvousBuilder(Rendezvous);
+
+impl RendezvousBuilder {
+    /// This node's rank. Default: none, and the world assigns one.
+    pub fn rank(mut self, rank: Option<Rank>) -> Self {
+        self.0.rank = rank;
+        self
+    }
+
+    /// The order of nodes without a given rank; must be the same on every node. Default: by address.
+    pub fn rank_by(mut self, order: RankBy) -> Self {
+        self.0.rank_by = order;
+        self
+    }
+
+    /// Interfaces, ports, groups and seeds. Default: [`Network::default`].
+    pub fn network(mut self, network: Network) -> Self {
+        self.0.network = network;
+        self
+    }
+
+    /// Whether to keep the job out of the list that `mingle watch` shows. Default: no. The leader then advertises the
+    /// job's name and the number of its members once a second; of a job with a secret, only that one exists.
+    pub fn private(mut self, private: bool) -> Self {
+        self.0.private = private;
+        self
+    }
+
+    /// How long to wait for the world, or `None` to wait forever. Default: ten minutes.
+    pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
+        self.0.timeout = timeout;
+        self
+    }
+
+    /// The job's secret; must be the same on every node. Default: none, and anyone who knows the job ID can take part.
+    pub fn secret(mut self, secret: Option<Secret>) -> Self {
+        self.0.secret = secret;
+        self
+    }
+
+    /// The host's name in messages and in the roster. Default: the system's host name.
+    pub fn host(mut self, host: HostName) -> Self {
+        self.0.host = Some(host);
+        self
+    }
+
+    /// How many workers this node will run. Default: 1.
+    pub fn slots(mut self, slots: u32) -> Self {
+        self.0.attributes.slots = slots;
+        self
+    }
+
+    /// What this node publishes about itself: every node finds it in its roster. Default: nothing.
+    pub fn metadata(mut self, metadata: Metadata) -> Self {
+        self.0.attributes.metadata = metadata;
+        self
+    }
+
+    /// The RDMA ports of this host, for the leader to compare with the other hosts'; see [`Summary::new`]. Default:
+    /// unknown, and not compared.
+    pub fn fabric(mut self, summary: Summary) -> Self {
+        self.0.attributes.fabric = summary;
+        self
+    }
+
+    /// A hash of the settings that must be the same on every node, such as
+    /// [`Setting::hash`](crate::env::Setting::hash). The verdict names the ranks whose hash differs from most others'.
+    /// Default: 0.
+    pub fn settings(mut self, hash: u64) -> Self {
+        self.0.attributes.settings = hash;
+        self
+    }
+
+    /// Whether [`Formed::roster`](crate::Formed::roster) holds all members. Default: no, which saves the transfer.
+    pub fn roster(mut self, wanted: bool) -> Self {
+        self.0.attributes.wants_roster = wanted;
+        self
+    }
+
+    /// Whether rank 0 receives its listening socket as [`Assignment::listener`], so that the port is never free between
+    /// the rendezvous and the job. Default: no; the socket is closed.
+    ///
+    /// The socket's queue may already hold connections: of nodes that finished before rank 0, and of late dials of the
+    /// rendezvous, which end after a token or without a byte.
+    pub fn keep_listener(mut self, keep: bool) -> Self {
+        self.0.keep_listener = keep;
+        self
+    }
+
+    /// Whether this node stays with its world as [`Assignment::running`], so that all nodes start again if one fails.
+    /// Should be the same on every node. Costs the transfer of the roster. Default: no.
+    pub fn stay(mut self, stays: bool) -> Self {
+        self.0.stays = stays;
+        self
+    }
+
+    /// Calls `notify` with each event, on the task that awaits [`join`](Self::join) or
+    /// [`RunningWorld::next`](crate::RunningWorld::next). It must not block: the node's timers wait for it. Default:
+    /// events are dropped.
+    pub fn events(mut self, notify: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        self.0.events = Some(Arc::new(notify));
+        self
+    }
+
+    /// The rendezvous as described so far.
+    pub fn build(self) -> Rendezvous {
+        self.0
+    }
+
+    /// Takes part in the rendezvous until the world has formed; see [`Rendezvous::join`].
+    ///
+    /// # Errors
+    /// See [`Error`].
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime with I/O and time enabled.
+    pub async fn join(self) -> Result<Assignment, Error> {
+        self.build().join().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::RunningWorld;
+
+    #[test]
+    fn a_rendezvous_and_its_results_move_between_threads() {
+        fn is_send_and_sync<T: Send + Sync + 'static>() {}
+        fn is_send(_: impl Send) {}
+        is_send_and_sync::<Rendezvous>();
+        is_send_and_sync::<RendezvousBuilder>();
+        is_send_and_sync::<Network>();
+        is_send_and_sync::<Assignment>();
+        is_send_and_sync::<RunningWorld>();
+        is_send_and_sync::<Error>();
+        is_send_and_sync::<proto::Node>();
+        is_send_and_sync::<Event>();
+        let builder = Rendezvous::builder("foo".parse().unwrap(), World::new(2).unwrap());
+        is_send(builder.join());
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let secret = Secret::new(b"a secret of many bytes").unwrap();
+        let builder = Rendezvous::builder("foo".parse().unwrap(), World::new(2).unwrap());
+        let shown = format!("{:?}", builder.secret(Some(secret)));
+        assert!(shown.contains("foo") && !shown.contains("many bytes"), "{shown}");
+    }
+}

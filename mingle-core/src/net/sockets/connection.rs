@@ -1,0 +1,85 @@
+//! The life of one connection: it carries a token, and then nothing until it closes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::endpoint::{make_lease, reset_on_close};
+use crate::proto::{ConnId, DialId, TOKEN, Warning};
+
+/// How long an accepted connection may take to send its token. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s
+/// and so on, so at 30% loss one token in a hundred thousand takes longer.
+const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a task beside the driver reports. A connection's task sends its events in order, and its end last.
+#[derive(Debug)]
+pub(crate) enum TaskEvent {
+    /// A connection that this node opens is established, from this local address.
+    Dialed(DialId, IpAddr),
+    /// A connection that this node opened has closed, or could not be opened.
+    HungUp(DialId),
+    /// A connection that this node accepted has carried a token, to this local address.
+    Token(ConnId, IpAddr, [u8; TOKEN]),
+    /// A connection that this node accepted has closed.
+    Closed(ConnId),
+    /// All addresses that seeds and folder give now.
+    Seeds(Vec<SocketAddr>),
+    /// A warning for the caller.
+    Warning(Warning),
+}
+
+/// Opens a connection, sends the token and waits for the end.
+pub(crate) async fn dial(
+    dial: DialId,
+    to: SocketAddr,
+    token: [u8; TOKEN],
+    events: UnboundedSender<TaskEvent>,
+) {
+    match TcpStream::connect(to).await {
+        Ok(stream) => prove(dial, stream, &token, &events).await,
+        Err(error) => tracing::debug!(?dial, %to, %error, "dialling"),
+    }
+    // Sending fails if the driver has ended.
+    let _ = events.send(TaskEvent::HungUp(dial));
+}
+
+async fn prove(
+    dial: DialId,
+    mut stream: TcpStream,
+    token: &[u8; TOKEN],
+    events: &UnboundedSender<TaskEvent>,
+) {
+    let Ok(local) = stream.local_addr() else { return };
+    if let Err(error) = make_lease(&stream) {
+        tracing::debug!(?dial, %error, "keepalive");
+    }
+    // Before the token is sent, since its answer may come at once.
+    let _ = events.send(TaskEvent::Dialed(dial, local.ip()));
+    if stream.write_all(token).await.is_ok() {
+        closed(&mut stream).await;
+    }
+}
+
+/// Reads the token of an accepted connection, and then waits for its end.
+pub(crate) async fn hold(conn: ConnId, mut stream: TcpStream, events: UnboundedSender<TaskEvent>) {
+    for set in [make_lease(&stream), reset_on_close(&stream)] {
+        if let Err(error) = set {
+            tracing::debug!(?conn, %error, "setting up an accepted connection");
+        }
+    }
+    let mut token = [0; TOKEN];
+    let read = tokio::time::timeout(TOKEN_TIMEOUT, stream.read_exact(&mut token)).await;
+    if let (Ok(Ok(_)), Ok(local)) = (read, stream.local_addr()) {
+        let _ = events.send(TaskEvent::Token(conn, local.ip(), token));
+        closed(&mut stream).await;
+    }
+    let _ = events.send(TaskEvent::Closed(conn));
+}
+
+/// Waits until the peer closes the connection, or sends another byte, which no node does.
+async fn closed(stream: &mut TcpStream) {
+    let _ = stream.read_u8().await;
+}

@@ -1,0 +1,329 @@
+//! A node's own port, TCP and UDP, and the options of its connections.
+
+use std::borrow::Borrow;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use nix::libc;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
+use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
+
+use crate::error::Error;
+use crate::model::JobId;
+use crate::net::Network;
+
+/// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the right one
+/// of several processes on a host, and a firewall needs no rule for other ports.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    /// One for each family, listening on all its addresses, not blocking: IPv4 first, then IPv6 if the kernel has it.
+    pub listeners: Vec<TcpListener>,
+    /// On the same port, one for each family in the same order, not blocking.
+    pub sockets: Vec<UdpSocket>,
+    /// The port.
+    pub port: u16,
+}
+
+/// Binds the given master port, or else the first port of the job that is free for both TCP and UDP, in both families.
+pub(crate) fn bind_endpoint(network: &Network, job: &JobId) -> Result<Endpoint, Error> {
+    let Some(port) = network.master_port else { return bind_candidates(network, job.ports()) };
+    bind_port(network.loopback, port, network.ttl).map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
+        _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
+    })
+}
+
+/// Binds the first of `candidates` that is free for both TCP and UDP, in both families.
+pub(crate) fn bind_candidates(
+    network: &Network,
+    candidates: impl Iterator<Item = u16>,
+) -> Result<Endpoint, Error> {
+    let mut last = (0, io::Error::from(io::ErrorKind::AddrInUse));
+    for port in candidates {
+        match bind_port(network.loopback, port, network.ttl) {
+            Ok(endpoint) => return Ok(endpoint),
+            // Taken, or denied to this user by a security module, which may allow another port.
+            Err(source)
+                if matches!(source.kind(), io::ErrorKind::AddrInUse | io::ErrorKind::PermissionDenied) =>
+            {
+                last = (port, source);
+            }
+            Err(source) => {
+                return Err(Error::Socket { what: format!("cannot listen on port {port}"), source });
+            }
+        }
+    }
+    let (port, source) = last;
+    let what = format!("none of this job's ports is free on this host, the last of them {port}");
+    Err(Error::Socket { what, source })
+}
+
+/// Binds a port on one address `only`, or on all addresses of both families.
+fn bind_port(only: Option<Ipv4Addr>, port: u16, ttl: u8) -> io::Result<Endpoint> {
+    let any = only.unwrap_or(Ipv4Addr::UNSPECIFIED).into();
+    let (listener, socket, port) = bind_family(any, port, ttl)?;
+    let mut endpoint = Endpoint { listeners: vec![listener], sockets: vec![socket], port };
+    if only.is_some() {
+        return Ok(endpoint);
+    }
+    match bind_family(Ipv6Addr::UNSPECIFIED.into(), port, ttl) {
+        Ok((listener, socket, _)) => {
+            endpoint.listeners.push(listener);
+            endpoint.sockets.push(socket);
+        }
+        // The kernel has no IPv6, or IPv6 is switched off.
+        Err(error) if is_without_ipv6(&error) => {}
+        Err(error) => return Err(error),
+    }
+    Ok(endpoint)
+}
+
+/// Whether the error means that this kernel has no IPv6.
+pub(crate) fn is_without_ipv6(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
+}
+
+/// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
+pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
+    sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = Domain::for_address(address);
+    let tcp = Socket::new(family, Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    if family == Domain::IPV6 {
+        tcp.set_only_v6(true)?;
+    }
+    // The job binds this port next, while connections of the rendezvous may be in TIME_WAIT.
+    tcp.set_reuse_address(true)?;
+    tcp.bind(&address.into())?;
+    // Two sockets with SO_REUSEADDR can both bind; only one can listen, so listen decides whether the port is free. A
+    // large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
+    tcp.listen(4096)?;
+    Ok(TcpListener::from(tcp))
+}
+
+/// Opens both sockets on an address. Returns them and their port.
+fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket, u16)> {
+    let listener = listen((ip, port).into())?;
+    let address = listener.local_addr()?;
+    let family = Domain::for_address(address);
+
+    // Without SO_REUSEADDR: two sockets would share the port, and unicast would reach only the later one.
+    let udp = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+    if family == Domain::IPV6 {
+        udp.set_only_v6(true)?;
+    }
+    udp.bind(&address.into())?;
+    // Other processes on this host may be nodes.
+    if family == Domain::IPV6 {
+        udp.set_multicast_loop_v6(true)?;
+        udp.set_multicast_hops_v6(u32::from(ttl))?;
+    } else {
+        udp.set_multicast_loop_v4(true)?;
+        udp.set_multicast_ttl_v4(u32::from(ttl))?;
+    }
+    deafen(&udp, family);
+    enlarge(&udp);
+    Ok((listener, UdpSocket::from(udp), address.port()))
+}
+
+/// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is on by
+/// default). A sandbox without the option delivers stray datagrams, which the job tag filters out.
+pub(crate) fn deafen(socket: &Socket, family: Domain) {
+    let _ = if family == Domain::IPV6 {
+        socket.set_multicast_all_v6(false)
+    } else {
+        socket.set_multicast_all_v4(false)
+    };
+}
+
+/// Makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The kernel
+/// silently cuts the request to net.core.rmem_max.
+pub(crate) fn enlarge(socket: &Socket) {
+    let _ = socket.set_recv_buffer_size(4 << 20);
+}
+
+const IDLE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(2);
+const PROBES: u32 = 10;
+
+/// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by default), and
+/// sends the token without delay.
+pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
+    let stream = SockRef::from(stream);
+    stream.set_tcp_nodelay(true)?;
+    let keepalive = TcpKeepalive::new().with_time(IDLE).with_interval(INTERVAL).with_retries(PROBES);
+    stream.set_tcp_keepalive(&keepalive)?;
+    // While a token is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
+    stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
+}
+
+/// Makes the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
+pub(crate) fn reset_on_close(stream: &impl AsFd) -> io::Result<()> {
+    SockRef::from(stream).set_linger(Some(Duration::ZERO))
+}
+
+/// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world holds a
+/// connection to every node, and the usual soft limit is 1,024.
+///
+/// The drop restores the limit, before any command starts: programs that use select(2), or that close every possible
+/// file, rely on a low limit.
+#[derive(Debug)]
+#[must_use = "dropping this restores the limit"]
+pub(crate) struct OpenFiles {
+    previous: Option<(rlim_t, rlim_t)>,
+}
+
+impl OpenFiles {
+    /// Raises the soft limit to the hard one. If that fails, the limit stays as it is.
+    pub(crate) fn raise() -> Self {
+        let raised = getrlimit(Resource::RLIMIT_NOFILE)
+            .ok()
+            .filter(|&(soft, hard)| soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok());
+        Self { previous: raised }
+    }
+}
+
+impl Drop for OpenFiles {
+    fn drop(&mut self) {
+        if let Some((soft, hard)) = self.previous {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::iter;
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// An endpoint at a port that the kernel chooses. Several attempts, since that port may be taken for UDP.
+    fn any_port() -> Endpoint {
+        bind_candidates(&Network::default(), iter::repeat_n(0, 20)).unwrap()
+    }
+
+    fn bind_given(port: u16) -> Result<Endpoint, Error> {
+        let network = Network { master_port: Some(port), ..Network::default() };
+        bind_endpoint(&network, &"foo".parse().unwrap())
+    }
+
+    #[test]
+    fn an_endpoint_has_one_port_for_tcp_and_udp_and_does_not_block() {
+        let network = Network { ttl: 7, ..Network::default() };
+        let endpoint = bind_candidates(&network, iter::repeat_n(0, 20)).unwrap();
+        assert_ne!(endpoint.port, 0);
+        for (listener, socket) in endpoint.listeners.iter().zip(&endpoint.sockets) {
+            assert_eq!(listener.local_addr().unwrap().port(), endpoint.port);
+            assert_eq!(socket.local_addr().unwrap(), listener.local_addr().unwrap());
+            assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock);
+            assert_eq!(socket.recv(&mut [0; 8]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        }
+
+        let (tcp, udp) = (SockRef::from(&endpoint.listeners[0]), SockRef::from(&endpoint.sockets[0]));
+        assert!(tcp.reuse_address().unwrap());
+        assert!(!udp.reuse_address().unwrap());
+        assert!(udp.multicast_loop_v4().unwrap());
+        assert!(!udp.multicast_all_v4().unwrap());
+        assert_eq!(udp.multicast_ttl_v4().unwrap(), 7);
+        if let (Some(listener), Some(socket)) = (endpoint.listeners.get(1), endpoint.sockets.get(1)) {
+            let (tcp, udp) = (SockRef::from(listener), SockRef::from(socket));
+            assert!(tcp.only_v6().unwrap() && udp.only_v6().unwrap());
+            assert!(udp.multicast_loop_v6().unwrap() && !udp.multicast_all_v6().unwrap());
+            assert_eq!(udp.multicast_hops_v6().unwrap(), 7);
+        }
+    }
+
+    #[test]
+    fn a_port_that_another_node_holds_is_skipped() {
+        let first = any_port();
+        let candidates = iter::once(first.port).chain(iter::repeat_n(0, 20));
+        let second = bind_candidates(&Network::default(), candidates).unwrap();
+        assert_ne!(second.port, first.port);
+    }
+
+    #[test]
+    fn a_port_on_which_another_socket_is_bound_without_listening_is_free() {
+        let rival = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        rival.set_reuse_address(true).unwrap();
+        rival.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)).into()).unwrap();
+        let port = rival.local_addr().unwrap().as_socket().unwrap().port();
+        let endpoint = bind_given(port).unwrap();
+        assert_eq!(endpoint.port, port);
+        assert_eq!(rival.listen(1).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_port_whose_udp_side_is_taken_is_taken() {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        let refused = bind_given(port).unwrap_err();
+        assert!(matches!(refused, Error::PortTaken { port: taken, .. } if taken == port), "{refused:?}");
+        assert!(TcpListener::bind(("127.0.0.1", port)).is_ok(), "the attempt left TCP bound");
+    }
+
+    #[test]
+    fn a_given_port_that_is_taken_is_an_error_and_not_replaced() {
+        let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = holder.local_addr().unwrap().port();
+        let refused = bind_given(port).unwrap_err();
+        assert!(refused.to_string().starts_with(&format!("port {port} is taken")), "{refused}");
+    }
+
+    #[test]
+    fn the_error_says_when_no_port_of_the_job_is_free() {
+        let holder = any_port();
+        let refused = bind_candidates(&Network::default(), iter::once(holder.port)).unwrap_err();
+        assert!(refused.to_string().contains("none of this job's ports is free"), "{refused}");
+    }
+
+    /// Both ends of a connection to `endpoint`.
+    fn connection(endpoint: &Endpoint) -> (TcpStream, TcpStream) {
+        let listener = &endpoint.listeners[0];
+        listener.set_nonblocking(false).unwrap();
+        let dialled = TcpStream::connect(("127.0.0.1", endpoint.port)).unwrap();
+        (dialled, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn a_lease_has_the_keepalive_that_notices_a_host_that_is_gone() {
+        let (dialled, accepted) = connection(&any_port());
+        for stream in [&dialled, &accepted] {
+            make_lease(stream).unwrap();
+            let stream = SockRef::from(stream);
+            assert!(stream.tcp_nodelay().unwrap() && stream.keepalive().unwrap());
+            assert_eq!(stream.tcp_keepalive_time().unwrap(), IDLE);
+            assert_eq!(stream.tcp_keepalive_interval().unwrap(), INTERVAL);
+            assert_eq!(stream.tcp_keepalive_retries().unwrap(), PROBES);
+        }
+    }
+
+    #[test]
+    fn the_port_is_free_for_the_job_after_a_reset() {
+        let endpoint = any_port();
+        let (mut dialled, accepted) = connection(&endpoint);
+        reset_on_close(&accepted).unwrap();
+        drop(accepted);
+        assert_eq!(dialled.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        let port = endpoint.port;
+        drop(endpoint);
+        // Without SO_REUSEADDR, as a careless job binds it.
+        let job = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        job.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into()).unwrap();
+    }
+
+    #[test]
+    fn the_limit_of_open_files_is_raised_and_restored() {
+        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let raised = OpenFiles::raise();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!(soft, hard);
+        drop(raised);
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), before);
+    }
+}

@@ -1,0 +1,200 @@
+//! All datagram sockets of a node, and how it sends to all nodes: by multicast and broadcast on every interface.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+
+use super::multicast::{DatagramSockets, Groups};
+use super::watched::Watched;
+use crate::error::Error;
+use crate::host::Interface;
+use crate::model::JobId;
+use crate::net::Network;
+use crate::net::discovery::advertiser;
+use crate::proto::Warning;
+
+/// The datagram sockets, and the interfaces that they use.
+#[derive(Debug)]
+pub(crate) struct Links {
+    interfaces: Vec<Interface>,
+    /// Whether the last [`change`](Self::change) failed in part, and must be repeated.
+    unfinished: bool,
+    /// In a world of one there is nothing to hear.
+    alone: bool,
+    sockets: DatagramSockets,
+    /// The node's own port, then the sockets of broadcasts and of the groups.
+    receivers: Vec<Watched>,
+    /// The interfaces (by index) and families on which sending has failed: each is warned of once.
+    failed: Vec<(u32, bool)>,
+}
+
+impl Links {
+    /// Joins the job's groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of the node's
+    /// own port.
+    pub(crate) fn open(
+        job: &JobId,
+        network: &Network,
+        alone: bool,
+        interfaces: Vec<Interface>,
+        own: Vec<UdpSocket>,
+    ) -> Result<Self, Error> {
+        let joined = if alone { &[] } else { &interfaces[..] };
+        let broadcast = network.broadcast && !alone;
+        let sockets = DatagramSockets::open(own, network.groups(job), broadcast, joined)?;
+        let watched = sockets.own.iter().chain(sockets.broadcast.as_ref().map(|(socket, _)| socket));
+        let receivers = watched.cloned().map(Watched::new).collect::<Result<_, _>>()?;
+        let mut links = Self { interfaces, unfinished: false, alone, sockets, receivers, failed: Vec::new() };
+        watch(&mut links.sockets.groups, &mut links.receivers)?;
+        Ok(links)
+    }
+
+    /// The sockets of the node's own port, one for each family.
+    pub(crate) fn own(&self) -> &[Arc<UdpSocket>] {
+        &self.sockets.own
+    }
+
+    pub(crate) fn interfaces(&self) -> &[Interface] {
+        &self.interfaces
+    }
+
+    /// Whether these interfaces are in use, so that there is nothing to [`change`](Self::change).
+    pub(crate) fn are_on(&self, interfaces: &[Interface]) -> bool {
+        !self.unfinished && self.interfaces == interfaces
+    }
+
+    pub(crate) fn receivers(&self) -> &[Watched] {
+        &self.receivers
+    }
+
+    /// All sockets, to be read without the runtime.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
+        let broadcasts = self.sockets.broadcast.as_ref().map(|(socket, _)| socket);
+        self.sockets.own.iter().chain(broadcasts).chain(self.sockets.groups.iter().flat_map(Groups::sockets))
+    }
+
+    /// Warnings for the caller, after the start.
+    pub(crate) fn warnings(&self) -> Vec<Warning> {
+        let mut warnings: Vec<Warning> =
+            self.sockets.groups.iter().flat_map(Groups::warnings).cloned().collect();
+        let joined: usize = self.sockets.groups.iter().map(Groups::joined).sum();
+        if joined == 0 && !self.alone {
+            warnings.push(Warning::NoneJoined);
+        }
+        warnings
+    }
+
+    /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have gone. An error
+    /// on one interface does not stop the others, and the next call tries it again.
+    pub(crate) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
+        if interfaces != self.interfaces {
+            self.interfaces = interfaces;
+            self.failed.clear();
+        }
+        let changed = change_groups(&mut self.sockets.groups, &self.interfaces, &mut self.receivers);
+        self.unfinished = changed.is_err();
+        changed
+    }
+
+    /// Joins the groups again on all interfaces; see [`Groups::rejoin`].
+    pub(crate) fn rejoin(&self) {
+        Groups::rejoin_all(&self.sockets.groups);
+    }
+
+    pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
+        let sent = self.sockets.socket(to).map(|own| own.send_to(datagram, to));
+        if let Some(Err(error)) = sent {
+            tracing::debug!(%to, %error, "sending");
+        }
+    }
+
+    /// Sends to the directory groups, by each interface in both families. A datagram that cannot be sent is lost.
+    pub(crate) fn advertise(&self, port: u16, datagram: &[u8]) {
+        for interface in &self.interfaces {
+            for to in advertiser::groups(port) {
+                let sent = self.sockets.send_by(interface, to, datagram);
+                if let Some(Err(error)) = sent {
+                    tracing::debug!(interface = interface.name, %to, %error, "advertising");
+                }
+            }
+        }
+    }
+
+    /// Sends to all nodes. Returns a warning for each interface that cannot send to a group, once.
+    pub(crate) fn multicast(&mut self, datagram: &[u8]) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        for interface in &self.interfaces {
+            for to in self.sockets.all() {
+                let sent = self.sockets.send_by(interface, to, datagram);
+                let Some(Err(error)) = sent else { continue };
+                tracing::debug!(interface = interface.name, %to, %error, "sending to all");
+                let key = (interface.index, to.is_ipv6());
+                // A broadcast reaches no more than the group on the same interface.
+                if to.ip().is_multicast() && !is_temporary(&error) && !self.failed.contains(&key) {
+                    self.failed.push(key);
+                    let (group, interface) = (to.ip(), interface.name.clone());
+                    warnings.push(Warning::NotSent { group, interface, error: error.to_string() });
+                }
+            }
+        }
+        warnings
+    }
+}
+
+/// Whether an error is temporary: a full buffer, an IPv6 address that the kernel still checks for duplicates (RFC 4862,
+/// 5.4), or an interface that has just gone.
+fn is_temporary(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::libc::ENODEV)
+        || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
+}
+
+/// Changes the interfaces of all groups, also after an error. Returns the first error.
+pub(crate) fn change_groups(
+    groups: &mut [Groups],
+    interfaces: &[Interface],
+    receivers: &mut Vec<Watched>,
+) -> Result<(), Error> {
+    let changed = groups.iter_mut().fold(Ok(()), |changed, groups| changed.and(groups.change(interfaces)));
+    changed.and(watch(groups, receivers))
+}
+
+/// Adds the sockets that the groups have opened to the receivers.
+pub(crate) fn watch(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
+    for groups in groups {
+        groups.hand_over(|socket| {
+            receivers.push(Watched::new(Arc::clone(socket))?);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_group_that_could_not_be_joined_is_tried_again_and_does_not_stop_the_others() {
+        let hog = UdpSocket::bind("0.0.0.0:0").unwrap();
+        let network = Network { discovery_port: hog.local_addr().unwrap().port(), ..Network::default() };
+        let own = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let job = "foo".parse().unwrap();
+        let mut links = Links::open(&job, &network, false, Vec::new(), vec![own]).unwrap();
+        // Behind the group whose port another program holds without sharing it.
+        let free = "239.192.1.2:0".parse().unwrap();
+        links.sockets.groups.push(Groups::join(free, &[]).unwrap());
+        let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];
+
+        assert!(links.change(lo.clone()).is_err() && !links.are_on(&lo));
+        assert_eq!(links.interfaces(), lo, "it sends by them");
+        assert_eq!(links.sockets.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(links.receivers().len(), 2);
+
+        drop(hog);
+        links.change(lo.clone()).unwrap();
+        assert!(links.are_on(&lo));
+        assert_eq!(links.sockets.groups.iter().map(Groups::joined).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(links.receivers().len(), 3);
+    }
+}

@@ -1,0 +1,17 @@
+//! The sockets of a node.
+//!
+//! ```text
+//! endpoint      the node's own port, TCP and UDP, and the options of its connections
+//! multicast     groups and broadcasts: how they are heard, and how to send by one interface
+//! watched       a datagram socket that the runtime waits for
+//! links         all datagram sockets together, and the interfaces that they use
+//! connection    the life of one TCP connection
+//! connections   all TCP connections of a node
+//! ```
+
+pub(crate) mod connection;
+pub(crate) mod connections;
+pub(crate) mod endpoint;
+pub(crate) mod links;
+pub(crate) mod multicast;
+pub(crate) mod watched;

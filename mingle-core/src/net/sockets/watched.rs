@@ -1,0 +1,44 @@
+//! Sockets whose datagrams the runtime waits for.
+
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::task::Poll;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::error::Error;
+
+/// A socket that the runtime watches for incoming datagrams. It is not watched for writing: a datagram is sent at once or
+/// lost, also by other holders of the same socket.
+#[derive(Debug)]
+pub(crate) struct Watched(AsyncFd<Arc<UdpSocket>>);
+
+impl Watched {
+    /// Watches a socket, which must not block.
+    #[allow(
+        deprecated,
+        reason = "the replacement is unsafe for any descriptor; the one in an Arc<UdpSocket> stays open and the same"
+    )]
+    pub(crate) fn new(socket: impl Into<Arc<UdpSocket>>) -> Result<Self, Error> {
+        let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
+        Ok(Self(AsyncFd::with_interest(socket.into(), Interest::READABLE).map_err(failed)?))
+    }
+
+    /// The next datagram. [`io::ErrorKind::WouldBlock`] if the runtime has seen none.
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.0.try_io(Interest::READABLE, |socket| socket.recv_from(buffer))
+    }
+}
+
+/// Waits until one of the sockets has a datagram.
+pub(crate) async fn readable(sockets: &[Watched]) {
+    std::future::poll_fn(|context| {
+        let ready = sockets.iter().map(|socket| socket.0.poll_read_ready(context));
+        // Polls every socket, so that each wakes this task.
+        let ready = ready.filter(Poll::is_ready).count();
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}

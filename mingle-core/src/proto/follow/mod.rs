@@ -1,0 +1,438 @@
+//! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
+//! rounds.
+
+mod leader;
+mod participation;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::DialId;
+use super::backoff::Backoff;
+use super::prove::{Closed, Dials, Won};
+use super::report::{Event, Failure, Formed, Progress, RankRange};
+use super::shared::Shared;
+use super::timer::{Time, Timer};
+use crate::model::{Endpoints, NodeId, Peer};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Welcome};
+use leader::Leader;
+use participation::Participation;
+
+/// A leader that was heard this recently when it is given up is out of reach, and not silent.
+const RECENT: Duration = Duration::from_secs(1);
+/// How long a leader whose datagrams arrive may be out of reach over TCP.
+const UNREACHED: Duration = Duration::from_secs(3);
+/// How much longer each redial of a broken lease waits than the one before, and the most.
+const REDIAL: Duration = Duration::from_millis(60);
+const LONGEST_REDIAL: Duration = Duration::from_millis(500);
+/// The longest interval between two joins.
+const LONGEST_REPEAT: Duration = Duration::from_millis(250);
+
+/// What this node does with one leader.
+#[derive(Debug, Clone)]
+pub(crate) struct Follow {
+    leader: Leader,
+    dials: Option<Dials>,
+    joined: bool,
+    /// This node's addresses have changed, and the leader has not answered since.
+    restating: bool,
+    /// The leader has answered *this* node. A replay of a recorded announce cannot.
+    answered: bool,
+    /// When the leader last wrote to this node.
+    heard: Time,
+    /// How many joins were sent.
+    joins: usize,
+    backoff: Backoff,
+    asks: Backoff,
+    progress: Option<Progress>,
+    round: Option<Participation>,
+    /// How often the lease has broken: a device on the path may reset every connection.
+    broken: u32,
+}
+
+/// Why a leader is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum GaveUp {
+    /// It does not answer.
+    Silent,
+    /// It answers, and no connection to it could be proved.
+    Unreached,
+}
+
+impl Follow {
+    /// Starts to join the candidate, which was heard from `source`.
+    pub(crate) fn start(shared: &mut Shared, candidate: &Candidate, source: SocketAddr) -> Self {
+        let mut follow = Self {
+            leader: Leader::new(candidate, source),
+            dials: None,
+            joined: false,
+            restating: false,
+            answered: false,
+            heard: shared.now,
+            joins: 0,
+            backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
+            asks: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
+            progress: None,
+            round: None,
+            broken: 0,
+        };
+        shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
+        follow.join(shared);
+        if !shared.scale().is_large() {
+            follow.dial(shared);
+        }
+        follow
+    }
+
+    /// Whether this node is the leader.
+    pub(crate) fn is_led_by(&self, id: NodeId) -> bool {
+        self.leader.id() == id
+    }
+
+    pub(crate) fn leader_id(&self) -> NodeId {
+        self.leader.id()
+    }
+
+    /// The leader as messages to the user name it.
+    pub(crate) fn leader_peer(&self) -> Peer {
+        self.leader.peer()
+    }
+
+    pub(crate) fn leader_endpoints(&self) -> &Endpoints {
+        self.leader.endpoints()
+    }
+
+    /// The leader as it announced itself last.
+    pub(crate) fn candidate(&self) -> &Candidate {
+        self.leader.candidate()
+    }
+
+    /// The leader, for a message to other nodes.
+    pub(crate) fn introduction(&self) -> Introduction {
+        self.leader.introduction()
+    }
+
+    pub(crate) fn send_to_leader(&self, message: &Message, shared: &mut Shared) {
+        self.leader.send(message, shared);
+    }
+
+    /// Whether the leader has given this node a lease.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.joined
+    }
+
+    /// Whether the leader has answered this node.
+    pub(crate) fn has_answered(&self) -> bool {
+        self.answered
+    }
+
+    pub(crate) fn in_round(&self) -> bool {
+        self.round.is_some()
+    }
+
+    /// Whether this node has joined and takes part in no round.
+    pub(crate) fn waits(&self) -> bool {
+        self.joined && self.round.is_none()
+    }
+
+    /// Whether this node has promised to form a world, and its leader has neither committed nor voided the
+    /// round.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.round.as_ref().is_some_and(Participation::is_ready)
+    }
+
+    /// What the leader announced last, for a node that has joined it.
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref().filter(|_| self.joined)
+    }
+
+    /// This node's addresses have changed: repeats its join until the leader answers.
+    pub(crate) fn send_endpoints(&mut self, shared: &mut Shared) {
+        self.restating = true;
+        if self.joined {
+            self.backoff.reset();
+            self.restate(shared);
+        }
+    }
+
+    fn restate(&mut self, shared: &mut Shared) {
+        let join = Self::join_message(shared);
+        // The source address may be the one that is gone.
+        self.leader.send(&join, shared);
+        for &endpoint in self.leader.endpoints().iter() {
+            self.leader.send_to(endpoint, &join, shared);
+        }
+        shared.set_repeat(Timer::Join, &mut self.backoff);
+    }
+
+    fn join_message(shared: &Shared) -> Message {
+        Message::Join(Join { world: shared.world(), node: shared.node_info() })
+    }
+
+    /// Sends a join, and sets the timer for the next.
+    pub(crate) fn join(&mut self, shared: &mut Shared) {
+        if self.joined {
+            if self.restating {
+                self.restate(shared);
+            }
+            return;
+        }
+        let join = Self::join_message(shared);
+        self.leader.send(&join, shared);
+        // The observed source address may be unreachable from here.
+        if self.joins >= 2 {
+            let endpoints = self.leader.endpoints();
+            let other = endpoints[self.joins % endpoints.len()];
+            if other != self.leader.source() {
+                self.leader.send_to(other, &join, shared);
+            }
+        }
+        self.joins += 1;
+        shared.set_repeat(Timer::Join, &mut self.backoff);
+    }
+
+    /// Starts to dial the leader, unless that has been done: at once the first time.
+    fn dial(&mut self, shared: &mut Shared) {
+        if self.dials.is_none() {
+            let delay = (REDIAL * self.broken).min(LONGEST_REDIAL);
+            self.dials = Some(Dials::start(shared, self.leader.id(), self.leader.endpoints(), delay));
+        }
+    }
+
+    fn won(&self) -> Option<Won> {
+        self.dials.as_ref().and_then(Dials::won)
+    }
+
+    /// The leader has written to this node alone.
+    pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
+        self.leader.set_source(source);
+        self.heard = shared.now;
+        if !self.answered {
+            self.answered = true;
+            if !self.joined {
+                shared.set_after(Timer::GiveUpLeader, UNREACHED);
+            }
+        }
+        if let Some(round) = &mut self.round {
+            round.hear(shared.now);
+        }
+    }
+
+    pub(crate) fn on_announce(
+        &mut self,
+        announce: &Announce,
+        source: SocketAddr,
+        multicast: bool,
+        shared: &mut Shared,
+    ) {
+        // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
+        let source = if multicast && self.answered { self.leader.source() } else { source };
+        self.leader = Leader::new(&announce.candidate, source);
+        if multicast {
+            self.asks.reset();
+        }
+        if self.joined {
+            shared.set_repeat(Timer::AskLeader, &mut self.asks);
+            let progress = Progress {
+                joined: announce.joined,
+                world: shared.config.world,
+                newest: announce.newest.to_vec(),
+                missing: announce.missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
+                leader: self.leader.peer(),
+            };
+            if self.progress.as_ref() != Some(&progress) {
+                shared.event(Event::Progress(progress.clone()));
+                self.progress = Some(progress);
+            }
+        }
+    }
+
+    /// Returns whether this node has joined by it.
+    pub(crate) fn on_welcome(&mut self, welcome: &Welcome, shared: &mut Shared) -> bool {
+        if self.joined && std::mem::take(&mut self.restating) {
+            shared.timers.stop(Timer::Join);
+        }
+        self.dial(shared);
+        welcome.lease.is_some_and(|lease| self.hold(DialId(lease), shared))
+    }
+
+    /// The leader has named the dial that arrived, which becomes the lease. Returns whether this node has
+    /// joined by it.
+    fn hold(&mut self, lease: DialId, shared: &mut Shared) -> bool {
+        let held = self.dials.as_mut().is_some_and(|dials| dials.win(lease, shared));
+        if !held || self.joined {
+            return false;
+        }
+        self.joined = true;
+        shared.timers.stop(Timer::Join);
+        if self.restating {
+            // The leader may have recorded this node by an earlier join.
+            self.restate(shared);
+        }
+        shared.timers.stop(Timer::GiveUpLeader);
+        shared.set_repeat(Timer::AskLeader, &mut self.asks);
+        shared.event(Event::Following(self.leader.peer()));
+        true
+    }
+
+    /// Asks a silent leader by unicast, which it answers by its announce. Only the end of the lease ends a
+    /// leader.
+    pub(crate) fn ask(&mut self, shared: &mut Shared) {
+        if self.joined {
+            let solicit = shared.solicit();
+            self.leader.send(&solicit, shared);
+            shared.set_repeat(Timer::AskLeader, &mut self.asks);
+        }
+    }
+
+    /// Why the leader is given up now.
+    pub(crate) fn gave_up(&self, now: Time) -> GaveUp {
+        if self.answered && now < self.heard + RECENT { GaveUp::Unreached } else { GaveUp::Silent }
+    }
+
+    /// A connection is established, on which this node has the address `local`.
+    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
+        if let Some(dials) = &mut self.dials {
+            dials.connected(dial, local);
+        }
+        if let Some(round) = &mut self.round {
+            round.connected(dial, local);
+        }
+    }
+
+    /// Opens the dials that are due.
+    pub(crate) fn advance(&mut self, shared: &mut Shared) {
+        if let Some(dials) = &mut self.dials {
+            dials.advance(shared);
+        }
+        if let Some(round) = &mut self.round {
+            round.advance(shared);
+        }
+    }
+
+    /// A dial has failed or its connection has closed.
+    pub(crate) fn closed(&mut self, dial: DialId, shared: &mut Shared) {
+        if let Some(round) = &mut self.round {
+            round.closed(dial);
+        }
+        let closed = self.dials.as_mut().map(|dials| dials.closed(dial));
+        if closed != Some(Closed::Won) {
+            return;
+        }
+        match self.round.as_mut().filter(|round| round.is_ready()) {
+            Some(round) => round.lose_lease(&self.leader, shared),
+            None => self.rejoin(shared),
+        }
+    }
+
+    /// Joins the leader again after the lease has broken. Its answer shows whether it still lives.
+    fn rejoin(&mut self, shared: &mut Shared) {
+        self.leave_round(shared);
+        if let Some(dials) = self.dials.take() {
+            dials.stop(shared);
+        }
+        self.joined = false;
+        self.answered = false;
+        shared.timers.stop(Timer::AskLeader);
+        shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
+        self.backoff.reset();
+        self.join(shared);
+        self.dial(shared);
+        self.broken += 1;
+    }
+
+    /// Returns whether this node has joined by it.
+    pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
+        self.dial(shared);
+        let joined_by_this = self.hold(DialId(prepare.lease), shared);
+        let Some(won) = self.won().filter(|_| self.joined) else { return false };
+        let Ok(rank) = shared.config.world.rank(prepare.rank) else { return false };
+        match &mut self.round {
+            Some(round) if round.round() > prepare.round => return joined_by_this,
+            Some(round) if round.round() == prepare.round => {
+                // The leader repeats it because it has missed this node's answer, or to see that the node
+                // lives.
+                round.tell(&self.leader, shared);
+                return joined_by_this;
+            }
+            _ => self.leave_round(shared),
+        }
+        let mut round = Participation::start(prepare, rank, (self.leader.id(), won), shared);
+        round.proceed(&self.leader, shared);
+        self.round = Some(round);
+        joined_by_this
+    }
+
+    pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {
+        if let Some(round) = &mut self.round {
+            round.on_proved(master, dial, &self.leader, shared);
+        }
+    }
+
+    pub(crate) fn on_part(&mut self, part: Part, shared: &mut Shared) {
+        if let Some(round) = self.round.as_mut().filter(|round| round.round() == part.round) {
+            round.on_part(part, &self.leader, shared);
+        }
+    }
+
+    /// The proof of the master has taken too long.
+    pub(crate) fn proof_failed(&mut self, shared: &mut Shared) {
+        if let Some(round) = &mut self.round {
+            round.proof_failed(&self.leader, shared);
+        }
+    }
+
+    /// Repeats what has not been answered in a round.
+    pub(crate) fn repeat(&mut self, shared: &mut Shared) {
+        if let Some(round) = &mut self.round {
+            round.repeat(&self.leader, shared);
+        }
+    }
+
+    /// The failure of a ready node whose leader has been silent for too long.
+    pub(crate) fn in_doubt(&self, shared: &Shared) -> Option<Failure> {
+        self.round.as_ref().and_then(|round| round.in_doubt(&self.leader, shared))
+    }
+
+    /// The leader has started a round of this number, in which this node does not take part: an earlier one
+    /// is void.
+    pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
+        match &mut self.round {
+            Some(round) if round.round() < number => self.leave_round(shared),
+            Some(round) if round.round() == number => round.tell(&self.leader, shared),
+            _ => {}
+        }
+    }
+
+    pub(crate) fn on_void(&mut self, number: u64, shared: &mut Shared) {
+        let Some(round) = self.round.as_ref().filter(|round| round.round() == number) else { return };
+        if round.has_lost_lease() {
+            self.rejoin(shared);
+        } else {
+            self.leave_round(shared);
+        }
+    }
+
+    /// The world has formed, if this is the round that this node is ready for.
+    pub(crate) fn on_commit(&mut self, commit: &Commit, shared: &mut Shared) -> Option<Formed> {
+        let round = self.round.as_mut().filter(|round| round.round() == commit.round)?;
+        round.commit(commit, &self.leader, shared)
+    }
+
+    fn leave_round(&mut self, shared: &mut Shared) {
+        if let Some(round) = self.round.take() {
+            round.stop(shared);
+        }
+    }
+
+    /// Leaves this leader and closes every connection to it.
+    pub(crate) fn stop(mut self, shared: &mut Shared) {
+        self.leave_round(shared);
+        for timer in [Timer::Join, Timer::GiveUpLeader, Timer::AskLeader] {
+            shared.timers.stop(timer);
+        }
+        if let Some(dials) = self.dials.take() {
+            dials.stop(shared);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! A follower's part in one round: the proof of the master, the roster, and its promise that it is ready.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::leader::Leader;
+use crate::model::{Digest, NodeId, Rank, Slots};
+use crate::proto::DialId;
+use crate::proto::backoff::Backoff;
+use crate::proto::parts::Parts;
+use crate::proto::prove::{MasterProof, Won};
+use crate::proto::report::{Event, Failure, Formed, Warning};
+use crate::proto::shared::Shared;
+use crate::proto::timer::{Time, Timer};
+use crate::wire::{Commit, Message, Part, Prepare, Ready};
+
+/// How long a ready node asks a leader that does not answer.
+const IN_DOUBT: Duration = Duration::from_secs(10);
+/// How long a ready node without a lease asks a leader that does not answer.
+const IN_DOUBT_WITHOUT_LEASE: Duration = Duration::from_secs(1);
+/// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its
+/// leader repeats the result for 10 s more.
+const LONGEST_ROUND: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Clone)]
+pub(super) struct Participation {
+    round: u64,
+    rank: Rank,
+    digest: Digest,
+    slots: Slots,
+    proof: MasterProof,
+    /// The roster, for a node that wants it.
+    parts: Option<Parts>,
+    ready: bool,
+    /// The proof of the master has failed.
+    unproved: bool,
+    /// When this node learned of the round.
+    started: Time,
+    /// When the leader was last heard.
+    heard: Time,
+    /// When the lease closed although this node is ready.
+    lease_lost: Option<Time>,
+    backoff: Backoff,
+}
+
+impl Participation {
+    /// Starts to take part in the round, with this rank.
+    pub(super) fn start(prepare: &Prepare, rank: Rank, lease: (NodeId, Won), shared: &mut Shared) -> Self {
+        let proof = MasterProof::start(shared, prepare.master, &prepare.endpoints, Some(lease));
+        let attributes = &shared.config.node.attributes;
+        let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes);
+        let participation = Self {
+            round: prepare.round,
+            rank,
+            digest: prepare.digest,
+            slots: Slots { own: attributes.slots, before: prepare.slots_before, total: prepare.slots_total },
+            proof,
+            parts: attributes.wants_roster.then(parts),
+            ready: false,
+            unproved: false,
+            started: shared.now,
+            heard: shared.now,
+            lease_lost: None,
+            backoff: Backoff::for_answer(shared.scale(), shared.scale().longest_repeat()),
+        };
+        shared.event(Event::Preparing { round: prepare.round });
+        participation
+    }
+
+    pub(super) fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// Whether the node has promised to form this world.
+    pub(super) fn is_ready(&self) -> bool {
+        self.ready
+    }
+
+    /// Whether the lease closed although the node is ready.
+    pub(super) fn has_lost_lease(&self) -> bool {
+        self.lease_lost.is_some()
+    }
+
+    /// The leader has written to this node.
+    pub(super) fn hear(&mut self, now: Time) {
+        self.heard = now;
+    }
+
+    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
+        self.proof.connected(dial, local);
+    }
+
+    pub(super) fn closed(&mut self, dial: DialId) {
+        self.proof.closed(dial);
+    }
+
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        self.proof.advance(shared);
+    }
+
+    /// The lease of a ready node has closed. A leader that lives answers how the round ends.
+    pub(super) fn lose_lease(&mut self, leader: &Leader, shared: &mut Shared) {
+        self.lease_lost = Some(shared.now);
+        self.backoff.reset();
+        self.tell(leader, shared);
+    }
+
+    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, leader: &Leader, shared: &mut Shared) {
+        if self.proof.on_proved(master, dial, shared) {
+            self.proceed(leader, shared);
+        }
+    }
+
+    pub(super) fn on_part(&mut self, part: Part, leader: &Leader, shared: &mut Shared) {
+        if self.parts.as_mut().is_some_and(|parts| parts.add(part)) {
+            self.proceed(leader, shared);
+        }
+    }
+
+    /// The proof of the master has taken too long: the leader learns it, and chooses another.
+    pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
+        if !self.ready {
+            self.unproved = true;
+            self.tell(leader, shared);
+        }
+    }
+
+    /// Repeats what has not been answered.
+    pub(super) fn repeat(&mut self, leader: &Leader, shared: &mut Shared) {
+        self.proof.ask(shared);
+        self.proceed(leader, shared);
+    }
+
+    /// Asks for the parts of the roster that are missing, or becomes ready where nothing is.
+    pub(super) fn proceed(&mut self, leader: &Leader, shared: &mut Shared) {
+        if self.ready || self.unproved {
+            self.tell(leader, shared);
+            return;
+        }
+        let want = self.parts.as_ref().and_then(|parts| parts.want(self.round));
+        if let Some(want) = want {
+            leader.send(&Message::Want(want), shared);
+            shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
+        } else if self.parts.as_ref().is_none_or(Parts::is_complete) && self.proof.is_given() {
+            self.ready = true;
+            self.heard = shared.now;
+            self.backoff.reset();
+            self.tell(leader, shared);
+        }
+    }
+
+    /// Tells the leader how far this node is, and repeats that where nothing can follow.
+    pub(super) fn tell(&mut self, leader: &Leader, shared: &mut Shared) {
+        let message = match self.proof.endpoint() {
+            Some(endpoint) if self.ready => Message::Ready(Ready { round: self.round, endpoint }),
+            _ if self.unproved => Message::Unproved(self.round),
+            _ => Message::Pong,
+        };
+        leader.send(&message, shared);
+        if self.ready || self.unproved {
+            shared.set_repeat(Timer::RepeatInRound, &mut self.backoff);
+        }
+    }
+
+    /// A ready node asks until it hears void or commit, but not for ever. Returns the failure where the
+    /// leader has been silent for too long.
+    pub(super) fn in_doubt(&self, leader: &Leader, shared: &Shared) -> Option<Failure> {
+        if !self.ready {
+            return None;
+        }
+        // Without a lease, only its answers show that the leader lives; while it does, the round ends.
+        let until = match self.lease_lost {
+            Some(at) => at.max(self.heard) + IN_DOUBT_WITHOUT_LEASE,
+            None => self.heard + IN_DOUBT,
+        };
+        // A node that answers for longer than a round lasts is no leader.
+        let until = until.min(self.started + LONGEST_ROUND);
+        (shared.now >= until).then(|| Failure::OutcomeUnknown { leader: leader.peer() })
+    }
+
+    /// The world has formed, if this node is ready.
+    pub(super) fn commit(&mut self, commit: &Commit, leader: &Leader, shared: &mut Shared) -> Option<Formed> {
+        if !self.ready {
+            return None;
+        }
+        let (master, local) = self.proof.published(commit.endpoint, shared)?;
+        if self.proof.at(commit.endpoint) != Some(master) {
+            shared.event(Event::Warning(Warning::MasterElsewhere { master }));
+        }
+        for _ in 0..shared.scale().done_copies() {
+            leader.send(&Message::Done(commit.round), shared);
+        }
+        Some(Formed {
+            rank: self.rank,
+            world: shared.config.world,
+            master,
+            local,
+            digest: self.digest,
+            roster: self.parts.take().and_then(Parts::into_roster),
+            verdict: commit.verdict.clone(),
+            slots: self.slots,
+        })
+    }
+
+    /// Leaves the round and closes its connections.
+    pub(super) fn stop(self, shared: &mut Shared) {
+        shared.timers.stop(Timer::RepeatInRound);
+        self.proof.stop(shared);
+    }
+}

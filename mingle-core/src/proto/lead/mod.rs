@@ -1,0 +1,340 @@
+//! A candidate as a leader: its book of members, the seats, and its rounds.
+//!
+//! A candidate that follows another one freezes its book: it gives no seats and starts no rounds until it
+//! comes back.
+
+mod book;
+mod challenges;
+mod commit;
+mod ending;
+mod plan;
+mod ranks;
+mod round;
+mod rounds;
+mod seats;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::DialId;
+use super::backoff::Backoff;
+use super::prove::Arrivals;
+use super::report::{Event, Failure, Formed, Progress, RankRange};
+use super::scale::UNANSWERED_COPIES;
+use super::shared::Shared;
+use super::timer::Timer;
+use super::waves::Window;
+use crate::model::{NodeId, Peer, Rank};
+use crate::wire::{Announce, Candidate, Introduction, Message, Ready, Refusal, Want};
+use book::Book;
+use challenges::Challenges;
+use rounds::{Repeated, Rounds};
+
+/// Joining nodes that were all silent for this long have left.
+const LEFT: Duration = Duration::from_secs(1);
+/// The longest interval between pings, and between redirects.
+const REPEAT: Duration = Duration::from_millis(250);
+
+/// What a candidate knows as a leader.
+#[derive(Debug, Clone)]
+pub(crate) struct Lead {
+    book: Book,
+    rounds: Rounds,
+    challenges: Challenges,
+    /// The nodes to be welcomed, in a large world: each welcome is answered by a dial, and the kernel's queue
+    /// of new connections is short.
+    welcomes: VecDeque<NodeId>,
+    /// How many welcomes may be sent now.
+    welcome_window: Window,
+    redirects: Backoff,
+    /// How many redirects were sent to each member.
+    redirected: usize,
+    /// This node follows a better candidate.
+    frozen: bool,
+    /// The deadline has passed: a round under way goes on to its end, and no other begins.
+    overdue: bool,
+    /// Nodes with another size of world, which the caller was warned of.
+    warned: BTreeSet<NodeId>,
+    /// Members whose connections are to be closed.
+    expelled: Vec<NodeId>,
+}
+
+impl Lead {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        Self {
+            book: Book::new(shared),
+            rounds: Rounds::new(),
+            challenges: Challenges::default(),
+            welcomes: VecDeque::new(),
+            welcome_window: Window::new(),
+            redirects: Backoff::up_to(REPEAT),
+            redirected: 0,
+            frozen: false,
+            overdue: false,
+            warned: BTreeSet::new(),
+            expelled: Vec::new(),
+        }
+    }
+
+    /// How many have a seat, this node included.
+    pub(crate) fn seated(&self) -> u32 {
+        self.book.seated()
+    }
+
+    /// The most that [`Lead::seated`] has been.
+    pub(crate) fn high_water(&self) -> u32 {
+        self.book.high_water()
+    }
+
+    /// The given ranks that must still come.
+    pub(crate) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
+        self.book.missing(shared)
+    }
+
+    /// The members with their given ranks, for a message to the user.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (Peer, Option<u32>)> {
+        self.book.members().map(|(_, entry)| (entry.peer(), entry.node.rank.map(Rank::get)))
+    }
+
+    /// Whether no node has joined.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.book.is_empty()
+    }
+
+    /// Whether all nodes that have joined are silent by now.
+    pub(crate) fn is_deserted(&self, shared: &Shared) -> bool {
+        self.book.entries().all(|(_, entry)| entry.heard + LEFT < shared.now)
+    }
+
+    /// Whether no round is under way, nor anything after it.
+    pub(crate) fn is_collecting(&self) -> bool {
+        self.rounds.is_collecting()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_proving(&self) -> bool {
+        self.rounds.is_proving()
+    }
+
+    /// How the leader has ended.
+    pub(crate) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
+        self.rounds.outcome()
+    }
+
+    /// The deadline has passed: no other round begins.
+    pub(crate) fn set_overdue(&mut self) {
+        self.overdue = true;
+    }
+
+    pub(crate) fn is_overdue(&self) -> bool {
+        self.overdue
+    }
+
+    /// The members that were expelled since the last call.
+    pub(crate) fn take_expelled(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.expelled)
+    }
+
+    pub(crate) fn announce(&self, shared: &Shared) -> Message {
+        let node = &shared.config.node;
+        let candidate = Candidate {
+            id: shared.me(),
+            explicit: node.rank.is_some(),
+            members: self.book.high_water(),
+            world: shared.world(),
+            host: node.host.clone(),
+            endpoints: node.endpoints.advertised(),
+        };
+        Message::Announce(Announce {
+            candidate,
+            joined: self.book.seated(),
+            newest: self.book.newest().collect(),
+            missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+            rdma: self.book.tally(),
+        })
+    }
+
+    /// Sends the announce by unicast to the members that hear no multicast.
+    pub(crate) fn announce_to_deaf(&self, shared: &mut Shared) {
+        let announce = self.announce(shared);
+        for (id, entry) in self.book.entries().filter(|(_, entry)| entry.deaf) {
+            shared.send(entry.source, id, &announce);
+        }
+    }
+
+    /// Members have come or gone: reports it to the caller, and announces it soon.
+    fn report_change(&mut self, shared: &mut Shared) {
+        shared.event(Event::Progress(Progress {
+            joined: self.book.seated(),
+            world: shared.config.world,
+            newest: self.book.newest().collect(),
+            missing: self.missing(shared),
+            leader: shared.peer(),
+        }));
+        shared.timers.set_earlier(Timer::Announce, shared.now + shared.scale().announce_delay());
+    }
+
+    /// A unicast solicit. From a member it shows that the member hears no multicast.
+    pub(crate) fn on_solicit(&mut self, from: NodeId, source: SocketAddr, shared: &mut Shared) {
+        // Only where the proof has arrived: a forged address would get every announce.
+        if let Some(entry) = self.book.member_mut(from) {
+            entry.deaf = true;
+        }
+        let announce = self.announce(shared);
+        shared.send(source, from, &announce);
+    }
+
+    /// A datagram of any kind has arrived.
+    pub(crate) fn hear(&mut self, from: NodeId, source: SocketAddr, shared: &Shared) {
+        if let Some(entry) = self.book.get_mut(from) {
+            entry.heard = shared.now;
+            entry.source = source;
+        }
+    }
+
+    /// Pings the challenged members, and expels those that were silent for too long.
+    pub(crate) fn ping_challenged(&mut self, shared: &mut Shared) {
+        let silent = self.challenges.ping(&self.book, shared);
+        self.expelled.extend(silent);
+    }
+
+    pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
+        self.challenges.on_pong(from, &self.book, shared);
+    }
+
+    /// Gives free seats to standbys, and starts a round where none is left free.
+    fn fill_seats(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        self.seat_standbys(arrivals, shared);
+        self.start_round_if_full(arrivals, shared);
+    }
+
+    /// This node follows a better candidate.
+    pub(crate) fn freeze(&mut self, shared: &mut Shared) {
+        self.frozen = true;
+        // Nobody is pinged meanwhile, so nobody's silence counts.
+        self.challenges.clear();
+        shared.timers.stop(Timer::StepDown);
+        shared.timers.stop(Timer::PingChallenged);
+    }
+
+    /// This node follows nobody any more. [`Lead::resume`] follows when it looks for the others again.
+    pub(crate) fn thaw(&mut self, shared: &mut Shared) {
+        self.frozen = false;
+        shared.timers.stop(Timer::Redirect);
+    }
+
+    /// Goes on as a leader.
+    pub(crate) fn resume(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        self.fill_seats(arrivals, shared);
+    }
+
+    /// This node has joined a leader. It forgets the nodes that have joined it without a proof: they have no
+    /// connection whose end would show that they have left.
+    pub(crate) fn forget_unproved(&mut self, arrivals: &Arrivals) {
+        self.book.retain_proved(arrivals);
+    }
+
+    /// This node does not lead any more: it forgets all nodes that have joined.
+    pub(crate) fn clear(&mut self) {
+        self.book.clear();
+        self.challenges.clear();
+        self.welcomes.clear();
+    }
+
+    /// This node leaves: its members look for another leader. Sent several times, since nobody answers.
+    pub(crate) fn dismiss(&self, shared: &mut Shared) {
+        for attempt in 0..UNANSWERED_COPIES {
+            for (id, entry) in self.book.entries() {
+                entry.reach(id, attempt, &Message::Refuse(Refusal::Closing), shared);
+            }
+        }
+    }
+
+    /// Sends the nodes that are still here to the leader that this node itself has joined.
+    pub(crate) fn redirect(&mut self, to: Introduction, shared: &mut Shared) {
+        if self.book.is_empty() {
+            return;
+        }
+        let redirect = Message::Redirect(to);
+        for (id, entry) in self.book.entries() {
+            entry.reach(id, self.redirected, &redirect, shared);
+        }
+        self.redirected += 1;
+        shared.set_repeat(Timer::Redirect, &mut self.redirects);
+    }
+
+    /// Starts a round if all seats are taken.
+    pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        if self.frozen || self.overdue || self.book.seated() != shared.world() {
+            return;
+        }
+        if self.rounds.start(&mut self.book, shared) {
+            self.repeat(arrivals, shared);
+        }
+    }
+
+    /// Repeats what the members have not answered in a round, or starts one.
+    pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        match self.rounds.repeat(&self.book, arrivals, shared) {
+            Repeated::Sent => {}
+            Repeated::Collecting => self.start_round_if_full(arrivals, shared),
+            Repeated::Voided => self.fill_seats(arrivals, shared),
+            Repeated::Silent(silent) => {
+                for id in silent {
+                    tracing::debug!(%id, "silent since the prepare: expelled");
+                    self.expelled.push(id);
+                }
+            }
+        }
+    }
+
+    /// The proof of the master has taken too long.
+    pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        if self.rounds.proof_failed(&self.book, shared) {
+            self.fill_seats(arrivals, shared);
+        }
+    }
+
+    pub(crate) fn commit_if_ready(&mut self, shared: &mut Shared) {
+        self.rounds.commit_if_ready(&mut self.book, shared);
+    }
+
+    pub(crate) fn on_ready(&mut self, from: NodeId, source: SocketAddr, ready: &Ready, shared: &mut Shared) {
+        self.rounds.on_ready(from, source, ready, &mut self.book, shared);
+    }
+
+    pub(crate) fn on_unproved(&mut self, from: NodeId, source: SocketAddr, round: u64, shared: &mut Shared) {
+        self.rounds.on_unproved(from, source, round, &self.book, shared);
+    }
+
+    pub(crate) fn on_done(&mut self, from: NodeId, round: u64, shared: &mut Shared) {
+        self.rounds.on_done(from, round, &mut self.book, shared);
+    }
+
+    pub(crate) fn on_want(&mut self, from: NodeId, source: SocketAddr, want: &Want, shared: &mut Shared) {
+        self.rounds.on_want(from, source, want, &mut self.book, shared);
+    }
+
+    pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {
+        self.rounds.on_proved(master, dial, &mut self.book, shared);
+    }
+
+    /// Asks the master again for this node's own proof.
+    pub(crate) fn ask_master(&mut self, shared: &mut Shared) {
+        self.rounds.ask_master(shared);
+    }
+
+    /// Opens the dials to the master that are due.
+    pub(crate) fn advance(&mut self, shared: &mut Shared) {
+        self.rounds.advance(shared);
+    }
+
+    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
+        self.rounds.connected(dial, local);
+    }
+
+    pub(crate) fn closed(&mut self, dial: DialId) {
+        self.rounds.closed(dial);
+    }
+}

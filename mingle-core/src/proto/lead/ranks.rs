@@ -1,0 +1,229 @@
+//! Which node gets which rank, and which one is the master.
+
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use crate::model::{NodeId, Rank, natural};
+use crate::proto::RankBy;
+use crate::rdma;
+use crate::wire::{Attributes, NodeInfo};
+
+/// A node of a full world, before it has a rank.
+#[derive(Debug, Clone)]
+pub(super) struct Applicant {
+    pub(super) id: NodeId,
+    pub(super) node: NodeInfo,
+}
+
+impl Applicant {
+    pub(super) fn address(&self) -> SocketAddr {
+        self.node.endpoints.preferred()
+    }
+
+    /// What is compared with the other nodes for RDMA.
+    pub(super) fn comparable(&self) -> rdma::Rank {
+        let Attributes { fabric, settings, .. } = self.node.attributes;
+        rdma::Rank { address: self.address().ip(), fabric, settings }
+    }
+}
+
+/// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
+/// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
+/// set; the other family follows after a round that has failed. Where no family is common, returns a node
+/// with IPv6 alone and one with IPv4 alone.
+pub(super) fn settle_family(
+    applicants: &mut [Applicant],
+    ipv6: bool,
+    failed_rounds: u64,
+) -> Result<(), (NodeId, NodeId)> {
+    let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
+    let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
+    let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
+    let turn = usize::try_from(failed_rounds).unwrap_or(0);
+    let Some(&chosen) = families.get(turn % families.len().max(1)) else {
+        let only = |is_ipv6: bool| applicants.iter().find(|a| !has(a, !is_ipv6));
+        // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
+        return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
+    };
+    for applicant in applicants {
+        if let Some(endpoints) = applicant.node.endpoints.of_family(chosen) {
+            applicant.node.endpoints = endpoints;
+        }
+    }
+    Ok(())
+}
+
+/// The nodes in the order of their ranks, the master first, after the proofs between these provers and
+/// masters have failed. Prefer a master with no known broken path; then one that nobody failed to reach; then
+/// one that has itself found that nobody reaches it. Nothing is returned where no node can be master.
+pub(super) fn choose(
+    mut applicants: Vec<Applicant>,
+    order: RankBy,
+    unproved: &BTreeSet<(NodeId, NodeId)>,
+) -> Option<Vec<Applicant>> {
+    let failures = |id: NodeId| unproved.iter().filter(|&&(_, master)| master == id).count();
+    let failed = |id: NodeId| failures(id) > 0;
+    // Where only one node has failed to reach a master, the fault may as well be that node's.
+    let alone = |id: NodeId| unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
+    let assigned = assign(applicants.clone(), order, |id| failed(id) || alone(id));
+    assigned.or_else(|| assign(applicants.clone(), order, failed)).or_else(|| {
+        for applicant in &mut applicants {
+            applicant.node.attributes.may_be_master = true;
+        }
+        assign(applicants, order, failed)
+    })
+}
+
+/// The applicants in the order of their ranks. Given ranks are kept. The others go by `order`, so that the
+/// same hosts get the same ranks at the next start, in whatever order they come: checkpoints on local disks
+/// depend on that.
+///
+/// The first is the master. Without a given rank 0 it is the first in order that has not `failed`. Nothing is
+/// returned where there is no such node, or where the node with the given rank 0 has failed.
+fn assign(
+    mut applicants: Vec<Applicant>,
+    order: RankBy,
+    failed: impl Fn(NodeId) -> bool,
+) -> Option<Vec<Applicant>> {
+    applicants.sort_by(|a, b| compare(a, b, order));
+    let given_zero = applicants.iter().position(|a| a.node.rank == Some(Rank(0)));
+    let master = match given_zero {
+        Some(at) => (!failed(applicants[at].id)).then_some(at),
+        None => applicants
+            .iter()
+            .position(|a| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id)),
+    }?;
+    let master = applicants.remove(master);
+    let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
+    let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
+    for applicant in given {
+        // The book holds each rank once, all below the world's size; rank 0 is taken out above.
+        let place = applicant.node.rank.and_then(|rank| usize::try_from(rank.get()).ok()?.checked_sub(1))?;
+        *places.get_mut(place)? = Some(applicant);
+    }
+    let mut automatic = automatic.into_iter();
+    let rest: Option<Vec<_>> = places.into_iter().map(|place| place.or_else(|| automatic.next())).collect();
+    Some(std::iter::once(master).chain(rest?).collect())
+}
+
+fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
+    let address = a.address().ip().cmp(&b.address().ip());
+    let host = natural(a.node.host.as_str(), b.node.host.as_str());
+    let first = match order {
+        RankBy::Address => address.then(host),
+        RankBy::Host => host.then(address),
+    };
+    first.then_with(|| a.id.cmp(&b.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Endpoints, HostName};
+
+    fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
+        let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
+        let node = NodeInfo::new(HostName::new(host), endpoint.into());
+        Applicant { id: NodeId([last; 16]), node: NodeInfo { rank: rank.map(Rank), ..node } }
+    }
+
+    fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
+        assigned.unwrap_or_default().iter().map(|a| a.node.host.to_string()).collect()
+    }
+
+    #[test]
+    fn ranks_by_address_are_in_numeric_order() {
+        let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["b", "a", "c"]);
+    }
+
+    #[test]
+    fn a_world_uses_one_address_family_that_all_nodes_have() {
+        let v6 = |last: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, last], 29500));
+        let both = |n: u8| {
+            let mut both = applicant("both", n, None);
+            both.node.endpoints = Endpoints::new(vec![both.address(), v6(n.into())]).unwrap();
+            both
+        };
+        let only = |n: u8| {
+            let mut six = applicant("six", n, None);
+            six.node.endpoints = v6(n.into()).into();
+            six
+        };
+        let settled = |mut nodes: Vec<Applicant>, ipv6: bool, failed: u64| {
+            let _ = settle_family(&mut nodes, ipv6, failed);
+            nodes
+                .iter()
+                .map(|a| a.node.endpoints.iter().map(|e| if e.is_ipv6() { '6' } else { '4' }).collect())
+                .collect::<Vec<String>>()
+        };
+        assert_eq!(settled(vec![both(1), both(2)], false, 0), ["4", "4"]);
+        assert_eq!(settled(vec![both(1), both(2)], true, 0), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), both(2)], false, 1), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), both(2)], false, 2), ["4", "4"]);
+        assert_eq!(settled(vec![both(1), only(2)], false, 0), ["6", "6"]);
+        assert_eq!(settled(vec![both(1), applicant("four", 2, None)], true, 1), ["4", "4"]);
+        assert_eq!(settled(vec![only(1), applicant("four", 2, None)], false, 0), ["6", "4"]);
+    }
+
+    #[test]
+    fn ranks_by_host_are_in_natural_order() {
+        let nodes =
+            vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
+        assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
+    }
+
+    #[test]
+    fn given_ranks_are_kept_and_the_others_fill_the_gaps_in_order() {
+        let nodes = vec![
+            applicant("a", 1, Some(2)),
+            applicant("b", 2, None),
+            applicant("c", 3, Some(0)),
+            applicant("d", 4, None),
+        ];
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["c", "b", "a", "d"]);
+    }
+
+    #[test]
+    fn an_unreached_node_is_not_master_and_keeps_its_place_among_the_others() {
+        let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
+        let unreached = NodeId([1; 16]);
+        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["b", "a", "c"]);
+        nodes[1].node.attributes.may_be_master = false;
+        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
+        assert!(assign(nodes, RankBy::Address, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_master_without_a_broken_path_is_preferred() {
+        let id = |n: u8| NodeId([n; 16]);
+        let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
+        let chosen = |nodes: &[Applicant], unproved: &[(NodeId, NodeId)]| {
+            hosts(choose(nodes.to_vec(), RankBy::Address, &unproved.iter().copied().collect()))
+        };
+        assert_eq!(chosen(&nodes, &[]), ["a", "b", "c"]);
+        // Only b fails to reach a: the fault may be b's.
+        assert_eq!(chosen(&nodes, &[(id(2), id(1))]), ["c", "a", "b"]);
+        // Both fail to reach a: the fault is a's.
+        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
+        // A node that nobody has reached so far is better than none.
+        nodes[1].node.attributes.may_be_master = false;
+        nodes[2].node.attributes.may_be_master = false;
+        assert_eq!(chosen(&nodes, &[(id(2), id(1)), (id(3), id(1))]), ["b", "a", "c"]);
+        let all = [(id(2), id(1)), (id(1), id(2)), (id(1), id(3))];
+        assert!(chosen(&nodes, &all).is_empty());
+    }
+
+    #[test]
+    fn an_unreached_given_rank_0_leaves_no_master() {
+        let nodes = vec![applicant("a", 1, Some(0)), applicant("b", 2, None)];
+        assert!(assign(nodes, RankBy::Address, |id| id == NodeId([1; 16])).is_none());
+    }
+
+    #[test]
+    fn no_node_is_master_where_all_were_given_other_ranks() {
+        let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
+        assert!(assign(nodes, RankBy::Address, |_| false).is_none());
+    }
+}

@@ -1,0 +1,210 @@
+//! One round until it commits: the leader prepares, proves the master itself, and waits until all are ready.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::book::Book;
+use super::plan::Plan;
+use crate::model::NodeId;
+use crate::proto::DialId;
+use crate::proto::parts;
+use crate::proto::prove::{Arrivals, MasterProof};
+use crate::proto::shared::Shared;
+use crate::proto::timer::{Time, Timer};
+use crate::proto::waves::Waves;
+use crate::wire::{Message, Ready, Want};
+
+/// A member that was silent for this long in a round is expelled.
+const EXPEL: Duration = Duration::from_secs(5);
+/// A round that has not ended by then is void, whatever the reason.
+const LONGEST: Duration = Duration::from_secs(15);
+/// When a node reports that it cannot reach the master, others have this long to report the same, so that the
+/// failure names all of them.
+const MORE_FAILURES: Duration = Duration::from_millis(300);
+/// From this many members that want the roster on, its parts are multicast.
+const MULTICAST_ROSTER: usize = 4;
+/// Between two multicasts of one part, since many ask for it at the same moment.
+const SAME_PART: Duration = Duration::from_millis(10);
+
+#[derive(Debug, Clone)]
+pub(super) struct Round {
+    plan: Plan,
+    proof: MasterProof,
+    started: Time,
+    /// How many members are ready.
+    ready: u32,
+    /// A node cannot reach the master.
+    failing: bool,
+    waves: Waves,
+    /// When each part of the roster was last multicast.
+    multicast: BTreeMap<u32, Time>,
+}
+
+impl Round {
+    pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
+        let proof = MasterProof::start(shared, plan.master, &plan.endpoints, None);
+        Self {
+            plan,
+            proof,
+            started: shared.now,
+            ready: 0,
+            failing: false,
+            waves: Waves::in_round(shared.scale(), shared.now),
+            multicast: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.plan.number
+    }
+
+    pub(super) fn master(&self) -> NodeId {
+        self.plan.master
+    }
+
+    /// The plan and the leader's own proof, for the commit.
+    pub(super) fn into_commit(self) -> (Plan, MasterProof) {
+        (self.plan, self.proof)
+    }
+
+    /// Whether all live, but one cannot get ready.
+    pub(super) fn is_overdue(&self, now: Time) -> bool {
+        now >= self.started + LONGEST
+    }
+
+    /// The members that have been silent for too long, at the end of a wave.
+    pub(super) fn silent(&self, book: &Book, now: Time) -> Vec<NodeId> {
+        if !self.waves.is_between() {
+            return Vec::new();
+        }
+        let silent = book.members().filter(|(_, entry)| now >= entry.heard.max(self.started) + EXPEL);
+        silent.map(|(id, _)| id).collect()
+    }
+
+    /// Sends prepare to the members that are not ready.
+    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) {
+        let unready = || {
+            let unready = book.members().filter(|(_, entry)| entry.ready.is_none());
+            unready.map(|(id, _)| id).collect::<VecDeque<_>>()
+        };
+        for id in self.waves.burst(unready, shared) {
+            let prepare = arrivals.lease(id).and_then(|lease| self.plan.prepare(id, lease));
+            if let (Some(entry), Some(prepare)) = (book.get(id), prepare) {
+                entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
+            }
+        }
+    }
+
+    /// A member is ready.
+    pub(super) fn on_ready(&mut self, from: NodeId, ready: &Ready, book: &mut Book, shared: &mut Shared) {
+        if let Some(entry) = book.member_mut(from)
+            && entry.ready.replace(ready.endpoint).is_none()
+        {
+            self.ready += 1;
+            self.waves.answered(shared);
+        }
+    }
+
+    /// A node cannot reach the master. The first to report that gives the others time to report the same. Returns
+    /// whether this is the first.
+    pub(super) fn add_failure(&mut self, shared: &mut Shared) -> bool {
+        let is_first = !std::mem::replace(&mut self.failing, true);
+        if is_first {
+            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+        }
+        is_first
+    }
+
+    /// Whether this node has proved the master.
+    pub(super) fn is_proved(&self) -> bool {
+        self.proof.is_given()
+    }
+
+    /// The master has named a dial of this node's. Returns whether that is the proof.
+    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) -> bool {
+        let is_proof = self.proof.on_proved(master, dial, shared);
+        if is_proof && self.failing {
+            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+        }
+        is_proof
+    }
+
+    /// Asks the master again for this node's proof.
+    pub(super) fn ask_master(&mut self, shared: &mut Shared) {
+        self.proof.ask(shared);
+    }
+
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        self.proof.advance(shared);
+    }
+
+    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
+        self.proof.connected(dial, local);
+    }
+
+    pub(super) fn closed(&mut self, dial: DialId) {
+        self.proof.closed(dial);
+    }
+
+    /// A member wants parts of the roster.
+    pub(super) fn on_want(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        want: &Want,
+        book: &mut Book,
+        shared: &mut Shared,
+    ) {
+        // A member's seat is proved, so its address is not forged.
+        let Some(entry) = book.member_mut(from).filter(|_| self.number() == want.round) else { return };
+        let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
+        let alone = again || entry.deaf;
+        let wanting = book.entries().filter(|(_, entry)| entry.node.attributes.wants_roster);
+        let many = wanting.take(MULTICAST_ROSTER).count() == MULTICAST_ROSTER;
+        for part in parts::answer(want, &self.plan.parts) {
+            if !many || alone {
+                shared.send(source, from, &Message::Part(part));
+                continue;
+            }
+            let last = self.multicast.get(&part.index);
+            if last.is_none_or(|&at| shared.now >= at + SAME_PART) {
+                self.multicast.insert(part.index, shared.now);
+                shared.multicast(&Message::Part(part));
+            }
+        }
+    }
+
+    /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one
+    /// that the master prefers; a world of one proves none.
+    pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
+        let own = self.proof.endpoint()?;
+        // The members are looked at once, and not at each ready.
+        if self.ready + 1 < book.seated() {
+            return None;
+        }
+        let mut votes: BTreeMap<u8, u32> = BTreeMap::new();
+        for (id, entry) in book.members() {
+            let endpoint = entry.ready?;
+            // The master itself proves nothing.
+            if id != self.plan.master {
+                *votes.entry(endpoint).or_default() += 1;
+            }
+        }
+        if self.plan.master != shared.me() {
+            *votes.entry(own).or_default() += 1;
+        }
+        let most = votes.iter().max_by_key(|&(&endpoint, &count)| (count, std::cmp::Reverse(endpoint)));
+        Some(most.map_or(0, |(&endpoint, _)| endpoint))
+    }
+
+    /// Tells the members that the round is void, and ends the proof.
+    pub(super) fn void(self, book: &Book, shared: &mut Shared) {
+        shared.timers.stop(Timer::Wave);
+        shared.timers.stop(Timer::RepeatInRound);
+        for (id, entry) in book.members() {
+            shared.send(entry.source, id, &Message::Void(self.plan.number));
+        }
+        self.proof.stop(shared);
+    }
+}

@@ -1,0 +1,397 @@
+//! The rounds of a leader, from a full book to a formed world: which one is under way, and what earlier ones
+//! have shown.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::book::{Book, Entry};
+use super::commit::Committed;
+use super::ending::Ending;
+use super::plan::{self, Plan};
+use super::ranks::{self, Applicant};
+use super::round::Round;
+use crate::model::NodeId;
+use crate::proto::DialId;
+use crate::proto::prove::Arrivals;
+use crate::proto::report::{Event, Failure, Formed, Unproved};
+use crate::proto::shared::Shared;
+use crate::proto::timer::{Time, Timer};
+use crate::rdma::Verdict;
+use crate::wire::{Message, Ready, Refusal, Want};
+
+/// For this long another round starts although no other node can be master. A round of failed proofs takes
+/// 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
+const PERSIST: Duration = Duration::from_secs(12);
+/// Between two checks whether the members have an address family in common.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// The rounds of one leader.
+#[derive(Debug, Clone)]
+pub(super) struct Rounds {
+    phase: Phase,
+    /// How many have started.
+    started: u64,
+    /// How many rounds of these members failed because a proof failed.
+    failed: u64,
+    /// When the first round of these members started.
+    proving_since: Option<Time>,
+    /// Provers and masters between which the proof has failed.
+    unproved: BTreeSet<(NodeId, NodeId)>,
+}
+
+#[derive(Debug, Clone)]
+enum Phase {
+    /// Collecting members.
+    Collecting,
+    /// Prepared, and waiting until all are ready.
+    Proving(Round),
+    /// The world has formed; some may not know it yet.
+    Committed(Committed),
+    /// No world can form, and the members learn why.
+    Ending(Ending),
+    /// All is sent.
+    Over(Result<Formed, Failure>),
+}
+
+/// What [`Rounds::repeat`] has found.
+#[derive(Debug)]
+pub(super) enum Repeated {
+    /// What is due was sent.
+    Sent,
+    /// No round is under way: one may start.
+    Collecting,
+    /// The round took too long and is void.
+    Voided,
+    /// These members were silent for too long.
+    Silent(Vec<NodeId>),
+}
+
+impl Rounds {
+    pub(super) fn new() -> Self {
+        Self {
+            phase: Phase::Collecting,
+            started: 0,
+            failed: 0,
+            proving_since: None,
+            unproved: BTreeSet::new(),
+        }
+    }
+
+    /// Whether no round is under way, nor anything after it.
+    pub(super) fn is_collecting(&self) -> bool {
+        matches!(self.phase, Phase::Collecting)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_proving(&self) -> bool {
+        matches!(self.phase, Phase::Proving(_))
+    }
+
+    /// How this leader has ended.
+    pub(super) fn outcome(&self) -> Option<&Result<Formed, Failure>> {
+        match &self.phase {
+            Phase::Over(result) => Some(result),
+            _ => None,
+        }
+    }
+
+    fn round(&mut self) -> Option<&mut Round> {
+        match &mut self.phase {
+            Phase::Proving(round) => Some(round),
+            _ => None,
+        }
+    }
+
+    /// Starts a round with the members of a full book. Returns whether there is one now.
+    pub(super) fn start(&mut self, book: &mut Book, shared: &mut Shared) -> bool {
+        if !self.is_collecting() {
+            return false;
+        }
+        let mut applicants = plan::applicants(book, shared);
+        let since = *self.proving_since.get_or_insert(shared.now);
+        let persists = shared.now < since + PERSIST;
+        if let Err(apart) = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed) {
+            if persists {
+                // A host's addresses may have changed, and its join with the new ones be under way.
+                shared.set_after(Timer::Wave, AGAIN);
+            } else {
+                self.unproved.insert(apart);
+                self.end_unproved(book, shared);
+            }
+            return false;
+        }
+        let Some(assigned) = self.choose(applicants, persists, shared) else {
+            self.end_unproved(book, shared);
+            return false;
+        };
+        let comparable: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
+        let verdict = Verdict::of(&comparable);
+        if !verdict.is_enough(&comparable) {
+            let refusal = Refusal::NoRdma(verdict.clone());
+            self.end(refusal, Failure::NoRdma { verdict }, book, shared);
+            return false;
+        }
+        let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
+        let Some(plan) = Plan::new(self.started + 1, &assigned, verdict, wants_roster) else { return false };
+        self.started += 1;
+        for (_, entry) in book.entries_mut() {
+            entry.ready = None;
+        }
+        shared.event(Event::Preparing { round: self.started });
+        self.phase = Phase::Proving(Round::start(plan, shared));
+        true
+    }
+
+    /// The nodes in the order of their ranks, the master first.
+    fn choose(&self, applicants: Vec<Applicant>, persists: bool, shared: &Shared) -> Option<Vec<Applicant>> {
+        let order = shared.config.rank_by;
+        ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
+            // No candidate for master is left, but what kept the nodes apart may be over soon.
+            persists.then(|| ranks::choose(applicants, order, &BTreeSet::new())).flatten()
+        })
+    }
+
+    /// Repeats what has not been answered: prepare, commit, or why there is no world.
+    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Repeated {
+        match &mut self.phase {
+            Phase::Proving(round) if round.is_overdue(shared.now) => {
+                self.void(book, shared);
+                return Repeated::Voided;
+            }
+            Phase::Proving(round) => {
+                let silent = round.silent(book, shared.now);
+                if !silent.is_empty() {
+                    return Repeated::Silent(silent);
+                }
+                round.repeat(book, arrivals, shared);
+            }
+            Phase::Committed(round) if round.is_overdue(shared.now) || round.is_known(shared.now) => {
+                self.form(shared);
+            }
+            Phase::Committed(round) => round.repeat(book, shared),
+            Phase::Ending(ending) => match ending.over(book, shared.now) {
+                Some(failure) => self.phase = Phase::Over(Err(failure)),
+                None => ending.repeat(book, shared),
+            },
+            Phase::Collecting => return Repeated::Collecting,
+            Phase::Over(_) => {}
+        }
+        Repeated::Sent
+    }
+
+    /// A member is ready; where all are, the world has formed.
+    pub(super) fn on_ready(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        ready: &Ready,
+        book: &mut Book,
+        shared: &mut Shared,
+    ) {
+        let answer = match &mut self.phase {
+            Phase::Proving(round) if round.number() == ready.round => {
+                round.on_ready(from, ready, book, shared);
+                self.commit_if_ready(book, shared);
+                if self.round().is_none() {
+                    // Committed by this very message: the commit is on its way.
+                    return;
+                }
+                Message::Pong
+            }
+            // To members alone: the commit carries the verdict, and is longer than what asks for it.
+            Phase::Committed(round) if round.number() == ready.round && book.member(from).is_some() => {
+                round.answer(from, book, shared.now)
+            }
+            _ => Message::Void(ready.round),
+        };
+        shared.send(source, from, &answer);
+    }
+
+    /// A member cannot reach the master, which is not chosen again.
+    pub(super) fn on_unproved(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        number: u64,
+        book: &Book,
+        shared: &mut Shared,
+    ) {
+        match &mut self.phase {
+            Phase::Proving(round) if round.number() == number => {
+                if book.member(from).is_some() {
+                    self.unproved.insert((from, round.master()));
+                    round.add_failure(shared);
+                }
+            }
+            _ => shared.send(source, from, &Message::Void(number)),
+        }
+    }
+
+    /// This node's own proof has taken too long, or the others have had their time to report the same.
+    /// Returns whether the round is void by it.
+    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> bool {
+        let Phase::Proving(round) = &mut self.phase else { return false };
+        if !round.is_proved() {
+            self.unproved.insert((shared.me(), round.master()));
+        }
+        if round.add_failure(shared) {
+            return false;
+        }
+        self.failed += 1;
+        self.void(book, shared);
+        true
+    }
+
+    /// The master has named a dial of this node's.
+    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, book: &mut Book, shared: &mut Shared) {
+        if self.round().is_some_and(|round| round.on_proved(master, dial, shared)) {
+            self.commit_if_ready(book, shared);
+        }
+    }
+
+    pub(super) fn ask_master(&mut self, shared: &mut Shared) {
+        if let Some(round) = self.round() {
+            round.ask_master(shared);
+        }
+    }
+
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        if let Some(round) = self.round() {
+            round.advance(shared);
+        }
+    }
+
+    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
+        if let Some(round) = self.round() {
+            round.connected(dial, local);
+        }
+    }
+
+    pub(super) fn closed(&mut self, dial: DialId) {
+        if let Some(round) = self.round() {
+            round.closed(dial);
+        }
+    }
+
+    /// A member wants parts of the roster.
+    pub(super) fn on_want(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        want: &Want,
+        book: &mut Book,
+        shared: &mut Shared,
+    ) {
+        if let Some(round) = self.round() {
+            round.on_want(from, source, want, book, shared);
+        }
+    }
+
+    /// Commits if all are ready; a world of one has nobody to wait for.
+    pub(super) fn commit_if_ready(&mut self, book: &mut Book, shared: &mut Shared) {
+        let Phase::Proving(round) = &self.phase else { return };
+        let Some(endpoint) = round.agreed_endpoint(book, shared) else { return };
+        if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {
+            let (plan, proof) = round.into_commit();
+            self.phase = Phase::Committed(Committed::start(plan, proof, endpoint, book, shared));
+        }
+        self.form_if_known(shared);
+    }
+
+    /// A node knows that the world of this round has formed.
+    pub(super) fn on_done(&mut self, from: NodeId, number: u64, book: &mut Book, shared: &mut Shared) {
+        if let Phase::Committed(round) = &mut self.phase
+            && round.number() == number
+        {
+            round.confirm(from, book, shared);
+            self.form_if_known(shared);
+        }
+    }
+
+    fn form_if_known(&mut self, shared: &Shared) {
+        if matches!(&self.phase, Phase::Committed(round) if round.is_known(shared.now)) {
+            self.form(shared);
+        }
+    }
+
+    fn form(&mut self, shared: &Shared) {
+        if let Phase::Committed(round) = &self.phase
+            && let Some(formed) = round.formed(shared)
+        {
+            self.phase = Phase::Over(Ok(formed));
+        }
+    }
+
+    /// A node's last connection has closed. Returns whether that is all: after the commit, and when all learn
+    /// why there is no world, it is the answer that was waited for.
+    pub(super) fn on_gone(&mut self, id: NodeId, book: &mut Book, shared: &mut Shared) -> bool {
+        match &mut self.phase {
+            Phase::Committed(round) => {
+                round.confirm(id, book, shared);
+                self.form_if_known(shared);
+            }
+            Phase::Ending(_) => {
+                book.remove(id);
+                shared.timers.set(Timer::Wave, shared.now);
+            }
+            Phase::Over(_) => {}
+            Phase::Collecting | Phase::Proving(_) => return false,
+        }
+        true
+    }
+
+    /// A member leaves: the round is void, and the next starts afresh.
+    pub(super) fn void_for_change(&mut self, book: &Book, shared: &mut Shared) {
+        self.void(book, shared);
+        self.proving_since = None;
+        self.failed = 0;
+    }
+
+    fn void(&mut self, book: &Book, shared: &mut Shared) {
+        if matches!(self.phase, Phase::Proving(_)) {
+            let phase = std::mem::replace(&mut self.phase, Phase::Collecting);
+            if let Phase::Proving(round) = phase {
+                round.void(book, shared);
+            }
+        }
+    }
+
+    /// Answers a join where nobody can join. Returns whether that is so.
+    pub(super) fn refuses_join(
+        &self,
+        from: NodeId,
+        source: SocketAddr,
+        book: &Book,
+        shared: &mut Shared,
+    ) -> bool {
+        let refusal = match &self.phase {
+            Phase::Collecting | Phase::Proving(_) => return false,
+            // A member gets its commit by repeating that it is ready.
+            Phase::Committed(_) if book.member(from).is_some() => return true,
+            Phase::Committed(_) if book.get(from).is_some() => Message::Refuse(Refusal::WorldFull),
+            Phase::Ending(ending) => ending.refusal(),
+            Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
+        };
+        shared.send(source, from, &refusal);
+        true
+    }
+
+    /// No node can be master: all learn which node could not reach which.
+    fn end_unproved(&mut self, book: &mut Book, shared: &mut Shared) {
+        let peer =
+            |id: NodeId| if id == shared.me() { Some(shared.peer()) } else { book.get(id).map(Entry::peer) };
+        let pairs = self
+            .unproved
+            .iter()
+            .filter_map(|&(prover, master)| Some(Unproved { prover: peer(prover)?, master: peer(master)? }));
+        let pairs: Vec<Unproved> = pairs.collect();
+        let refusal = pairs.iter().map(|pair| (pair.prover.clone(), pair.master.clone())).collect();
+        self.end(Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs }, book, shared);
+    }
+
+    /// No world can form: all learn why.
+    fn end(&mut self, refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) {
+        self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
+    }
+}

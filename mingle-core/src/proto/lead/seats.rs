@@ -1,0 +1,148 @@
+//! How a node comes to a seat and loses it: join, proof, welcome, and the end of its last connection.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::Lead;
+use crate::model::NodeId;
+use crate::proto::prove::Arrivals;
+use crate::proto::report::{Event, Warning};
+use crate::proto::shared::Shared;
+use crate::proto::timer::Timer;
+use crate::wire::{Join, Message, Refusal, Welcome};
+
+/// How long nodes may join of which none reaches this one over TCP.
+const STEP_DOWN: Duration = Duration::from_secs(3);
+/// The most nodes that the caller is warned of.
+const WARNINGS: usize = 16;
+
+impl Lead {
+    pub(crate) fn on_join(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        join: Join,
+        arrivals: &Arrivals,
+        shared: &mut Shared,
+    ) {
+        if join.world != shared.world() {
+            if self.warned.len() < WARNINGS && self.warned.insert(from) {
+                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.world());
+                shared.event(Event::Warning(Warning::WorldDiffers { host, source, theirs, ours }));
+            }
+            let refusal = Refusal::WorldDiffers(shared.world());
+            shared.send(source, from, &Message::Refuse(refusal));
+            return;
+        }
+        if self.rounds.refuses_join(from, source, &self.book, shared) {
+            return;
+        }
+        if join.node.rank.is_some_and(|rank| rank.get() >= shared.world()) {
+            return;
+        }
+        self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);
+        self.book.join(from, source, join, shared.now);
+        if arrivals.is_empty() && !shared.timers.is_set(Timer::StepDown) {
+            shared.set_after(Timer::StepDown, STEP_DOWN);
+        }
+        self.settle(from, arrivals, shared);
+    }
+
+    /// A node has joined, or its proof has arrived: gives it a seat if one is free, and welcomes it.
+    pub(crate) fn settle(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        let Some(entry) = self.book.get_mut(id) else { return };
+        if arrivals.has(id) {
+            shared.timers.stop(Timer::StepDown);
+            self.seat(id, shared);
+            if self.welcome_window.answered() && !self.welcomes.is_empty() {
+                shared.timers.set(Timer::WelcomeNext, shared.now);
+            }
+        } else if shared.scale().is_large() {
+            // The node dials when it is welcomed.
+            if !std::mem::replace(&mut entry.queued, true) {
+                self.welcomes.push_back(id);
+            }
+            if !shared.timers.is_set(Timer::WelcomeNext) {
+                self.welcome_next(arrivals, shared);
+            }
+            return;
+        }
+        self.welcome(id, arrivals, shared);
+        self.start_round_if_full(arrivals, shared);
+    }
+
+    /// Welcomes as many of the queue as may be welcomed now.
+    pub(crate) fn welcome_next(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        for id in self.welcome_window.take(&mut self.welcomes, shared.now) {
+            self.welcome(id, arrivals, shared);
+        }
+        if !self.welcomes.is_empty() {
+            shared.timers.set(Timer::WelcomeNext, self.welcome_window.again());
+        }
+    }
+
+    fn welcome(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        if let Some(entry) = self.book.get_mut(id) {
+            entry.queued = false;
+            let welcome = Welcome { lease: arrivals.lease(id), seated: entry.seated };
+            shared.send(entry.source, id, &Message::Welcome(welcome));
+        }
+    }
+
+    /// Gives a proved node a seat; where none is free it becomes a standby, and the holder of its seat is
+    /// challenged.
+    fn seat(&mut self, id: NodeId, shared: &mut Shared) {
+        let Some(entry) = self.book.get(id).filter(|entry| !entry.seated) else { return };
+        let (rank, source) = (entry.node.rank, entry.source);
+        let holder = rank.and_then(|rank| self.book.holder(rank));
+        let is_full = self.book.seated() >= shared.world() || self.frozen || !self.is_collecting();
+        if holder.is_none() && !is_full {
+            self.book.seat(id);
+            self.report_change(shared);
+            return;
+        }
+        let is_new = self.book.add_standby(id);
+        match (holder, rank) {
+            (Some(holder), Some(rank)) if holder == shared.me() => {
+                let me = shared.peer();
+                tracing::debug!(%id, %rank, "refused: the rank is this node's own");
+                shared.send(source, id, &Message::Refuse(Refusal::RankTaken(me)));
+            }
+            _ if self.frozen => {}
+            (Some(holder), _) => self.challenges.add(holder, Some(id), shared),
+            // All seats are taken: the holder of one may be gone without having closed its lease.
+            (None, _) if is_new => {
+                for (holder, _) in self.book.members() {
+                    self.challenges.add(holder, None, shared);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    /// The last connection of a node has closed, or it was expelled: its seat is free.
+    pub(crate) fn remove(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        self.challenges.remove(id);
+        self.book.remove_standby(id);
+        if self.rounds.on_gone(id, &mut self.book, shared) {
+            return;
+        }
+        if self.book.member(id).is_none() {
+            self.book.remove(id);
+            return;
+        }
+        // While it is still a member, so that it learns of the void too: it may be alive, and ready.
+        self.rounds.void_for_change(&self.book, shared);
+        self.book.vacate(id);
+        self.report_change(shared);
+        self.seat_standbys(arrivals, shared);
+    }
+
+    pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        for id in self.book.standbys().to_vec() {
+            if arrivals.has(id) && self.book.seated() < shared.world() {
+                self.settle(id, arrivals, shared);
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! What a node has heard, for the report at its deadline. Bounded, whatever is sent.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::model::{HostName, NodeId, Peer};
+use crate::proto::report::{Heard, Report};
+
+/// The most nodes that are remembered.
+const NODES: usize = 256;
+/// The most other versions that are remembered.
+const VERSIONS: usize = 8;
+/// The most senders of unauthentic datagrams that are remembered.
+const SOURCES: usize = 16;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Memory {
+    nodes: BTreeMap<NodeId, Heard>,
+    /// Hosts that a leader has named.
+    hosts: BTreeSet<HostName>,
+    versions: BTreeMap<u8, SocketAddr>,
+    /// How many datagrams of this job came from each sender that were sealed with another secret or none.
+    unauthentic: BTreeMap<IpAddr, u64>,
+    /// How many of these came from senders that are not remembered.
+    unauthentic_others: u64,
+    /// A node that may lead was heard.
+    candidate: bool,
+    /// The last candidate that did not answer.
+    unanswered: Option<Peer>,
+    /// The last leader that answered, but was not reached over TCP.
+    unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// The last node that said that the job runs.
+    running: Option<SocketAddr>,
+}
+
+impl Memory {
+    /// A node was heard, from this source address and with this given rank.
+    pub(super) fn node(&mut self, id: NodeId, host: &HostName, source: SocketAddr, rank: Option<u32>) {
+        let is_full = self.nodes.len() >= NODES;
+        match self.nodes.entry(id) {
+            Entry::Occupied(mut known) => {
+                let heard = known.get_mut();
+                (heard.address, heard.rank) = (Some(source), rank);
+                // Most datagrams repeat what is known.
+                if heard.host != *host {
+                    heard.host = host.clone();
+                }
+            }
+            Entry::Vacant(_) if is_full => {}
+            Entry::Vacant(new) => {
+                new.insert(Heard { host: host.clone(), address: Some(source), rank });
+            }
+        }
+    }
+
+    /// Whether nothing of this job was heard.
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+            && self.versions.is_empty()
+            && self.unauthentic.is_empty()
+            && self.running.is_none()
+    }
+
+    pub(super) fn knows(&self, id: NodeId) -> bool {
+        self.nodes.contains_key(&id)
+    }
+
+    /// The leader has named these hosts.
+    pub(super) fn hosts(&mut self, hosts: &[HostName]) {
+        for host in hosts {
+            if self.hosts.len() < NODES {
+                self.hosts.insert(host.clone());
+            }
+        }
+    }
+
+    /// A datagram of another version of the protocol has arrived.
+    pub(super) fn version(&mut self, version: u8, from: SocketAddr) {
+        if self.versions.len() < VERSIONS {
+            self.versions.entry(version).or_insert(from);
+        }
+    }
+
+    /// A datagram that is not authentic has arrived.
+    pub(super) fn unauthentic(&mut self, from: IpAddr) {
+        if self.unauthentic.len() < SOURCES || self.unauthentic.contains_key(&from) {
+            *self.unauthentic.entry(from).or_default() += 1;
+        } else {
+            self.unauthentic_others += 1;
+        }
+    }
+
+    /// A node that may lead was heard.
+    pub(super) fn candidate(&mut self) {
+        self.candidate = true;
+    }
+
+    /// This node has joined a leader, whatever has failed before.
+    pub(super) fn joined(&mut self) {
+        self.unreached = None;
+        self.unanswered = None;
+    }
+
+    pub(super) fn not_answered(&mut self, candidate: Peer) {
+        self.unanswered = Some(candidate);
+    }
+
+    pub(super) fn not_reached(&mut self, leader: Peer, endpoints: Vec<SocketAddr>) {
+        self.unreached = Some((leader, endpoints));
+    }
+
+    /// A node has said that the job runs. Returns whether that is news.
+    pub(super) fn running(&mut self, from: SocketAddr) -> bool {
+        self.running.replace(from).is_none()
+    }
+
+    pub(super) fn has_candidate(&self) -> bool {
+        self.candidate
+    }
+
+    pub(super) fn unanswered(&self) -> Option<Peer> {
+        self.unanswered.clone()
+    }
+
+    pub(super) fn unreached(&self) -> Option<(Peer, Vec<SocketAddr>)> {
+        self.unreached.clone()
+    }
+
+    /// The last node that said that the job runs.
+    pub(super) fn runs(&self) -> Option<SocketAddr> {
+        self.running
+    }
+
+    pub(super) fn all_unauthentic(&self) -> Vec<(IpAddr, u64)> {
+        self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect()
+    }
+
+    pub(super) fn unauthentic_others(&self) -> u64 {
+        self.unauthentic_others
+    }
+
+    pub(super) fn versions(&self) -> Vec<(u8, SocketAddr)> {
+        self.versions.iter().map(|(&version, &from)| (version, from)).collect()
+    }
+
+    /// The nodes that were heard and the hosts that a leader has named, without this host, in order.
+    pub(super) fn heard(&self, me: &HostName) -> Vec<Heard> {
+        let known: BTreeSet<&HostName> = self.nodes.values().map(|heard| &heard.host).collect();
+        let named = self.hosts.iter().filter(|host| !known.contains(host) && *host != me);
+        let named = named.map(|host| Heard { host: host.clone(), address: None, rank: None });
+        let mut all: Vec<Heard> = self.nodes.values().cloned().chain(named).collect();
+        all.sort();
+        all.truncate(Report::NAMES);
+        all
+    }
+}

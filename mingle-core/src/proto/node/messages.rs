@@ -1,0 +1,141 @@
+//! Which part each message of this job and formation concerns.
+
+use std::net::SocketAddr;
+
+use super::Node;
+use crate::model::{NodeId, Rank};
+use crate::proto::DialId;
+use crate::proto::follow::Follow;
+use crate::proto::seek::Learned;
+use crate::proto::shared::Recipient;
+use crate::wire::{Announce, Candidate, Join, Message, Solicit};
+
+impl Node {
+    pub(super) fn on_message(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        recipient: Recipient,
+        message: Message,
+    ) {
+        match message {
+            Message::Announce(announce) if announce.candidate.id == from => {
+                self.on_announce(&announce, source, recipient);
+            }
+            Message::Solicit(solicit) => self.on_solicit(from, source, recipient, &solicit),
+            Message::Hint(to) => {
+                if recipient == Recipient::All && self.follows(to.candidate.id) {
+                    self.seek.hear_relay(&self.shared);
+                }
+                self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
+            }
+            Message::Join(join) => self.on_join(from, source, join),
+            Message::Running => {
+                self.on_running(source);
+                self.miss_world();
+            }
+            Message::Ping => self.shared.send(source, from, &Message::Pong),
+            Message::Pong => self.lead.on_pong(from, &mut self.shared),
+            Message::Prove => {
+                self.arrivals.add_asker(from, source, self.shared.scale().most_askers());
+                if let Some(lease) = self.arrivals.lease(from) {
+                    self.shared.send(source, from, &Message::Proved(lease));
+                }
+            }
+            Message::Proved(dial) => {
+                self.with_follow(|follow, shared| follow.on_proved(from, DialId(dial), shared));
+                self.lead.on_proved(from, DialId(dial), &mut self.shared);
+            }
+            Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
+            Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),
+            Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
+            Message::Want(want) => self.lead.on_want(from, source, &want, &mut self.shared),
+            message if self.follows(from) => self.on_leader_message(message),
+            _ => tracing::debug!(%from, "a message that is not the sender's to send"),
+        }
+    }
+
+    /// A message that only this node's leader may send.
+    fn on_leader_message(&mut self, message: Message) {
+        match message {
+            Message::Redirect(to) => self.on_redirect(&to),
+            Message::Refuse(refusal) => self.on_refusal(refusal),
+            Message::Welcome(welcome) => self.joining(|follow, shared| follow.on_welcome(&welcome, shared)),
+            Message::Prepare(prepare) if self.lead.is_overdue() => {
+                // The last round was void, and no other begins for this node.
+                self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
+            }
+            Message::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
+            Message::Part(part) => self.with_follow(|follow, shared| follow.on_part(part, shared)),
+            Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
+            Message::Commit(commit) => self.on_commit(&commit),
+            _ => tracing::debug!("a message that is not the leader's to send"),
+        }
+    }
+
+    fn on_announce(&mut self, announce: &Announce, source: SocketAddr, recipient: Recipient) {
+        let candidate = &announce.candidate;
+        let rank = candidate.explicit.then_some(0);
+        self.memory.node(candidate.id, &candidate.host, source, rank);
+        self.memory.candidate();
+        if recipient == Recipient::This {
+            self.seek.answered(candidate.id);
+        }
+        if let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(candidate.id)) {
+            follow.on_announce(announce, source, recipient != Recipient::This, &mut self.shared);
+            if follow.is_joined() {
+                self.memory.hosts(&announce.newest);
+            }
+            return;
+        }
+        // What the candidate sends to this node alone, this node's leader may never hear.
+        let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
+        self.on_candidate(candidate, source, learned);
+    }
+
+    /// A candidate is known: this node follows it, or lets the worse of two leaders know of the better.
+    fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
+        if candidate.id == self.shared.me() || self.seek.has_missed_world() {
+            return;
+        }
+        let (seek, shared) = (&mut self.seek, &mut self.shared);
+        let follows = match &self.follow {
+            Some(follow) => seek.changes_leader(candidate, source, learned, follow, shared),
+            None if seek.may_lead(shared) => seek.yields_to(candidate, source, learned, &self.lead, shared),
+            None => seek.accepts(candidate, shared),
+        };
+        if follows {
+            self.follow(candidate, source);
+        }
+    }
+
+    fn on_solicit(&mut self, from: NodeId, source: SocketAddr, recipient: Recipient, solicit: &Solicit) {
+        let to_all = recipient == Recipient::All;
+        let again = self.memory.knows(from);
+        self.memory.node(from, &solicit.host, source, solicit.rank);
+        let (seek, shared) = (&mut self.seek, &mut self.shared);
+        match &self.follow {
+            Some(follow) if follow.is_joined() => {
+                seek.answer_as_member(from, source, to_all, follow, shared);
+            }
+            Some(_) => {}
+            None if !seek.may_lead(shared) => seek.answer_as_seeker(from, source, recipient, shared),
+            None if !seek.has_announced() => {}
+            None if recipient == Recipient::This => self.lead.on_solicit(from, source, shared),
+            None => seek.answer_as_leader(from, source, to_all, again, &self.lead, shared),
+        }
+    }
+
+    fn on_join(&mut self, from: NodeId, source: SocketAddr, join: Join) {
+        self.memory.node(from, &join.node.host, source, join.node.rank.map(Rank::get));
+        if self.leads() {
+            self.lead.on_join(from, source, join, &self.arrivals, &mut self.shared);
+        } else if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            self.shared.send(source, from, &Message::Redirect(follow.introduction()));
+        }
+    }
+
+    fn follows(&self, id: NodeId) -> bool {
+        self.follow.as_ref().is_some_and(|follow: &Follow| follow.is_led_by(id))
+    }
+}

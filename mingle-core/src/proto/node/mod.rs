@@ -1,0 +1,328 @@
+//! One node: each datagram, connection and timer goes to the part that it concerns.
+//!
+//! Here a datagram is decoded, and its recipient and lineage are checked. `messages` hands each message to a
+//! part, `steps` has what concerns several parts, `ending` how a node ends.
+
+mod ending;
+mod memory;
+mod messages;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::follow::Follow;
+use super::lead::Lead;
+use super::prove::Arrivals;
+use super::report::Event;
+use super::seek::Seek;
+use super::shared::{Recipient, Shared};
+use super::timer::{Time, Timer};
+use super::{Config, ConnId, DialId, Output};
+use crate::model::{Endpoints, NodeId};
+use crate::wire::{Dropped, Header, Message, TOKEN};
+use memory::Memory;
+
+/// How much longer others may be silent after this process was stopped past a timer.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// The protocol of one node, from its start to its end.
+///
+/// The caller owns time, sockets and randomness: it hands in what happens, and after every call
+/// carries out what [`Node::poll_output`] returns until that is nothing.
+#[derive(Debug, Clone)]
+pub struct Node {
+    shared: Shared,
+    arrivals: Arrivals,
+    seek: Seek,
+    lead: Lead,
+    follow: Option<Follow>,
+    memory: Memory,
+    ended: bool,
+}
+
+impl Node {
+    /// A node that starts at `now`. The same configuration, seed and calls give the same outputs.
+    pub fn new(config: Config, seed: u64, now: Time) -> Self {
+        let mut shared = Shared::new(config, seed, now);
+        let mut node = Self {
+            arrivals: Arrivals::default(),
+            seek: Seek::new(&mut shared),
+            lead: Lead::new(&shared),
+            follow: None,
+            memory: Memory::default(),
+            ended: false,
+            shared,
+        };
+        if let Some(timeout) = node.shared.config.timeout {
+            node.shared.set_after(Timer::Deadline, timeout);
+        }
+        if node.shared.world() == 1 {
+            // No other node must be found or reached.
+            node.lead.start_round_if_full(&node.arrivals, &mut node.shared);
+            node.lead.commit_if_ready(&mut node.shared);
+            node.check_end();
+        } else {
+            node.seek.start(&mut node.shared);
+        }
+        node
+    }
+
+    /// What to do next, in order. Ask again after every call until this is nothing.
+    #[must_use = "what is not carried out is lost"]
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.shared.next_output()
+    }
+
+    /// When to call [`Node::handle_timeout`]. Changes with every other call.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Time> {
+        if self.ended { None } else { self.shared.timers.next() }
+    }
+
+    /// Whether the end was reported; nothing that is handed in afterwards has an effect.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Whether a round is under way, or the world has formed: then this node must not leave without need.
+    #[must_use]
+    pub fn is_bound(&self) -> bool {
+        self.ended || self.follow.as_ref().is_some_and(Follow::in_round) || !self.lead.is_collecting()
+    }
+
+    /// Whether any other node of the job was heard so far.
+    #[must_use]
+    pub fn has_heard(&self) -> bool {
+        !self.memory.is_empty()
+    }
+
+    /// What remains of a node whose world has formed: its configuration, its counters, and its random
+    /// numbers.
+    pub(super) fn into_shared(self) -> Shared {
+        self.shared
+    }
+
+    /// A datagram has arrived on the node's own port or for its group. A datagram of another job is dropped.
+    pub fn handle_datagram(&mut self, now: Time, from: SocketAddr, bytes: &[u8]) {
+        self.at(now);
+        if self.ended {
+            return;
+        }
+        let (header, message) = match self.shared.codec.decode(bytes) {
+            Ok(decoded) => decoded,
+            Err(dropped) => {
+                match dropped {
+                    Dropped::Version(version) => self.memory.version(version, from),
+                    Dropped::Unauthentic => self.memory.unauthentic(from.ip()),
+                    _ => {}
+                }
+                tracing::trace!(%from, length = bytes.len(), %dropped, "datagram dropped");
+                return;
+            }
+        };
+        let recipient = match header.recipient {
+            NodeId::ALL => Recipient::All,
+            NodeId::ANYONE => Recipient::Anyone,
+            id if id == self.shared.me() => Recipient::This,
+            _ => return,
+        };
+        if header.sender == self.shared.me() {
+            return;
+        }
+        tracing::trace!(%from, sender = %header.sender, ?recipient, ?message, "heard");
+        if !self.is_of_this_formation(&header, from, recipient, &message) {
+            return;
+        }
+        self.lead.hear(header.sender, from, &self.shared);
+        if recipient == Recipient::This
+            && let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(header.sender))
+        {
+            follow.hear(from, &mut self.shared);
+        }
+        self.on_message(header.sender, from, recipient, message);
+        self.check_end();
+    }
+
+    /// Whether a datagram belongs to the formation that this node takes part in. One of another is dealt with
+    /// here.
+    fn is_of_this_formation(
+        &mut self,
+        header: &Header,
+        from: SocketAddr,
+        recipient: Recipient,
+        message: &Message,
+    ) -> bool {
+        match header.lineage.cmp(&self.shared.config.lineage) {
+            Ordering::Equal => return true,
+            Ordering::Less => {
+                // A node that is behind learns it from any datagram of this node; of many that hear it, one
+                // answers.
+                if recipient != Recipient::All || self.leads() {
+                    self.shared.send(from, header.sender, &Message::Pong);
+                }
+            }
+            // That world has all its nodes. Whether it needs this one shows when it ends.
+            Ordering::Greater if *message == Message::Running => self.on_running(from),
+            Ordering::Greater if matches!(message, Message::Missing(_)) => {}
+            // What this node is bound by ends in time, and the later formation is heard again then.
+            Ordering::Greater if self.is_bound() => {}
+            // Only a datagram to this very node cannot be a replay of an earlier run.
+            Ordering::Greater if recipient == Recipient::This => {
+                self.end(Event::Superseded(header.lineage));
+            }
+            Ordering::Greater => self.shared.send(from, header.sender, &Message::Ping),
+        }
+        false
+    }
+
+    /// A connection that this node opened is established, with this own address. Call it before the token is
+    /// written, so that no answer overtakes it.
+    pub fn handle_dialed(&mut self, now: Time, dial: DialId, local: IpAddr) {
+        self.at(now);
+        if let Some(follow) = &mut self.follow {
+            follow.connected(dial, local);
+        }
+        self.lead.connected(dial, local);
+    }
+
+    /// A connection that this node opened has closed, or could not be opened.
+    pub fn handle_hung_up(&mut self, now: Time, dial: DialId) {
+        self.at(now);
+        if self.ended {
+            return;
+        }
+        self.lead.closed(dial);
+        if let Some(follow) = &mut self.follow {
+            follow.closed(dial, &mut self.shared);
+        }
+    }
+
+    /// The token has arrived on a connection that this node accepted, at this own address.
+    pub fn handle_token(&mut self, now: Time, conn: ConnId, local: IpAddr, token: &[u8; TOKEN]) {
+        self.at(now);
+        let token = self.shared.codec.decode_token(token).ok();
+        let Some(token) = token.filter(|token| token.target == self.shared.me() && !self.ended) else {
+            self.shared.close(conn);
+            return;
+        };
+        if self.shared.config.keys.is_some() && !self.arrivals.is_first(token.prover, token.dial) {
+            tracing::debug!(prover = %token.prover, "a replayed token");
+            self.shared.close(conn);
+            return;
+        }
+        if token.dialled.ip() != local {
+            tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
+        }
+        self.shared.set_unreached(false);
+        if let Some(excess) = self.arrivals.add(token.prover, conn, token.dial) {
+            self.shared.close(excess);
+        }
+        self.lead.settle(token.prover, &self.arrivals, &mut self.shared);
+        if let Some(source) = self.arrivals.asker(token.prover) {
+            self.shared.send(source, token.prover, &Message::Proved(token.dial));
+        }
+        self.check_end();
+    }
+
+    /// A connection that this node accepted has closed.
+    pub fn handle_closed(&mut self, now: Time, conn: ConnId) {
+        self.at(now);
+        if let Some(prover) = self.arrivals.remove(conn).filter(|_| !self.ended) {
+            self.arrivals.remove_asker(prover);
+            self.lead.remove(prover, &self.arrivals, &mut self.shared);
+            self.check_end();
+        }
+    }
+
+    /// Time has passed. Early and repeated calls do nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        self.at(now);
+        for timer in [Timer::GiveUpLeader, Timer::StepDown] {
+            // This process was stopped past the deadline, so silence is no evidence against the peers.
+            if self.shared.timers.slept_through(timer, now) {
+                self.shared.set_after(timer, GRACE);
+            }
+        }
+        while !self.ended
+            && let Some(timer) = self.shared.timers.expire(self.shared.now)
+        {
+            self.on_timer(timer);
+            self.close_expelled();
+            self.check_end();
+        }
+    }
+
+    /// The addresses of this host have changed. The preferred one, by which candidates are ordered, must be
+    /// the same: where it is gone, a new node takes this one's place.
+    pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints) {
+        self.at(now);
+        if endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
+            self.shared.config.node.endpoints = endpoints;
+            self.with_follow(Follow::send_endpoints);
+        }
+    }
+
+    /// The addresses where other nodes may be, all of them: names resolve to other addresses as pods come and
+    /// go. New ones are written to at once.
+    pub fn handle_seeds(&mut self, now: Time, seeds: Vec<SocketAddr>) {
+        self.at(now);
+        if !self.seek.set_seeds(seeds, &self.shared) || self.ended {
+            return;
+        }
+        self.shared.timers.set(Timer::AskSeeds, self.shared.now);
+        if self.leads() && self.seek.has_announced() {
+            self.seek.call_at_once(true, &mut self.shared);
+        } else if self.seeks() {
+            self.seek.call_at_once(false, &mut self.shared);
+        }
+    }
+
+    /// Another node is about to replace this one: its members look for that one at once, and need not wait
+    /// until their connections prove dead.
+    pub fn handle_departure(&mut self, now: Time) {
+        self.at(now);
+        self.lead.dismiss(&mut self.shared);
+    }
+
+    fn at(&mut self, now: Time) {
+        // A clock that steps back would make timers fire twice.
+        self.shared.now = self.shared.now.max(now);
+    }
+
+    fn on_timer(&mut self, timer: Timer) {
+        match timer {
+            Timer::Deadline => self.on_deadline(),
+            Timer::Announce => self.announce_or_yield(),
+            Timer::Solicit => self.solicit(),
+            Timer::Join => self.with_follow(Follow::join),
+            Timer::Dial => {
+                self.with_follow(Follow::advance);
+                self.lead.advance(&mut self.shared);
+            }
+            Timer::GiveUpLeader => self.give_up_leader(),
+            Timer::AskLeader => self.ask_leader(),
+            Timer::RepeatInRound => self.repeat_in_round(),
+            Timer::ProofFailed => {
+                self.with_follow(Follow::proof_failed);
+                self.lead.proof_failed(&self.arrivals, &mut self.shared);
+            }
+            Timer::Redirect => self.redirect_members(),
+            Timer::Wave => self.lead.repeat(&self.arrivals, &mut self.shared),
+            Timer::PingChallenged => self.lead.ping_challenged(&mut self.shared),
+            Timer::StepDown => self.step_down_if_unreached(),
+            Timer::WelcomeNext => self.lead.welcome_next(&self.arrivals, &mut self.shared),
+            Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
+        }
+    }
+
+    fn with_follow(&mut self, act: impl FnOnce(&mut Follow, &mut Shared)) {
+        if let Some(follow) = &mut self.follow {
+            act(follow, &mut self.shared);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What concerns several parts of a node: to follow a candidate, to leave it, to step down.
+
+use std::net::SocketAddr;
+
+use super::Node;
+use crate::proto::follow::{Follow, GaveUp};
+use crate::proto::report::{Event, Warning};
+use crate::proto::shared::Shared;
+use crate::wire::{Candidate, Commit, Introduction};
+
+impl Node {
+    /// Whether this node leads: it may, and follows nobody.
+    pub(super) fn leads(&self) -> bool {
+        self.follow.is_none() && self.seek.may_lead(&self.shared)
+    }
+
+    /// Whether this node neither leads nor follows.
+    pub(super) fn seeks(&self) -> bool {
+        self.follow.is_none() && !self.seek.may_lead(&self.shared)
+    }
+
+    /// The time to announce has come: follows the best candidate that was heard meanwhile, or else announces.
+    pub(super) fn announce_or_yield(&mut self) {
+        if !self.leads() {
+            return;
+        }
+        match self.seek.take_best(&self.lead, &self.shared) {
+            Some((best, source)) => self.follow(&best, source),
+            None => self.seek.announce(&self.lead, &mut self.shared),
+        }
+    }
+
+    pub(super) fn solicit(&mut self) {
+        if self.seeks() {
+            self.seek.solicit(&mut self.shared);
+        }
+    }
+
+    /// Follows a candidate: stops looking for others, and freezes the book.
+    pub(super) fn follow(&mut self, candidate: &Candidate, source: SocketAddr) {
+        tracing::debug!(id = %candidate.id, host = %candidate.host, %source, "joining");
+        if let Some(old) = self.follow.take() {
+            old.stop(&mut self.shared);
+        }
+        self.seek.stop(&mut self.shared);
+        self.lead.freeze(&mut self.shared);
+        self.follow = Some(Follow::start(&mut self.shared, candidate, source));
+    }
+
+    /// Leaves the leader: looks for the others again, and goes on with the book where this node may lead.
+    pub(super) fn leave(&mut self, follow: Follow) {
+        follow.stop(&mut self.shared);
+        self.follow = None;
+        self.lead.thaw(&mut self.shared);
+        self.seek.start(&mut self.shared);
+        self.lead.resume(&self.arrivals, &mut self.shared);
+    }
+
+    /// Hands on what may make this node a member. Where it does, its own members are redirected to the
+    /// leader.
+    pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
+        let Some(follow) = &mut self.follow else { return };
+        if act(follow, &mut self.shared) {
+            self.seek.joined(follow.leader_id());
+            self.memory.joined();
+            self.lead.forget_unproved(&self.arrivals);
+            self.redirect_members();
+        }
+    }
+
+    /// Sends this node's own members to the leader that it has joined.
+    pub(super) fn redirect_members(&mut self) {
+        if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
+            self.lead.redirect(follow.introduction(), &mut self.shared);
+        }
+    }
+
+    /// The leader did not answer, or could not be reached over TCP: ignores it for a while.
+    pub(super) fn give_up_leader(&mut self) {
+        let Some(follow) = self.follow.take() else { return };
+        let (id, peer) = (follow.leader_id(), follow.leader_peer());
+        match follow.gave_up(self.shared.now) {
+            GaveUp::Silent => {
+                self.memory.not_answered(peer.clone());
+                self.seek.block_silent(id, &self.shared);
+            }
+            GaveUp::Unreached => {
+                self.memory.not_reached(peer.clone(), follow.leader_endpoints().to_vec());
+                if self.seek.may_lead(&self.shared) {
+                    self.seek.block_unreached(id, &self.shared);
+                }
+                // A node that may not lead has no other choice: it tries again as soon as it hears the
+                // candidate.
+            }
+        }
+        tracing::debug!(%id, "not joined");
+        self.shared.event(Event::LostLeader(peer));
+        self.leave(follow);
+    }
+
+    /// The leader sends this node to a better candidate.
+    pub(super) fn on_redirect(&mut self, to: &Introduction) {
+        let Some(follow) = &self.follow else { return };
+        if self.seek.obeys_redirect(to, follow, &self.shared) {
+            self.follow(&to.candidate, to.source);
+        }
+    }
+
+    /// The leader was silent: asks it, and tells all nodes of it, because this node hears it by unicast
+    /// alone, and others may not have found it.
+    pub(super) fn ask_leader(&mut self) {
+        if let Some(follow) = &mut self.follow {
+            follow.ask(&mut self.shared);
+            self.seek.relay(follow, &mut self.shared);
+        }
+    }
+
+    /// Repeats what the leader or the master has not answered in a round. A ready node whose leader is silent
+    /// for too long ends.
+    pub(super) fn repeat_in_round(&mut self) {
+        self.with_follow(Follow::repeat);
+        self.lead.ask_master(&mut self.shared);
+        if let Some(failure) = self.follow.as_ref().and_then(|follow| follow.in_doubt(&self.shared)) {
+            self.end(Event::Failed(failure));
+        }
+    }
+
+    pub(super) fn on_commit(&mut self, commit: &Commit) {
+        let Some(follow) = &mut self.follow else { return };
+        if let Some(formed) = follow.on_commit(commit, &mut self.shared) {
+            self.end(Event::Formed(formed));
+        }
+    }
+
+    /// Closes the connections of expelled members, and frees their seats.
+    pub(super) fn close_expelled(&mut self) {
+        for id in self.lead.take_expelled() {
+            for conn in self.arrivals.evict(id) {
+                self.shared.close(conn);
+            }
+            self.lead.remove(id, &self.arrivals, &mut self.shared);
+        }
+    }
+
+    /// Other nodes join, but their connections do not arrive: another node leads for a while, and this one
+    /// becomes master only if it was given rank 0.
+    pub(super) fn step_down_if_unreached(&mut self) {
+        if !self.leads() || !self.arrivals.is_empty() || self.lead.is_empty() {
+            return;
+        }
+        if self.lead.is_deserted(&self.shared) {
+            // They have stopped asking: they are gone, and this node may be well.
+            self.lead.clear();
+            return;
+        }
+        let endpoint = self.shared.config.node.endpoints.preferred();
+        self.shared.event(Event::Warning(Warning::Unconnectable { endpoint }));
+        self.shared.event(Event::SteppedDown);
+        self.seek.step_down(&self.shared);
+        self.shared.set_unreached(true);
+        self.lead.clear();
+        self.seek.start(&mut self.shared);
+    }
+
+    /// A node of this job says that the job runs already.
+    pub(super) fn on_running(&mut self, from: SocketAddr) {
+        if self.memory.running(from) && self.follow.is_none() {
+            self.shared.event(Event::Warning(Warning::AlreadyRunning { from }));
+        }
+    }
+
+    /// The world that this node looks for has formed without it: only the next formation can have a seat for
+    /// it. It steps down, and goes on to ask, so that the members look whether one of them is gone.
+    pub(super) fn miss_world(&mut self) {
+        if self.is_bound() || !self.seek.miss_world() {
+            return;
+        }
+        if self.follow.is_none() && self.seek.has_announced() {
+            self.shared.event(Event::SteppedDown);
+        }
+        if let Some(follow) = self.follow.take() {
+            self.leave(follow);
+        }
+        self.lead.clear();
+        self.seek.call_at_once(false, &mut self.shared);
+    }
+}

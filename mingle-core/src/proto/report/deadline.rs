@@ -1,0 +1,165 @@
+//! What a node knows when its timeout has passed.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use super::RankRange;
+use crate::model::{HostName, Peer, Rank, World};
+
+/// What a node knows when its timeout has passed: the facts behind the message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Report {
+    /// The size of the world.
+    pub world: World,
+    /// This node's given rank.
+    pub rank: Option<Rank>,
+    /// How many members were counted, this node included where it was one.
+    pub joined: u32,
+    /// Other nodes that this node heard, or that a leader named; at most [`Report::NAMES`].
+    pub heard: Vec<Heard>,
+    /// Given ranks known to be missing.
+    pub missing: Vec<RankRange>,
+    /// A leader that was heard, but that could not be reached over TCP on any of these endpoints.
+    pub unreached: Option<(Peer, Vec<SocketAddr>)>,
+    /// A leader that is known, but never answered this node.
+    pub unanswered: Option<Peer>,
+    /// Neither this node nor any node that was heard may be rank 0.
+    pub nobody_leads: bool,
+    /// A node that said that the job runs already, with all its nodes.
+    pub running: Option<SocketAddr>,
+    /// Other protocol versions that were heard, with one node that speaks each.
+    pub versions: Vec<(u8, SocketAddr)>,
+    /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each sent: the
+    /// first senders alone, since an address can be forged.
+    pub unauthentic: Vec<(IpAddr, u64)>,
+    /// How many such datagrams came from other senders.
+    pub unauthentic_others: u64,
+}
+
+/// What most likely kept the world from forming, by a [`Report`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Cause {
+    /// The job runs already.
+    Running,
+    /// No other node was heard.
+    NobodyHeard,
+    /// The leader was heard, but could not be reached over TCP.
+    Unreached,
+    /// No node was heard that may be rank 0.
+    NobodyLeads,
+    /// Some nodes came, but not all.
+    Incomplete,
+}
+
+impl Report {
+    /// Most names in a report.
+    pub const NAMES: usize = 16;
+
+    /// What most likely kept the world from forming.
+    pub fn cause(&self) -> Cause {
+        if self.running.is_some() && self.joined <= 1 {
+            Cause::Running
+        } else if self.heard.is_empty() && self.joined <= 1 && self.unanswered.is_none() {
+            Cause::NobodyHeard
+        } else if self.unreached.is_some() {
+            Cause::Unreached
+        } else if self.nobody_leads {
+            Cause::NobodyLeads
+        } else {
+            Cause::Incomplete
+        }
+    }
+
+    /// Whether different secrets keep the nodes apart: something was not authentic, and nothing else explains the
+    /// failure.
+    pub fn blames_the_secret(&self) -> bool {
+        !self.unauthentic.is_empty() && self.unreached.is_none() && self.versions.is_empty()
+    }
+
+    fn write_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let world = self.world;
+        match self.cause() {
+            Cause::Running => {
+                write!(f, "no seat in time: the job already runs with all its {world} nodes")?;
+                self.running.map_or(Ok(()), |from| write!(f, ", says {from}"))
+            }
+            Cause::NobodyHeard => write!(f, "no world of {world} in time: nobody else was heard"),
+            Cause::Unreached => {
+                write!(f, "no world of {world} in time: ")?;
+                let Some((leader, endpoints)) = &self.unreached else { return Ok(()) };
+                let list = endpoints.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(", ");
+                write!(f, "{leader} leads and was heard, but could not be reached over TCP at {list}")
+            }
+            Cause::NobodyLeads => {
+                write!(f, "no world of {world} in time: no node that may be rank 0 was heard")?;
+                self.write_heard(f)
+            }
+            Cause::Incomplete => {
+                write!(f, "no world of {world} in time: {} of {world} nodes were here", self.joined)?;
+                self.write_heard(f)?;
+                if self.missing.is_empty() {
+                    write!(f, "; {} missing", world.get().saturating_sub(self.joined))
+                } else {
+                    write!(f, "; missing {}", RankRange::list(&self.missing))
+                }
+            }
+        }
+    }
+
+    fn write_heard(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, node) in self.heard.iter().enumerate() {
+            write!(f, "{}{node}", if i == 0 { "; heard: " } else { ", " })?;
+        }
+        Ok(())
+    }
+
+    fn write_unauthentic(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(((first, _), others)) = self.unauthentic.split_first() else { return Ok(()) };
+        let count = self.unauthentic.iter().map(|(_, count)| count).sum::<u64>() + self.unauthentic_others;
+        write!(f, "; {count} datagrams of this job were not authentic, from {first}")?;
+        others.iter().try_for_each(|(from, _)| write!(f, ", {from}"))?;
+        if self.unauthentic_others > 0 {
+            f.write_str(" and others")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_cause(f)?;
+        self.write_unauthentic(f)?;
+        if let Some(peer) = &self.unanswered {
+            write!(f, "; {peer} leads, but does not answer this node")?;
+        }
+        for (version, from) in &self.versions {
+            write!(f, "; {from} speaks protocol version {version}, this node {}", crate::wire::VERSION)?;
+        }
+        Ok(())
+    }
+}
+
+/// Another node of the job, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Heard {
+    /// Its host's name.
+    pub host: HostName,
+    /// The source address of its datagrams; none where a leader named it.
+    pub address: Option<SocketAddr>,
+    /// Its given rank.
+    pub rank: Option<u32>,
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.host)?;
+        if let Some(address) = self.address {
+            write!(f, " ({address})")?;
+        }
+        if let Some(rank) = self.rank {
+            write!(f, " with rank {rank}")?;
+        }
+        Ok(())
+    }
+}

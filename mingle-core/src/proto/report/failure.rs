@@ -1,0 +1,102 @@
+//! Why no world formed for a node.
+
+use std::error::Error;
+use std::fmt;
+
+use super::Report;
+use crate::model::{Peer, Rank, World};
+use crate::rdma::Verdict;
+
+/// Why no world formed for this node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The timeout passed.
+    Deadline(Box<Report>),
+    /// Another node holds the rank that was given to this one, and that node answers.
+    RankTaken {
+        /// The rank.
+        rank: Rank,
+        /// The node that holds it.
+        holder: Peer,
+    },
+    /// The leader of this job expects a world of another size.
+    WorldDiffers {
+        /// The size that this node expects.
+        ours: World,
+        /// The size that the leader expects.
+        theirs: u32,
+        /// The leader.
+        leader: Peer,
+    },
+    /// The world formed while this node was a standby.
+    WorldFull {
+        /// The world's size.
+        world: World,
+        /// The leader.
+        leader: Peer,
+    },
+    /// No node that may be rank 0 could be reached by all the others.
+    MasterUnproved {
+        /// The failed attempts.
+        pairs: Vec<Unproved>,
+    },
+    /// A node requires RDMA, and not all ranks can use it together.
+    NoRdma {
+        /// Which ranks differ, and in what.
+        verdict: Verdict,
+    },
+    /// This node was ready, and the leader fell silent before it said whether the world formed.
+    OutcomeUnknown {
+        /// The leader.
+        leader: Peer,
+    },
+}
+
+/// A node that could not reach another's endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Unproved {
+    /// The node that tried.
+    pub prover: Peer,
+    /// The node that it tried to reach, at its preferred endpoint.
+    pub master: Peer,
+}
+
+impl Error for Failure {}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Deadline(report) => report.fmt(f),
+            Self::RankTaken { rank, holder } => {
+                write!(f, "rank {rank} is taken by {holder}, which is alive")
+            }
+            Self::WorldDiffers { ours, theirs, leader } => write!(
+                f,
+                "this node expects a world of {ours}, but {leader} leads one of {theirs} under the same job ID"
+            ),
+            Self::WorldFull { world, leader } => {
+                write!(f, "the world of {world} formed at {leader} without this node: all seats were taken")
+            }
+            Self::MasterUnproved { pairs } => {
+                f.write_str("no node that may be rank 0 can be reached by all others over TCP: ")?;
+                for (i, pair) in pairs.iter().enumerate() {
+                    let separator = if i == 0 { "" } else { "; " };
+                    write!(f, "{separator}{} cannot reach {}", pair.prover, pair.master)?;
+                }
+                Ok(())
+            }
+            Self::NoRdma { verdict } => {
+                f.write_str("RDMA is required, and not all ranks can use it together")?;
+                if verdict.names_nobody() {
+                    f.write_str("; no rank has a port for it")?;
+                }
+                verdict.facts().iter().try_for_each(|difference| write!(f, "; {difference}"))
+            }
+            Self::OutcomeUnknown { leader } => write!(
+                f,
+                "{leader} fell silent after this node was ready: outcome unknown, other nodes may have started"
+            ),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! A world that has formed, and why it ended.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use crate::model::{Digest, End, Peer, Rank, Roster, Slots, World};
+use crate::rdma::Verdict;
+
+/// A formed world, as one of its nodes sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Formed {
+    /// This node's rank.
+    pub rank: Rank,
+    /// The world's size.
+    pub world: World,
+    /// MASTER_ADDR and MASTER_PORT: an endpoint of rank 0 to which this node has had a connection.
+    pub master: SocketAddr,
+    /// This node's own address on the way to the master; for rank 0, the master's address.
+    pub local: IpAddr,
+    /// The same on every node of this world.
+    pub digest: Digest,
+    /// All members, where this node asked for them.
+    pub roster: Option<Roster>,
+    /// What the ranks use to reach each other, and which of them differ: the same on every rank.
+    pub verdict: Verdict,
+    /// How many workers there are, here and in all.
+    pub slots: Slots,
+}
+
+impl Formed {
+    /// A world of nodes with one worker each, of which neither the roster nor RDMA is known.
+    pub fn new(rank: Rank, world: World, master: SocketAddr, local: IpAddr, digest: Digest) -> Self {
+        let (before, total) = (rank.get().into(), world.get().into());
+        let slots = Slots { own: 1, before, total };
+        Self { rank, world, master, local, digest, roster: None, verdict: Verdict::default(), slots }
+    }
+}
+
+/// Why a running world ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Over {
+    /// The rank whose command failed, or that is gone. None where this node knows only that the job has started
+    /// again.
+    pub rank: Option<Rank>,
+    /// The node of that rank.
+    pub peer: Option<Peer>,
+    /// How that rank's command ended.
+    pub end: End,
+}
+
+impl fmt::Display for Over {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank, &self.peer) {
+            (Some(rank), Some(peer)) => write!(f, "rank {rank}, {peer}, failed: {}", self.end),
+            _ => f.write_str("the job has started again on other nodes"),
+        }
+    }
+}

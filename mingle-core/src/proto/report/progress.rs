@@ -1,0 +1,70 @@
+//! How many nodes have joined, and which ranks are missing.
+
+use std::fmt;
+
+use crate::model::{HostName, Peer, World};
+
+/// How many members there are, as the leader counts them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// The number of members, the leader included.
+    pub joined: u32,
+    /// The size of the world.
+    pub world: World,
+    /// Hosts that joined last, newest first; not always all of those that are new.
+    pub newest: Vec<HostName>,
+    /// The given ranks that are still missing. Known only while every member was given a rank.
+    pub missing: Vec<RankRange>,
+    /// The leader.
+    pub leader: Peer,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {} nodes here", self.joined, self.world)?;
+        if !self.missing.is_empty() {
+            write!(f, ", missing {}", RankRange::list(&self.missing))?;
+        }
+        Ok(())
+    }
+}
+
+/// A run of ranks, both ends included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RankRange {
+    /// The lowest.
+    pub first: u32,
+    /// The highest.
+    pub last: u32,
+}
+
+impl RankRange {
+    /// The ranks of `0..world` that are not in `present`, which is ordered; at most `limit` runs.
+    pub fn missing(present: impl IntoIterator<Item = u32>, world: u32, limit: usize) -> Vec<Self> {
+        let mut runs = Vec::new();
+        let mut next = 0;
+        for rank in present.into_iter().chain([world]) {
+            if rank > next && runs.len() < limit {
+                runs.push(Self { first: next, last: rank - 1 });
+            }
+            next = rank.saturating_add(1);
+        }
+        runs
+    }
+
+    /// The runs as text: `rank 3`, or `ranks 1, 4-7`.
+    pub fn list(runs: &[Self]) -> String {
+        let list = runs.iter().map(Self::to_string).collect::<Vec<_>>().join(", ");
+        let single = matches!(runs, [one] if one.first == one.last);
+        if single { format!("rank {list}") } else { format!("ranks {list}") }
+    }
+}
+
+impl fmt::Display for RankRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last.checked_sub(self.first) {
+            Some(0) | None => write!(f, "{}", self.first),
+            Some(_) => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Problems that do not end a rendezvous.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::model::HostName;
+
+/// A problem that does not end the rendezvous. Its text states the fact alone.
+///
+/// A field `error` holds what the operating system said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Warning {
+    /// No other node has been heard for this long.
+    NobodyHeard {
+        /// How long this node has waited.
+        after: Duration,
+        /// How it has looked for others.
+        tried: Tried,
+    },
+    /// Others join, but none of them can connect to this node, which therefore steps down.
+    Unconnectable {
+        /// This node's preferred endpoint.
+        endpoint: SocketAddr,
+    },
+    /// The job runs already, so this node can only take the seat of a node that fails.
+    AlreadyRunning {
+        /// The node that said so.
+        from: SocketAddr,
+    },
+    /// A node of another world size was refused.
+    WorldDiffers {
+        /// The node's host.
+        host: HostName,
+        /// The node's source address.
+        source: SocketAddr,
+        /// The size that the node expects.
+        theirs: u32,
+        /// The size that this node expects.
+        ours: u32,
+    },
+    /// This node reaches the master at another address than most.
+    MasterElsewhere {
+        /// The endpoint at which this node reaches it.
+        master: SocketAddr,
+    },
+    /// No network interface can be used so far.
+    NoInterface {
+        /// Which interfaces there are, and why each is not used.
+        reasons: String,
+        /// Whether the caller's filters leave interfaces out.
+        is_filtered: bool,
+    },
+    /// The interfaces have changed, and not all of the new ones could be taken.
+    Interfaces {
+        /// What failed.
+        error: String,
+    },
+    /// The host's preferred address has changed, so this node starts again.
+    AddressesChanged,
+    /// An interface could not join the multicast group.
+    NotJoined {
+        /// The interface's name.
+        interface: String,
+        /// Why.
+        error: String,
+    },
+    /// No interface has joined the multicast group.
+    NoneJoined,
+    /// The group cannot be reached by an interface. Reported once for each interface and family.
+    NotSent {
+        /// The group.
+        group: IpAddr,
+        /// The interface's name.
+        interface: String,
+        /// Why.
+        error: String,
+    },
+    /// A connection could not be accepted. Reported once.
+    NotAccepted {
+        /// Why.
+        error: String,
+    },
+    /// A seed's name resolves to an address that stands for no host.
+    SeedMisleads {
+        /// The seed.
+        seed: String,
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A seed's name does not resolve so far.
+    SeedUnresolved {
+        /// The seed.
+        seed: String,
+        /// Why.
+        error: String,
+    },
+    /// The shared folder of addresses does not answer.
+    SeedDirSilent,
+    /// The shared folder of addresses cannot be written to.
+    SeedDirUnwritable {
+        /// The folder.
+        folder: PathBuf,
+        /// Why.
+        error: String,
+    },
+}
+
+/// How a node has looked for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Tried {
+    /// By multicast alone.
+    Multicast,
+    /// By multicast and broadcast.
+    Broadcast,
+    /// By multicast; seeds or a shared folder were given, but no address is known from them.
+    NoSeedKnown,
+    /// By multicast and by UDP to the seeds' addresses.
+    Seeds,
+}
+
+impl fmt::Display for Tried {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Multicast => "by multicast",
+            Self::Broadcast => "by multicast or broadcast",
+            Self::NoSeedKnown => "by multicast, and no address of a seed is known so far",
+            Self::Seeds => "by multicast or from the seeds",
+        })
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NobodyHeard { after, tried } => {
+                write!(f, "nobody else was heard within {} s {tried}", after.as_secs())
+            }
+            Self::Unconnectable { endpoint } => write!(
+                f,
+                "others join, but none of them can connect to {endpoint} over TCP, so this node does not lead"
+            ),
+            Self::AlreadyRunning { from } => write!(
+                f,
+                "this job already runs, says {from}: this node waits until one of the job's nodes fails or is gone"
+            ),
+            Self::WorldDiffers { host, source, theirs, ours } => write!(
+                f,
+                "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
+            ),
+            Self::MasterElsewhere { master } => write!(
+                f,
+                "this node reaches the master at {master}, and prints that; most nodes reach it at another address"
+            ),
+            Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),
+            Self::Interfaces { error } => f.write_str(error),
+            Self::AddressesChanged => {
+                f.write_str("the addresses of this host have changed, so this node starts again")
+            }
+            // The name of an interface may hold escape sequences, and this text may go to a terminal.
+            Self::NotJoined { interface, error } => {
+                write!(f, "cannot join the multicast group on {}: {error}", interface.escape_debug())
+            }
+            Self::NoneJoined => f.write_str(
+                "no interface has joined the multicast group: this node hears only nodes that answer it",
+            ),
+            Self::NotSent { group, interface, error } => {
+                write!(f, "cannot send to group {group} on {}: {error}", interface.escape_debug())
+            }
+            Self::NotAccepted { error } => write!(f, "cannot accept a connection: {error}"),
+            Self::SeedMisleads { seed, address, reason } => {
+                write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
+            }
+            Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
+            Self::SeedDirSilent => {
+                f.write_str("the seed folder does not answer: other nodes are looked for without it")
+            }
+            Self::SeedDirUnwritable { folder, error } => {
+                write!(f, "cannot write to the seed folder {}: {error}", folder.display())
+            }
+        }
+    }
+}

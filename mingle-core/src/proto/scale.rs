@@ -1,0 +1,137 @@
+//! Every limit and interval that depends on the size of the world, with today's values and their reasons.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+/// The first interval of everything that is repeated, in a world of up to 400 nodes.
+pub(crate) const FIRST_REPEAT: Duration = Duration::from_millis(20);
+
+/// The size of a world, and what follows from it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scale(pub(crate) u32);
+
+impl Scale {
+    /// Up to 16 nodes, nobody waits before the first announce.
+    pub(crate) fn is_small(self) -> bool {
+        self.0 <= 16
+    }
+
+    /// Above 64 nodes, a message that every node sends or reads is a burden. A node dials its leader when
+    /// that has welcomed it, sends its last message once, and a leader answers newcomers by an early
+    /// announce.
+    pub(crate) fn is_large(self) -> bool {
+        self.0 > 64
+    }
+
+    /// How long a node listens before its first announce, so that a start of thousands is not a storm: up to
+    /// 20 ms, which is reached at 1,000 nodes.
+    pub(crate) fn listening(self) -> Duration {
+        const LONGEST: Duration = Duration::from_millis(20);
+        const REACHED_AT: u32 = 1000;
+        LONGEST * self.0.min(REACHED_AT) / REACHED_AT
+    }
+
+    /// How often a node that may not lead puts its solicit off because it has heard another node's: 3 times
+    /// at least. In a large world one or two of all that wait for rank 0 solicit in a second, and each gets
+    /// its turn. The number is drawn from this range, or nodes that were put off together would solicit
+    /// together.
+    pub(crate) fn put_off(self) -> RangeInclusive<u32> {
+        const LEAST: u32 = 3;
+        let half = self.0 / 2;
+        if half <= LEAST { LEAST..=LEAST } else { half..=3 * half }
+    }
+
+    /// How long a leader collects changes of its members before it announces them: 20 ms, and above 400 nodes
+    /// 50 us for each, up to 500 ms, because every node reads every announce.
+    pub(crate) fn announce_delay(self) -> Duration {
+        (Duration::from_micros(50) * self.0).clamp(Duration::from_millis(20), Duration::from_millis(500))
+    }
+
+    /// The first interval between repeats of a message that a leader or a master must answer, which takes it
+    /// a while in a large world: what is repeated before that makes it longer. 20 ms, and above 400 nodes 50
+    /// us for each, up to 1 s: no more than 20,000 first repeats reach the leader in a second.
+    pub(crate) fn first_repeat(self) -> Duration {
+        (Duration::from_micros(50) * self.0).clamp(FIRST_REPEAT, Duration::from_secs(1))
+    }
+
+    /// The longest interval between repeats of a message in a round. While the last proofs of a large world
+    /// are repeated, all other nodes repeat that they are ready: 80 ms, and above 1,000 nodes 80 us for each,
+    /// up to 1 s. Up to 12,500 nodes the leader hears no more than 12,500 of them in a second.
+    pub(crate) fn longest_repeat(self) -> Duration {
+        (Duration::from_micros(80) * self.0).clamp(Duration::from_millis(80), Duration::from_secs(1))
+    }
+
+    /// How long a leader may be silent before a node has joined it: 1 s, and above 1,000 nodes 1 ms for each
+    /// that it may have to answer first, up to 4 s.
+    pub(crate) fn leader_silence(self) -> Duration {
+        Duration::from_millis(self.0.into()).clamp(Duration::from_secs(1), Duration::from_secs(4))
+    }
+
+    /// Between two dials of one endpoint: 60 ms (the kernel repeats a lost SYN only after 1 s), and above 600
+    /// nodes 100 us for each. Otherwise the leader of a large world would meet six SYNs of each node within
+    /// half a second.
+    pub(crate) fn dial_interval(self) -> Duration {
+        DIAL_STAGGER.max(Duration::from_micros(100) * self.0)
+    }
+
+    /// How many copies of its last message a node sends when it knows that the world has formed, since nobody
+    /// answers them. In a large world one: the end of the lease says the same.
+    pub(crate) fn done_copies(self) -> usize {
+        if self.is_large() { 1 } else { UNANSWERED_COPIES }
+    }
+
+    /// The most nodes that a leader's book holds, because a join without a proof is easily forged: every seat
+    /// twice, and 64 more.
+    pub(crate) fn most_entries(self) -> usize {
+        2 * self.nodes().saturating_add(32)
+    }
+
+    /// The most nodes that a master remembers as asking for their proofs: 4,096, and above 2,048 nodes two
+    /// for each, since all may ask before their tokens arrive.
+    pub(crate) fn most_askers(self) -> usize {
+        REMEMBERED.max(2 * self.nodes())
+    }
+
+    /// How long a node that waits for release in a running world goes without an answer before rank 0 counts
+    /// as gone: `least`, and above 750 nodes 40 ms for each, so that every node asks [`RELEASE_REQUESTS`]
+    /// times.
+    pub(crate) fn release_silence(self, least: Duration) -> Duration {
+        least.max(Duration::from_millis(self.0.into()) * RELEASE_REQUESTS)
+    }
+
+    fn nodes(self) -> usize {
+        usize::try_from(self.0).unwrap_or(usize::MAX)
+    }
+}
+
+/// Between the first dials of two endpoints, in a world of any size.
+pub(crate) const DIAL_STAGGER: Duration = Duration::from_millis(60);
+/// How many copies of a message are sent where no answer shows whether one arrived.
+pub(crate) const UNANSWERED_COPIES: usize = 3;
+/// The most nodes that are remembered as rivals or as askers in a small world.
+pub(crate) const REMEMBERED: usize = 4096;
+/// How often a node asks rank 0 for release before it takes it for gone.
+pub(crate) const RELEASE_REQUESTS: u32 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_start_to_grow_at_the_documented_sizes() {
+        let ms = Duration::from_millis;
+        assert!(Scale(16).is_small() && !Scale(17).is_small());
+        assert!(Scale(65).is_large() && !Scale(64).is_large());
+        assert_eq!((Scale(500).listening(), Scale(9000).listening()), (ms(10), ms(20)));
+        assert_eq!((Scale(7).put_off(), Scale(8).put_off()), (3..=3, 4..=12));
+        assert_eq!((Scale(400).announce_delay(), Scale(20_000).announce_delay()), (ms(20), ms(500)));
+        assert_eq!((Scale(400).first_repeat(), Scale(800).first_repeat()), (ms(20), ms(40)));
+        assert_eq!((Scale(1000).longest_repeat(), Scale(20_000).longest_repeat()), (ms(80), ms(1000)));
+        assert_eq!((Scale(1000).leader_silence(), Scale(9000).leader_silence()), (ms(1000), ms(4000)));
+        assert_eq!((Scale(600).dial_interval(), Scale(1200).dial_interval()), (ms(60), ms(120)));
+        assert_eq!(
+            (Scale(750).release_silence(ms(30_000)), Scale(1500).release_silence(ms(30_000))),
+            (ms(30_000), ms(60_000))
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The candidates that are ignored for a while because they could not be joined, and for how long.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::model::NodeId;
+use crate::proto::timer::Time;
+
+/// How long a candidate that did not answer is ignored the first time. A stale or replayed announce cannot
+/// keep a node from leading for long.
+const SILENT: Duration = Duration::from_secs(1);
+/// How long a candidate that answers, but could not be joined, is ignored the first time.
+const UNREACHED: Duration = Duration::from_secs(10);
+/// The time doubles with each failure, up to this.
+const LONGEST: Duration = Duration::from_secs(60);
+/// The most candidates that are remembered. One more replaces the one whose time ends the soonest.
+const REMEMBERED: usize = 256;
+
+/// The candidates that are ignored.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Blocklist(BTreeMap<NodeId, Blocked>);
+
+#[derive(Debug, Clone, Copy)]
+struct Blocked {
+    until: Time,
+    length: Duration,
+    silent: bool,
+}
+
+impl Blocklist {
+    /// The candidate did not answer.
+    pub(super) fn silent(&mut self, id: NodeId, now: Time) {
+        self.add(id, now, SILENT, true);
+    }
+
+    /// The candidate's datagrams arrive, but it could not be joined.
+    pub(super) fn unreached(&mut self, id: NodeId, now: Time) {
+        self.add(id, now, UNREACHED, false);
+    }
+
+    fn add(&mut self, id: NodeId, now: Time, first: Duration, silent: bool) {
+        let length = self.0.get(&id).map_or(first, |blocked| (blocked.length * 2).max(first).min(LONGEST));
+        self.0.insert(id, Blocked { until: now + length, length, silent });
+        if self.0.len() > REMEMBERED {
+            let soonest = self.0.iter().min_by_key(|(_, blocked)| blocked.until).map(|(&id, _)| id);
+            soonest.map(|id| self.0.remove(&id));
+        }
+    }
+
+    pub(super) fn contains(&self, id: NodeId, now: Time) -> bool {
+        self.0.get(&id).is_some_and(|blocked| now < blocked.until)
+    }
+
+    /// The candidate has answered this node: it is removed if its silence was all that was held against it.
+    pub(super) fn answered(&mut self, id: NodeId) {
+        if self.0.get(&id).is_some_and(|blocked| blocked.silent) {
+            self.0.remove(&id);
+        }
+    }
+
+    /// The candidate was joined after all.
+    pub(super) fn forgive(&mut self, id: NodeId) {
+        self.0.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_candidate_is_ignored_longer_each_time_up_to_a_minute() {
+        let id = NodeId([1; 16]);
+        let mut blocklist = Blocklist::default();
+        let mut now = Time::ZERO;
+        for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
+            blocklist.silent(id, now);
+            let almost = Duration::from_secs(expected).mul_f64(0.99);
+            assert!(blocklist.contains(id, now + almost));
+            now += Duration::from_secs(expected);
+            assert!(!blocklist.contains(id, now), "after {expected} s");
+        }
+        blocklist.unreached(id, now);
+        blocklist.forgive(id);
+        assert!(!blocklist.contains(id, now));
+    }
+
+    #[test]
+    fn the_blocklist_is_bounded() {
+        let mut blocklist = Blocklist::default();
+        for n in 0..10_000u128 {
+            blocklist.silent(NodeId(n.to_be_bytes()), Time::from_secs(u64::try_from(n).unwrap()));
+        }
+        assert_eq!(blocklist.0.len(), REMEMBERED);
+    }
+}

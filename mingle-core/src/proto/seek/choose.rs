@@ -1,0 +1,150 @@
+//! Which candidate a node follows: it compares each that it hears of with itself or with its leader.
+
+use std::net::SocketAddr;
+
+use rand::RngExt;
+
+use super::{Key, Learned, Seek};
+use crate::model::NodeId;
+use crate::proto::follow::Follow;
+use crate::proto::lead::Lead;
+use crate::proto::shared::Shared;
+use crate::proto::timer::Timer;
+use crate::wire::{Candidate, Introduction, Message};
+
+impl Seek {
+    fn key(lead: &Lead, shared: &Shared) -> Key {
+        let node = &shared.config.node;
+        Key::new(node.rank.is_some(), lead.high_water(), node.endpoints.preferred().ip(), shared.me())
+    }
+
+    fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
+        self.blocklist.contains(id, shared.now)
+    }
+
+    /// Whether this node only listens so far, in a world whose nodes do not all announce themselves at once.
+    fn only_listens(&self, shared: &Shared) -> bool {
+        !self.announced && !shared.scale().is_small()
+    }
+
+    /// The time to announce has come. Returns the candidate to follow instead: the best that announced itself
+    /// while this node listened.
+    ///
+    /// Not before: half of all nodes come before the first that announces. If each of them announced itself
+    /// at once, or answered, one announce would cause thousands; and a node that joins the first joins
+    /// several in turn.
+    pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
+        // Others may have joined meanwhile, and nobody yields in a round.
+        let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
+        let is_better = Key::of(&best) > Self::key(lead, shared) && !self.is_blocked(best.id, shared);
+        is_better.then_some((best, source))
+    }
+
+    /// A candidate announces itself while this node only listens, and joins the best of them when all that
+    /// started with it have had their turn. A node that joined the first would join several in turn; and the
+    /// leader would rarely be the node that becomes the master, which costs each node a second connection.
+    fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
+        match &mut self.best {
+            Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
+            Some(best) => *best = (candidate.clone(), source),
+            None => {
+                self.best = Some((candidate.clone(), source));
+                // Spread, or all join in one moment.
+                let longest = shared.scale().listening();
+                let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
+                let at = self.listening.max(shared.now + longest) + spread;
+                shared.timers.set(Timer::Announce, at);
+            }
+        }
+    }
+
+    /// A candidate is known to a node that leads. Returns whether to follow it now.
+    pub(crate) fn yields_to(
+        &mut self,
+        candidate: &Candidate,
+        source: SocketAddr,
+        learned: Learned,
+        lead: &Lead,
+        shared: &mut Shared,
+    ) -> bool {
+        if Key::of(candidate) > Self::key(lead, shared) {
+            if self.is_blocked(candidate.id, shared) || !lead.is_collecting() {
+                return false;
+            }
+            let is_fresh = !candidate.explicit && candidate.members <= 1;
+            // Even a node that has announced itself: it would be the first member of the candidate, which
+            // then comes before all candidates with a lower address.
+            let is_early = shared.now < self.listening && !shared.scale().is_small();
+            if is_fresh && (is_early || self.only_listens(shared)) {
+                self.remember(candidate, source, shared);
+                return false;
+            }
+            return true;
+        }
+        if !self.only_listens(shared) {
+            // The candidate need not wait for the next announce to learn of a better one.
+            shared.send(source, candidate.id, &lead.announce(shared));
+            if !self.announced {
+                self.announce(lead, shared);
+            } else if learned == Learned::ByItself {
+                self.call_newcomers(shared);
+            }
+        }
+        false
+    }
+
+    /// A candidate is known to a node that follows. Returns whether to follow it instead of the leader.
+    pub(crate) fn changes_leader(
+        &mut self,
+        candidate: &Candidate,
+        source: SocketAddr,
+        learned: Learned,
+        follow: &Follow,
+        shared: &mut Shared,
+    ) -> bool {
+        if follow.is_led_by(candidate.id) || follow.in_round() {
+            return false;
+        }
+        if !follow.is_joined() {
+            let is_better = Key::of(candidate) > Key::of(follow.candidate());
+            return is_better && !self.is_blocked(candidate.id, shared);
+        }
+        self.introduce(candidate, source, learned, follow, shared);
+        false
+    }
+
+    /// A candidate is known to a node that neither leads nor follows. Returns whether to follow it.
+    pub(crate) fn accepts(&self, candidate: &Candidate, shared: &Shared) -> bool {
+        !self.is_blocked(candidate.id, shared)
+    }
+
+    /// The leader sends this node to another candidate. Returns whether to follow that one.
+    pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
+        let is_better = Key::of(&to.candidate) > Key::of(follow.candidate());
+        let is_other = to.candidate.id != shared.me();
+        is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
+    }
+
+    /// A member that learns of another candidate gives the worse of that and its leader a hint to the better
+    /// one, where the worse has evidently not heard it.
+    fn introduce(
+        &mut self,
+        candidate: &Candidate,
+        source: SocketAddr,
+        learned: Learned,
+        follow: &Follow,
+        shared: &mut Shared,
+    ) {
+        // The leader hears other nodes' hints as well, except the answers of this node's seeds.
+        let is_known = learned == Learned::ByAnother && self.seeds.is_empty();
+        if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
+            return;
+        }
+        if Key::of(candidate) > Key::of(follow.candidate()) {
+            let better = Introduction { candidate: candidate.clone(), source };
+            follow.send_to_leader(&Message::Hint(better), shared);
+        } else {
+            shared.send(source, candidate.id, &Message::Hint(follow.introduction()));
+        }
+    }
+}

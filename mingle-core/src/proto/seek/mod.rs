@@ -1,0 +1,229 @@
+//! How a node finds its leader: when it announces itself or solicits, which candidate it follows, and which
+//! candidates it ignores. The state here belongs to no leader and no follower; what follows from a choice is
+//! [`Node`](super::Node)'s to do.
+
+mod answer;
+mod blocklist;
+mod choose;
+mod election;
+mod rivals;
+mod seeds;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::RngExt;
+
+use super::backoff::Backoff;
+use super::follow::Follow;
+use super::lead::Lead;
+use super::report::Event;
+use super::shared::Shared;
+use super::timer::{Time, Timer};
+use crate::model::NodeId;
+use crate::wire::{Candidate, Message};
+use blocklist::Blocklist;
+pub(crate) use election::Key;
+use rivals::Rivals;
+use seeds::Seeds;
+
+/// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
+/// 1.4 datagrams a second.
+const LONGEST_REPEAT: Duration = Duration::from_secs(1);
+/// How long a node that nobody reached over TCP leaves leading to others.
+const STEPPED_DOWN: Duration = Duration::from_secs(10);
+
+/// The state of a node's search for its leader.
+#[derive(Debug, Clone)]
+pub(crate) struct Seek {
+    announces: Backoff,
+    solicits: Backoff,
+    /// This node has announced itself since it started to look for the others.
+    announced: bool,
+    /// When this node last announced itself to all.
+    called: Option<Time>,
+    /// Until when this node only listens, and so do others that started with it.
+    listening: Time,
+    /// The best candidate that has announced itself while this node only listens, and its source address.
+    best: Option<(Candidate, SocketAddr)>,
+    /// Until when this node leaves leading to others.
+    stepped_down_until: Time,
+    blocklist: Blocklist,
+    rivals: Rivals,
+    /// How often this node's own solicit may still be put off.
+    put_off: u32,
+    /// When a solicit was last answered by multicast.
+    answered_all: Option<Time>,
+    /// When a member, this node or another, last multicast a hint to the leader.
+    relayed: Option<Time>,
+    /// A world of this lineage has formed without this node.
+    formed_already: bool,
+    seeds: Seeds,
+}
+
+/// How a candidate has become known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Learned {
+    /// By its announce to all.
+    ByItself,
+    /// By its announce to this node.
+    Personally,
+    /// By another node's hint.
+    ByAnother,
+}
+
+impl Seek {
+    pub(crate) fn new(shared: &mut Shared) -> Self {
+        Self {
+            announces: Backoff::up_to(LONGEST_REPEAT),
+            solicits: Backoff::up_to(LONGEST_REPEAT),
+            announced: false,
+            called: None,
+            listening: Time::ZERO,
+            best: None,
+            stepped_down_until: Time::ZERO,
+            blocklist: Blocklist::default(),
+            rivals: Rivals::default(),
+            put_off: draw_put_off(shared),
+            answered_all: None,
+            relayed: None,
+            formed_already: false,
+            seeds: Seeds::default(),
+        }
+    }
+
+    /// Starts to look for the others: by announcing where this node may lead, else by soliciting.
+    pub(crate) fn start(&mut self, shared: &mut Shared) {
+        let delay = suppression(shared);
+        self.listening = shared.now + shared.scale().listening();
+        if shared.config.is_candidate() {
+            self.announced = false;
+            self.announces.reset();
+            let at = (shared.now + delay).max(self.stepped_down_until);
+            shared.timers.set(Timer::Announce, at);
+        }
+        if !self.may_lead(shared) {
+            self.solicits.reset();
+            shared.set_after(Timer::Solicit, delay);
+        }
+    }
+
+    /// Stops announcing and soliciting: this node follows a candidate.
+    pub(crate) fn stop(&mut self, shared: &mut Shared) {
+        self.best = None;
+        shared.timers.stop(Timer::Announce);
+        shared.timers.stop(Timer::Solicit);
+    }
+
+    /// Whether this node may lead now, if it follows nobody.
+    pub(crate) fn may_lead(&self, shared: &Shared) -> bool {
+        shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
+    }
+
+    pub(crate) fn has_announced(&self) -> bool {
+        self.announced
+    }
+
+    /// Leaves leading to others for a while.
+    pub(crate) fn step_down(&mut self, shared: &Shared) {
+        self.stepped_down_until = shared.now + STEPPED_DOWN;
+    }
+
+    /// Whether the world of this lineage has formed without this node.
+    pub(crate) fn has_missed_world(&self) -> bool {
+        self.formed_already
+    }
+
+    /// The world of this lineage has formed without this node, which follows and leads nobody any more.
+    /// Returns whether that is news.
+    pub(crate) fn miss_world(&mut self) -> bool {
+        !std::mem::replace(&mut self.formed_already, true)
+    }
+
+    /// Announces (where this node leads) or solicits at once, and often again for a while.
+    pub(crate) fn call_at_once(&mut self, leads: bool, shared: &mut Shared) {
+        let (backoff, timer) =
+            if leads { (&mut self.announces, Timer::Announce) } else { (&mut self.solicits, Timer::Solicit) };
+        backoff.reset();
+        shared.timers.set(timer, shared.now);
+    }
+
+    /// Multicasts a message, and sends it to the seeds.
+    fn call(&mut self, message: &Message, shared: &mut Shared) {
+        shared.multicast(message);
+        self.seeds.send(message, shared);
+    }
+
+    /// Announces this node to all, and sets the timer for the next time.
+    pub(crate) fn announce(&mut self, lead: &Lead, shared: &mut Shared) {
+        if !self.announced {
+            self.announced = true;
+            shared.event(Event::Leading);
+        }
+        self.called = Some(shared.now);
+        self.call(&lead.announce(shared), shared);
+        lead.announce_to_deaf(shared);
+        shared.set_repeat(Timer::Announce, &mut self.announces);
+    }
+
+    /// Asks all for a leader, and sets the timer for the next time.
+    pub(crate) fn solicit(&mut self, shared: &mut Shared) {
+        self.call(&shared.solicit(), shared);
+        self.put_off = draw_put_off(shared);
+        shared.set_repeat(Timer::Solicit, &mut self.solicits);
+    }
+
+    /// Ignores a candidate that did not answer.
+    pub(crate) fn block_silent(&mut self, id: NodeId, shared: &Shared) {
+        self.blocklist.silent(id, shared.now);
+    }
+
+    /// Ignores a candidate that answers, but cannot be reached over TCP or refuses everybody.
+    pub(crate) fn block_unreached(&mut self, id: NodeId, shared: &Shared) {
+        self.blocklist.unreached(id, shared.now);
+    }
+
+    /// A candidate has answered this node.
+    pub(crate) fn answered(&mut self, id: NodeId) {
+        self.blocklist.answered(id);
+    }
+
+    /// This node has joined the candidate.
+    pub(crate) fn joined(&mut self, id: NodeId) {
+        self.blocklist.forgive(id);
+    }
+
+    /// Replaces the seeds. Returns whether any of them is new.
+    pub(crate) fn set_seeds(&mut self, seeds: Vec<SocketAddr>, shared: &Shared) -> bool {
+        self.seeds.replace(seeds, &shared.config.node.endpoints)
+    }
+
+    /// A member asks its seeds, which may be members of another island.
+    pub(crate) fn ask_seeds(&mut self, follow: Option<&Follow>, shared: &mut Shared) {
+        if self.seeds.is_empty() {
+            return;
+        }
+        if follow.is_some_and(Follow::waits) {
+            self.seeds.send(&shared.solicit(), shared);
+        }
+        shared.set_after(Timer::AskSeeds, seeds::PERIOD);
+    }
+}
+
+fn draw_put_off(shared: &mut Shared) -> u32 {
+    let range = shared.scale().put_off();
+    if range.start() == range.end() { *range.start() } else { shared.rng.random_range(range) }
+}
+
+/// How long to listen before the first announce: nothing in a small world, in which all may announce
+/// themselves at once.
+fn suppression(shared: &mut Shared) -> Duration {
+    if shared.scale().is_small() {
+        return Duration::ZERO;
+    }
+    // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.
+    let spread = f64::from(shared.world()).ln() + 1.0;
+    let uniform = shared.rng.random_range(0.0..1.0_f64);
+    let share = (uniform * spread.exp_m1()).ln_1p() / spread;
+    shared.scale().listening().mul_f64(share)
+}

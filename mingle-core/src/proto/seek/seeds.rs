@@ -1,0 +1,93 @@
+//! Addresses where other nodes may be, for networks that pass no multicast.
+//!
+//! A node sends to its seeds, each by itself, what it multicasts. A seed answers as a node that hears the
+//! multicast, but at once. A member asks its seeds while the world is not full, so that islands that only a
+//! seed joins become one world.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::model::NodeId;
+use crate::proto::shared::Shared;
+use crate::wire::Message;
+
+/// The most seeds of a node: eight ports each of 500 addresses.
+const SEEDS: usize = 4096;
+/// The most seeds that are written to at once; the others follow the next time.
+const AT_ONCE: usize = 256;
+/// How often a member asks its seeds.
+pub(super) const PERIOD: Duration = Duration::from_secs(1);
+
+/// The seeds that are known now.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Seeds {
+    known: Vec<SocketAddr>,
+    next: usize,
+}
+
+impl Seeds {
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Sends a message to the seeds whose turn it is.
+    pub(super) fn send(&mut self, message: &Message, shared: &mut Shared) {
+        for to in self.turn() {
+            shared.send(to, NodeId::ANYONE, message);
+        }
+    }
+
+    fn turn(&mut self) -> Vec<SocketAddr> {
+        let count = self.known.len();
+        let turn = (0..count.min(AT_ONCE)).map(|i| self.known[(self.next + i) % count]).collect();
+        self.next = (self.next + AT_ONCE) % count.max(1);
+        turn
+    }
+
+    /// Replaces what was known by `seeds`, without this node's own addresses. Returns whether any of them is
+    /// new.
+    pub(super) fn replace(&mut self, seeds: Vec<SocketAddr>, own: &[SocketAddr]) -> bool {
+        let mut known: Vec<SocketAddr> = Vec::new();
+        let mut unique = BTreeSet::new();
+        for seed in seeds {
+            if known.len() < SEEDS && !own.contains(&seed) && unique.insert(seed) {
+                known.push(seed);
+            }
+        }
+        let before: BTreeSet<_> = self.known.iter().copied().collect();
+        let is_new = known.iter().any(|seed| !before.contains(seed));
+        self.known = known;
+        is_new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(n: usize) -> SocketAddr {
+        SocketAddr::from(([10, 0, u8::try_from(n / 256).unwrap(), u8::try_from(n % 256).unwrap()], 29500))
+    }
+
+    #[test]
+    fn every_seed_gets_its_turn_and_none_is_written_to_twice() {
+        let mut seeds = Seeds::default();
+        assert_eq!(seeds.turn(), []);
+        assert!(seeds.replace((0..600).chain(0..600).map(address).collect(), &[address(7)]));
+        let mut written: Vec<_> = (0..3).flat_map(|_| seeds.turn()).collect();
+        written.sort_unstable();
+        written.dedup();
+        assert_eq!(written.len(), 599);
+        assert!(!written.contains(&address(7)), "this node itself");
+        assert!(!seeds.replace((1..599).map(address).collect(), &[address(7)]), "nothing new");
+        assert!(seeds.replace(vec![address(0), address(600)], &[]));
+    }
+
+    #[test]
+    fn the_number_of_seeds_is_bounded() {
+        let mut seeds = Seeds::default();
+        seeds.replace((0..10_000).map(address).collect(), &[]);
+        assert_eq!(seeds.known.len(), SEEDS);
+    }
+}

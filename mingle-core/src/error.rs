@@ -3,7 +3,6 @@
 //! [`Error`] has everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends without a world.
 //! An `Invalid...` is the error of the `FromStr` or constructor of that type.
 
-use std::error::Error as StdError;
 use std::io;
 use std::net::IpAddr;
 
@@ -61,10 +60,11 @@ pub enum Error {
     Failed(#[from] Failure),
 }
 
+#[cfg(feature = "net")]
 impl Error {
-    /// The error and its sources in one line, for a warning.
+    /// The error and its source in one line, for a warning.
     pub(crate) fn chain(&self) -> String {
-        match self.source() {
+        match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
         }

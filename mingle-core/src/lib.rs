@@ -20,7 +20,7 @@
 //! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
 //! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
 //! | restart all nodes if one fails | [`RendezvousBuilder::stay`], [`RunningWorld`] |
-//! | start a launcher with the right variables | [`env`] |
+//! | start a launcher with the right variables | [`mod@env`] |
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
 //!
@@ -33,7 +33,6 @@ pub mod error;
 mod model;
 pub mod proto;
 pub mod rdma;
-#[cfg(feature = "net")]
 pub mod tools;
 mod wire;
 

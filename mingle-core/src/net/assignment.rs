@@ -12,7 +12,7 @@ use crate::proto::Formed;
 pub struct Assignment {
     /// The job.
     pub job: JobId,
-    /// Rank, world, master and roster: what [`env`](crate::env) makes variables of.
+    /// Rank, world, master and roster: what [`env`](mod@crate::env) makes variables of.
     pub formed: Formed,
     /// The name of the interface that holds [`Formed::local`]. None in a world of one on a host without an interface.
     pub interface: Option<String>,

@@ -153,7 +153,10 @@ pub(crate) fn change_groups(
     interfaces: &[Interface],
     receivers: &mut Vec<Watched>,
 ) -> Result<(), Error> {
-    let changed = groups.iter_mut().fold(Ok(()), |changed, groups| changed.and(groups.change(interfaces)));
+    let mut changed = Ok(());
+    for groups in groups.iter_mut() {
+        changed = changed.and(groups.change(interfaces));
+    }
     changed.and(watch(groups, receivers))
 }
 

@@ -70,3 +70,46 @@ impl Error {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+
+    use super::*;
+    use crate::{env, rdma};
+
+    #[test]
+    fn every_public_error_is_an_error_that_moves_between_threads() {
+        fn is_error<T: StdError + Send + Sync + 'static>() {}
+        is_error::<Error>();
+        is_error::<Failure>();
+        is_error::<InvalidId>();
+        is_error::<InvalidMetadata>();
+        is_error::<InvalidSecret>();
+        is_error::<env::InvalidFormat>();
+        is_error::<env::InvalidJobVariable>();
+        is_error::<env::InvalidSetting>();
+        is_error::<env::Unfit>();
+        is_error::<env::UnsafeStatement>();
+        is_error::<rdma::InvalidAddress>();
+        is_error::<rdma::NotAGid>();
+        #[cfg(feature = "net")]
+        is_error::<InvalidFilter>();
+        #[cfg(feature = "net")]
+        is_error::<InvalidSeed>();
+    }
+
+    #[test]
+    fn the_operating_systems_words_are_in_the_source_and_not_in_the_text() {
+        let denied = || io::Error::other("denied");
+        let errors = [
+            Error::PortTaken { port: 1, source: denied() },
+            Error::DiscoveryPortTaken { port: 1, group: [239, 192, 0, 1].into(), source: denied() },
+            Error::Socket { what: "cannot listen".to_owned(), source: denied() },
+        ];
+        for error in errors {
+            assert!(!error.to_string().contains("denied"), "{error}");
+            assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("denied"));
+        }
+    }
+}

@@ -24,9 +24,9 @@
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
 //!
-//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature `net`, on by
-//! default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed. `PROTOCOL.md` defines
-//! the messages and what they guarantee.
+//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature
+//! `net`, on by default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed.
+//! `PROTOCOL.md` defines the messages and what they guarantee.
 
 pub mod env;
 pub mod error;
@@ -41,8 +41,10 @@ mod host;
 #[cfg(feature = "net")]
 mod net;
 
+#[doc(inline)]
 pub use error::{Error, Failure};
 pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
+#[doc(inline)]
 pub use proto::{Change, Event, Formed, RankBy, Warning};
 
 #[cfg(feature = "net")]

@@ -1,5 +1,5 @@
-//! For mingle-cli, without any promise of stability: the sockets of a rendezvous as `mingle doctor` tries them, and what
-//! `mingle watch` receives.
+//! For mingle-cli, without any promise of stability: the sockets of a rendezvous as `mingle doctor` tries
+//! them, and what `mingle watch` receives.
 
 #[cfg(feature = "net")]
 pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};

@@ -1,5 +1,5 @@
-//! Reading the sockets. A node must not take its own pause for the silence of others, so what has arrived is read
-//! before a timer fires.
+//! Reading the sockets. A node must not take its own pause for the silence of others, so what has arrived is
+//! read before a timer fires.
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ use crate::proto::{MAX_DATAGRAM, Node, Time};
 pub(super) const BATCH: usize = 256;
 /// A timer that fires so late shows that this process was stopped.
 pub(super) const PAUSED: Duration = Duration::from_millis(100);
-/// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task starts,
-/// then it reads.
+/// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task
+/// starts, then it reads.
 const SETTLE: usize = 4;
 /// The most datagrams that are read from a socket after a pause. A receive buffer rarely holds more.
 pub(super) const BACKLOG: usize = 8192;
@@ -31,8 +31,8 @@ impl Driver {
                 self.receive(node, BACKLOG);
             }
         } else {
-            // The sockets may hold an answer that the runtime has not reported yet. Without this look, each of a
-            // thousand nodes in one thread would solicit all the others.
+            // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
+            // of a thousand nodes in one thread would solicit all the others.
             self.handle_dialed(node);
             for socket in self.links.sockets() {
                 self.take(BATCH, |buffer| socket.recv_from(buffer), &mut |now, from, datagram| {
@@ -43,8 +43,8 @@ impl Driver {
         node.handle_timeout(self.now());
     }
 
-    /// Lets the runtime's other tasks run, and handles what they report: the runtime polls sockets and tasks only while
-    /// this one yields.
+    /// Lets the runtime's other tasks run, and handles what they report: the runtime polls sockets and tasks
+    /// only while this one yields.
     pub(super) async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
         self.accept_waiting().await;
@@ -62,8 +62,9 @@ impl Driver {
         }
     }
 
-    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the answer to
-    /// a token on a connection whose opening is still queued, and the node needs that connection's local address.
+    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the
+    /// answer to a token on a connection whose opening is still queued, and the node needs that connection's
+    /// local address.
     fn handle_dialed(&mut self, node: &mut Node) {
         let now = self.now();
         self.connections.take_dialed(|dial, local| node.handle_dialed(now, dial, local));
@@ -76,8 +77,8 @@ impl Driver {
         self.read(receivers, most, |now, from, datagram| node.handle_datagram(now, from, datagram))
     }
 
-    /// Passes at most `most` datagrams from each of `receivers`, in this order, to `handle`. Returns whether there may
-    /// be more.
+    /// Passes at most `most` datagrams from each of `receivers`, in this order, to `handle`. Returns whether
+    /// there may be more.
     pub(super) fn read<'a>(
         &self,
         receivers: impl IntoIterator<Item = &'a Watched>,

@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::super::clock::clock;
-use super::super::rendezvous::Rendezvous;
-use super::super::sockets::links::Links;
 use super::{Driver, are_loopback};
 use crate::error::Error;
 use crate::host::{Interface, endpoints};
 use crate::model::Endpoints;
 use crate::net::Network;
+use crate::net::clock::clock;
+use crate::net::rendezvous::Rendezvous;
+use crate::net::sockets::links::Links;
 use crate::proto::{Event, Node, Warning};
 
 /// The most own addresses that are considered; a message carries fewer.

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::super::discovery::seed_dir::{OwnFile, SeedDir};
-use super::super::discovery::sources::Sources;
 use super::Driver;
 use crate::error::Error;
+use crate::net::discovery::seed_dir::{OwnFile, SeedDir};
+use crate::net::discovery::sources::Sources;
 
 /// After a restart the members of the former world are seeds for this long.
 const FORMER: Duration = Duration::from_secs(60);
@@ -120,10 +120,11 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::clock::clock;
 
     #[test]
     fn former_members_are_asked_for_a_minute_and_then_for_a_second_in_sixteen() {
-        let start = super::super::clock();
+        let start = clock();
         let mut peers = Peers::new(start);
         assert_eq!(peers.due(), None, "there was no former world");
         let former: SocketAddr = "10.0.0.1:29500".parse().unwrap();

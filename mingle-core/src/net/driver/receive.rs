@@ -5,8 +5,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::super::sockets::watched::Watched;
 use super::Driver;
+use crate::net::sockets::watched::Watched;
 use crate::proto::{MAX_DATAGRAM, Node, Time};
 
 /// The most datagrams that are read from a socket before timers and connections are served.

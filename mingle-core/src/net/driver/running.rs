@@ -5,17 +5,17 @@ use std::io;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::super::assignment::Assignment;
-use super::super::clock::clock;
-use super::super::sockets::connection::TaskEvent;
-use super::super::sockets::connections::{Connections, Incoming};
-use super::super::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
-use super::super::sockets::watched::readable;
 use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BACKLOG, BATCH, PAUSED};
 use super::{Driver, LOOK, REJOIN, open_links};
 use crate::error::Error;
 use crate::model::End;
+use crate::net::assignment::Assignment;
+use crate::net::clock::clock;
+use crate::net::sockets::connection::TaskEvent;
+use crate::net::sockets::connections::{Connections, Incoming};
+use crate::net::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
+use crate::net::sockets::watched::readable;
 use crate::proto::{self, Change};
 
 /// The pause between two attempts to listen on the port that the command has used.

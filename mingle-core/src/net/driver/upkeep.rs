@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::clock::clock;
-use super::super::discovery::advertiser::Advertiser;
-use super::super::rendezvous::Rendezvous;
 use super::{Driver, LOOK};
 use crate::error::Error;
+use crate::net::clock::clock;
+use crate::net::discovery::advertiser::Advertiser;
+use crate::net::rendezvous::Rendezvous;
 use crate::proto::{Event, Node, Tried, Warning};
 
 /// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after

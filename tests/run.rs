@@ -82,7 +82,7 @@ fn where_one_command_fails_all_start_again_with_the_same_ranks() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(outcome.stdout, format!("{rank} in 0\n{rank} in 1\n"), "{}", outcome.render());
         let told =
-            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all start again, 1 of 2");
+            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all commands restart, 1 of 2");
         assert!(told, "{}", outcome.render());
     }
 }
@@ -301,7 +301,7 @@ fn a_node_that_cannot_start_its_command_tells_the_others() {
     for outcome in &outcomes[..2] {
         // They look for another node in its place.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-        assert!(outcome.stderr.contains("all start again, 1 of 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all commands restart, 1 of 1"), "{}", outcome.render());
     }
     // Who hears the other one's next step first does not hear why.
     let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));

@@ -9,9 +9,10 @@ const COMMANDS: [&str; 5] = ["rdma", "doctor", "watch", "completions", "man"];
 
 /// Whether to print the guard, and how to print a failure.
 ///
-/// The guard protects only what happens after it, the parser included, so it cannot wait for the parser. This look at the
-/// raw arguments takes a microsecond and need not be perfect. Where the parser accepts the arguments, both agree (a
-/// test checks that). Where it refuses them, a failure follows, which makes `eval` fail without the guard as well.
+/// The guard protects only what happens after it, the parser included, so it cannot wait for the parser. This
+/// look at the raw arguments takes a microsecond and need not be perfect. Where the parser accepts the
+/// arguments, both agree (a test checks that). Where it refuses them, a failure follows, which makes `eval`
+/// fail without the guard as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
     /// The form of the result, and of a failure.
@@ -25,7 +26,8 @@ pub(crate) struct Intent {
 impl Intent {
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
-        // Subcommands come first, since options conflict with them. The variable counts only for the rendezvous.
+        // Subcommands come first, since options conflict with them. The variable counts only for the
+        // rendezvous.
         if args.first().is_some_and(|arg| arg == "run") {
             // Stdout belongs to the command.
             return Self { format: Format::Sh, plain: true, command: true };
@@ -50,8 +52,8 @@ impl Intent {
     }
 }
 
-/// Whether this is `--help`, `-V`, or `-h` within a group such as `-qh`. The rest after a letter that takes a value is that
-/// value: `-jh` is the job "h".
+/// Whether this is `--help`, `-V`, or `-h` within a group such as `-qh`. The rest after a letter that takes a
+/// value is that value: `-jh` is the job "h".
 fn asks_for_help(arg: &str) -> bool {
     match arg.strip_prefix('-') {
         Some("-help" | "-version") => true,

@@ -16,8 +16,8 @@ pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay ignored, and
-    /// a command inherits that.
+    /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay
+    /// ignored, and a command inherits that.
     pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
         // Handlers hide which signals were ignored, so that is read before the first handler.
         static IGNORED: OnceLock<u64> = OnceLock::new();

@@ -13,9 +13,9 @@ pub(crate) fn say(message: fmt::Arguments<'_>) {
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
-/// The text without control characters, which could move the cursor or rename the window, and without marks that change
-/// the direction of the text. Arguments and names of interfaces can hold them. Text from the network cannot, but is not
-/// trusted here.
+/// The text without control characters, which could move the cursor or rename the window, and without marks
+/// that change the direction of the text. Arguments and names of interfaces can hold them. Text from the
+/// network cannot, but is not trusted here.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let turns = |c| matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let is_bad = |c: char| c.is_control() && c != '\n' || turns(c);

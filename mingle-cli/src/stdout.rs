@@ -29,8 +29,8 @@ impl Stdout {
         (stdout, begun)
     }
 
-    /// Sets the format of the parsed arguments. It is the one that [`Intent`] found; if it ever were another one, a script
-    /// would still begin with its guard.
+    /// Sets the format of the parsed arguments. It is the one that [`Intent`] found; if it ever were another
+    /// one, a script would still begin with its guard.
     pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
         self.format = format;
         if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
@@ -60,7 +60,8 @@ impl Stdout {
         write(text)
     }
 
-    /// Prints a script that makes `eval` fail, or a JSON object with the reason, or nothing for other formats.
+    /// Prints a script that makes `eval` fail, or a JSON object with the reason, or nothing for other
+    /// formats.
     pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
         // The report is printed already, and a second document must not follow it.
         let is_reported = matches!(stop, Stop::Findings { .. });
@@ -130,8 +131,8 @@ fn failed(format: Format, stop: &Stop) -> Result<Option<Text>, Stop> {
     json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } })).map(Some)
 }
 
-/// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the text, which a
-/// terminal obeys. Outside its strings there is nothing to escape.
+/// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the
+/// text, which a terminal obeys. Outside its strings there is nothing to escape.
 pub(crate) fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -149,9 +150,10 @@ pub(crate) fn ascii(json: &str) -> String {
 
 /// The only function that writes to stdout, except for output without an end; see [`Stdout::stream`].
 ///
-/// It writes once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and an empty pipe takes 64 KiB
-/// without a pause in which the process could be killed. So only a list of thousands of nodes can leave half a script
-/// behind. It does not use [`io::Stdout`], which reports success for a descriptor that cannot be written to.
+/// It writes once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and an empty pipe takes
+/// 64 KiB without a pause in which the process could be killed. So only a list of thousands of nodes can
+/// leave half a script behind. It does not use [`io::Stdout`], which reports success for a descriptor that
+/// cannot be written to.
 fn write(text: &Text) -> Result<(), Stop> {
     Stdout::stream()?.write_all(text.as_str().as_bytes()).map_err(Stop::Stdout)
 }

@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use crate::host::NoInterface;
 use crate::proto::Failure;
 
-/// Why [`Builder::join`](crate::Builder::join) gave no assignment. In every case all sockets are closed and nothing of
-/// the attempt is left behind.
+/// Why [`Builder::join`](crate::Builder::join) gave no assignment. In every case all sockets are closed and
+/// nothing of the attempt is left behind.
 ///
-/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and not also
-/// in the text.
+/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and
+/// not also in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -25,8 +25,8 @@ const LONGEST_SECRET: u64 = 4096;
 pub(super) struct Reader<F>(pub(super) F);
 
 impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
-    /// The value, if there is one. An empty variable counts as not set: templates and `docker run -e NAME=` leave a
-    /// variable out that way.
+    /// The value, if there is one. An empty variable counts as not set: templates and `docker run -e NAME=`
+    /// leave a variable out that way.
     pub(super) fn given(
         &self,
         argument: Option<String>,
@@ -122,7 +122,10 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
                 let output = given.parse(|_| Output::parse(part))?;
                 if outputs.iter().any(|other| other.path == output.path) {
                     return given.parse(|_| {
-                        Err(format!("{} is written twice; give each format a file of its own", output.path.display()))
+                        Err(format!(
+                            "{} is written twice; give each format a file of its own",
+                            output.path.display()
+                        ))
                     });
                 }
                 outputs.push(output);

@@ -12,8 +12,8 @@ use crate::stderr::LogFormat;
 
 /// The host's name, from the kernel.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot count much
-/// further.
+/// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
+/// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(super) fn job_argument(text: &str) -> Result<JobId, String> {
@@ -34,9 +34,9 @@ pub(super) fn rank(text: &str, world: World) -> Result<Rank, String> {
         return rank_of_host(host.trim(), world);
     }
     let number = text.parse().map_err(|_| InvalidId::Number(text.to_owned()));
-    number
-        .and_then(|number| world.rank(number))
-        .map_err(|e| format!("{e}; give each node a rank of its own, or leave --rank away to have one assigned"))
+    number.and_then(|number| world.rank(number)).map_err(|e| {
+        format!("{e}; give each node a rank of its own, or leave --rank away to have one assigned")
+    })
 }
 
 pub(super) fn rank_of_host(host: &str, world: World) -> Result<Rank, String> {

@@ -38,8 +38,7 @@ fn present(board: &Board) -> Finding {
     match here.cmp(&world) {
         std::cmp::Ordering::Equal => Finding::ok(CHECK, looked, seen),
         std::cmp::Ordering::Less => {
-            let cure =
-                "start the doctor on the others too; if it runs there, give each --seed with one of these addresses";
+            let cure = "start the doctor on the others too; if it runs there, give each --seed with one of these addresses";
             Finding::new(Status::Problem, CHECK, looked, seen, cure)
         }
         std::cmp::Ordering::Greater => {
@@ -87,8 +86,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let problem = |check, seen: String, cure: String| {
         Some(Finding::new(Status::Problem, check, looked.clone(), seen, cure))
     };
-    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is never sent.
-    // The other direction is the broken one.
+    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
+    // never sent. The other direction is the broken one.
     let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
     if udp == Cell::Broken && multicast.works() && no_answer {
         return None;
@@ -138,7 +137,7 @@ mod tests {
 
     use mingle_core::{JobId, JobTag};
 
-    use super::super::matrix::{Card, ECHO, Contact, MULTICAST, Notice, TCP, UNICAST, decode, encode};
+    use super::super::matrix::{Card, Contact, ECHO, MULTICAST, Notice, TCP, UNICAST, decode, encode};
     use super::*;
 
     const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP;

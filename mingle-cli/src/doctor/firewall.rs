@@ -1,7 +1,7 @@
 //! Whether the host's own rules would drop the packets of a rendezvous.
 //!
-//! The rules come from nftables or iptables; here they are one model. A condition that is not known here turns "drops"
-//! into "may drop".
+//! The rules come from nftables or iptables; here they are one model. A condition that is not known here
+//! turns "drops" into "may drop".
 
 use std::net::IpAddr;
 
@@ -132,7 +132,11 @@ pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<F
     }
     if findings.is_empty() {
         let rules: usize = tables.iter().flat_map(|table| &table.chains).map(|chain| chain.rules.len()).sum();
-        findings.push(Finding::ok(CHECK, what, format!("{rules} rules, none of which drops the packets of a rendezvous")));
+        findings.push(Finding::ok(
+            CHECK,
+            what,
+            format!("{rules} rules, none of which drops the packets of a rendezvous"),
+        ));
     }
     findings
 }

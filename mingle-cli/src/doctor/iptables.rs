@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Action};
+use super::firewall::{Action, Chain, Condition, Hook, Rule, Table, Test};
 
 /// The tables of a save of `iptables` or `ip6tables`, without nat, which drops nothing.
 pub(super) fn tables(program: &str, save: &str) -> Vec<Table> {

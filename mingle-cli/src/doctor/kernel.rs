@@ -142,8 +142,9 @@ fn crooked<'a>(nic: &Nic, routes: &'a [Route]) -> Option<(&'a Route, Ipv4Addr)> 
 fn buffer(setting: Sysctl<'_>) -> Finding {
     const CHECK: &str = "receive buffer";
     let looked = "net.core.rmem_max";
-    let cure =
-        format!("nothing below some hundred nodes; otherwise sysctl -w net.core.rmem_max={WANTED} on the host");
+    let cure = format!(
+        "nothing below some hundred nodes; otherwise sysctl -w net.core.rmem_max={WANTED} on the host"
+    );
     match setting("net/core/rmem_max").and_then(|text| text.trim().parse::<u64>().ok()) {
         // Older kernels show it only in the initial network namespace.
         None => {

@@ -117,7 +117,8 @@ impl Inbound {
     }
 }
 
-/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to come back.
+/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to
+/// come back.
 pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Trial> {
     let mut tried: Vec<(u32, Inbound, Trial)> = Vec::new();
     for interface in station.interfaces() {

@@ -1,4 +1,5 @@
-//! Multicast on this host: the group in the kernel's tables, the querier, and whether own datagrams come back.
+//! Multicast on this host: the group in the kernel's tables, the querier, and whether own datagrams come
+//! back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -89,7 +90,11 @@ pub(super) fn examine(seen: Seen<'_>) -> Vec<Finding> {
         findings.push(back(tried));
     }
     if seen.igmp.is_none() {
-        findings.push(Finding::unread(JOINED, "/proc/net/igmp", "mount /proc; the other checks do not need it"));
+        findings.push(Finding::unread(
+            JOINED,
+            "/proc/net/igmp",
+            "mount /proc; the other checks do not need it",
+        ));
         return findings;
     }
     let mlds = seen.snmp6.and_then(mld_queries).unwrap_or(0);
@@ -152,7 +157,8 @@ fn back(tried: &Trial) -> Finding {
             format!("cannot be sent: {error}"),
             "look for a firewall rule on output, or exclude the interface with --interface",
         ),
-        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this interface.
+        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
+        // interface.
         (Ok(()), false) => Finding::new(
             Status::Problem,
             check,
@@ -168,7 +174,8 @@ fn querier_of_ipv6(interface: &str, mlds: u64) -> Finding {
     if mlds > 0 {
         return Finding::ok("querier", looked, format!("{mlds} queries (MLD) were heard on this host"));
     }
-    let cure = "nothing, unless other hosts do not hear this host: then an MLD querier on the switch, or --seed";
+    let cure =
+        "nothing, unless other hosts do not hear this host: then an MLD querier on the switch, or --seed";
     Finding::new(Status::Note, "querier", looked, "no query (MLD) has been heard on this host", cure)
 }
 

@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::firewall::{Chain, Condition, Hook, Rule, Table, Test, Action};
+use super::firewall::{Action, Chain, Condition, Hook, Rule, Table, Test};
 
-/// The tables, without those of iptables for the families in `shown` (`ip`, `ip6`), which iptables-save has printed: in
-/// JSON they are `xt` expressions without their content.
+/// The tables, without those of iptables for the families in `shown` (`ip`, `ip6`), which iptables-save has
+/// printed: in JSON they are `xt` expressions without their content.
 pub(super) fn tables(json: &str, shown: &[&str]) -> Option<Vec<Table>> {
     let document: Value = serde_json::from_str(json).ok()?;
     let mut tables: Vec<Table> = Vec::new();
@@ -83,11 +83,7 @@ fn rules(value: &Value) -> Vec<Rule> {
             }
             if entries.is_none() {
                 conditions.push(Condition { is: Test::Unknown, negated: false });
-                rules.push(Rule {
-                    text: text.clone(),
-                    conditions: conditions.clone(),
-                    action: Action::Drop,
-                });
+                rules.push(Rule { text: text.clone(), conditions: conditions.clone(), action: Action::Drop });
             }
         } else if let Some(action) = action(expression) {
             rules.push(Rule { text: text.clone(), conditions: conditions.clone(), action });

@@ -23,11 +23,13 @@ pub(super) fn failed(error: &Error, holder: Option<&str>) -> Finding {
     match error {
         Error::PortTaken { port, .. } => {
             let by = holder.map(|holder| format!(" by {holder}")).unwrap_or_default();
-            let cure = "end that program, choose another --master-port, or leave the option away for a free port";
+            let cure =
+                "end that program, choose another --master-port, or leave the option away for a free port";
             Finding::new(Status::Problem, CHECK, format!("port {port}"), format!("taken{by}"), cure)
         }
         Error::Socket { what, source } => {
-            let cure = "choose another --discovery-port or --master-port, or end the program that has the port";
+            let cure =
+                "choose another --discovery-port or --master-port, or end the program that has the port";
             Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
         }
         Error::DiscoveryPortTaken { port, group, .. } => {

@@ -1,4 +1,5 @@
-//! The surroundings of this host: container, Kubernetes and its network, cloud; and how multicast works there.
+//! The surroundings of this host: container, Kubernetes and its network, cloud; and how multicast works
+//! there.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn a_plain_host_has_no_finding() {
-        let place = Surroundings { kernel: "6.1.0-18-amd64", vendor: "Dell Inc.\n", ..Surroundings::default() };
+        let place =
+            Surroundings { kernel: "6.1.0-18-amd64", vendor: "Dell Inc.\n", ..Surroundings::default() };
         assert_eq!(seen(place, &[nic("eth0", Kind::Physical, "10.0.0.1/24")]), []);
     }
 
@@ -258,8 +260,13 @@ mod tests {
         let found = seen(place, &[nic("eth0", Kind::Other, "172.17.0.2/16")]);
         assert!(found[0].1.contains("Docker's bridge") && found[0].0 == Status::Warning, "{found:?}");
         assert_eq!(seen(place, &[nic("eth0", Kind::Other, "10.1.0.2/24")])[0].0, Status::Ok);
-        let kernel = Surroundings { kernel: "5.15.90.1-microsoft-standard-WSL2\n", ..Surroundings::default() };
+        let kernel =
+            Surroundings { kernel: "5.15.90.1-microsoft-standard-WSL2\n", ..Surroundings::default() };
         assert!(seen(kernel, &[])[0].1.starts_with("WSL2"));
-        assert!(seen(Surroundings { vendor: "Amazon EC2\n", ..Surroundings::default() }, &[])[0].1.starts_with("AWS"));
+        assert!(
+            seen(Surroundings { vendor: "Amazon EC2\n", ..Surroundings::default() }, &[])[0]
+                .1
+                .starts_with("AWS")
+        );
     }
 }

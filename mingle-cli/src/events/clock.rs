@@ -15,8 +15,8 @@ pub(crate) fn rfc_3339(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// The Gregorian date this many days after 1970-01-01. Years begin in March here, so that a leap day is the last day of
-/// its year; 400 years always have the same length.
+/// The Gregorian date this many days after 1970-01-01. Years begin in March here, so that a leap day is the
+/// last day of its year; 400 years always have the same length.
 fn date(days: u64) -> (u64, u64, u64) {
     // From 0000-03-01 on.
     let days = days + 719_468;

@@ -16,7 +16,9 @@ pub(super) fn open(path: &Path) -> Result<File, String> {
         format!("cannot be opened for appending: {error}; give a file in a folder that exists, or a pipe that has a reader")
     })?;
     if is_stdout(&file) {
-        return Err("is stdout, where the result goes that a shell may evaluate; give another file".to_owned());
+        return Err(
+            "is stdout, where the result goes that a shell may evaluate; give another file".to_owned()
+        );
     }
     Ok(file)
 }

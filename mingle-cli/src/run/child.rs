@@ -1,4 +1,5 @@
-//! The command as a process: starting it, signalling it, waiting for it, and finding the processes it leaves behind.
+//! The command as a process: starting it, signalling it, waiting for it, and finding the processes it leaves
+//! behind.
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -21,8 +22,8 @@ const MARK: &str = "MINGLE_RUN_ID";
 pub(super) struct Child {
     pid: Pid,
     ended: bool,
-    /// Whether it has a process group of its own. On a terminal it shares that of this process, so that Ctrl-C and Ctrl-Z
-    /// reach both, and it can read from the terminal.
+    /// Whether it has a process group of its own. On a terminal it shares that of this process, so that
+    /// Ctrl-C and Ctrl-Z reach both, and it can read from the terminal.
     is_apart: bool,
     mark: String,
 }
@@ -71,7 +72,8 @@ impl Child {
         }
     }
 
-    /// Reaps all processes that have ended, adopted ones too. Returns how the command has ended, where it is among them.
+    /// Reaps all processes that have ended, adopted ones too. Returns how the command has ended, where it is
+    /// among them.
     pub(super) fn reap(&mut self) -> Option<Result<(), End>> {
         let mut ended = None;
         loop {
@@ -99,8 +101,8 @@ impl Child {
         }
     }
 
-    /// The processes that the command has left behind, in any process group and session. A process that has cleared its
-    /// environment is not found.
+    /// The processes that the command has left behind, in any process group and session. A process that has
+    /// cleared its environment is not found.
     pub(super) fn left(&self) -> Vec<Pid> {
         let mark = format!("{MARK}={}", self.mark);
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };

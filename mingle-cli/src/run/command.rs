@@ -84,8 +84,8 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The process to start in this world; `generation` counts restarts, where they are possible. The hostfile exists as
-    /// long as its guard.
+    /// The process to start in this world; `generation` counts restarts, where they are possible. The
+    /// hostfile exists as long as its guard.
     pub(super) fn in_world(
         &self,
         formation: &Formation<'_>,

@@ -58,7 +58,8 @@ fn become_it(
         })?;
     journal.command_started(std::process::id());
     let stop = command.become_it(&mut process);
-    // The command has not started, so nothing reads the file. Otherwise this process is the command, and the file stays.
+    // The command has not started, so nothing reads the file. Otherwise this process is the command, and the
+    // file stays.
     drop(hostfile);
     Err(stop)
 }

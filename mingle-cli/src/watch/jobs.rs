@@ -72,7 +72,9 @@ impl Scene for Jobs {
         let mut news = Vec::new();
         for listed in self.jobs.values_mut() {
             let what = match &listed.notice {
-                _ if is_silent(now, listed.last) => "silent: its world has formed, or its leader is gone".to_owned(),
+                _ if is_silent(now, listed.last) => {
+                    "silent: its world has formed, or its leader is gone".to_owned()
+                }
                 Notice::Open { .. } => format!("{} nodes here, says {}", listed.count(), listed.from.ip()),
                 Notice::Sealed(_) => format!("here, says {}", listed.from.ip()),
             };

@@ -41,7 +41,8 @@ const SHOW: Duration = Duration::from_millis(250);
 const SILENT: Duration = Duration::from_secs(5);
 /// The most lines for the changes since the last ones were shown: a stranger can cause any number.
 const MOST_LINES: usize = 1024;
-/// The variables of the options that there are. That of `--timeout` is left out: it says how long a node waits.
+/// The variables of the options that there are. That of `--timeout` is left out: it says how long a node
+/// waits.
 const VARIABLES: [&str; 7] = [
     "MINGLE_JOB_ID",
     "MINGLE_SECRET",
@@ -207,8 +208,8 @@ fn window(terminal: &File) -> (usize, usize) {
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have left the
-/// window at the top cannot be redrawn.
+/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have
+/// left the window at the top cannot be redrawn.
 fn fitted(text: &str, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The cursor is below the last row.

@@ -171,7 +171,10 @@ fn a_node_that_left_is_no_longer_shown_as_joined() {
     let mut job = job();
     job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &["b"], &[])));
     job.observe(seconds(2), at(1), sighting(1, 0, leads(1, 3, &["c"], &[])));
-    assert_eq!(states(&job, seconds(2)), [("b", State::Joined), ("c", State::Joined), ("node-1", State::Leads)]);
+    assert_eq!(
+        states(&job, seconds(2)),
+        [("b", State::Joined), ("c", State::Joined), ("node-1", State::Leads)]
+    );
     job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 2, &["c"], &[])));
     assert_eq!(states(&job, seconds(3)), [("c", State::Joined), ("node-1", State::Leads)]);
     // A leader with fewer members is ignored until the other is silent.

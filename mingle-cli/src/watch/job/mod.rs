@@ -115,9 +115,10 @@ impl Job {
         }
     }
 
-    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it. Datagrams of an
-    /// earlier world and of another run of the job are ignored, until the lineage that is shown falls silent: a new run
-    /// begins at generation 0, and anybody can forge a generation that no restart will ever reach.
+    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it.
+    /// Datagrams of an earlier world and of another run of the job are ignored, until the lineage that is
+    /// shown falls silent: a new run begins at generation 0, and anybody can forge a generation that no
+    /// restart will ever reach.
     fn admits(&self, now: Duration, lineage: Lineage) -> bool {
         let ours = self.lineage;
         let is_restart = lineage > ours && (ours.origin == 0 || ours.origin == lineage.origin);
@@ -148,8 +149,8 @@ impl Job {
         }
     }
 
-    /// A leader names members that have joined, but not members that have left: when the count falls, or when another
-    /// leader counts, the names are stale.
+    /// A leader names members that have joined, but not members that have left: when the count falls, or when
+    /// another leader counts, the names are stale.
     fn count(&mut self, now: Duration, leader: NodeId, joined: u32, newest: &[HostName]) {
         if self.counted.is_some_and(|(before, were)| before != leader || joined < were) {
             self.named.clear();
@@ -182,7 +183,8 @@ impl Job {
     }
 
     fn leader(&self, now: Duration) -> Option<Leader<'_>> {
-        let all = self.nodes.iter().filter_map(|(id, node)| node.leads.as_ref().map(|announced| (*id, announced)));
+        let all =
+            self.nodes.iter().filter_map(|(id, node)| node.leads.as_ref().map(|announced| (*id, announced)));
         let loud = all.clone().filter(|(_, (_, at))| !is_silent(now, *at));
         // Where all are silent, the one that was heard last.
         let best = loud.max_by_key(|(id, (gathering, _))| gathering.precedence(*id));
@@ -216,7 +218,10 @@ impl Job {
                 });
             }
             None if !self.nodes.is_empty() => {
-                lines.push(format!("job {name}: {} nodes heard, and none leads{generation}", self.nodes.len()));
+                lines.push(format!(
+                    "job {name}: {} nodes heard, and none leads{generation}",
+                    self.nodes.len()
+                ));
                 lines.push("RDMA: unknown, since no node leads".to_owned());
             }
             None if self.sealed.is_none() => lines.push(format!("job {name}: nothing heard so far")),
@@ -224,7 +229,9 @@ impl Job {
         }
         if let Some(from) = self.sealed {
             lines.push(if self.has_secret {
-                format!("{from} sends datagrams that this secret does not open: give the job's own --secret-file")
+                format!(
+                    "{from} sends datagrams that this secret does not open: give the job's own --secret-file"
+                )
             } else {
                 format!("{from} sends sealed datagrams: give the job's --secret-file to see its nodes")
             });
@@ -327,7 +334,8 @@ impl Scene for Job {
             ["host", "address", "rank", "state", "first heard", "last heard"].map(str::to_owned).to_vec(),
         ];
         for row in self.rows(now) {
-            let of = |cell: &dyn Fn(&HeardNode) -> String| row.node.map_or("-".to_owned(), |(_, node)| cell(node));
+            let of =
+                |cell: &dyn Fn(&HeardNode) -> String| row.node.map_or("-".to_owned(), |(_, node)| cell(node));
             cells.push(vec![
                 row.host.to_string(),
                 of(&|node| node.address.to_string()),

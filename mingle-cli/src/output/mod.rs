@@ -1,8 +1,8 @@
 //! `--output FORMAT=FILE`: results beside the one on stdout.
 //!
-//! A reader sees the old file or the new one, and never half of it: the file is written under another name in the same
-//! folder, and renamed. Where that is not possible, because the file is a mount point, as /etc/hosts is in a
-//! container, or because its folder takes no new files, it is written in place.
+//! A reader sees the old file or the new one, and never half of it: the file is written under another name in
+//! the same folder, and renamed. Where that is not possible, because the file is a mount point, as /etc/hosts
+//! is in a container, or because its folder takes no new files, it is written in place.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -30,8 +30,8 @@ impl Output {
         Ok(Self { format, path: PathBuf::from(file) })
     }
 
-    /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the first and the
-    /// last line of the text.
+    /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
+    /// first and the last line of the text.
     pub(crate) fn write(&self, text: &str) -> io::Result<()> {
         let exists = fs::metadata(&self.path);
         if exists.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
@@ -46,8 +46,8 @@ impl Output {
     }
 }
 
-/// The bytes of a file in which `block` replaces an earlier block, or is appended. Every other line stays as it was, and so
-/// does the missing line break at the end of the file, if it is missing.
+/// The bytes of a file in which `block` replaces an earlier block, or is appended. Every other line stays as
+/// it was, and so does the missing line break at the end of the file, if it is missing.
 fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
@@ -94,8 +94,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk is another
-/// error.
+/// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk
+/// is another error.
 fn is_refused(error: &io::Error) -> bool {
     matches!(
         error.kind(),

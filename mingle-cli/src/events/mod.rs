@@ -1,4 +1,5 @@
-//! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase took.
+//! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase
+//! took.
 
 pub(crate) mod clock;
 mod file;
@@ -220,10 +221,7 @@ impl Journal {
     /// One write for each line, so that lines of several processes do not mix and no reader sees half a line.
     fn write(&mut self, event: &str, mut facts: Value) {
         let Some(file) = &mut self.file else { return };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "readers compare these times with the calendar"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "readers compare these times with the calendar")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (time, ms) = (clock::rfc_3339(now), since(self.started));
         let text = |facts: &Value| {
@@ -250,8 +248,9 @@ impl Journal {
     }
 }
 
-/// Cuts the message of a line by this many bytes, so that the line is not longer than PIPE_BUF: a pipe takes such a line
-/// as a whole or not at all, and a nearly full pipe takes the beginning of a longer one. All other fields are short.
+/// Cuts the message of a line by this many bytes, so that the line is not longer than PIPE_BUF: a pipe takes
+/// such a line as a whole or not at all, and a nearly full pipe takes the beginning of a longer one. All
+/// other fields are short.
 fn shorten(facts: &mut Value, excess: usize) {
     const MARK: &str = "...";
     let Some(Value::String(message)) = facts.get_mut("message") else { return };

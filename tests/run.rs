@@ -115,7 +115,7 @@ fn a_dead_nodes_replacement_is_taken_in_though_the_other_commands_hang() {
     assert_ended(&outcomes, 0);
     assert!(outcomes[0].stderr.contains("the node is gone"), "{}", outcomes[0].render());
     assert_eq!(outcomes[2].stdout, "2 in 1\n", "{}", outcomes[2].render());
-    assert!(outcomes[2].stderr.contains("this job runs already"), "{}", outcomes[2].render());
+    assert!(outcomes[2].stderr.contains("this job already runs"), "{}", outcomes[2].render());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
     // Longer than a member has to answer before it counts as gone.
     let third = two(2, "12s").finish();
     assert_eq!(third.status.code(), Some(3), "{}", third.render());
-    assert!(third.stderr.contains("the job runs already with all its 2 nodes"), "{}", third.render());
+    assert!(third.stderr.contains("the job already runs with all its 2 nodes"), "{}", third.render());
     for node in 0..2 {
         lab.shell(node, "sh", &format!("echo go >/run/go.{node}"));
     }

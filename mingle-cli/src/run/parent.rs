@@ -184,6 +184,7 @@ fn begin(
 }
 
 /// A world in which the command runs, or has run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
 struct Attended<'a> {
     running: RunningWorld,
     child: Child,

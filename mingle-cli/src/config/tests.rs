@@ -1,6 +1,8 @@
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use mingle_core::env;
 
 use super::values::rank_of_host;
@@ -25,7 +27,24 @@ fn the_shortest_line_leaves_everything_to_the_defaults() {
 }
 
 #[test]
-fn every_option_has_its_variable_and_an_argument_wins() {
+fn every_option_reads_its_variable() {
+    let asked = RefCell::new(BTreeSet::new());
+    let lookup = |name: &str| {
+        asked.borrow_mut().insert(name.to_owned());
+        let value = [("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")].into_iter().find(|(n, _)| *n == name);
+        value.map(|(_, value)| OsString::from(value))
+    };
+    Config::scheduled(JoinArgs::default(), lookup).unwrap();
+    let command = LowArgs::command();
+    let options = command.get_arguments().filter_map(|argument| argument.get_long());
+    for option in options.filter(|option| !["set", "help", "version"].contains(option)) {
+        let variable = format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"));
+        assert!(asked.borrow().contains(&variable), "--{option}: {variable} is not read");
+    }
+}
+
+#[test]
+fn an_argument_wins_over_its_variable() {
     let environment = [
         ("MINGLE_JOB_ID", "my%20job"),
         ("MINGLE_WORLD", "8"),

@@ -188,10 +188,10 @@ impl Meeting<'_> {
                 listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
             receive(listener, latest.clone(), self.wires.sender.clone());
         }
-        let (told, mut seeds) = unbounded_channel();
+        let (tell, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, told).await? {
+        if let Some(follow) = self.station.follow(id, tell).await? {
             tokio::spawn(follow);
         }
         let mut ticks = interval(PERIOD);

@@ -180,7 +180,7 @@ fn nets(value: &Value) -> Option<Vec<(IpAddr, u8)>> {
     values(value).into_iter().map(net).collect()
 }
 
-/// The rule in words that resemble nft's own.
+/// The rule as text, close to nft's own syntax.
 fn words(expressions: &[Value]) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let left = |left: &Value| {

@@ -197,7 +197,7 @@ struct Attended<'a> {
     /// How this node's own command has failed.
     own: Option<End>,
     /// Whether all nodes that can be notified of the end have been.
-    told: bool,
+    is_told: bool,
     /// The signal that has asked this node to end.
     asked: Option<Signal>,
     /// Whether the processes that the command left behind are being stopped.
@@ -216,7 +216,7 @@ impl<'a> Attended<'a> {
             runs: true,
             over: None,
             own: None,
-            told: false,
+            is_told: false,
             asked: None,
             is_clearing: false,
             has_killed: false,
@@ -225,7 +225,7 @@ impl<'a> Attended<'a> {
 
     fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
         match change {
-            Change::Told => self.told = true,
+            Change::Told => self.is_told = true,
             Change::Over(over) => {
                 journal.over(&over);
                 self.say(&over.to_string());
@@ -248,7 +248,7 @@ impl<'a> Attended<'a> {
             return;
         }
         self.child.forward(signal);
-        if ENDING.contains(&signal) && self.asked.replace(signal).is_none() && !self.runs && !self.told {
+        if ENDING.contains(&signal) && self.asked.replace(signal).is_none() && !self.runs && !self.is_told {
             // The command has succeeded and waits for those of other nodes, which must go on without it.
             self.running.fail(End::Killed(number(signal)));
         }
@@ -268,7 +268,7 @@ impl<'a> Attended<'a> {
 
     /// Stops what the command left behind, once the command has ended here and the other nodes know.
     fn after_command(&mut self) -> Wait {
-        if !self.told || self.runs {
+        if !self.is_told || self.runs {
             return Wait::On;
         }
         let after = self.after();

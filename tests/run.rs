@@ -82,7 +82,7 @@ fn where_one_command_fails_all_start_again_with_the_same_ranks() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(outcome.stdout, format!("{rank} in 0\n{rank} in 1\n"), "{}", outcome.render());
         let told =
-            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all start again, 1 of 2");
+            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all commands restart, 1 of 2");
         assert!(told, "{}", outcome.render());
     }
 }
@@ -115,7 +115,7 @@ fn a_dead_nodes_replacement_is_taken_in_though_the_other_commands_hang() {
     assert_ended(&outcomes, 0);
     assert!(outcomes[0].stderr.contains("the node is gone"), "{}", outcomes[0].render());
     assert_eq!(outcomes[2].stdout, "2 in 1\n", "{}", outcomes[2].render());
-    assert!(outcomes[2].stderr.contains("this job runs already"), "{}", outcomes[2].render());
+    assert!(outcomes[2].stderr.contains("this job already runs"), "{}", outcomes[2].render());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_node_too_many_is_told_that_the_job_runs_and_stops_nobody() {
     // Longer than a member has to answer before it counts as gone.
     let third = two(2, "12s").finish();
     assert_eq!(third.status.code(), Some(3), "{}", third.render());
-    assert!(third.stderr.contains("the job runs already with all its 2 nodes"), "{}", third.render());
+    assert!(third.stderr.contains("the job already runs with all its 2 nodes"), "{}", third.render());
     for node in 0..2 {
         lab.shell(node, "sh", &format!("echo go >/run/go.{node}"));
     }
@@ -301,7 +301,7 @@ fn a_node_that_cannot_start_its_command_tells_the_others() {
     for outcome in &outcomes[..2] {
         // They look for another node in its place.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-        assert!(outcome.stderr.contains("all start again, 1 of 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all commands restart, 1 of 1"), "{}", outcome.render());
     }
     // Who hears the other one's next step first does not hear why.
     let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));

@@ -13,11 +13,11 @@ pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
 pub use crate::net::InvalidSeed;
 pub use crate::proto::{Cause, Failure, Heard, RankRange, Report, Unproved};
 
-/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed and nothing of
-/// the attempt is left behind.
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed and
+/// nothing of the attempt is left behind.
 ///
-/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and not also
-/// in the text.
+/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and
+/// not also in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -229,7 +229,7 @@ fn nobody_heard_and_nobody_who_may_lead_are_told_apart() {
     net.add(1, 2, Some(1), Time::ZERO);
     net.add(2, 2, Some(1), Time::ZERO);
     assert!(net.run(LIMIT));
-    assert!(failure(&net, 0).to_string().contains("nobody who may be rank 0"), "{}", failure(&net, 0));
+    assert!(failure(&net, 0).to_string().contains("no node that may be rank 0"), "{}", failure(&net, 0));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! An attacker on the same link, who knows the job ID. Against a job with a secret it can change no
-//! output; against one without it can keep a world from forming, and no more.
+//! An attacker on the same link that knows the job ID. It cannot change the output of a job with a secret. It
+//! can keep the world of a job without a secret from forming, and nothing more.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,11 +25,11 @@ mod attacker;
 
 const SECRET: (&str, &str) = ("MINGLE_SECRET", "5eaf00d1-the-horse-knows-5eaf00d1");
 const NO_SECRET: (&str, &str) = ("MINGLE_SECRET", "");
-/// The attacker's own node; the world is in those before it.
+/// The attacker's own node; the world is on the nodes before it.
 const FIFTH: usize = 4;
 const ATTACKS: [&str; 6] = ["lead", "refuse", "join", "replay", "connect", "malformed"];
 
-/// Starts an attack on `job`, which goes on until the value that is returned goes.
+/// Starts an attack on `job`, which lasts until the returned value is dropped.
 fn attack(lab: &Lab, job: &str, how: &str) -> Proc {
     let program = std::env::current_exe().unwrap();
     let mut command = lab.command(FIFTH, program.to_str().unwrap());
@@ -40,7 +40,7 @@ fn attack(lab: &Lab, job: &str, how: &str) -> Proc {
     proc
 }
 
-/// Waits until the attacker has done its worst at least so many times, and returns the latest report.
+/// Waits until the attacker has hit at least this many times, and returns its latest report.
 fn hits(attacker: &Proc, least: u64) -> String {
     let latest = |text: &str| {
         let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
@@ -54,7 +54,7 @@ fn hits(attacker: &Proc, least: u64) -> String {
     latest(&stdout.text()).unwrap()
 }
 
-/// Waits until the attacker has done so many more things than until now.
+/// Waits until the attacker has hit this many more times.
 fn more_hits(attacker: &Proc, more: u64) -> String {
     let before = hits(attacker, 0);
     hits(attacker, before.split(' ').next().unwrap().parse::<u64>().unwrap() + more)
@@ -66,7 +66,7 @@ fn spawn(lab: &Lab, node: usize, args: &[String], (name, value): (&str, &str)) -
     lab.start(node, command)
 }
 
-/// Checks that there is nothing on the outputs but what mingle means to say.
+/// Checks that the outputs hold only what mingle itself prints.
 fn is_clean(outcome: &Outcome) {
     for text in [&outcome.stdout, &outcome.stderr] {
         let raw = RAW.iter().find(|raw| text.contains(**raw));
@@ -85,8 +85,7 @@ fn peak_kib(proc: &Proc) -> u64 {
     line.trim().strip_suffix(" kB").unwrap().parse().unwrap()
 }
 
-/// The world of four with a secret forms as if nobody else were there. Returns how long it took from
-/// the last start on.
+/// A world of four with a secret forms in spite of the attack. Returns how long it took from the last start.
 fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
     let job = format!("sealed {how}");
     let attacker = attack(lab, &job, how);
@@ -117,7 +116,7 @@ fn no_attack_on_a_job_with_a_secret_changes_what_its_nodes_print() {
 }
 
 #[test]
-fn a_recorded_formation_that_is_replayed_into_a_later_one_changes_nothing() {
+fn a_replayed_formation_changes_nothing_in_a_later_one() {
     let Some(lab) = Options::nodes(5).start() else { return };
     let attacker = attack(&lab, "again", "replay");
     let args = line_with("again", 4, "-v");
@@ -134,13 +133,14 @@ fn a_recorded_formation_that_is_replayed_into_a_later_one_changes_nothing() {
     }
 }
 
-/// Attacks a world without a secret. Whatever becomes of it: known codes, valid text, and in time.
+/// Attacks a world without a secret, and checks that each node ends in time, with a known code and valid
+/// output.
 fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
     let job = format!("open {how}");
     let attacker = attack(lab, &job, how);
     let formats = ["-v", "--format json", "-vv", ""];
     let start = |node: usize| {
-        // Only who was given a rank can be told that it is taken; and nobody else may lead.
+        // Only a node with a given rank can be refused, and the attacker must be the only one that may lead.
         let rank = if how == "refuse" { format!("--rank {}", node.max(1)) } else { String::new() };
         let more = format!("--timeout 3s {} {rank}", formats[node]);
         spawn(lab, node, &line_with(&job, 4, &more), NO_SECRET)
@@ -174,7 +174,7 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
 }
 
 #[test]
-fn an_attack_on_a_job_without_a_secret_injects_nothing_and_ends_in_time() {
+fn under_attack_nodes_without_a_secret_print_nothing_foreign_and_end_in_time() {
     let Some(lab) = Options::nodes(5).start() else { return };
     for how in ATTACKS {
         let outcomes = survives(&lab, how);
@@ -182,7 +182,7 @@ fn an_attack_on_a_job_without_a_secret_injects_nothing_and_ends_in_time() {
         let _ = writeln!(std::io::stderr(), "{how}: codes {codes:?}");
         let all = outcomes.iter().map(Outcome::render).collect::<String>();
         match how {
-            // Or the names have not reached the nodes, and this would show nothing.
+            // Otherwise the names have not reached the nodes, and the test would show nothing.
             "lead" => assert!(all.contains("__reboot"), "{all}"),
             "refuse" => {
                 assert!(all.contains(" is taken by ") && all.contains("_ (10.77.0.14:29777)"), "{all}");
@@ -194,7 +194,7 @@ fn an_attack_on_a_job_without_a_secret_injects_nothing_and_ends_in_time() {
 }
 
 #[test]
-fn a_flood_stops_no_sealed_world_and_no_other_job_and_takes_bounded_memory() {
+fn a_flood_stops_neither_a_sealed_world_nor_another_job_and_takes_bounded_memory() {
     let Some(lab) = Options::nodes(5).alone().start() else { return };
     let attacker = attack(&lab, "flooded", "flood");
     for (job, secret) in [("flooded", SECRET), ("beside it", NO_SECRET)] {
@@ -215,7 +215,7 @@ fn a_flood_stops_no_sealed_world_and_no_other_job_and_takes_bounded_memory() {
     }
 }
 
-/// The addresses that a message names, of those that are spoofed.
+/// The spoofed addresses that a message names.
 fn spoofed(text: &str) -> BTreeSet<Ipv4Addr> {
     let words = text.split(|c: char| !(c.is_ascii_digit() || c == '.'));
     let addresses = words.filter_map(|word| word.parse::<Ipv4Addr>().ok());
@@ -223,7 +223,7 @@ fn spoofed(text: &str) -> BTreeSet<Ipv4Addr> {
 }
 
 #[test]
-fn thousands_of_spoofed_senders_fill_no_memory_and_no_message() {
+fn thousands_of_spoofed_senders_fill_neither_memory_nor_messages() {
     let Some(lab) = Options::nodes(5).start() else { return };
     assert!(lab.shell(FIFTH, "sh", "ip route add local 198.18.0.0/15 dev eth0").status.success());
     for (job, secret, code) in [("spoofed", SECRET, 6), ("spoofed openly", NO_SECRET, 3)] {
@@ -250,19 +250,19 @@ fn thousands_of_spoofed_senders_fill_no_memory_and_no_message() {
             let sent: usize = report.split(' ').next().unwrap().parse().unwrap();
             assert!((1_000..=sent).contains(&count), "{count} of {sent} in {}", outcome.render());
         }
-        // Or nobody has heard them, and this shows nothing. (Who gathers counts nobody who did not join, and
-        // which of them does is chance.)
+        // Otherwise no node has heard the spoofed nodes, and the test shows nothing. (A leader counts only
+        // nodes that joined, and which node leads is chance.)
         let said = outcomes.iter().map(|outcome| outcome.stderr.lines().last().unwrap());
         let said = said.max_by_key(|said| spoofed(said).len()).unwrap();
         assert_eq!(spoofed(said).len(), 16, "{said}");
         let _ = writeln!(std::io::stderr(), "{job}: {report}; {early}, then {late} KiB; {said}");
-        // To remember 4,000 nodes takes twice as much.
+        // Remembering 4,000 nodes would take twice as much.
         assert!(late < early + 512 && late < 16 << 10, "{early}, then {late} KiB");
         lab.forget();
     }
 }
 
-/// What the kernel takes as the name of an interface: 15 bytes, no blanks, no slash and no colon.
+/// The name as the kernel accepts it for an interface: 15 bytes, no blanks, no slash and no colon.
 const INTERFACES: [&str; 8] = [
     "$(reboot)",
     "`reboot`",
@@ -274,8 +274,8 @@ const INTERFACES: [&str; 8] = [
     "\u{7f}\u{85}\u{9b}31m\u{200f}",
 ];
 
-/// Checks that a terminal shows everything as it is: no control characters, which move the cursor or rename
-/// the window, and no marks that turn the direction of the text.
+/// Checks that a terminal shows the text as it is: no control characters, which move the cursor or rename the
+/// window, and no marks that change the direction of the text.
 fn is_legible(outcome: &Outcome) {
     for text in [&outcome.stdout, &outcome.stderr] {
         let turns = |c| matches!(c, '\u{61c}' | '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -286,7 +286,7 @@ fn is_legible(outcome: &Outcome) {
 }
 
 #[test]
-fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_raw() {
+fn hostile_names_of_hosts_and_interfaces_reach_no_shell_and_no_terminal_raw() {
     let Some(lab) = Options::nodes(INTERFACES.len()).start() else { return };
     let Some(preload) = Preload::build() else { return };
     for (node, name) in INTERFACES.iter().enumerate() {
@@ -296,7 +296,7 @@ fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_r
         let renamed = lab.start(node, command).finish();
         assert!(renamed.status.success(), "{}", renamed.render());
     }
-    // One of them is as long as no system call would return it.
+    // One name is longer than a system call returns.
     let long = "$(reboot)\u{1b}".repeat(6_500);
     let hosts = HOSTILE[1..].iter().copied().chain([long.as_str()]).map(|host| host.trim_start_matches('\0'));
     let start = |args: &dyn Fn(usize) -> Vec<String>| {
@@ -317,7 +317,7 @@ fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_r
     for outcome in start(&|_| line_with("names", 8, "--format json")) {
         let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
         let node = usize::try_from(document["rank"].as_u64().unwrap()).unwrap();
-        // It is read back as it is.
+        // JSON gives the name back unchanged.
         assert_eq!(document["interface"], INTERFACES[node], "{document}");
         let members = document["roster"].as_array().unwrap();
         assert_eq!(members.len(), 8);
@@ -327,7 +327,7 @@ fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_r
         }
     }
 
-    // Those that it has heard of, when there is no world.
+    // The names of nodes that were heard, in the message without a world.
     let formats = ["--format json", "", "-v", "-vv"];
     let more = |node: usize| format!("--timeout 1s {}", formats[node % 4]);
     for outcome in start(&|node| line_with("no world", 9, &more(node))) {
@@ -335,7 +335,7 @@ fn names_of_the_hosts_own_and_of_its_interfaces_reach_no_shell_and_no_terminal_r
         assert!(outcome.stderr.contains("; heard: _"), "{}", outcome.render());
     }
 
-    // The interface that it has, where another one is asked for: one of those on the other nodes.
+    // The names of interfaces, in the message where another interface is asked for.
     let args = |node: usize| {
         let mut args = line("none of these", 8);
         let format = ["json", "sh"][node % 2];

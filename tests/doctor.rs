@@ -1,4 +1,5 @@
-//! The doctor: it names what was planted, in words and by its exit code, and finds nothing on a healthy network.
+//! The doctor: it finds planted problems, names them and sets its exit code; on a healthy network it finds
+//! nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,9 +17,9 @@ use lab::proc::{Outcome, Proc};
 use lab::{Lab, Options, Policy};
 use serde_json::Value;
 
-/// One host is looked at in so long, with some patience for a busy machine.
+/// The longest examination of one host, on a busy machine.
 const QUICK: Duration = Duration::from_secs(6);
-/// What depends on the machine under the lab, and not on the lab's network.
+/// The checks that depend on the machine under the lab, and not on the network of the lab.
 const MACHINE: [&str; 9] =
     ["proxy", "shared memory", "memlock", "rdma", "rdma devices", "cloud", "container", "kubernetes", "wsl"];
 
@@ -55,7 +56,7 @@ impl Report {
         ours.map(|f| format!("{} {}", text(f, "status"), text(f, "check"))).collect()
     }
 
-    /// Checks that one finding of this status and check has all these words, its cure included.
+    /// Checks that one finding of this status and check holds all these texts, its cure included.
     fn names(&self, what: &str, words: &[&str]) -> &Self {
         let (status, check) = what.split_once(' ').unwrap();
         let findings = self.document["findings"].as_array().unwrap();
@@ -80,7 +81,7 @@ fn spawn(lab: &Lab, node: usize, more: &str) -> Proc {
     lab.spawn(node, &args)
 }
 
-/// One host alone.
+/// The report of one host.
 fn alone(lab: &Lab, node: usize, more: &str) -> Report {
     let started = Instant::now();
     let report = Report::of(&spawn(lab, node, more).finish());
@@ -88,7 +89,7 @@ fn alone(lab: &Lab, node: usize, more: &str) -> Report {
     report
 }
 
-/// All at once, `more` on each.
+/// The reports of all hosts at once, with `more` arguments.
 fn together(lab: &Lab, more: &str) -> Vec<Report> {
     let args = format!("--job-id checkup --world {} --timeout 12s {more}", lab.len());
     let all: Vec<Proc> = (0..lab.len()).map(|node| spawn(lab, node, &args)).collect();
@@ -101,14 +102,14 @@ fn shell(lab: &Lab, node: usize, script: &str) {
 }
 
 #[test]
-fn on_a_healthy_network_nothing_is_found_by_one_host_or_by_four() {
+fn one_host_and_four_hosts_find_nothing_on_a_healthy_network() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let report = alone(&lab, 0, "");
     assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
     report.names("ok interface", &["eth0", "10.77.0.10/24, the default route; used, number 1 of 1"]);
     report.names("ok group", &["on eth0", "joined"]).names("ok own multicast", &["eth0", "came back"]);
     report.names("ok master port", &["free"]);
-    // They depend on the machine; that they are looked at does not.
+    // Their results depend on the machine, so only their presence is tested.
     let checks: Vec<&str> = report.document["findings"]
         .as_array()
         .unwrap()
@@ -178,7 +179,7 @@ fn only_loopback_is_a_problem() {
 }
 
 #[test]
-fn a_dead_nic_and_docker0_are_no_problem_and_have_their_place() {
+fn a_dead_nic_and_docker0_are_notes() {
     let Some(lab) = Options::nodes(1).with_dead_nic().with_docker0().start() else { return };
     shell(&lab, 0, "ip link add dead0 type veth peer name dead1 && ip addr add 10.99.0.1/24 dev dead0");
     let report = alone(&lab, 0, "");
@@ -196,7 +197,7 @@ fn a_firewall_on_the_host_itself_is_named_with_its_rule() {
     report.names("problem own multicast", &["eth0", "did not come back", "--seed"]);
     report.names("problem firewall", &["inet lab", "udp dport 29499", "group 239.", "--discovery-port"]);
     report.names("problem firewall", &["tcp dport 29500-29999 drop' drops TCP port", "--master-port"]);
-    // A rule about something else is not blamed.
+    // A rule for other packets is no finding.
     lab.firewall(0, &["tcp dport 22", "ip daddr 10.77.0.99"]);
     assert_eq!(alone(&lab, 0, "").ends_with(0).bad(), Vec::<String>::new());
 }
@@ -214,7 +215,7 @@ fn a_taken_port_is_named_with_the_program_that_has_it() {
 }
 
 #[test]
-fn a_strict_reverse_path_filter_with_another_way_back_is_named() {
+fn a_strict_reverse_path_filter_with_another_route_back_is_named() {
     let Some(lab) = Options::nodes(2).start() else { return };
     shell(
         &lab,
@@ -229,9 +230,9 @@ fn a_strict_reverse_path_filter_with_another_way_back_is_named() {
 }
 
 #[test]
-fn packets_that_a_strict_reverse_path_filter_drops_on_asymmetric_routes_are_named_by_both_sides() {
+fn both_hosts_name_packets_that_a_strict_reverse_path_filter_drops_on_asymmetric_routes() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // A second network, by which node 1 answers what has come by the first.
+    // A second network: node 1 answers by it to packets from the first.
     lab.switch("ip link add br1 type bridge mcast_snooping 0 && ip link set br1 up");
     for node in 0..2 {
         lab.switch(&format!(
@@ -245,7 +246,7 @@ fn packets_that_a_strict_reverse_path_filter_drops_on_asymmetric_routes_are_name
     let reports = together(&lab, args);
     reports[1].names("problem reverse path", &["eth0", "10.77.0.10/32", "by eth2", "rp_filter=2"]);
     reports[0].ends_with(5).names("problem direction", &["from node0 (10.77.0.10) to node1", "rp_filter"]);
-    // Loose, and all is well.
+    // With a loose filter nothing is found.
     shell(&lab, 1, "echo 2 >/proc/sys/net/ipv4/conf/eth0/rp_filter");
     for report in together(&lab, args) {
         assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
@@ -263,7 +264,7 @@ fn a_host_name_at_127_0_1_1_is_named() {
 }
 
 #[test]
-fn without_the_right_to_read_the_rules_that_is_said_and_no_error() {
+fn unreadable_firewall_rules_are_a_note() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let script =
         r#"exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs "$mingle" doctor --format json"#;
@@ -272,7 +273,7 @@ fn without_the_right_to_read_the_rules_that_is_said_and_no_error() {
 }
 
 #[test]
-fn where_multicast_is_dropped_a_seed_shows_that_the_rest_works() {
+fn with_dropped_multicast_a_seed_shows_that_the_rest_works() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
     for report in together(&lab, "--seed 10.77.0.10") {
@@ -280,7 +281,7 @@ fn where_multicast_is_dropped_a_seed_shows_that_the_rest_works() {
         assert_eq!(report.bad(), ["warning multicast"], "{}", report.rendered);
         report.names("warning multicast", &["passes between no two hosts", "--seed", "--broadcast"]);
     }
-    // And without one nobody is found, within the time.
+    // Without a seed no other host is found, within the timeout.
     let args = "-j alone -w 2 --timeout 1s";
     let started = Instant::now();
     for proc in [spawn(&lab, 0, args), spawn(&lab, 1, args)] {
@@ -290,9 +291,9 @@ fn where_multicast_is_dropped_a_seed_shows_that_the_rest_works() {
 }
 
 #[test]
-fn a_switch_that_drops_groups_that_nobody_asked_for_is_named() {
+fn a_switch_that_drops_unregistered_groups_is_named() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // It snoops, there is no querier, and what it does not know it does not flood.
+    // The bridge snoops, there is no querier, and it does not flood unknown groups.
     lab.switch(
         "ip link set br0 type bridge mcast_snooping 1
          for p in p0 p1; do bridge link set dev $p mcast_flood off; done",
@@ -315,18 +316,18 @@ fn a_one_way_cut_is_named_with_its_direction() {
 }
 
 #[test]
-fn of_three_all_hear_of_a_cut_between_two() {
+fn all_three_hosts_report_a_cut_between_two() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
     for report in together(&lab, "") {
-        // Node 2 is reached by both, and can lead.
+        // Both reach node 2, which can lead.
         report.ends_with(0).names("problem direction", &["from node0 (10.77.0.10) to node1 (10.77.0.11)"]);
         assert_eq!(report.bad(), ["problem direction"], "{}", report.rendered);
     }
 }
 
 #[test]
-fn multicast_that_one_host_does_not_hear_is_named_with_its_direction() {
+fn lost_multicast_is_named_with_its_direction() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.firewall(1, &["ip daddr 224.0.0.0/4"]);
     let reports = together(&lab, "");
@@ -338,7 +339,7 @@ fn multicast_that_one_host_does_not_hear_is_named_with_its_direction() {
 }
 
 #[test]
-fn a_firewall_on_udp_and_one_on_the_master_port_are_told_apart() {
+fn a_firewall_on_udp_and_one_on_the_master_port_are_distinguished() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     for (rules, check) in [
         (["udp dport 29499", "udp dport 29500-29999"].as_slice(), "udp"),
@@ -350,7 +351,7 @@ fn a_firewall_on_udp_and_one_on_the_master_port_are_told_apart() {
             let what = format!("problem {check}");
             report.names(&what, &words);
             let blamed = report.bad().into_iter().filter(|bad| *bad == what).count();
-            assert_eq!(blamed, 1, "one direction alone, in\n{}", report.rendered);
+            assert_eq!(blamed, 1, "only one direction, in\n{}", report.rendered);
             // Over TCP to node 0 a world can still form.
             report.ends_with(if check == "tcp" { 0 } else { 5 });
         }
@@ -358,13 +359,13 @@ fn a_firewall_on_udp_and_one_on_the_master_port_are_told_apart() {
 }
 
 #[test]
-fn a_rendezvous_that_times_out_says_what_the_doctor_finds() {
+fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
     let Some(lab) = Options::nodes(1).with_filters().start() else { return };
     lab.firewall(0, &["udp dport 29499"]);
     let line = ["-j", "late", "-w", "2", "--timeout", "500ms"];
     let started = Instant::now();
     let outcome = lab.spawn(0, &line).finish();
-    // The half second of the rendezvous, a second of the doctor at most, and patience for a busy machine.
+    // The half second of the rendezvous, at most a second of the doctor, and some time for a busy machine.
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     outcome.failed(3, &["doctor: ", "udp dport 29499 drop' drops UDP port 29499", "mingle doctor --job-id"]);
     let quiet = lab.spawn(0, &[&line[..], &["--quiet"]].concat()).finish();
@@ -372,7 +373,7 @@ fn a_rendezvous_that_times_out_says_what_the_doctor_finds() {
 }
 
 #[test]
-fn what_is_hostile_in_an_interface_name_never_reaches_the_terminal() {
+fn a_hostile_interface_name_never_reaches_the_terminal() {
     let Some(lab) = Options::nodes(1).start() else { return };
     shell(&lab, 0, "name=$(printf 'x\\033[2Jy'); ip link set eth0 down; ip link set eth0 name \"$name\"");
     let outcome = lab.spawn(0, &["doctor"]).finish();

@@ -238,7 +238,7 @@ fn a_rank_whose_devices_are_of_no_use_is_named_and_says_why_itself() {
     let mut nodes = four("one-roce");
     nodes[1] = Node::of("iwarp");
     let named =
-        "rank 1 (10.77.0.11): no usable RDMA port ('mingle rdma' there says why); all ranks use sockets";
+        "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' there says why";
     let outcomes = finish_all(start(&lab, "iwarp", &nodes));
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());

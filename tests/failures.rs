@@ -1,4 +1,4 @@
-//! Worlds that do not form: every way to fail has its exit code, says why, and starts nothing.
+//! Worlds that do not form: every failure has its exit code and its reason, and starts no command.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,14 +18,14 @@ use lab::{Lab, MINGLE, Options, Policy, plain};
 const NODES: &str = "nodes here";
 const SOON: Duration = Duration::from_secs(5);
 
-/// Checks exit code, output and message, and that a shell which evaluates the output starts nothing.
+/// Checks exit code, output and message, and that a shell that evaluates the output starts no command.
 fn fails(outcome: &Outcome, code: i32, message: &[&str]) {
     outcome.failed(code, message);
     starts_nothing(&outcome.stdout, code);
 }
 
-/// What `$(mingle ...)` becomes, quoted and not, in a shell that goes on after errors and in one that
-/// does not. tests/shells.rs does the same in every shell.
+/// Evaluates `$(mingle ...)`, quoted and unquoted, in a shell that goes on after errors and in one that does
+/// not. tests/shells.rs does the same in every shell.
 fn starts_nothing(stdout: &str, code: i32) {
     let script = r#"
         (eval "$text" && echo started); echo "$?"
@@ -44,15 +44,15 @@ fn mingle(args: &[&str]) -> Outcome {
     Proc::start(command, args.join(" ")).finish()
 }
 
-/// A node that has begun to gather.
-fn gathering(lab: &Lab, node: usize, args: &[String]) -> Proc {
+/// A node that leads.
+fn leading(lab: &Lab, node: usize, args: &[String]) -> Proc {
     let proc = lab.spawn(node, args);
     proc.expect_stderr("leading");
     proc
 }
 
 #[test]
-fn a_usage_error_says_what_is_wrong() {
+fn a_usage_error_names_the_wrong_argument() {
     for (args, message) in [
         (vec!["--world", "4"], "--job-id"),
         (vec!["--job-id", "x"], "--world"),
@@ -74,7 +74,7 @@ fn a_usage_error_says_what_is_wrong() {
 }
 
 #[test]
-fn where_nobody_was_heard_the_deadline_names_multicast() {
+fn a_deadline_without_another_node_names_multicast() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
     for proc in start_all(&lab, "no multicast", &["--timeout 1s"; 2]) {
@@ -87,7 +87,7 @@ fn where_nobody_was_heard_the_deadline_names_multicast() {
 }
 
 #[test]
-fn a_node_that_comes_after_the_world_formed_hears_nobody() {
+fn a_node_that_starts_after_the_world_formed_hears_nobody() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let procs = (0..2).map(|node| lab.spawn(node, &line("late", 2))).collect();
     World::of(&finish_all(procs));
@@ -98,7 +98,7 @@ fn a_node_that_comes_after_the_world_formed_hears_nobody() {
 fn another_job_on_the_same_group_is_not_heard() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let more = "--group 239.255.7.7 --timeout";
-    let red = gathering(&lab, 0, &line_with("red", 2, &format!("{more} 30s")));
+    let red = leading(&lab, 0, &line_with("red", 2, &format!("{more} 30s")));
     let blue = lab.spawn(1, &line_with("blue", 2, &format!("{more} 1s")));
     fails(&blue.finish(), 3, &["nobody else was heard"]);
     let other = lab.spawn(2, &line_with("red", 2, &format!("{more} 30s")));
@@ -106,9 +106,9 @@ fn another_job_on_the_same_group_is_not_heard() {
 }
 
 #[test]
-fn where_some_were_here_the_deadline_names_them_and_counts_the_missing() {
+fn a_deadline_names_the_nodes_that_were_here_and_counts_the_missing_ones() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // Once it is the leader whose time is up, once the other.
+    // First the leader times out, then the other node.
     for (short, long) in [(0, 1), (1, 0)] {
         let job = format!("some {short}");
         let mut procs = [(0, ""), (1, "")].map(|(node, _)| {
@@ -124,7 +124,7 @@ fn where_some_were_here_the_deadline_names_them_and_counts_the_missing() {
         if long == 0 {
             other.expect_latest(SOON, NODES, "1 of 4");
         } else {
-            other.expect_stderr_within(SOON, "lost node0 (10.77.0.10:");
+            other.expect_stderr_within(SOON, "lost the leader node0 (10.77.0.10:");
         }
         other.signal("TERM");
         fails(&other.finish(), 143, &[]);
@@ -132,12 +132,12 @@ fn where_some_were_here_the_deadline_names_them_and_counts_the_missing() {
 }
 
 #[test]
-fn given_ranks_that_are_missing_are_named_all_along_and_at_the_deadline() {
+fn missing_given_ranks_are_named_in_the_progress_and_at_the_deadline() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let args =
         |rank: u32, timeout: &str| line_with("ranks", 6, &format!("--rank {rank} --timeout {timeout}"));
     for (zero, two) in [("1500ms", "30s"), ("30s", "1500ms")] {
-        let zero_proc = gathering(&lab, 0, &args(0, zero));
+        let zero_proc = leading(&lab, 0, &args(0, zero));
         let two_proc = lab.spawn(1, &args(2, two));
         for proc in [&zero_proc, &two_proc] {
             proc.expect_latest(SOON, NODES, "missing ranks 1, 3-5");
@@ -150,21 +150,21 @@ fn given_ranks_that_are_missing_are_named_all_along_and_at_the_deadline() {
 }
 
 #[test]
-fn where_nobody_may_be_rank_0_the_deadline_says_so() {
+fn a_deadline_without_a_node_that_may_be_rank_0_says_so() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let procs = start_all(&lab, "no rank 0", &["--rank 1 --timeout 2s", "--rank 1 --timeout 2s"]);
     for outcome in finish_all(procs) {
-        fails(&outcome, 3, &["nobody who may be rank 0 was heard"]);
+        fails(&outcome, 3, &["no node that may be rank 0 was heard", "start the node with rank 0"]);
     }
 }
 
 #[test]
-fn another_version_of_the_protocol_is_told_at_the_deadline() {
+fn another_version_of_the_protocol_is_named_at_the_deadline() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let job: mingle_core::JobId = "versions".parse().unwrap();
     let group = "--group 239.255.7.7 --timeout 1s";
-    let proc = gathering(&lab, 0, &line_with("versions", 2, group));
-    // What every version has in common: magic, version, kind and length, tag, two IDs.
+    let proc = leading(&lab, 0, &line_with("versions", 2, group));
+    // The part that all versions share: magic, version, kind and length, tag, two IDs.
     let datagram = [&b"MNGL\x09\x01\0\0"[..], &job.tag().0, &[7; 32]].concat();
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("datagram-{}", std::process::id()));
     std::fs::write(&file, datagram).unwrap();
@@ -175,10 +175,10 @@ fn another_version_of_the_protocol_is_told_at_the_deadline() {
 }
 
 #[test]
-fn a_leader_that_cannot_be_reached_is_named_with_its_port() {
+fn an_unreachable_leader_is_named_with_its_port() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.firewall(0, &["tcp dport 29500-29999"]);
-    let leader = gathering(&lab, 0, &line_with("unreached", 2, "--rank 0"));
+    let leader = leading(&lab, 0, &line_with("unreached", 2, "--rank 0"));
     let outcome = lab.spawn(1, &line_with("unreached", 2, "--rank 1 --timeout 2s")).finish();
     let reach = format!("could not be reached over TCP at {}:29", lab.address(0));
     fails(&outcome, 3, &["node0 (10.77.0.10:29", "was heard", &reach, "firewall"]);
@@ -186,7 +186,7 @@ fn a_leader_that_cannot_be_reached_is_named_with_its_port() {
 }
 
 #[test]
-fn a_master_that_cannot_be_proved_ends_all_and_the_pairs_are_named() {
+fn a_master_that_cannot_be_proved_ends_all_nodes_and_names_the_pairs() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
     lab.firewall(0, &["tcp dport 29500-29999"]);
     let outcomes = finish_all(start_all(&lab, "unproved", &["--rank 0"]));
@@ -205,25 +205,25 @@ fn a_master_that_cannot_be_proved_ends_all_and_the_pairs_are_named() {
 }
 
 #[test]
-fn a_rank_that_is_taken_is_refused_and_its_holder_named() {
+fn a_taken_rank_is_refused_with_the_name_of_its_holder() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let args = |rank: u32| line_with("taken", 3, &format!("--rank {rank}"));
-    let zero = gathering(&lab, 0, &args(0));
+    let zero = leading(&lab, 0, &args(0));
     let one = lab.spawn(1, &args(1));
     one.expect_stderr("2 of 3");
     fails(&lab.spawn(2, &args(1)).finish(), 4, &["rank 1 is taken by node1 (10.77.0.11:"]);
     fails(&lab.spawn(3, &args(0)).finish(), 4, &["rank 0 is taken by node0 (10.77.0.10:"]);
-    // The two that were there first have lost nothing.
+    // The first two nodes keep their seats.
     let two = lab.spawn(3, &args(2));
     assert_eq!(World::of(&finish_all(vec![zero, one, two])).ranks(), [0, 1, 2]);
 }
 
 #[test]
-fn a_holder_of_a_rank_that_no_longer_answers_is_replaced() {
+fn a_silent_holder_of_a_rank_is_replaced() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let args =
         |rank: u32, timeout: &str| line_with("ghost", 3, &format!("--rank {rank} --timeout {timeout}"));
-    let zero = gathering(&lab, 0, &args(0, "30s"));
+    let zero = leading(&lab, 0, &args(0, "30s"));
     let ghost = lab.spawn(1, &args(1, "1s"));
     ghost.expect_stderr("2 of 3");
     ghost.signal("STOP");
@@ -231,7 +231,7 @@ fn a_holder_of_a_rank_that_no_longer_answers_is_replaced() {
     one.expect_stderr("2 of 3");
     let two = lab.spawn(1, &args(2, "30s"));
     assert_eq!(World::of(&finish_all(vec![zero, one, two])).ranks(), [0, 1, 2]);
-    // It wakes up in a world that has no place for it, and must not print that it has one.
+    // The node wakes up without a seat, and must not print that it has one.
     ghost.signal("CONT");
     let outcome = ghost.finish();
     let code = outcome.status.code().unwrap();
@@ -242,35 +242,43 @@ fn a_holder_of_a_rank_that_no_longer_answers_is_replaced() {
 #[test]
 fn a_world_of_another_size_is_refused() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let four = gathering(&lab, 0, &line("sizes", 4));
+    let four = leading(&lab, 0, &line("sizes", 4));
     let outcome = lab.spawn(1, &line("sizes", 3)).finish();
-    fails(&outcome, 4, &["expects a world of 3, but node0 (10.77.0.10:", "gathers one of 4"]);
+    fails(
+        &outcome,
+        4,
+        &[
+            "expects a world of 3, but node0 (10.77.0.10:",
+            "leads one of 4",
+            "give every node the same --world",
+        ],
+    );
     drop(four);
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() {
+fn a_taken_port_is_named() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let first = gathering(&lab, 0, &line_with("one", 2, "-p 29600"));
+    let first = leading(&lab, 0, &line_with("one", 2, "-p 29600"));
     let outcome = lab.spawn(0, &line_with("two", 2, "-p 29600")).finish();
-    fails(&outcome, 5, &["port 29600 is taken", "--master-port"]);
+    fails(&outcome, 5, &["port 29600 is taken", "in use (os error", "; choose another --master-port"]);
     drop(first);
 }
 
 #[test]
-fn without_a_usable_interface_nothing_is_tried() {
+fn without_a_usable_interface_a_node_fails_at_once() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for filter in ["eth7", "192.0.2.0/24"] {
         let outcome = lab.spawn(0, &line_with("no interface", 2, &format!("--interface {filter}"))).finish();
-        fails(&outcome, 5, &["no usable network interface"]);
+        fails(&outcome, 5, &["no usable network interface", "the filter allows only", "change --interface"]);
     }
 }
 
 #[test]
-fn signals_end_a_node_with_their_own_codes() {
+fn each_signal_ends_a_node_with_its_own_code() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (signal, code) in [("INT", 130), ("TERM", 143)] {
-        // A shell's background jobs ignore SIGINT, and so would what the tests start if they were one.
+        // Background jobs of a shell ignore SIGINT, and processes of the tests would inherit that.
         let mut command = lab.command(0, "env");
         command.args([&format!("--default-signal={signal}"), MINGLE]).args(line(signal, 2));
         let proc = lab.start(0, command);
@@ -278,18 +286,18 @@ fn signals_end_a_node_with_their_own_codes() {
         proc.signal(signal);
         fails(&proc.finish(), code, &[]);
     }
-    let proc = gathering(&lab, 0, &line("KILL", 2));
+    let proc = leading(&lab, 0, &line("KILL", 2));
     proc.signal("KILL");
     let outcome = proc.finish();
     assert_eq!(outcome.stdout, GUARD);
     starts_nothing(&outcome.stdout, 1);
 }
 
-/// A world of four whose round cannot end, because node 2 was stopped before all were there.
+/// A world of four whose round cannot end, because node 2 was stopped before all nodes were here.
 fn unfinished_round(lab: &Lab, job: &str) -> [Proc; 4] {
-    let zero = gathering(lab, 0, &line(job, 4));
+    let zero = leading(lab, 0, &line(job, 4));
     let one = lab.spawn(1, &line(job, 4));
-    // Now node 0 has the most members, and keeps the lead.
+    // Now node 0 has the most members, and stays the leader.
     zero.expect_stderr("2 of 4");
     let two = lab.spawn(2, &line(job, 4));
     for proc in [&zero, &one, &two] {
@@ -304,26 +312,26 @@ fn unfinished_round(lab: &Lab, job: &str) -> [Proc; 4] {
 }
 
 #[test]
-fn a_node_too_many_ends_when_the_world_forms_without_it() {
+fn a_standby_ends_when_the_world_forms_without_it() {
     let Some(lab) = Options::nodes(5).start() else { return };
     let procs = unfinished_round(&lab, "full");
     let fifth = lab.spawn(4, &line("full", 4));
     fifth.expect_stderr("4 of 4");
     procs[2].signal("CONT");
     World::of(&finish_all(procs.into())).expect(&lab, &[0, 1, 2, 3]);
-    fails(&fifth.finish(), 4, &["the world of 4 formed", "without this node, which was one too many"]);
+    fails(&fifth.finish(), 4, &["the world of 4 formed", "without this node: all seats were taken"]);
 }
 
 #[test]
-fn a_leader_that_dies_when_others_are_ready_leaves_the_outcome_unknown() {
+fn a_leader_that_dies_when_members_are_ready_leaves_the_outcome_unknown() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let [zero, one, two, three] = unfinished_round(&lab, "unknown");
     for proc in [&one, &three] {
-        proc.expect_stderr("all are here");
+        proc.expect_stderr("all nodes are here");
     }
     zero.signal("KILL");
     for proc in [one, three] {
-        fails(&proc.finish(), 5, &["node0 (10.77.0.10:", "outcome unknown, others may have started"]);
+        fails(&proc.finish(), 5, &["node0 (10.77.0.10:", "outcome unknown, other nodes may have started"]);
     }
     drop(two);
 }

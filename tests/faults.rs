@@ -1,5 +1,5 @@
-//! What breaks in the real world: processes that die or sleep, links that fail in one direction or for
-//! a while, tables that are full. Nothing hangs past its deadline, and no two ranks are equal.
+//! Faults: processes that die or sleep, links that fail in one direction or for a while, full tables. No node
+//! runs past its deadline, and no two ranks are equal.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,10 +22,11 @@ use lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
 
 const NODES: &str = "nodes here";
 const SOON: Duration = Duration::from_secs(5);
-/// A round that has begun is ended at most so long after the deadline, and this machine may be slow.
+/// How long after its deadline a node may end: a round that has begun is finished, and this machine may be
+/// slow.
 const GRACE: Duration = Duration::from_secs(12);
 
-/// Starts the nodes one after another, so that the first one leads, and waits until all know of all.
+/// Starts the nodes one after another, so that the first one leads, and waits until all have joined.
 fn waiting(lab: &Lab, nodes: &[usize], args: &[String]) -> Vec<Proc> {
     let mut procs: Vec<Proc> = Vec::new();
     for node in nodes {
@@ -48,8 +49,8 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 
-/// Checks what holds whatever happened: text that is whole or makes `eval` fail, known codes, and
-/// distinct ranks among those that finished together. Returns how many finished.
+/// Checks what always holds: output that is whole or makes `eval` fail, known exit codes, and distinct ranks
+/// among the nodes that finished. Returns how many finished.
 fn is_consistent(outcomes: &[Outcome]) -> usize {
     let mut finished: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut count = 0;
@@ -66,7 +67,7 @@ fn is_consistent(outcomes: &[Outcome]) -> usize {
                 assert!([3, 4, 5].contains(&code), "code {code}:\n{}", all());
                 outcome.failed(code, &["mingle: error: "]);
             }
-            // Killed: it has printed nothing, or all of it.
+            // Killed: the node has printed nothing or everything.
             None => assert!(outcome.stdout == GUARD || outcome.stdout.ends_with("';\n"), "{}", all()),
         }
         assert!(!outcome.stderr.contains("bug in mingle"), "{}", all());
@@ -84,7 +85,7 @@ fn a_leader_that_is_killed_while_some_are_missing_is_replaced() {
     leader.signal("KILL");
     assert_eq!(leader.finish().stdout, GUARD);
     for proc in &procs {
-        proc.expect_stderr_within(SOON, "lost node0 (10.77.0.10:");
+        proc.expect_stderr_within(SOON, "lost the leader node0 (10.77.0.10:");
     }
     let since = Instant::now();
     procs.insert(0, lab.spawn(0, &args));
@@ -121,24 +122,24 @@ fn kills_around_the_commit(job: &str, victims: &[usize], rounds: usize) {
 }
 
 #[test]
-fn a_first_node_that_is_killed_at_any_moment_leaves_no_two_equal_ranks() {
+fn killing_the_first_node_at_any_moment_leaves_no_two_equal_ranks() {
     kills_around_the_commit("first killed", &[0], 7);
 }
 
 #[test]
-fn a_member_that_is_killed_at_any_moment_leaves_no_two_equal_ranks() {
+fn killing_a_member_at_any_moment_leaves_no_two_equal_ranks() {
     kills_around_the_commit("member killed", &[1, 2, 3], 7);
 }
 
 #[test]
-fn a_link_of_the_leader_that_goes_down_and_comes_back_costs_no_place() {
+fn a_short_outage_of_the_leaders_link_costs_no_seat() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let args = line("link", 4);
     let mut procs = waiting(&lab, &[0, 1, 2], &args);
     let link = |script: &str| assert!(lab.shell(0, "sh", script).status.success());
     link("ip link set eth0 down");
     let last = lab.spawn(3, &args);
-    // Somebody speaks to it: the others still know that there was a leader.
+    // The others remember the leader, and send to it.
     last.expect_stderr_within(SOON, "leading");
     link("ip link set eth0 up && ip route add default via 10.77.0.1");
     let since = Instant::now();
@@ -165,9 +166,9 @@ fn a_leader_whose_link_stays_down_is_named_at_the_deadline() {
 }
 
 #[test]
-fn a_cut_in_one_direction_ends_at_the_deadline_with_what_each_has_heard() {
+fn with_a_cut_in_one_direction_each_node_names_what_it_has_heard_at_the_deadline() {
     let Some(lab) = Options::nodes(3).with_filters().start() else { return };
-    // Once without ARP, as a broken link, and once with it, as a firewall.
+    // First with ARP cut as well, as on a broken link, then without, as with a firewall.
     lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
     for job in ["broken", "firewall"] {
         let procs = start_all(&lab, job, &["--timeout 4s"; 3]);
@@ -178,7 +179,8 @@ fn a_cut_in_one_direction_ends_at_the_deadline_with_what_each_has_heard() {
         assert!([0, 3].contains(&finished), "{finished}");
         assert!(took(&outcomes, started) < Duration::from_secs(4) + SOON);
         if finished == 0 {
-            // Where node 0 gathers, node 2 has told node 1 of it, which gets no answer; where node 1 does, node 0 gets none.
+            // Where node 0 leads, node 2 has named it to node 1, which gets no answer; where node 1 leads,
+            // node 0 gets none.
             let named =
                 [(0, "node1 (10.77.0.11:"), (1, "node0 (10.77.0.10:")].into_iter().any(|(node, other)| {
                     let said = &outcomes[node].stderr;
@@ -186,7 +188,7 @@ fn a_cut_in_one_direction_ends_at_the_deadline_with_what_each_has_heard() {
                 });
             assert!(named, "{}", outcomes.iter().map(Outcome::render).collect::<String>());
         }
-        // Node 2 reaches both and is reached by both: everybody knows somebody else.
+        // Node 2 reaches both and both reach it, so every node knows another one.
         for outcome in outcomes.iter().filter(|outcome| !outcome.status.success()) {
             outcome.failed(3, &["(10.77.0.1", "missing"]);
         }
@@ -197,7 +199,7 @@ fn a_cut_in_one_direction_ends_at_the_deadline_with_what_each_has_heard() {
 }
 
 #[test]
-fn a_node_that_hears_but_is_not_heard_names_whom_it_heard() {
+fn a_node_that_only_hears_names_the_nodes_that_it_heard() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.set(&Policy { cuts: vec![(1, 0)], ..Policy::default() });
     let procs = start_all(&lab, "mute", &["--timeout 5s"; 2]);
@@ -210,7 +212,7 @@ fn a_node_that_hears_but_is_not_heard_names_whom_it_heard() {
 }
 
 #[test]
-fn two_halves_with_a_leader_each_become_one_world_when_the_partition_heals() {
+fn two_halves_with_a_leader_each_form_one_world_when_the_partition_heals() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     let pairs = [(0, 2), (0, 3), (1, 2), (1, 3)];
     let cuts = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
@@ -227,7 +229,7 @@ fn two_halves_with_a_leader_each_become_one_world_when_the_partition_heals() {
 }
 
 #[test]
-fn a_member_that_sleeps_loses_its_place_to_a_spare_and_wakes_to_a_message() {
+fn a_member_that_sleeps_loses_its_seat_to_a_standby_and_wakes_to_a_message() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let args = line("sleeper", 3);
     let mut procs = waiting(&lab, &[0], &args);
@@ -249,7 +251,7 @@ fn a_member_that_sleeps_loses_its_place_to_a_spare_and_wakes_to_a_message() {
     assert!(outcome.ended - woken < SOON);
 }
 
-/// Starts mingle with room for so many file descriptors.
+/// Starts mingle with this limit on file descriptors.
 fn cramped(lab: &Lab, node: usize, descriptors: u32, args: &[String]) -> Proc {
     let mut command = lab.command(node, "sh");
     command.args(["-c", &format!("ulimit -n {descriptors} && exec \"$@\""), "sh", MINGLE]).args(args);
@@ -288,7 +290,7 @@ fn helper_holds_ports() {
         .split(',')
         .map(|port| {
             let at = (Ipv4Addr::UNSPECIFIED, port.parse().unwrap());
-            // One sort alone is enough to make a port useless.
+            // TCP or UDP alone makes a port useless.
             if at.1 % 2 == 0 { Ok(TcpListener::bind(at).unwrap()) } else { Err(UdpSocket::bind(at).unwrap()) }
         })
         .collect();
@@ -300,7 +302,7 @@ fn helper_holds_ports() {
 }
 
 #[test]
-fn ports_that_other_programs_hold_are_left_to_them() {
+fn ports_of_other_programs_are_skipped() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let job: mingle_core::JobId = "ports".parse().unwrap();
     let taken: Vec<u16> = job.ports().take(5).collect();
@@ -329,7 +331,7 @@ fn keeps_time(lab: &Lab, job: &str, start: &dyn Fn(usize, &[String]) -> Proc) ->
     let alone = start(0, &line_with(&format!("{job} alone"), 2, "--timeout 1s"));
     let mut procs: Vec<Proc> = Vec::new();
     for node in 0..4 {
-        // The log of some shows the time of day, and is the only thing that does.
+        // Only the log shows the time of day; some nodes have one.
         procs.push(start(node, &line_with(job, 4, if node < 2 { "-vv" } else { "" })));
         procs[node].expect_stderr_within(SOON, if node == 0 { "leading" } else { "joined" });
     }
@@ -338,7 +340,7 @@ fn keeps_time(lab: &Lab, job: &str, start: &dyn Fn(usize, &[String]) -> Proc) ->
     World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
     let formed = took(&outcomes, since);
     for outcome in &outcomes {
-        // What it says of its own time, in milliseconds or seconds and not in minutes.
+        // The time that the node reports, in milliseconds or seconds and not in minutes.
         let told = outcome.stderr.lines().find_map(|line| line.split_once(" formed in "));
         let told = told.and_then(|(_, rest)| rest.split_once(": ")).map_or("", |(time, _)| time);
         assert!(told.ends_with('s') && !told.contains("min"), "{told:?} of {}", outcome.render());
@@ -360,8 +362,8 @@ fn a_wall_clock_that_jumps_by_an_hour_at_every_look_changes_nothing() {
     let outcomes = keeps_time(&lab, "jumps", &|node, args| preload.spawn(&lab, node, "LAB_CLOCK=1", args));
     let looks: Vec<u64> = outcomes.iter().map(|outcome| report(outcome)[0]).collect();
     say(&format!("jumps: looks at the wall clock, with a log and without: {looks:?}"));
-    assert!(looks[..2].iter().all(|looks| *looks > 2), "the clock of nobody jumped: {looks:?}");
-    // Nothing but the log looks at it, so there is nothing that a jump could change.
+    assert!(looks[..2].iter().all(|looks| *looks > 2), "no clock jumped: {looks:?}");
+    // Only the log reads the wall clock, so a jump can change nothing else.
     assert_eq!(looks[2..], [0, 0]);
 }
 
@@ -370,7 +372,7 @@ fn hosts_that_have_been_up_for_a_day_a_decade_and_a_century_form_a_world() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let day: u64 = 24 * 60 * 60;
     let shifts = [36_500 * day, 0, day, 3_650 * day];
-    // The program is a child: a process stays in the time that it was started in.
+    // The program is a child, since a process stays in the time namespace in which it was started.
     let shift = |node: usize| {
         let by = shifts[node];
         format!("unshare --time --monotonic {by} --boottime {by} --fork --kill-child")
@@ -401,7 +403,7 @@ fn overflows(lab: &Lab) -> Vec<u64> {
 }
 
 #[test]
-fn nodes_with_the_smallest_buffers_that_there_are_form_a_world() {
+fn nodes_with_the_smallest_possible_buffers_form_a_world() {
     const WORLD: usize = 16;
     let Some(lab) = Options::nodes(WORLD).start() else { return };
     let Some(preload) = Preload::build() else { return };
@@ -415,8 +417,8 @@ fn nodes_with_the_smallest_buffers_that_there_are_form_a_world() {
         let outcomes = finish_all(procs);
         World::of(&outcomes).expect(&lab, &(0..WORLD).collect::<Vec<_>>());
         for outcome in &outcomes {
-            // The node's own socket, of each family that the kernel has, and that of the group, of each that the host
-            // has an address of.
+            // The node's own sockets, one for each family of the kernel, and those of the group, one for each
+            // family in which the host has an address.
             assert!(matches!(report(outcome)[..], [2..=4, ..=4608]), "{}", outcome.render());
         }
         times.push(took(&outcomes, since));
@@ -424,7 +426,7 @@ fn nodes_with_the_smallest_buffers_that_there_are_form_a_world() {
     let lost = overflows(&lab);
     say(&format!("smallest buffers: formed in {times:?}; overflows on each node {lost:?}"));
     assert!(times.iter().all(|time| *time < Duration::from_secs(3)), "{times:?}");
-    // Or there was room for everything, and this shows nothing.
+    // Without an overflow this test would show nothing.
     assert!(lost.iter().sum::<u64>() > 0);
 }
 

@@ -1,4 +1,4 @@
-//! The networks that the other tests stand on, tested: a cut that does not cut would prove nothing.
+//! Tests of the networks that the other tests use: a cut that does not cut would prove nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use lab::{Lab, Options, Policy};
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 1);
 const PORT: u16 = 5000;
 
-/// Runs one of the helpers below, which are programs of their own, in a node.
+/// Runs one of the helpers below in a node, as a program of its own.
 fn helper(lab: &Lab, node: usize, name: &str, to: Ipv4Addr, count: usize) -> Proc {
     let program = std::env::current_exe().unwrap();
     let mut command = lab.command(node, program.to_str().unwrap());
@@ -94,8 +94,8 @@ fn sends(lab: &Lab, from: usize, to: Ipv4Addr, count: usize) {
     assert!(outcome.status.success(), "{}", outcome.render());
 }
 
-/// Which datagrams of a node have arrived, once all of them had the time to: the listener's own
-/// `end` on its loopback comes after what the bridge, which queues nothing, has delivered.
+/// The datagrams of a node that have arrived, once all had time to: the bridge queues nothing, so the
+/// listener's own `end` on loopback comes after them.
 fn received(lab: &Lab, proc: Proc, node: usize, from: usize) -> Vec<String> {
     let script = format!("printf end >/dev/udp/{}/{PORT}", lab.address(node));
     assert!(lab.shell(node, "bash", &script).status.success());
@@ -115,7 +115,7 @@ fn nodes_reach_each_other_by_tcp_and_multicast() {
 }
 
 #[test]
-fn cuts_and_the_end_of_multicast_take_effect_at_once() {
+fn cuts_and_dropped_multicast_take_effect_at_once() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     let proc = listener(&lab, 1);
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
@@ -150,7 +150,7 @@ fn loss_hits_each_receiver_by_itself() {
 }
 
 #[test]
-fn a_firewall_drops_what_arrives_and_leaves_the_rest_alone() {
+fn a_firewall_drops_only_arriving_packets_that_match() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     let (zero, one) = (listener(&lab, 0), listener(&lab, 1));
     lab.firewall(1, &["tcp dport 4999-5001"]);
@@ -195,7 +195,7 @@ fn each_node_has_its_own_name_interfaces_and_routes() {
     }
 }
 
-/// Two processes that keep their output open as long as they live, one the child of the other.
+/// Two processes, parent and child, that keep their output open as long as they run.
 const ENDLESS: [&str; 2] = ["-c", "echo started; (sleep 987; echo over); echo over"];
 
 #[test]
@@ -241,7 +241,7 @@ fn labs_do_not_see_each_other() {
 
 #[test]
 fn a_lab_of_four_is_made_quickly() {
-    // Now and then the kernel is busy with the removal of earlier namespaces: the best of five counts.
+    // The kernel may be busy removing earlier namespaces, so the best of five counts.
     let mut best = Duration::MAX;
     for _ in 0..5 {
         let started = Instant::now();
@@ -253,7 +253,7 @@ fn a_lab_of_four_is_made_quickly() {
 }
 
 #[test]
-fn only_well_formed_statements_are_taken_for_variables() {
+fn only_well_formed_statements_count_as_variables() {
     let good = variables(&format!("{GUARD}export RANK='0';\nexport X='';\n")).unwrap();
     assert_eq!((good["RANK"].as_str(), good["X"].as_str()), ("0", ""));
     for bad in ["", "export RANK='0';\n"] {

@@ -1,4 +1,4 @@
-//! Worlds on networks of every kind: which of them form, at which address, and what is said where none can.
+//! Worlds on networks of every kind: which form, at which address, and the messages where none can.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +20,7 @@ use lab::proc::Outcome;
 use lab::world::{World, finish_all, form, line, line_with, start_all};
 use lab::{Lab, Options};
 
-/// Checks ranks, the master's address, and that every node goes there by this interface.
+/// Checks ranks, the master's address, and that every node reaches it by this interface.
 fn expect(world: &World, ranks: &[usize], master: &str, interface: &str) {
     assert_eq!(world.ranks(), ranks, "{world:?}");
     assert_eq!(world.common("MASTER_ADDR"), master);
@@ -41,7 +41,7 @@ fn warnings(outcome: &Outcome) -> Vec<&str> {
 }
 
 #[test]
-fn hosts_with_two_networks_in_common_settle_on_one_and_filters_choose_the_other() {
+fn hosts_with_two_common_networks_use_one_and_filters_choose_the_other() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_second_network();
     let (first, second) = (lab.address(0).to_string(), lab.second(0));
@@ -57,7 +57,7 @@ fn hosts_with_two_networks_in_common_settle_on_one_and_filters_choose_the_other(
     ] {
         expect(&form_with(&lab, &format!("with {more}"), more), &all, master, interface);
     }
-    // Each name alone is right on half of the nodes.
+    // Each name exists on half of the nodes.
     let mixed = ["--interface eth1", "--interface 10.88.0.0/16", "--interface ^eth0", "--interface *1"];
     expect(&form(&lab, "each in its own words", &mixed), &all, &second, "eth1");
 
@@ -68,7 +68,7 @@ fn hosts_with_two_networks_in_common_settle_on_one_and_filters_choose_the_other(
 }
 
 #[test]
-fn a_host_that_shares_only_the_second_network_prints_the_address_that_it_proved_and_says_so() {
+fn a_host_on_only_the_second_network_prints_the_address_that_it_proved_with_a_warning() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_second_network();
     lab.at(3, "ip link set eth0 down");
@@ -76,7 +76,7 @@ fn a_host_that_shares_only_the_second_network_prints_the_address_that_it_proved_
     let vars: Vec<_> = outcomes.iter().map(Outcome::formed).collect();
     let of_all = |name: &str| vars.iter().map(|vars| vars[name].clone()).collect::<Vec<_>>();
     let (first, second) = (lab.address(0).to_string(), lab.second(0));
-    // Its store listens on all addresses, so one job may have two for it; but nobody must be surprised.
+    // The master's store listens on all addresses, so two addresses are fine; a warning names the other one.
     assert_eq!(of_all("MASTER_ADDR"), [&first, &first, &first, &second].map(String::clone));
     assert_eq!(of_all("GLOO_SOCKET_IFNAME"), ["eth0", "eth0", "eth0", "eth1"]);
     assert_eq!(of_all("RANK"), ["0", "1", "2", "3"]);
@@ -88,12 +88,12 @@ fn a_host_that_shares_only_the_second_network_prints_the_address_that_it_proved_
 }
 
 #[test]
-fn a_dead_nic_and_a_docker0_that_come_first_in_the_list_are_no_way_to_the_master() {
+fn a_dead_nic_and_a_docker0_first_in_the_list_are_not_used_for_the_master() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.put_decoys_first();
     let listed = lab.at(0, "ip -o -4 addr show up");
     let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(names, ["lo", "eno1", "docker0", "eth0"], "or this shows nothing");
+    assert_eq!(names, ["lo", "eno1", "docker0", "eth0"], "otherwise the test shows nothing");
     let master = lab.address(0).to_string();
     for round in 0..3 {
         lab.forget();
@@ -103,11 +103,11 @@ fn a_dead_nic_and_a_docker0_that_come_first_in_the_list_are_no_way_to_the_master
     expect(&form_with(&lab, "decoys excluded", more), &[0, 1, 2, 3], &master, "eth0");
 }
 
-/// That no scope is printed, nor an address that would need one.
+/// Checks that no scope is printed, and no address that would need one.
 fn expect_global(outcomes: &[Outcome]) {
     for outcome in outcomes {
         for (name, value) in outcome.formed() {
-            // The job's name is percent-encoded.
+            // The job ID is percent-encoded.
             let is_global = name == "MINGLE_JOB_ID" || !value.contains('%') && !value.contains("fe80");
             assert!(is_global, "{name} in {}", outcome.render());
         }
@@ -134,7 +134,7 @@ fn hosts_with_only_ipv6_form_a_world() {
 }
 
 #[test]
-fn a_world_has_the_family_that_all_can_use_and_of_two_ipv4_unless_asked() {
+fn a_world_uses_the_common_family_and_of_two_ipv4_by_default() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_ipv6();
     let (v4, v6) = (lab.address(0).to_string(), lab.address_v6(0));
@@ -144,14 +144,14 @@ fn a_world_has_the_family_that_all_can_use_and_of_two_ipv4_unless_asked() {
     expect_global(&outcomes);
     expect(&World::of(&outcomes), &all, &v6, "eth0");
 
-    // Neither the first nor the last: one in the middle decides for all, whoever gathers.
+    // A node in the middle, neither the first nor the last, decides for all, whichever node leads.
     lab.at(2, "ip -6 addr flush dev eth0");
     expect(&form_with(&lab, "one with IPv4 only", ""), &all, &v4, "eth0");
     expect(&form_with(&lab, "one with IPv4 only, IPv6 asked for", "--ipv6"), &all, &v4, "eth0");
 }
 
 #[test]
-fn one_host_with_ipv6_alone_makes_the_world_one_of_ipv6() {
+fn one_host_with_only_ipv6_makes_the_world_use_ipv6() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_ipv6();
     for only in [0, 3] {
@@ -182,7 +182,7 @@ fn hosts_without_a_common_family_form_no_world_although_one_has_both() {
 }
 
 #[test]
-fn multicast_that_half_of_the_nodes_cannot_send_or_cannot_hear_is_enough() {
+fn a_world_forms_where_half_of_the_nodes_cannot_send_or_cannot_hear_multicast() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     for (job, rule) in [
         ("the first half is not heard", "iifname { p0, p1 } ip daddr 224.0.0.0/4"),
@@ -198,15 +198,15 @@ fn multicast_that_half_of_the_nodes_cannot_send_or_cannot_hear_is_enough() {
 }
 
 #[test]
-fn where_unregistered_groups_are_dropped_broadcast_and_seeds_form_a_world_and_silence_names_them() {
+fn with_unregistered_groups_dropped_broadcast_or_seeds_form_a_world_and_the_warning_names_both() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.snoop_without_querier();
-    // The time is longer than the silence that is told of.
+    // The timeout is longer than the silence after which a warning comes.
     let neither: Vec<_> = (0..4).map(|i| lab.spawn(i, &line_with("neither", 4, "--timeout 17s"))).collect();
     form_with(&lab, "broadcast", "--broadcast").expect(&lab, &[0, 1, 2, 3]);
     let seed = format!("--seed {}", lab.address(2));
     form_with(&lab, "seed", &seed).expect(&lab, &[0, 1, 2, 3]);
-    // Whoever shall hear broadcasts must be told so; one node of that half has the seed as well.
+    // A node hears broadcasts only with the option; one node of that half has the seed as well.
     let both = format!("--broadcast {seed}");
     form(&lab, "both", &["--broadcast", &both, &seed, &seed]).expect(&lab, &[0, 1, 2, 3]);
     for outcome in finish_all(neither) {

@@ -82,7 +82,7 @@ fn if_one_command_fails_all_restart_with_the_same_ranks() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(outcome.stdout, format!("{rank} in 0\n{rank} in 1\n"), "{}", outcome.render());
         let told =
-            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all start again, 1 of 2");
+            outcome.stderr.contains("exit code 7") && outcome.stderr.contains("all commands restart, 1 of 2");
         assert!(told, "{}", outcome.render());
     }
 }
@@ -115,7 +115,7 @@ fn a_dead_node_is_replaced_although_the_other_commands_hang() {
     assert_ended(&outcomes, 0);
     assert!(outcomes[0].stderr.contains("the node is gone"), "{}", outcomes[0].render());
     assert_eq!(outcomes[2].stdout, "2 in 1\n", "{}", outcomes[2].render());
-    assert!(outcomes[2].stderr.contains("this job runs already"), "{}", outcomes[2].render());
+    assert!(outcomes[2].stderr.contains("this job already runs"), "{}", outcomes[2].render());
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn a_node_beyond_the_world_size_is_refused_and_stops_no_other_node() {
     // Longer than the time after which a silent member counts as gone.
     let third = two(2, "12s").finish();
     assert_eq!(third.status.code(), Some(3), "{}", third.render());
-    assert!(third.stderr.contains("the job runs already with all its 2 nodes"), "{}", third.render());
+    assert!(third.stderr.contains("the job already runs with all its 2 nodes"), "{}", third.render());
     for node in 0..2 {
         lab.shell(node, "sh", &format!("echo go >/run/go.{node}"));
     }
@@ -301,7 +301,7 @@ fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
     for outcome in &outcomes[..2] {
         // The other nodes look for a replacement.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-        assert!(outcome.stderr.contains("all start again, 1 of 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all commands restart, 1 of 1"), "{}", outcome.render());
     }
     // A node that receives another node's restart first does not learn the reason.
     let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));

@@ -24,7 +24,7 @@ use lab::{Lab, MINGLE, Options, plain};
 const ONE: &str = "5eaf00d1-the-horse-knows-5eaf00d1";
 const TWO: &str = "be77e12a-the-other-horse-be77e12a";
 
-/// A file with a secret, gone with its test.
+/// A file with a secret, removed with its test.
 struct SecretFile(PathBuf);
 
 impl SecretFile {
@@ -58,7 +58,7 @@ fn spawn_with(lab: &Lab, node: usize, args: &[String], (name, value): (&str, &st
     lab.start(node, command)
 }
 
-/// Runs mingle outside of any lab; only for what ends before it opens a socket.
+/// Runs mingle outside any lab; only for runs that end before they open a socket.
 fn mingle(args: &[&str], (name, value): (&str, &str)) -> Outcome {
     let mut command = plain(MINGLE);
     command.args(args).env(name, value);
@@ -76,7 +76,7 @@ fn hides(outcome: &Outcome, secrets: &[&str]) {
 fn a_world_forms_when_the_same_secret_is_given_in_different_ways() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let file = SecretFile::new(ONE, 0o600);
-    // Editors end a file with a new line.
+    // Editors end a file with a line break.
     let edited = SecretFile::new(&format!("{ONE}\n"), 0o600);
     let more = format!("-vv --secret-file {}", file.path());
     let procs = vec![
@@ -173,11 +173,11 @@ fn a_secret_file_that_cannot_be_read_is_a_usage_error_that_names_it() {
     let missing = format!("{directory}/no-such-file");
     let large = SecretFile::new(&ONE.repeat(1000), 0o600);
     let closed = SecretFile::new(ONE, 0o000);
-    // For root every file can be read.
+    // Root can read every file.
     let readable = fs::read(closed.path()).is_ok();
     let closed = Some(closed.path()).filter(|_| !readable);
     for path in [directory, &missing, large.path(), "/dev/null"].into_iter().chain(closed) {
-        // An existing, good secret in the environment must not step in for the file that was named.
+        // A good secret in the environment must not replace the named file.
         let args = ["--job-id", "file", "--world", "2", "--secret-file", path];
         let outcome = mingle(&args, ("MINGLE_SECRET", TWO));
         outcome.failed(2, &["--secret-file", path]);
@@ -186,7 +186,7 @@ fn a_secret_file_that_cannot_be_read_is_a_usage_error_that_names_it() {
 }
 
 #[test]
-fn a_file_that_everybody_can_read_gets_a_warning_and_works() {
+fn a_file_that_every_user_can_read_works_with_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let (open, closed) = (SecretFile::new(ONE, 0o644), SecretFile::new(ONE, 0o640));
     let args = |file: &SecretFile| line_with("open", 2, &format!("--secret-file {}", file.path()));
@@ -222,7 +222,7 @@ fn mingle_makes_secrets_that_it_accepts_and_that_differ() {
 }
 
 #[test]
-fn help_errors_and_a_secret_given_as_an_argument_show_no_secret() {
+fn no_help_and_no_error_shows_a_secret() {
     for args in [
         &["--help"][..],
         &["-h"],

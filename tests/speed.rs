@@ -1,4 +1,4 @@
-//! How long it takes, with and without loss. These measure, so nothing else runs beside them.
+//! How long a formation takes, with and without loss. These are measurements, so they run alone.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,8 +14,8 @@ use std::time::Duration;
 use lab::world::{World, finish_all, line, start_all};
 use lab::{Lab, Options, Policy};
 
-/// Forms `count` worlds of four, one after the other; the time of each from the first process's start
-/// to the last one's end, the shortest first.
+/// Forms `count` worlds of four, one after the other. Returns the time of each, from the start of the first
+/// process to the end of the last, the shortest first.
 fn worlds(lab: &Lab, job: &str, count: usize) -> Vec<Duration> {
     let mut times = Vec::new();
     for round in 0..count {
@@ -39,7 +39,7 @@ fn worlds(lab: &Lab, job: &str, count: usize) -> Vec<Duration> {
 }
 
 #[test]
-fn four_nodes_started_together_are_done_in_the_order_of_ten_milliseconds() {
+fn four_nodes_that_start_together_form_within_some_ten_milliseconds() {
     let Some(lab) = Options::nodes(4).alone().start() else { return };
     let times = worlds(&lab, "no loss", 21);
     assert!(times[10] < Duration::from_millis(100), "{times:?}");
@@ -54,7 +54,7 @@ fn with_30_percent_loss_every_world_forms_and_most_within_half_a_second() {
 }
 
 #[test]
-fn a_world_of_one_is_done_before_anything_could_be_sent() {
+fn a_world_of_one_forms_without_sending() {
     let Some(lab) = Options::nodes(1).alone().start() else { return };
     let mut times = Vec::new();
     for _ in 0..9 {

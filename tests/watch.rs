@@ -1,4 +1,5 @@
-//! `mingle watch` observes a world that forms and sends nothing; `--events` and the JSON output record how it went.
+//! `mingle watch` observes a world that forms and sends nothing; `--events` and the JSON output record how it
+//! went.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Exit codes, and what a user can do about each failure and warning of the library.
 //!
-//! The library states facts: what was tried, on what, and what was seen. Flags, commands and exit codes are added here
-//! and nowhere else. What is printed is the fact, a semicolon, and the advice.
+//! The library states facts: what was tried, on what, and what was seen. Flags, commands and exit codes are
+//! added here and nowhere else. What is printed is the fact, a semicolon, and the advice.
 
 use std::error::Error as _;
 use std::fmt::Display;

@@ -9,9 +9,10 @@ use crate::stdout::Stdout;
 
 /// Prints a script that completes mingle's commands and options in a shell.
 ///
-/// For the current shell: source <(mingle completions bash), or for fish mingle completions fish | source. For all
-/// later shells, write it to a file that your shell reads: bash ~/.local/share/bash-completion/completions/mingle, zsh
-/// _mingle in a folder of $fpath, fish ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
+/// For the current shell: source <(mingle completions bash), or for fish mingle completions fish | source.
+/// For all later shells, write it to a file that your shell reads: bash
+/// ~/.local/share/bash-completion/completions/mingle, zsh _mingle in a folder of $fpath, fish
+/// ~/.config/fish/completions/mingle.fish, PowerShell your $PROFILE.
 #[derive(Debug, Clone, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct CompletionsArgs {

@@ -36,8 +36,8 @@ pub(crate) enum Stop {
     Ended(NonZeroU8, Option<String>),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
-    /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked where the
-    /// value is made, so this is a bug, caught before it is printed.
+    /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked
+    /// where the value is made, so this is a bug, caught before it is printed.
     Unsafe(UnsafeStatement),
     /// A bug. The panic hook has printed the message already.
     Panic(String),
@@ -146,8 +146,8 @@ impl From<UnsafeStatement> for Stop {
     }
 }
 
-/// Runs `work`, and turns a panic in it into an error like every other. Without this the process would end with code
-/// 101, and the script that a shell is about to evaluate would not fail.
+/// Runs `work`, and turns a panic in it into an error like every other. Without this the process would end
+/// with code 101, and the script that a shell is about to evaluate would not fail.
 pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
     panic::set_hook(Box::new(|info| {
         let place = info.location().map(|place| format!(" at {place}")).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A world that has formed, as it is printed, written to files and handed on to a command.
+//! A formed world, as it is printed, written to files and passed to a command.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::fabric::{self, Found};
 use crate::stdout::Text;
 use crate::{environment, progress, stderr};
 
-/// All that this node's output depends on.
+/// Everything that this node's output depends on.
 #[derive(Debug)]
 pub(crate) struct Formation<'a> {
     config: &'a Config,
@@ -56,7 +56,7 @@ impl<'a> Formation<'a> {
         facts
     }
 
-    /// What a format sets, beside what the user has set.
+    /// The variables of a format, and those that stay as the user has set them.
     pub(crate) fn variables(&self, format: Format) -> Result<Variables, Stop> {
         Ok(format.variables(self.facts(), environment)?)
     }
@@ -75,18 +75,18 @@ impl<'a> Formation<'a> {
         Ok(())
     }
 
-    /// Says on stderr what people should know of this world, which took so long to form.
+    /// Prints warnings about this world on stderr, and how long it took to form.
     pub(crate) fn report(&self, variables: &Variables, time: Duration) {
         for kept in variables.kept() {
-            tracing::debug!("{} is set already, and left as it is", kept.name);
+            tracing::debug!("{} is set already, and stays", kept.name);
         }
         if self.config.quiet {
             return;
         }
         if let (true, Some(interface)) = (variables.interface_is_unnameable(), self.interface) {
             stderr::say(format_args!(
-                "warning: NCCL and Gloo cannot be told to use {interface:?}, for its name; rename it, or \
-                 choose another --interface"
+                "warning: NCCL and Gloo have no way to name the interface {interface:?}; rename it, or choose another \
+                 --interface"
             ));
         }
         self.found.report(&self.formed.verdict);

@@ -1,4 +1,4 @@
-//! What the arguments are about to ask for, found without parsing them.
+//! What the arguments will ask for, found without parsing them.
 
 use std::ffi::{OsStr, OsString};
 
@@ -7,28 +7,29 @@ use mingle_core::env::Format;
 /// The subcommands whose result is never for `eval`.
 const COMMANDS: [&str; 5] = ["rdma", "doctor", "watch", "completions", "man"];
 
-/// Whether the guard is to be printed, and how a failure is.
+/// Whether to print the guard, and how to print a failure.
 ///
-/// The guard protects only what happens after it, and the parser's own work is part of that, so the
-/// guard cannot wait for the parser. This look at the raw arguments takes a microsecond and need not be
-/// perfect: where the parser accepts them, both agree (a test says so); where it refuses them, what
-/// follows is a failure, which makes `eval` fail without the guard as well.
+/// The guard protects only what happens after it, the parser included, so it cannot wait for the parser. This
+/// look at the raw arguments takes a microsecond and need not be perfect. Where the parser accepts the
+/// arguments, both agree (a test checks that). Where it refuses them, a failure follows, which makes `eval`
+/// fail without the guard as well.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Intent {
     /// The form of the result, and of a failure.
     pub(crate) format: Format,
-    /// Help, the version or a subcommand's own result will be printed, and nothing for `eval`.
+    /// Help, the version or a subcommand's own result will be printed, and no script for `eval`.
     pub(crate) plain: bool,
-    /// It is a subcommand whose result is never for `eval`: a failure prints nothing for it either.
+    /// The result of this subcommand is never for `eval`, so a failure prints no script either.
     pub(crate) command: bool,
 }
 
 impl Intent {
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
-        // Subcommands come first: options conflict with them. The variable is the rendezvous's alone.
+        // Subcommands come first, since options conflict with them. The variable counts only for the
+        // rendezvous.
         if args.first().is_some_and(|arg| arg == "run") {
-            // Stdout is the command's.
+            // Stdout belongs to the command.
             return Self { format: Format::SH, plain: true, command: true };
         }
         let command = args.first().is_some_and(|arg| COMMANDS.iter().any(|command| arg == command));
@@ -40,7 +41,7 @@ impl Intent {
             if let Some(value) = text.strip_prefix("--format=") {
                 format = Some(OsStr::new(value));
             } else if text == "--format" {
-                // The value is looked at again as an argument, which does no harm.
+                // The loop sees the value again as an argument, which does no harm.
                 format = rest.peek().copied();
             } else {
                 plain |= asks_for_help(text);
@@ -51,8 +52,8 @@ impl Intent {
     }
 }
 
-/// `--help`, `-V`, and `-h` within a group such as `-qh`. What follows a letter that takes a value is
-/// that value: `-jh` is the job "h".
+/// Whether this is `--help`, `-V`, or `-h` within a group such as `-qh`. The rest after a letter that takes a
+/// value is that value: `-jh` is the job "h".
 fn asks_for_help(arg: &str) -> bool {
     match arg.strip_prefix('-') {
         Some("-help" | "-version") => true,
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_answered_for_a_shell() {
+    fn invalid_arguments_are_answered_for_a_shell() {
         for line in ["", "--format", "--format xml", "--formatjson", "--", "-- --help", "-- --format json"] {
             assert_eq!(
                 intent(line, None),

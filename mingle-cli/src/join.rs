@@ -15,16 +15,15 @@ use crate::exit::{Signal, Stop};
 use crate::progress::Progress;
 use crate::signals::{ENDING, Signals};
 
-/// What runtime and signals need.
+/// The number of file descriptors that the runtime and the signal handlers need.
 const DESCRIPTORS: usize = 12;
 
-/// Waits for the world. On every way out all sockets are closed, which tells the other nodes at once.
+/// Waits for the world. However this ends, all sockets are closed, which notifies the other nodes at once.
 pub(crate) fn join(config: &Config, fabric: Summary, journal: &mut Journal) -> Result<Assignment, Stop> {
     join_and_then(config, fabric, journal, |assignment, _| Ok(assignment))
 }
 
-/// The same, and does what is to be done with the world. A signal that has come meanwhile ends this process all the
-/// same.
+/// As [`join`], and then runs `then` with the world. A signal that arrives meanwhile still ends this process.
 pub(crate) fn join_and_then<T>(
     config: &Config,
     fabric: Summary,
@@ -45,12 +44,12 @@ pub(crate) fn join_and_then<T>(
             None => Ok(done),
         }
     });
-    // A look-up of a seed's name may take many seconds more, and nobody waits for its answer.
+    // Looking up the name of a seed may take many seconds more, and its answer is not needed.
     runtime.shutdown_background();
     done.inspect_err(|stop| explain(stop, config))
 }
 
-/// What a signal means for a rendezvous.
+/// The signal, if it ends a rendezvous.
 fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
     match signal {
         nix::sys::signal::Signal::SIGINT => Some(Signal::Interrupt),
@@ -61,23 +60,23 @@ fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
     }
 }
 
-/// Says on stderr what the network has to do with it, where no world has formed.
+/// Prints what the doctor finds on this host, where the rendezvous has timed out.
 pub(crate) fn explain(stop: &Stop, config: &Config) {
     if !config.quiet {
         doctor::after(stop, config);
     }
 }
 
-/// One thread is enough for one rendezvous, and starts at once.
+/// The runtime. One thread is enough for one rendezvous.
 pub(crate) fn runtime() -> Result<Runtime, Stop> {
-    // The runtime panics where it gets no descriptors for its own use.
+    // The runtime panics if it gets no file descriptors, so this tries first.
     let few = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>();
     drop(few.map_err(|error| Stop::System("open a few files at once (see ulimit -n)", error))?);
     let runtime = runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| Stop::System("start the runtime", error))
 }
 
-/// Waits for the end of `joining`, and shows what happens until then.
+/// Waits for the end of `joining`, and shows its events until then.
 pub(crate) async fn watch(
     mut joining: impl Future<Output = Result<Assignment, Error>> + Unpin,
     events: &mut UnboundedReceiver<Event>,
@@ -86,8 +85,7 @@ pub(crate) async fn watch(
 ) -> Result<Assignment, Stop> {
     loop {
         tokio::select! {
-            // The outcome first: what has been agreed on with the others holds, even where a signal is
-            // there as well.
+            // The outcome first: once agreed with the other nodes it holds, even if a signal has arrived too.
             biased;
             joined = &mut joining => {
                 rest(events, progress);
@@ -105,7 +103,7 @@ pub(crate) async fn watch(
     }
 }
 
-/// What was said before the end and not yet shown.
+/// Shows the events that came before the end.
 fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut Progress<'_>) {
     while let Ok(event) = events.try_recv() {
         progress.show(&event);

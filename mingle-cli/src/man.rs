@@ -45,8 +45,8 @@ fn unknown(mingle: &Command, name: &str) -> String {
     format!("{name:?} is not a command of mingle; the commands are {}", names.join(", "))
 }
 
-/// The sections of one page. Where the help ends with a text of its own, as that of mingle itself does, the headings of
-/// that text are the last sections.
+/// The sections of one page. Where the help ends with a text of its own, as that of mingle itself does, the
+/// headings of that text are the last sections.
 fn page(command: &Command, text: &mut Vec<u8>) -> io::Result<()> {
     let version = concat!("mingle ", env!("CARGO_PKG_VERSION"));
     // `mingle rdma` has the page mingle-rdma(1), as git's commands have theirs.

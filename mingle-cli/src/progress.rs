@@ -118,8 +118,8 @@ impl Lines {
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
             Event::Preparing { round } => format!("proving the master again, attempt {round}"),
-            // A warning before it says why a node steps down; the caller shows the end; events of later versions are
-            // not known.
+            // A warning before it says why a node steps down; the caller shows the end; events of later
+            // versions are not known.
             _ => return None,
         };
         if line == self.last {

@@ -2,7 +2,7 @@
 //!
 //! | scheduler | rank | world | job, or seed |
 //! | --- | --- | --- | --- |
-//! | Slurm | `SLURM_NODEID` | `SLURM_NNODES` | `slurm-`, `SLURM_JOB_ID`, and in a step `.` and `SLURM_STEP_ID` |
+//! | Slurm | `SLURM_NODEID` | `SLURM_NNODES` | `slurm-SLURM_JOB_ID`, in a step `.SLURM_STEP_ID` |
 //! | Indexed Job; JobSet with one replica, since each counts for itself | `JOB_COMPLETION_INDEX` | | |
 //! | LeaderWorkerSet | `LWS_WORKER_INDEX` | `LWS_GROUP_SIZE` | `LWS_LEADER_ADDRESS` is a seed |
 //! | SkyPilot | `SKYPILOT_NODE_RANK` | `SKYPILOT_NUM_NODES` | `SKYPILOT_TASK_ID` |
@@ -66,8 +66,8 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         agreed(provided.into_iter().flatten(), "on the number of nodes; give --world N (or MINGLE_WORLD)")
     }
 
-    /// This node's rank in `world`. A scheduler that counts another number of nodes means another world, as where
-    /// several jobs of one node each form one world.
+    /// This node's rank in `world`. A scheduler that counts another number of nodes means another world, as
+    /// where several jobs of one node each form one world.
     pub(crate) fn rank(&self, world: World) -> Result<Option<Provided<Rank>>, Stop> {
         let mut provided = Vec::new();
         for source in &SOURCES {
@@ -97,8 +97,8 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
             Ok(Provided { variable, value })
         };
         let slurm = self.text("SLURM_JOB_ID")?.map(|id| {
-            // Two steps of a job are two worlds. But mpirun starts the processes of its own host in the batch script's
-            // shell and all others in a step, so with Open MPI the step does not count.
+            // Two steps of a job are two worlds. But mpirun starts the processes of its own host in the batch
+            // script's shell and all others in a step, so with Open MPI the step does not count.
             let step = self.text("SLURM_STEP_ID")?.filter(|_| (self.0)("OMPI_COMM_WORLD_RANK").is_none());
             let step = step.map_or_else(String::new, |step| format!(".{step}"));
             job("SLURM_JOB_ID", format!("slurm-{id}{step}"))
@@ -146,8 +146,8 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         }
     }
 
-    /// The value. An empty one counts as not set, and so does one that an earlier `mingle` printed for scripts that
-    /// were written for SkyPilot.
+    /// The value. An empty one counts as not set, and so does one that an earlier `mingle` printed for
+    /// scripts that were written for SkyPilot.
     fn text(&self, variable: &'static str) -> Result<Option<String>, Stop> {
         let listed = (self.0)(MINGLE_SET).and_then(|value| value.into_string().ok()).unwrap_or_default();
         let value = (self.0)(variable).filter(|value| !value.is_empty());

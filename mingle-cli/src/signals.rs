@@ -1,4 +1,4 @@
-//! Signals that this process takes, instead of ending by them.
+//! Signals that this process handles, instead of being killed by them.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -9,17 +9,17 @@ use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Stop;
 
-/// Those that end a rendezvous.
+/// The signals that end a rendezvous.
 pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 
-/// Certain signals, from when this is made on; none is lost. Made and used within a runtime.
+/// The signals that arrive after this has been made. It is made and used within a runtime.
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {
-    /// Takes those that this process was not started to ignore, as by nohup(1): they stay so, and a command inherits
-    /// that.
+    /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay
+    /// ignored, and a command inherits that.
     pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
-        // Handlers hide what was ignored, so that is read before the first of them.
+        // Handlers hide which signals were ignored, so that is read before the first handler.
         static IGNORED: OnceLock<u64> = OnceLock::new();
         let ignored = IGNORED.get_or_init(ignored);
         let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);
@@ -40,9 +40,9 @@ impl Signals {
         .await
     }
 
-    /// One that has come already.
+    /// A signal that has arrived already.
     pub(crate) async fn arrived(&mut self) -> Option<Signal> {
-        // The runtime looks at what has happened outside only while nobody else runs.
+        // The runtime polls the operating system only while no task runs.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
@@ -54,7 +54,7 @@ impl Signals {
     }
 }
 
-/// A bit for each, as proc(5) has it.
+/// The ignored signals, a bit for each, as in proc(5).
 fn ignored() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

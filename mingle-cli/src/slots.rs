@@ -1,13 +1,13 @@
-//! How many workers this node runs; where nobody has said it, one for each GPU.
+//! How many workers this node runs: by default one for each GPU.
 
 use std::fs;
 use std::path::Path;
 
 /// The number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Slots {
+pub(crate) struct SlotCount {
     pub(crate) count: u32,
-    /// Whether an option or its variable says it.
+    /// Whether an option or its variable gives the number.
     pub(crate) is_given: bool,
 }
 
@@ -15,8 +15,8 @@ pub(crate) struct Slots {
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
-/// The GPUs of this host that a job may use, or 1 where there are none. A `root` stands for this machine in
-/// tests: it has the first folder as `nvidia_gpus`, the other below `class`.
+/// The number of GPUs of this host that a job may use, or 1 where there are none. A `root` replaces this host
+/// in tests: it has the first folder as `nvidia_gpus`, the other below `class`.
 pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> u32 {
     let (nvidia, amd, devices) = match root {
         None => (Path::new(NVIDIA).to_owned(), Path::new(AMD).to_owned(), Path::new("/dev").to_owned()),
@@ -24,7 +24,7 @@ pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<
     };
     let visible = |count: u32, names: [&str; 2]| {
         names.into_iter().fold(count, |count, name| match environment(name) {
-            // What the container device interface (CDI) sets where it has put the GPUs in by itself.
+            // Set by the container device interface (CDI) where it has added the GPUs itself.
             Some(value) if name == "NVIDIA_VISIBLE_DEVICES" && value.trim() == "void" => {
                 count.min(nvidia_devices(&devices))
             }
@@ -44,7 +44,7 @@ fn nvidia_gpus(folder: &Path) -> u32 {
     count(entries.flatten().filter(|entry| entry.path().is_dir()))
 }
 
-/// The GPUs that have a device here: `nvidia0`, `nvidia1`, and not `nvidiactl`.
+/// The number of devices such as `nvidia0` and `nvidia1`, without `nvidiactl`.
 fn nvidia_devices(folder: &Path) -> u32 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -54,7 +54,7 @@ fn nvidia_devices(folder: &Path) -> u32 {
     }))
 }
 
-/// Every processor is a node there; a CPU's `gpu_id` is 0.
+/// The number of nodes that are GPUs: every processor is a node there, and the `gpu_id` of a CPU is 0.
 fn amd_gpus(folder: &Path) -> u32 {
     let Ok(entries) = fs::read_dir(folder) else { return 0 };
     let ids = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("gpu_id")).ok());
@@ -65,9 +65,9 @@ fn count(items: impl Iterator) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// How many of `count` GPUs a list leaves. `all` is NVIDIA's container runtime's, and so is `none`; CUDA
-/// and HIP end their lists at the first number that is no GPU's, and an empty one hides all. What a list names may
-/// be numbered otherwise than here, in a container, so the numbers are not looked up.
+/// How many of `count` GPUs a list leaves. `all` and `none` are from NVIDIA's container runtime. CUDA and HIP
+/// end a list at the first number that is not a GPU, and an empty list hides all GPUs. In a container GPUs
+/// may have other numbers than here, so the numbers are not looked up.
 fn narrowed(count: u32, list: &str) -> u32 {
     match list.trim() {
         "all" => return count,
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A machine with these GPUs, gone when it goes out of scope.
+    /// A machine with these GPUs, removed on drop.
     struct Machine(PathBuf);
 
     impl Machine {
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_for_each_gpu_that_may_be_used() {
+    fn one_worker_for_each_gpu_that_may_be_used() {
         let nvidia = Machine::new("nvidia", 8, &[]);
         assert_eq!(nvidia.slots(&[]), 8);
         for (name, value, expected) in [
@@ -135,13 +135,13 @@ mod tests {
             fs::create_dir_all(&devices).unwrap();
             fs::write(devices.join(device), "").unwrap();
         }
-        assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", "void")]), 3, "those that CDI has put in");
+        assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", "void")]), 3, "the GPUs that CDI has added");
         let both = [("NVIDIA_VISIBLE_DEVICES", "0,1,2,3"), ("CUDA_VISIBLE_DEVICES", "0,1")];
         assert_eq!(nvidia.slots(&both), 2);
     }
 
     #[test]
-    fn of_amds_nodes_those_with_a_gpu_count() {
+    fn of_the_nodes_of_amd_only_gpus_count() {
         let amd = Machine::new("amd", 0, &["0\n", "0\n", "51234\n", "12\n"]);
         assert_eq!(amd.slots(&[]), 2);
         assert_eq!(amd.slots(&[("ROCR_VISIBLE_DEVICES", "1")]), 1);

@@ -1,4 +1,4 @@
-//! Stderr, which belongs to people: one line for each thing that happens.
+//! Stderr, which is for people: one line for each message.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,16 +6,16 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use tracing::Level;
 
-/// Writes `mingle: ` and the message. A stderr that is closed or full is no reason to fail.
+/// Writes `mingle: ` and the message. A closed or full stderr is ignored.
 pub(crate) fn say(message: fmt::Arguments<'_>) {
-    // One write for the whole line, so that the lines of several processes do not mix.
+    // One write for each line, so that lines of several processes do not mix.
     let line = format!("mingle: {}\n", printable(&message.to_string()));
     let _ = io::stderr().write_all(line.as_bytes());
 }
 
 /// The text without control characters, which could move the cursor or rename the window, and without marks
-/// that turn the direction of the text: an argument or the name of an interface can hold them. What came from
-/// the network cannot, but is not trusted to here.
+/// that change the direction of the text. Arguments and names of interfaces can hold them. Text from the
+/// network cannot, but is not trusted here.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     let turns = |c| matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
     let is_bad = |c: char| c.is_control() && c != '\n' || turns(c);
@@ -26,12 +26,12 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(show).collect())
 }
 
-/// Whether a line on stderr can be drawn again, in place.
+/// Whether a line on stderr can be redrawn in place.
 pub(crate) fn is_live() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// What a line of the log looks like.
+/// The form of a line of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     #[default]
@@ -39,7 +39,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Starts the log, where `--verbose` was given: setting it up takes time that every other run saves.
+/// Starts the log with `--verbose`. Other runs save the time that this takes.
 pub(crate) fn log(verbose: u8, format: LogFormat) {
     let level = match verbose {
         0 => return,

@@ -1,4 +1,4 @@
-//! Stdout, which belongs to the result.
+//! Stdout, which is for the result.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -13,7 +13,7 @@ use crate::events::Timings;
 use crate::exit::Stop;
 use crate::intent::Intent;
 
-/// What has been and will be printed in this run.
+/// The form of the output of this run, and whether the guard is printed.
 #[derive(Debug)]
 pub(crate) struct Stdout {
     format: Format,
@@ -22,15 +22,15 @@ pub(crate) struct Stdout {
 }
 
 impl Stdout {
-    /// Prints the guard, where a shell is going to evaluate the result.
+    /// Prints the guard, where a shell will evaluate the result.
     pub(crate) fn begin(intent: Intent) -> (Self, Result<(), Stop>) {
         let mut stdout = Self { format: intent.format, is_guarded: false, is_command: intent.command };
         let begun = if intent.plain { Ok(()) } else { stdout.settle(intent.format) };
         (stdout, begun)
     }
 
-    /// Takes over the format that the arguments ask for, now that they are parsed. It is the one that
-    /// [`Intent`] saw; should it ever not be, a script still begins with its guard.
+    /// Sets the format of the parsed arguments. It is the one that [`Intent`] found; if it ever were another
+    /// one, a script would still begin with its guard.
     pub(crate) fn settle(&mut self, format: Format) -> Result<(), Stop> {
         self.format = format;
         if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
@@ -40,7 +40,7 @@ impl Stdout {
         Ok(())
     }
 
-    /// Stdout without a buffer, for a result that has no end.
+    /// Stdout without a buffer, for output without an end.
     pub(crate) fn stream() -> Result<File, Stop> {
         io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Stop::Stdout)
     }
@@ -50,7 +50,7 @@ impl Stdout {
         write(&json_text(document)?)
     }
 
-    /// Prints what is for people or programs, and not for `eval`: help, the version, a secret.
+    /// Prints a text that is not for `eval`: help, the version, a secret.
     pub(crate) fn plain(text: String) -> Result<(), Stop> {
         write(&Text::Plain(text))
     }
@@ -60,23 +60,24 @@ impl Stdout {
         write(text)
     }
 
-    /// Prints what makes `eval` fail, or a JSON object that says why; for what reads neither, nothing.
+    /// Prints a script that makes `eval` fail, or a JSON object with the reason, or nothing for other
+    /// formats.
     pub(crate) fn failed(&self, stop: &Stop) -> Result<(), Stop> {
-        // A report that has been printed says all, and a second document would follow the first.
-        let is_told = matches!(stop, Stop::Findings { .. });
-        if is_told || self.is_command && self.format.shell().is_some() {
+        // The report is printed already, and a second document must not follow it.
+        let is_reported = matches!(stop, Stop::Findings { .. });
+        if is_reported || self.is_command && self.format.shell().is_some() {
             return Ok(());
         }
         failed(self.format, stop)?.map_or(Ok(()), |text| write(&text))
     }
 }
 
-/// All that can be printed.
+/// A text to print.
 #[derive(Debug)]
 pub(crate) enum Text {
     /// For a shell; a [`Script`] has passed the check.
     Script(Script),
-    /// For anybody else: JSON, help, a hostfile.
+    /// For people and other programs: JSON, help, a hostfile.
     Plain(String),
 }
 
@@ -104,7 +105,7 @@ impl Text {
     }
 }
 
-/// A world, and how long it took.
+/// A world, and how long it took to form.
 #[derive(Serialize)]
 struct Timed<'a> {
     #[serde(flatten)]
@@ -130,8 +131,8 @@ fn failed(format: Format, stop: &Stop) -> Result<Option<Text>, Stop> {
     json_text(&json!({ "error": { "code": code, "kind": kind, "message": message } })).map(Some)
 }
 
-/// The document in printable ASCII. JSON may hold C1 controls and marks that turn the direction of the text as
-/// they are, and a terminal obeys them; outside of its strings there is nothing to escape.
+/// The document in printable ASCII. JSON may hold C1 controls and marks that change the direction of the
+/// text, which a terminal obeys. Outside its strings there is nothing to escape.
 pub(crate) fn ascii(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for c in json.chars() {
@@ -147,13 +148,12 @@ pub(crate) fn ascii(json: &str) -> String {
     text
 }
 
-/// The only function that writes to stdout, but for what goes on until it is stopped; see
-/// [`Stdout::stream`].
+/// The only function that writes to stdout, except for output without an end; see [`Stdout::stream`].
 ///
-/// At once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and what an empty one holds, 64 KiB,
-/// without a pause in which the process could be killed. So none leaves half of a script behind, but for lists of
-/// thousands of nodes. It goes around [`io::Stdout`], which takes a descriptor that
-/// cannot be written to for success.
+/// It writes once and without a buffer: a pipe takes 4 KiB as a whole or not at all, and an empty pipe takes
+/// 64 KiB without a pause in which the process could be killed. So only a list of thousands of nodes can
+/// leave half a script behind. It does not use [`io::Stdout`], which reports success for a descriptor that
+/// cannot be written to.
 fn write(text: &Text) -> Result<(), Stop> {
     Stdout::stream()?.write_all(text.as_str().as_bytes()).map_err(Stop::Stdout)
 }

@@ -3,7 +3,6 @@
 //! [`Error`] has everything that ends a rendezvous on real sockets; [`Failure`] is how the protocol ends without a world.
 //! An `Invalid...` is the error of the `FromStr` or constructor of that type.
 
-use std::error::Error as StdError;
 use std::io;
 use std::net::IpAddr;
 
@@ -14,11 +13,11 @@ pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
 pub use crate::net::InvalidSeed;
 pub use crate::proto::{Cause, Failure, Heard, RankRange, Report, Unproved};
 
-/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed and nothing of
-/// the attempt is left behind.
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed and
+/// nothing of the attempt is left behind.
 ///
-/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and not also
-/// in the text.
+/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and
+/// not also in the text.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -61,12 +60,56 @@ pub enum Error {
     Failed(#[from] Failure),
 }
 
+#[cfg(feature = "net")]
 impl Error {
-    /// The error and its sources in one line, for a warning.
+    /// The error and its source in one line, for a warning.
     pub(crate) fn chain(&self) -> String {
-        match self.source() {
+        match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
             None => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as StdError;
+
+    use super::*;
+    use crate::{env, rdma};
+
+    #[test]
+    fn every_public_error_is_an_error_that_moves_between_threads() {
+        fn is_error<T: StdError + Send + Sync + 'static>() {}
+        is_error::<Error>();
+        is_error::<Failure>();
+        is_error::<InvalidId>();
+        is_error::<InvalidMetadata>();
+        is_error::<InvalidSecret>();
+        is_error::<env::InvalidFormat>();
+        is_error::<env::InvalidJobVariable>();
+        is_error::<env::InvalidSetting>();
+        is_error::<env::Unfit>();
+        is_error::<env::UnsafeStatement>();
+        is_error::<rdma::InvalidAddress>();
+        is_error::<rdma::NotAGid>();
+        #[cfg(feature = "net")]
+        is_error::<InvalidFilter>();
+        #[cfg(feature = "net")]
+        is_error::<InvalidSeed>();
+    }
+
+    #[test]
+    fn the_operating_systems_words_are_in_the_source_and_not_in_the_text() {
+        let denied = || io::Error::other("denied");
+        let errors = [
+            Error::PortTaken { port: 1, source: denied() },
+            Error::DiscoveryPortTaken { port: 1, group: [239, 192, 0, 1].into(), source: denied() },
+            Error::Socket { what: "cannot listen".to_owned(), source: denied() },
+        ];
+        for error in errors {
+            assert!(!error.to_string().contains("denied"), "{error}");
+            assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("denied"));
         }
     }
 }

@@ -20,20 +20,19 @@
 //! | show progress and warnings | [`RendezvousBuilder::events`], [`Event`] |
 //! | know all members | [`RendezvousBuilder::roster`], [`Roster`] |
 //! | restart all nodes if one fails | [`RendezvousBuilder::stay`], [`RunningWorld`] |
-//! | start a launcher with the right variables | [`env`] |
+//! | start a launcher with the right variables | [`mod@env`] |
 //! | choose RDMA devices | [`rdma`] |
 //! | simulate the protocol | [`proto`] |
 //!
-//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature `net`, on by
-//! default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed. `PROTOCOL.md` defines
-//! the messages and what they guarantee.
+//! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature
+//! `net`, on by default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed.
+//! `PROTOCOL.md` defines the messages and what they guarantee.
 
 pub mod env;
 pub mod error;
 mod model;
 pub mod proto;
 pub mod rdma;
-#[cfg(feature = "net")]
 pub mod tools;
 mod wire;
 
@@ -42,8 +41,10 @@ mod host;
 #[cfg(feature = "net")]
 mod net;
 
+#[doc(inline)]
 pub use error::{Error, Failure};
 pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
+#[doc(inline)]
 pub use proto::{Change, Event, Formed, RankBy, Warning};
 
 #[cfg(feature = "net")]

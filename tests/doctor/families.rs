@@ -1,9 +1,9 @@
-//! Hosts with IPv6 alone or with both, and the ways to find others beside multicast.
+//! Hosts with only IPv6 or with both families, and the ways to find others without multicast.
 
 use super::lab::{Lab, Options, Policy};
 use super::{alone, shell, together};
 
-/// Takes the IPv4 addresses away, and gives IPv6 ones.
+/// Replaces the IPv4 addresses by IPv6 addresses.
 fn ipv6_alone(lab: &Lab) {
     for node in 0..lab.len() {
         shell(
@@ -15,7 +15,7 @@ fn ipv6_alone(lab: &Lab) {
 }
 
 #[test]
-fn on_a_healthy_network_of_ipv6_alone_nothing_is_found_by_one_host_or_by_two() {
+fn one_host_and_two_hosts_find_nothing_on_a_healthy_network_with_only_ipv6() {
     let Some(lab) = Options::nodes(2).start() else { return };
     ipv6_alone(&lab);
     let report = alone(&lab, 0, "");
@@ -34,27 +34,27 @@ fn on_a_healthy_network_of_ipv6_alone_nothing_is_found_by_one_host_or_by_two() {
 }
 
 #[test]
-fn where_the_host_drops_ipv6_multicast_the_rule_is_named() {
+fn a_rule_that_drops_ipv6_multicast_is_named() {
     let Some(lab) = Options::nodes(1).with_filters().start() else { return };
     ipv6_alone(&lab);
     lab.firewall(0, &["ip6 daddr ff15::/16"]);
     let report = alone(&lab, 0, "");
     report.ends_with(5).names("problem own multicast", &["[ff15:", "did not come back", "--seed"]);
     report.names("problem firewall", &["ip6 daddr ff15::/16 drop' drops UDP port 29499 of group ff15:"]);
-    // What is about IPv4 is not blamed.
+    // A rule for IPv4 is no finding.
     lab.firewall(0, &["ip daddr 224.0.0.0/4"]);
     assert_eq!(alone(&lab, 0, "").ends_with(0).bad(), Vec::<String>::new());
 }
 
 #[test]
-fn where_the_network_drops_ipv6_multicast_a_seed_shows_that_the_rest_works() {
+fn with_dropped_ipv6_multicast_a_seed_shows_that_the_rest_works() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     ipv6_alone(&lab);
     lab.switch(
         "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
          nft add rule bridge lab f ip6 daddr ff15::/16 drop",
     );
-    // A list as Slurm writes it, and an address with a port that is not the job's.
+    // A list as Slurm writes it, and an address with a port that the job does not use.
     for report in together(&lab, "--seed nonesuch[1-2].invalid,[fd77::10]:29555,fd77::10") {
         report.ends_with(0).names("warning multicast", &["passes between no two hosts", "MLD", "--seed"]);
         assert_eq!(report.bad(), ["warning multicast"], "{}", report.rendered);
@@ -62,12 +62,12 @@ fn where_the_network_drops_ipv6_multicast_a_seed_shows_that_the_rest_works() {
 }
 
 #[test]
-fn with_both_families_ipv4_counts_unless_ipv6_is_wanted_or_one_host_has_it_alone() {
+fn with_both_families_ipv4_counts_unless_ipv6_is_preferred_or_one_host_has_only_ipv6() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     for node in 0..2 {
         shell(&lab, node, &format!("ip addr add fd77::1{node}/64 dev eth0 nodad"));
     }
-    // One family is cut off, and the other is not.
+    // Only one family is cut off.
     lab.firewall(1, &["ip saddr 10.77.0.10"]);
     for report in together(&lab, "--ipv6") {
         assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
@@ -82,7 +82,7 @@ fn with_both_families_ipv4_counts_unless_ipv6_is_wanted_or_one_host_has_it_alone
 }
 
 #[test]
-fn broadcast_is_tried_where_it_is_wanted() {
+fn broadcast_is_tried_with_its_option() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.switch(
         "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
@@ -106,6 +106,6 @@ fn a_shared_folder_is_another_way_to_find_the_others() {
     for report in together(&lab, "--seed-dir /run/seeds") {
         report.ends_with(0).names("warning multicast", &["no two hosts"]);
     }
-    // Nothing is left behind.
+    // No file is left in the folder.
     assert_eq!(lab.shell(0, "sh", "ls -A /run/seeds").stdout, "");
 }

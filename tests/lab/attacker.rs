@@ -1,4 +1,4 @@
-//! The attacker: a program of its own, run in a node. It knows the job ID and no secret.
+//! The attacker: a program of its own, run in a node. It knows the job ID, and no secret.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -16,16 +16,16 @@ const PORT: u16 = 29499;
 const OWN: u16 = 29777;
 const ME: Id = [0x66; 16];
 const ALL: Id = [0; 16];
-/// The flood is on the group that several jobs were told to use.
+/// The group of the flood, which several jobs use.
 const SHARED: Ipv4Addr = Ipv4Addr::new(239, 255, 7, 7);
 
 struct Attacker {
     tag: Id,
     own: SocketAddrV4,
     group: SocketAddrV4,
-    /// Hears what is sent to the group.
+    /// Receives datagrams to the group.
     ear: UdpSocket,
-    /// Sends, and hears what is sent to it.
+    /// Sends, and receives datagrams to the attacker itself.
     mouth: UdpSocket,
     random: Random,
     hits: u64,
@@ -77,7 +77,7 @@ fn helper_attacks() {
 }
 
 impl Attacker {
-    /// Says how much has been done; the test waits for it.
+    /// Reports the number of hits, for which the test waits.
     fn report(&mut self) {
         self.reported = Instant::now();
         let seconds = self.began.elapsed().as_millis().max(1);
@@ -108,7 +108,7 @@ impl Attacker {
         HOSTILE[self.turn % HOSTILE.len()]
     }
 
-    /// Everything that has arrived at the group and here, from others.
+    /// All datagrams from others, to the group and to the attacker.
     fn heard(&mut self) -> Vec<(Vec<u8>, SocketAddr)> {
         let mut heard = Vec::new();
         let mut buffer = [0; 2048];
@@ -123,7 +123,7 @@ impl Attacker {
         heard
     }
 
-    /// The best leader that anybody could wish for.
+    /// Announces itself as better than every real candidate.
     fn lead(&mut self, refuses: bool) {
         let listener = TcpListener::bind(self.own).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -148,7 +148,7 @@ impl Attacker {
         }
     }
 
-    /// Answers a node with all that a leader could say, and more.
+    /// Answers a node with everything that a leader can send, and more.
     fn mislead(&mut self, to: (Id, SocketAddr), dial: u32, refuses: bool) {
         let (own, host) = (self.own, self.host());
         let announce = Body::announce(ME, host, own);
@@ -181,7 +181,7 @@ impl Attacker {
         }
     }
 
-    /// Joins everybody with every rank, proves the way as a real node does, and never becomes ready.
+    /// Joins every node with every rank, proves the connection as a real node does, and never becomes ready.
     fn join(&mut self) {
         let mut leases = Vec::new();
         loop {
@@ -207,7 +207,7 @@ impl Attacker {
         }
     }
 
-    /// Says again what it hears: to all, and to whoever said it; at once, and later.
+    /// Replays the datagrams that it hears: to the group and to their sender, at once and later.
     fn replay(&mut self) {
         let mut recorded: Vec<(Vec<u8>, SocketAddr)> = Vec::new();
         loop {
@@ -273,7 +273,7 @@ impl Attacker {
                         1 => bytes[at] ^= 0xff,
                         2 => bytes[68..].fill(0xff),
                         3 => bytes.resize(60_000, b'$'),
-                        // Only the kind is odd.
+                        // Only the kind is wrong.
                         _ => {}
                     }
                     self.send(&bytes, to);
@@ -285,7 +285,7 @@ impl Attacker {
         }
     }
 
-    /// As much as this machine can send: junk, announces of other jobs, and announces of this one.
+    /// Sends as much as this machine can: junk, and announcements of other jobs and of this one.
     fn flood(&mut self) {
         let _ = self.mouth.set_nonblocking(false);
         let group = SocketAddr::V4(self.group);
@@ -307,13 +307,13 @@ impl Attacker {
             self.send(&bytes, group);
         }
     }
-    /// A node that nobody knows, from another address each time. All of the network that is kept for
-    /// measurements (RFC 2544) is this node's own, so that no raw socket is needed.
+    /// An unknown node, from another address each time. The whole network for benchmarks (RFC 2544) belongs
+    /// to this node, so that no raw socket is needed.
     fn spoof(&mut self) {
         let mut nodes = BTreeSet::new();
         let mut turn: u32 = 0;
         loop {
-            // All of them, also one that has never spoken to all: each has the job's port.
+            // To all nodes, also those that have sent nothing to the group: each has the job's port.
             let ports = self.heard().into_iter().map(|(_, from)| from.port());
             nodes.extend(ports.flat_map(|port| (0..3).map(move |node| (script::address(node), port))));
             for _ in 0..64 {

@@ -1,4 +1,4 @@
-//! Worlds of machines with RDMA, and what every rank of one must print.
+//! Worlds of machines with RDMA, and the output that each of their ranks must print.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::machine::{Machine, fixture};
 
 pub type Vars = BTreeMap<String, String>;
 
-/// A node: its machine, its arguments, and what its shell has set.
+/// A node: its machine, its arguments, and the variables of its shell.
 #[derive(Debug, Clone, Default)]
 pub struct Node {
     pub root: PathBuf,
@@ -72,7 +72,7 @@ pub fn expect(lab: &Lab, job: &str, nodes: &[Node], variables: &[Vars], warnings
     outcomes
 }
 
-/// What is printed for the fabric: all advice but the interfaces of sockets.
+/// The variables for the fabric, without the interfaces of sockets.
 pub fn advice(printed: &Vars) -> Vars {
     let prefixes = ["NCCL_", "UCX_", "NVSHMEM_", "FI_"];
     let of_fabric =
@@ -80,7 +80,7 @@ pub fn advice(printed: &Vars) -> Vars {
     printed.clone().into_iter().filter(|(name, _)| of_fabric(name)).collect()
 }
 
-/// The lines on stderr that begin like this, without it.
+/// The lines on stderr with this prefix, which is removed.
 pub fn lines<'a>(outcome: &'a Outcome, beginning: &str) -> Vec<&'a str> {
     outcome.stderr.lines().filter_map(|line| line.strip_prefix("mingle: ")?.strip_prefix(beginning)).collect()
 }

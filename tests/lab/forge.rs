@@ -1,8 +1,8 @@
-//! Datagrams and tokens that no mingle would send, written from PROTOCOL.md by hand.
+//! Datagrams and tokens that mingle never sends, written by hand from PROTOCOL.md.
 
 use std::net::SocketAddrV4;
 
-/// Names that would do harm in a shell, in a terminal, or in the eyes of a reader.
+/// Names that would harm a shell or a terminal, or mislead a reader.
 pub const HOSTILE: [&str; 8] = [
     "$(reboot)",
     "`reboot`",
@@ -14,7 +14,7 @@ pub const HOSTILE: [&str; 8] = [
     "\0\r\u{9b}31m&|<>\\",
 ];
 
-/// What none of them may leave on an output.
+/// Texts that no such name may leave on an output.
 pub const RAW: [&str; 9] =
     ["$(", "`reboot", ";reboot", "export HIJACKED", "\u{1b}", "\u{202e}", "\u{2066}", "\u{9b}", "\0"];
 
@@ -30,7 +30,7 @@ pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Ve
     bytes
 }
 
-/// A token, of which the last argument says the number of the dial.
+/// A token; the last argument is the number of the dial.
 pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Vec<u8> {
     let address = to.ip().to_ipv6_mapped().octets();
     let port = to.port().to_le_bytes();

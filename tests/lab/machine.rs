@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 /// Where this test program keeps its machines.
 fn folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        // Each test program unpacks for itself: several may run at once.
+        // Each test program unpacks its own copy, since several may run at once.
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("rdma-", env!("CARGO_CRATE_NAME")));
         if folder.exists() {
             fs::remove_dir_all(&folder).unwrap();
@@ -38,7 +38,7 @@ pub fn fixtures() -> Vec<String> {
     names
 }
 
-/// A fixture as it is.
+/// An unchanged fixture.
 pub fn fixture(name: &str) -> PathBuf {
     let path = folder().join("rdma").join(name);
     assert!(path.is_dir(), "there is no machine {name}");
@@ -123,7 +123,7 @@ impl Machine {
         let target = fs::read_link(class.join(from)).unwrap();
         fs::remove_file(class.join(from)).unwrap();
         symlink(target, class.join(to)).unwrap();
-        // What opens the device knows it by its name.
+        // The device node has the name of the device.
         for entry in fs::read_dir(self.0.join("class/infiniband_verbs")).unwrap() {
             let file = entry.unwrap().path().join("ibdev");
             if fs::read_to_string(&file).is_ok_and(|name| name.trim() == from) {

@@ -1,10 +1,9 @@
 //! Networks to test in: namespaces on a bridge that is itself in a namespace.
 //!
 //! One process, the holder, owns everything: a mount namespace with a `/run` of its own, the network
-//! namespace with the bridge, and in it one named network namespace for every node. Its standard
-//! input is a pipe from the test. When that closes, in whatever way the test ended, the holder ends
-//! what still runs in its nodes and goes, and the kernel removes the rest. The host's own network
-//! is never touched.
+//! namespace with the bridge, and one named network namespace for every node. Its standard input is a pipe
+//! from the test. When the pipe closes, however the test ended, the holder kills the processes that still run
+//! in its nodes and exits, and the kernel removes the rest. The host's own network is never changed.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 #![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
@@ -29,7 +28,7 @@ use proc::{Outcome, Proc, Stream, Transcript};
 /// The program under test.
 pub const MINGLE: &str = env!("CARGO_BIN_EXE_mingle");
 
-/// Measurements of time run alone; everything else runs side by side.
+/// Measurements of time run alone; all other tests run in parallel.
 static QUIET: RwLock<()> = RwLock::new(());
 
 enum Quiet {
@@ -49,7 +48,7 @@ pub enum Route {
 
 /// What the network of a lab is like.
 #[derive(Debug, Clone)]
-#[allow(clippy::struct_excessive_bools, reason = "each is a thing that a network has or not")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a property of the network")]
 pub struct Options {
     nodes: usize,
     route: Route,
@@ -62,7 +61,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Nodes with one interface on a bridge that loses nothing.
+    /// Nodes with one interface on a bridge without loss.
     pub fn nodes(nodes: usize) -> Self {
         Self {
             nodes,
@@ -101,13 +100,13 @@ impl Options {
         self
     }
 
-    /// Loss, cuts and firewalls will be wanted, for which nftables must be there.
+    /// The test uses loss, cuts or firewalls, which need nftables.
     pub fn with_filters(mut self) -> Self {
         self.filters = true;
         self
     }
 
-    /// Every node resolves its own name, and asks no name server.
+    /// Every node resolves its own name without a name server.
     pub fn with_names(mut self) -> Self {
         self.hosts = true;
         self
@@ -119,13 +118,13 @@ impl Options {
         self
     }
 
-    /// A test that has a lab makes another one. (To ask for the lock twice may wait for ever.)
+    /// A second lab in one test. (Taking the lock twice may wait for ever.)
     pub fn beside(mut self, _first: &Lab) -> Self {
         self.second = true;
         self
     }
 
-    /// Makes the lab. None, after saying so, where this machine does not allow it.
+    /// Makes the lab. None, with a message, where this machine does not allow it.
     #[must_use]
     pub fn start(self) -> Option<Lab> {
         let quiet = match (self.second, self.alone) {
@@ -143,18 +142,18 @@ impl Options {
     }
 }
 
-/// Says that a test cannot run here; where it must, that is a failure.
+/// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1.
 pub fn skip(reason: &str) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
     assert!(
         std::env::var_os("MINGLE_REQUIRE_NETNS").is_none_or(|value| value != "1"),
         "{test} must not be skipped here (MINGLE_REQUIRE_NETNS=1), but: {reason}"
     );
-    // Not `eprintln`, which the test harness keeps to itself as long as the test passes.
+    // Not `eprintln`, which the test harness hides while the test passes.
     let _ = writeln!(std::io::stderr(), "skipped: {test}: {reason}");
 }
 
-/// A network of nodes. It is gone when this goes out of scope.
+/// A network of nodes, removed on drop.
 pub struct Lab {
     holder: Child,
     stdin: Option<ChildStdin>,
@@ -177,7 +176,7 @@ pub struct Policy {
 }
 
 impl Lab {
-    /// As whoever runs this, and where that is not allowed, as the root of a user namespace.
+    /// Makes the lab as the current user, or else as the root of a user namespace.
     fn make(options: &Options, quiet: Quiet) -> Result<Self, String> {
         let mut reasons = Vec::new();
         for user in [false, true] {
@@ -187,7 +186,7 @@ impl Lab {
                     return Ok(Self { holder, stdin, nodes, user, transcripts, _quiet: quiet });
                 }
                 Err(reason) => {
-                    // The holder's last word is only that it has failed.
+                    // The holder's last line is only "failed".
                     let reason = reason.trim().trim_end_matches("failed").trim_end();
                     reasons.push(reason.replace('\n', "; "));
                 }
@@ -233,7 +232,7 @@ impl Lab {
         script::address(node)
     }
 
-    /// What a node's host is called.
+    /// The host name of a node.
     #[allow(clippy::unused_self, reason = "of this lab")]
     pub fn host(&self, node: usize) -> String {
         script::host(node)
@@ -270,8 +269,8 @@ impl Lab {
         self.start(node, command).finish()
     }
 
-    /// Runs a shell script where the bridge `br0` and its ports `p0`, `p1`... are, and returns what it printed.
-    /// The nodes' network namespaces are called `n0`, `n1`... there.
+    /// Runs a shell script in the namespace of the bridge `br0` and its ports `p0`, `p1`..., and returns its
+    /// output. The network namespaces of the nodes are called `n0`, `n1`... there.
     pub fn switch(&self, script: &str) -> String {
         let output = self.enter(self.holder.id()).args(["sh", "-ec", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
@@ -283,8 +282,8 @@ impl Lab {
         self.nft(self.holder.id(), &script::policy(policy));
     }
 
-    /// Lets a node drop what arrives and matches any of `rules`, for example `tcp dport 29500-29999`.
-    /// What a node sends to itself passes.
+    /// Makes a node drop arriving packets that match any of `rules`, for example `tcp dport 29500-29999`.
+    /// Packets of the node to itself pass.
     pub fn firewall(&self, node: usize, rules: &[&str]) {
         self.nft(self.nodes[node], &script::firewall(rules));
     }
@@ -314,7 +313,7 @@ impl Lab {
         command
     }
 
-    /// Forgets what earlier processes wrote, so that a failure shows only what belongs to it.
+    /// Forgets the output of earlier processes, so that a failure shows only what belongs to it.
     pub fn forget(&self) {
         self.transcripts.lock().unwrap().clear();
     }
@@ -334,7 +333,7 @@ impl Drop for Lab {
     }
 }
 
-/// A command outside of any lab, with a clean environment. `$mingle` is the program under test.
+/// A command outside any lab, with a clean environment. `$mingle` is the program under test.
 pub fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
     clean(&mut command);
@@ -342,12 +341,12 @@ pub fn plain(program: &str) -> Command {
     command
 }
 
-/// Whoever runs the tests may have set RANK or NCCL_SOCKET_IFNAME.
+/// Removes the environment, in which RANK or NCCL_SOCKET_IFNAME may be set.
 fn clean(command: &mut Command) {
     command.env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
 }
 
-/// Waits for a moment, where when something starts is what is tested.
+/// Waits until a moment, for tests in which the time of a start matters.
 pub fn sleep_until(moment: Instant) {
     thread::sleep(moment.saturating_duration_since(Instant::now()));
 }

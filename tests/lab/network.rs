@@ -1,18 +1,18 @@
-//! Networks that are not one bridge that passes everything: what a lab is made into after its start.
+//! Changes to a lab after its start: networks other than one bridge that passes everything.
 
 use std::fmt::Write as _;
 
 use super::{Lab, script};
 
 impl Lab {
-    /// Runs a shell script in a node, and returns what it printed.
+    /// Runs a shell script in a node, and returns its output.
     pub fn at(&self, node: usize, script: &str) -> String {
         let output = self.enter(self.nodes[node]).args(["sh", "-ec", script]).output().unwrap();
         assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Many calls of `ip` where the bridge is, in one process.
+    /// Runs many calls of `ip` in the namespace of the bridge, in one process.
     fn ip_at_switch(&self, lines: &str) {
         self.switch(&batch(lines));
     }
@@ -21,7 +21,7 @@ impl Lab {
         self.at(node, &batch(lines));
     }
 
-    /// Drops what passes the bridge and matches any of `rules`, and nothing else.
+    /// Drops the packets on the bridge that match any of `rules`, and no others.
     pub fn drop_at_bridge(&self, rules: &[&str]) {
         let mut text = String::new();
         for rule in rules {
@@ -70,8 +70,8 @@ impl Lab {
         format!("10.88.0.{}", 10 + node)
     }
 
-    /// Takes `eth0` from every node, and gives it back as the last of its interfaces, after one with carrier that
-    /// leads nowhere and a docker0 that is the same on all. There is no default route.
+    /// Makes `eth0` the last interface of every node, after one with carrier that leads nowhere and a docker0
+    /// with the same address on all nodes. There is no default route.
     pub fn put_decoys_first(&self) {
         for i in 0..self.len() {
             self.ip_at_switch(&format!(
@@ -103,7 +103,8 @@ impl Lab {
         }
     }
 
-    /// Gives a node an interface on the bridge, up and without an address. The port of a former one must be gone.
+    /// Gives a node an interface on the bridge, up and without an address. The port of a former one must be
+    /// gone.
     pub fn plug(&self, node: usize, name: &str) {
         self.ip_at_switch(&format!(
             "link add p{node}{name} type veth peer name {name} netns n{node}\n\
@@ -113,11 +114,12 @@ impl Lab {
         self.ip(node, &format!("link set {name} addrgenmode none\nlink set {name} up\n"));
     }
 
-    /// IPv6 on every node's `eth0`, fd77::10 and so on beside a link-local address. There is no default route.
+    /// IPv6 on every node's `eth0`, fd77::10 and so on beside a link-local address. There is no default
+    /// route.
     pub fn add_ipv6(&self) {
         for i in 0..self.len() {
             let (address, local) = (self.address_v6(i), 10 + i);
-            // Checked for duplicates (RFC 4862) an address takes a second or two until it can be used.
+            // The check for duplicates (RFC 4862) would delay the address by a second or two.
             self.ip(
                 i,
                 &format!("addr add fe80::{local}/64 dev eth0 nodad\naddr add {address}/64 dev eth0 nodad\n"),
@@ -131,7 +133,7 @@ impl Lab {
         format!("fd77::{}", 10 + node)
     }
 
-    /// Takes all IPv4 addresses from a node's `eth0`, and with them the default route.
+    /// Removes all IPv4 addresses from a node's `eth0`, and with them the default route.
     pub fn remove_ipv4(&self, node: usize) {
         self.at(node, "ip -4 addr flush dev eth0");
     }
@@ -140,8 +142,8 @@ impl Lab {
         self.at(node, &format!("ip addr add {}/24 brd + dev eth0", script::address(node)));
     }
 
-    /// No bridge: every node has a /32 and a link of its own to one router that passes no multicast, as pods of a
-    /// routed network do.
+    /// No bridge: every node has a /32 and a link of its own to one router that passes no multicast, as pods
+    /// of a routed network do.
     pub fn route_everything(&self) {
         let mut links = "addr flush dev br0\n".to_owned();
         for i in 0..self.len() {

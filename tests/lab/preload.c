@@ -1,12 +1,12 @@
-/* Stands before the C library in one process, for what no namespace can do to a single one:
+/* Loaded before the C library in one process, for faults that no namespace can cause in a single process:
  *
- *   LAB_CLOCK=1    the wall clock jumps by an hour at every look, there and back again
- *   LAB_BUFFERS=1  a socket whose receive buffer is set gets the smallest there is, in both directions
- *   LAB_HOST=name  the host's name, of any bytes and length; sethostname(2) ends at 64, hostname(1) is choosy
- *   LAB_SILENT=x   no file with x in its path can be removed: the server does not answer, ever
+ *   LAB_CLOCK=1    the wall clock jumps by an hour at every reading, forth and back
+ *   LAB_BUFFERS=1  a socket whose receive buffer is set gets the smallest possible buffers in both directions
+ *   LAB_HOST=name  the host name, of any bytes and length; sethostname(2) allows 64 bytes, hostname(1) fewer characters
+ *   LAB_SILENT=x   removing a file with x in its path hangs, as when its server never answers
  *
- * At the end of the process it says on stderr what it has done, so that a test cannot pass because it was
- * never loaded. */
+ * At the end of the process it reports on stderr what it has done, so that a test cannot pass because the library
+ * was not loaded. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 static unsigned looks, buffers;
 static int size;
 
-/* An hour ahead at every other look, an hour behind at those between. */
+/* An hour ahead at every second reading, an hour behind at the others. */
 static long jump(void) { return getenv("LAB_CLOCK") ? (looks++ % 2 ? -3600 : 3600) : 0; }
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
@@ -49,7 +49,7 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t length)
     int (*next)(int, int, int, const void *, socklen_t) = dlsym(RTLD_NEXT, "setsockopt");
     if (!getenv("LAB_BUFFERS") || level != SOL_SOCKET || name != SO_RCVBUF)
         return next(fd, level, name, value, length);
-    /* The kernel raises it to what it needs itself. */
+    /* The kernel raises this to its own minimum. */
     int least = 1;
     socklen_t of = sizeof size;
     buffers++;

@@ -1,4 +1,4 @@
-//! A library that stands before the C library in a process under test; `preload.c` says what it does.
+//! A library that is loaded before the C library in a process under test; `preload.c` explains it.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::proc::{Outcome, Proc};
 use super::{Lab, MINGLE, skip};
 
-/// The built library. Its file is gone with it.
+/// The built library. Its file is removed on drop.
 pub struct Preload(PathBuf);
 
 impl Preload {
-    /// Builds it with the C compiler, which is there wherever Rust can link. None, after saying so, where
-    /// it is not.
+    /// Builds the library with the C compiler, which Rust needs to link. None, with a message, where there is
+    /// none.
     #[must_use]
     pub fn build() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -36,15 +36,15 @@ impl Preload {
         let mut child = command.spawn().map_err(|error| error.to_string())?;
         let written = child.stdin.take().unwrap().write_all(include_bytes!("preload.c"));
         let output = child.wait_with_output().map_err(|error| error.to_string())?;
-        // That it does not compile is no reason to skip anything.
+        // A library that does not compile fails the test instead of skipping it.
         assert!(output.status.success(), "preload.c: {}", String::from_utf8_lossy(&output.stderr));
         written.map_err(|error| error.to_string())
     }
 
-    /// Starts mingle in a node, behind the library with `setting`, such as `LAB_CLOCK=1`.
+    /// Starts mingle in a node with the library and a `setting` for it, such as `LAB_CLOCK=1`.
     pub fn spawn(&self, lab: &Lab, node: usize, setting: &str, args: &[String]) -> Proc {
         let mut command = lab.command(node, "env");
-        // Not by `Command::env`, or it would be before nsenter as well.
+        // Not by `Command::env`, which would load the library into nsenter as well.
         command.arg(format!("LD_PRELOAD={}", self.0.display())).args([setting, MINGLE]).args(args);
         lab.start(node, command)
     }
@@ -56,7 +56,7 @@ impl Drop for Preload {
     }
 }
 
-/// The numbers in what the library said at the end of a process.
+/// The numbers in the report of the library at the end of a process.
 pub fn report(outcome: &Outcome) -> Vec<u64> {
     let line = outcome.stderr.lines().find_map(|line| line.strip_prefix("preload: "));
     let line = line.unwrap_or_else(|| panic!("the library was not there: {}", outcome.render()));

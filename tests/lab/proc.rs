@@ -1,4 +1,4 @@
-//! A process under test: its output as it comes, its end, and the variables that it printed.
+//! A process under test: its output while it runs, its end, and the variables that it printed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes, so that a program that hangs fails its test instead of blocking it.
+/// Longer than any test takes, so that a program that hangs fails its test instead of blocking it.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// What is printed before anything else: alone, because the process was killed, it makes `eval` fail.
+/// The guard, which is printed first. Where the process is killed after it, it makes `eval` fail.
 pub const GUARD: &str = "! true;\n";
 
 /// The text that a process has written to one of its outputs so far.
@@ -29,7 +29,7 @@ struct Text {
 }
 
 impl Stream {
-    /// Collects what comes from `source` until its end, in a thread of its own.
+    /// Collects the bytes of `source` until its end, in a thread of its own.
     pub fn collect(mut source: impl Read + Send + 'static) -> Arc<Self> {
         let stream = Arc::new(Self::default());
         let writer = Arc::clone(&stream);
@@ -56,7 +56,7 @@ impl Stream {
         self.lock().text.clone()
     }
 
-    /// Waits until the text is as wanted, or can no longer become so. Says whether it is.
+    /// Waits until the text fulfils the condition, or has ended. Returns whether it does.
     pub fn wait_until(&self, deadline: Instant, wanted: impl Fn(&str) -> bool) -> bool {
         let mut state = self.lock();
         loop {
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// Waits for the end of the text, and says when that was.
+    /// Waits for the end of the text, and returns when that was.
     pub fn wait_closed(&self, deadline: Instant) -> Option<Instant> {
         self.wait_until(deadline, |_| false);
         self.lock().closed
@@ -82,7 +82,7 @@ impl Stream {
     }
 }
 
-/// What a process wrote, also after the process itself is forgotten.
+/// The output of a process, which outlives the process.
 #[derive(Debug, Clone)]
 pub struct Transcript {
     pub label: String,
@@ -102,7 +102,7 @@ impl Transcript {
     }
 }
 
-/// A running process. It is killed when it goes out of scope.
+/// A running process, killed on drop.
 #[derive(Debug)]
 pub struct Proc {
     child: Child,
@@ -111,7 +111,7 @@ pub struct Proc {
 }
 
 impl Proc {
-    /// Starts `command` with nothing to read and both outputs collected.
+    /// Starts `command` with an empty stdin, and collects both outputs.
     pub fn start(mut command: Command, label: String) -> Self {
         let started = Instant::now();
         let mut child = command
@@ -130,7 +130,7 @@ impl Proc {
         self.expect_stderr_within(PATIENCE, text);
     }
 
-    /// Waits until stderr contains `text`, which must be soon.
+    /// Waits until stderr contains `text`, at most this long.
     pub fn expect_stderr_within(&self, limit: Duration, text: &str) {
         let found = self.transcript.stderr.wait_until(Instant::now() + limit, |all| all.contains(text));
         assert!(found, "no {text:?} within {limit:?} on stderr of\n{}", self.transcript.render());
@@ -153,17 +153,17 @@ impl Proc {
         send_signal(signal, self.child.id());
     }
 
-    /// The process itself: what enters a node becomes what runs there.
+    /// The process ID. The command that enters a node becomes the program that runs there.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it and all that it has started, at once: as where the host dies.
+    /// Kills the process and all its descendants at once, as when the host dies.
     pub fn kill_with_all_it_started(&self) {
         let mut dead = vec![self.child.id()];
         let mut next = 0;
         while let Some(&pid) = dead.get(next) {
-            // A process that cannot run starts no others while its children are looked for.
+            // A stopped process starts no others during the search for its children.
             send_signal("STOP", pid);
             dead.extend(children(pid));
             next += 1;
@@ -178,9 +178,9 @@ impl Proc {
         self.finish_within(PATIENCE)
     }
 
-    /// Waits for the end of the process, which must be soon.
+    /// Waits for the end of the process, at most this long.
     pub fn finish_within(mut self, limit: Duration) -> Outcome {
-        // The pipes end with the process; waiting for them leaves it unreaped, so its ID stays its own.
+        // The pipes close when the process ends. Until it is reaped its ID is not used again.
         let deadline = Instant::now() + limit;
         let Transcript { label, stdout, stderr } = self.transcript.clone();
         let ends = (stdout.wait_closed(deadline), stderr.wait_closed(deadline));
@@ -194,19 +194,19 @@ impl Proc {
 
 impl Drop for Proc {
     fn drop(&mut self) {
-        // Both fail harmlessly on a process that has been waited for.
+        // Both fail without harm for a process that was reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Sends `signal` to a process; the shell's own `kill` is there on every system.
+/// Sends `signal` to a process by the shell's `kill`, which every system has.
 pub fn send_signal(signal: &str, pid: u32) {
     let script = format!("kill -{signal} {pid}");
     assert!(Command::new("sh").args(["-c", &script]).status().unwrap().success(), "{script}");
 }
 
-/// The processes whose parent this is: proc(5) names it in the fourth field, after a name in parentheses.
+/// The children of a process: proc(5) has the parent in the fourth field, after a name in parentheses.
 fn children(parent: u32) -> Vec<u32> {
     let pids = std::fs::read_dir("/proc").unwrap().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -235,7 +235,7 @@ impl Outcome {
         variables(&self.stdout).unwrap_or_else(|e| panic!("{}: {e}\n{}", self.label, self.render()))
     }
 
-    /// Checks that nothing formed: the exit code, the text that makes `eval` fail, and the message.
+    /// Checks that no world formed: the exit code, the script that makes `eval` fail, and the message.
     pub fn failed(&self, code: i32, message: &[&str]) {
         assert_eq!(self.status.code(), Some(code), "exit code of {}", self.render());
         assert_eq!(self.stdout, format!("{GUARD}(exit {code});\n"), "stdout of {}", self.render());
@@ -249,7 +249,7 @@ impl Outcome {
     }
 }
 
-/// The variables that a successful run prints: the line that fails alone, then one statement a line.
+/// The variables that a successful run prints: the guard, then one statement on each line.
 pub fn variables(stdout: &str) -> Result<BTreeMap<String, String>, String> {
     let statements = stdout.strip_prefix(GUARD).ok_or("the guard does not come first")?;
     let mut found = BTreeMap::new();

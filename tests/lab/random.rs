@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// SplitMix64: enough for orders and delays.
+/// SplitMix64, which is good enough for orders and delays.
 #[derive(Debug)]
 pub struct Random(u64);
 

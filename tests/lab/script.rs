@@ -1,6 +1,6 @@
-//! What the holder of a lab and its nodes run, and the packet filters.
+//! The scripts of the holder of a lab and of its nodes, and the packet filters.
 //!
-//! Everything that one program can do at once is one call of it: a lab of four takes some 30 ms.
+//! One call of a program does as much as possible: a lab of four takes some 30 ms.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -15,10 +15,10 @@ pub fn host(node: usize) -> String {
     format!("node{node}")
 }
 
-/// The script of the holder. It prints `node I PID` for each node that is ready, or what went wrong.
+/// The script of the holder. It prints `node I PID` for each node that is ready, or an error.
 pub fn holder(options: &Options) -> String {
     let nodes = 0..options.nodes;
-    // The interfaces of the host are invisible here: `unshare` has given us an empty network.
+    // The interfaces of the host are invisible here: `unshare` has made an empty network.
     let mut links = String::from(
         "link set lo up\n\
          link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
@@ -35,7 +35,7 @@ pub fn holder(options: &Options) -> String {
              link set p{i} master br0 up\n"
         );
         if options.dead_nic {
-            // Both ends are up, so eth1 has carrier; but its other end is no member of any bridge.
+            // Both ends are up, so eth1 has carrier; but its other end is on no bridge.
             let _ = write!(
                 links,
                 "link add q{i} type veth peer name eth1 netns n{i}\n\
@@ -63,12 +63,12 @@ pub fn holder(options: &Options) -> String {
         );
         let _ = write!(pids, "ip netns pids n{i}; ");
     }
-    // The end of the input is the end of the test. Then whatever still runs in the nodes is ended too.
+    // The input ends with the test. Then the processes that still run in the nodes are killed.
     let _ = write!(script, "cat <&3 >/dev/null || :\nkill -9 $({pids}) 2>/dev/null || :\n");
     script
 }
 
-/// The script of one node. It stands in single quotes.
+/// The script of one node, which is put in single quotes.
 fn node(options: &Options, i: usize) -> String {
     let mut links = format!(
         "link set lo up\n\
@@ -87,7 +87,7 @@ fn node(options: &Options, i: usize) -> String {
         );
     }
     if options.docker0 {
-        // As Docker makes it; a bridge has carrier only with a member that has.
+        // As Docker makes it. A bridge has carrier only if one of its ports has.
         links.push_str(
             "link add docker0 type bridge\n\
              link set docker0 addrgenmode none\n\
@@ -107,8 +107,7 @@ fn node(options: &Options, i: usize) -> String {
     }
     let name = host(i);
     let hosts = if options.hosts {
-        // A missing resolv.conf and an empty one are the same to the resolver: it asks 127.0.0.1, and
-        // is refused at once.
+        // Without resolv.conf, or with an empty one, the resolver asks 127.0.0.1 and is refused at once.
         format!(
             "echo \"127.0.0.1 localhost\n{} {name}\" >/run/hosts.{i}\n\
              mount --bind /run/hosts.{i} /etc/hosts\n\
@@ -128,7 +127,7 @@ fn node(options: &Options, i: usize) -> String {
     )
 }
 
-/// The process of each node, by the lines that the nodes printed, if all did.
+/// The process of each node, from the lines that the nodes printed; none until all have.
 pub fn node_pids(text: &str, count: usize) -> Option<Vec<u32>> {
     let mut pids = vec![None; count];
     for line in text.lines() {
@@ -158,7 +157,7 @@ pub fn policy(policy: &Policy) -> String {
     )
 }
 
-/// A node's own rules for what arrives.
+/// A node's own rules for arriving packets.
 pub fn firewall(drops: &[&str]) -> String {
     let mut rules = String::new();
     for rule in drops {

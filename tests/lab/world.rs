@@ -1,12 +1,11 @@
-//! Starting the nodes of a world, and what must hold for every world that formed.
+//! Starts the nodes of a world, and checks what must hold for every formed world.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lab;
 use super::proc::{Outcome, Proc};
 
-/// The arguments that every node of a job has in common. The timeout is only there to end a broken
-/// run with mingle's own message.
+/// The arguments that all nodes of a job share. The timeout only ends a broken run with mingle's own message.
 pub fn line(job: &str, world: usize) -> Vec<String> {
     let words = ["--job-id", job, "--world", &world.to_string(), "--timeout", "30s"];
     words.map(str::to_owned).to_vec()
@@ -30,12 +29,12 @@ pub fn form(lab: &Lab, job: &str, more: &[&str]) -> World {
     World::of(&finish_all(start_all(lab, job, more)))
 }
 
-/// Waits for the end of all.
+/// Waits until all processes have ended.
 pub fn finish_all(procs: Vec<Proc>) -> Vec<Outcome> {
     procs.into_iter().map(Proc::finish).collect()
 }
 
-/// A world, as each of its nodes printed it.
+/// A world, as its nodes printed it.
 #[derive(Debug)]
 pub struct World {
     pub nodes: Vec<BTreeMap<String, String>>,

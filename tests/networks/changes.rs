@@ -7,14 +7,14 @@ use crate::lab::world::{World, finish_all, line, line_with};
 use crate::lab::{Options, sleep_until};
 
 const NODES: &str = "nodes here";
-/// Addresses are looked at every two seconds.
+/// A node looks at its addresses every two seconds.
 const SOON: Duration = Duration::from_secs(5);
 
 #[test]
 fn an_address_that_appears_three_seconds_after_the_start_is_used() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.at(3, "ip addr flush dev eth0");
-    // One waits for any usable interface; the other has begun on loopback.
+    // The first node waits for a usable interface; the second has begun on loopback.
     let jobs = [("waits for eth0", "--interface eth0"), ("begins on loopback", "")];
     let worlds = jobs.map(|(job, more)| {
         let start = |i: usize| lab.spawn(i, &line_with(job, 4, if i == 3 { more } else { "" }));
@@ -32,7 +32,7 @@ fn an_address_that_appears_three_seconds_after_the_start_is_used() {
 #[test]
 fn an_interface_that_appears_while_a_node_waits_is_used() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    // The only one leads nowhere, and stays the preferred one.
+    // The only interface leads nowhere, and stays the preferred one.
     lab.switch("ip link set p3 nomaster");
     lab.at(3, "ip addr flush dev eth0; ip addr add 10.99.0.13/24 dev eth0; ip route add default dev eth0");
     let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line("new interface", 4))).collect();
@@ -63,7 +63,7 @@ fn an_address_that_changes_while_a_member_waits_is_followed() {
 }
 
 #[test]
-fn a_leader_whose_address_changes_sends_its_members_to_the_node_that_takes_its_place() {
+fn the_members_of_a_leader_whose_address_changes_follow_the_node_that_replaces_it() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &line("leader moved", 4))).collect();
     procs[0].expect_latest(SOON, NODES, "3 of 4");
@@ -73,7 +73,7 @@ fn a_leader_whose_address_changes_sends_its_members_to_the_node_that_takes_its_p
     let last = procs[3].started;
     let outcomes = finish_all(procs);
     let world = World::of(&outcomes);
-    // Long before its connections would prove dead, after 25 s.
+    // Long before its connections would time out, after 25 s.
     for outcome in &outcomes {
         assert!(outcome.ended < last + Duration::from_secs(10), "{}", outcome.render());
     }
@@ -82,7 +82,7 @@ fn a_leader_whose_address_changes_sends_its_members_to_the_node_that_takes_its_p
 }
 
 #[test]
-fn an_address_that_vanishes_while_a_member_waits_leaves_it_the_other_one() {
+fn a_member_that_loses_an_address_goes_on_with_the_other() {
     let Some(lab) = Options::nodes(4).start() else { return };
     lab.add_second_network();
     let leader = lab.spawn(0, &line("vanished", 4));
@@ -96,7 +96,7 @@ fn an_address_that_vanishes_while_a_member_waits_leaves_it_the_other_one() {
     procs.push(lab.spawn(3, &line("vanished", 4)));
     let outcomes = finish_all(procs);
     let vars: Vec<_> = outcomes.iter().map(Outcome::formed).collect();
-    // By its address that is left it is the last, and it reaches only the second addresses of others.
+    // With its remaining address the node ranks last, and it reaches only the second addresses of the others.
     let ranks: Vec<&str> = vars.iter().map(|vars| &*vars["RANK"]).collect();
     assert_eq!(ranks, ["0", "3", "1", "2"]);
     let masters: Vec<&str> = vars.iter().map(|vars| &*vars["MASTER_ADDR"]).collect();

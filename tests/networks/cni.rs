@@ -7,7 +7,7 @@ use crate::{expect, form_with};
 
 const PLUGINS: &str = "/usr/lib/cni";
 
-/// Lets a plugin give every node its `eth0`, and returns the nodes' addresses. `more` is of the configuration.
+/// Has a plugin create `eth0` on every node, and returns the addresses. `more` is part of the configuration.
 fn pods(plugin: &str, before: &str, more: &str) -> Option<(Lab, Vec<String>)> {
     for needed in [plugin, "host-local"] {
         if !Path::new(PLUGINS).join(needed).is_file() {
@@ -17,7 +17,7 @@ fn pods(plugin: &str, before: &str, more: &str) -> Option<(Lab, Vec<String>)> {
     }
     let lab = Options::nodes(4).start()?;
     lab.switch(&format!("for i in 0 1 2 3; do ip link del p$i; done; ip link del br0; {before}"));
-    // The lab has a /run of its own: what the plugins remember goes with it.
+    // The state of the plugins is in the lab's own /run, and goes with it.
     let configuration = format!(
         r#"{{"cniVersion": "0.4.0", "name": "lab", "type": "{plugin}", {more}
         "ipam": {{"type": "host-local", "dataDir": "/run/cni", "subnet": "10.79.0.0/24",
@@ -40,7 +40,10 @@ fn pods(plugin: &str, before: &str, more: &str) -> Option<(Lab, Vec<String>)> {
 fn pods_of_the_bridge_plugin_form_a_world_by_multicast() {
     let more = r#""bridge": "cni0", "isGateway": true,"#;
     let Some((lab, addresses)) = pods("bridge", ":", more) else { return };
-    assert!(lab.switch("ip -o link show master cni0").lines().count() == 4, "it is the plugin's bridge");
+    assert!(
+        lab.switch("ip -o link show master cni0").lines().count() == 4,
+        "the bridge is that of the plugin"
+    );
     expect(&form_with(&lab, "bridge", ""), &[0, 1, 2, 3], &addresses[0], "eth0");
 }
 

@@ -1,4 +1,4 @@
-//! A shared folder, where nothing else tells the nodes of each other.
+//! A shared folder, as the only way for nodes to find each other.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::lab::proc::GUARD;
 use crate::lab::world::line_with;
 use crate::lab::{Lab, Options, Policy};
 
-/// A folder of this test's own, which is gone when this goes out of scope.
+/// A folder of this test's own, removed on drop.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -46,7 +46,7 @@ fn without_multicast() -> Option<Lab> {
 }
 
 #[test]
-fn where_multicast_is_dropped_a_shared_folder_forms_a_world_and_is_empty_again() {
+fn without_multicast_a_shared_folder_forms_a_world_and_is_empty_afterwards() {
     let Some(lab) = without_multicast() else { return };
     let folder = Folder::new("all");
     form_with(&lab, "folder", &folder.argument()).expect(&lab, &[0, 1, 2, 3]);
@@ -54,10 +54,10 @@ fn where_multicast_is_dropped_a_shared_folder_forms_a_world_and_is_empty_again()
 }
 
 #[test]
-fn a_node_that_fails_or_is_told_to_leave_takes_its_file_along() {
+fn a_node_that_fails_or_is_terminated_removes_its_file() {
     let Some(lab) = without_multicast() else { return };
     let folder = Folder::new("left");
-    // So much else lies there that whoever is told to leave is looking at it just then.
+    // So many other files are there that a node is reading the folder when it is told to stop.
     for i in 0..20_000 {
         File::create(folder.0.join(format!("other-{i}"))).unwrap();
     }
@@ -98,7 +98,7 @@ fn the_file_of_a_killed_node_is_removed_when_it_is_older_than_a_minute() {
 #[test]
 fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
     let Some(lab) = without_multicast() else { return };
-    // Root may write wherever a mount lets it.
+    // Root can write everywhere except on a read-only mount.
     lab.at(0, "mkdir /run/read-only; mount -t tmpfs -o ro tmpfs /run/read-only");
     for path in ["/run/read-only", "/run/not-there", "/dev/null"] {
         let proc = lab.spawn(0, &line_with("folder", 4, &format!("--seed-dir {path}")));
@@ -108,7 +108,7 @@ fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
 }
 
 #[test]
-fn a_folder_that_does_not_answer_is_an_error_at_the_start_and_no_delay_at_the_end() {
+fn a_folder_that_does_not_answer_is_an_error_at_the_start_and_does_not_delay_the_end() {
     let Some(lab) = without_multicast() else { return };
     let Some(preload) = Preload::build() else { return };
     let folder = Folder::new("silent");
@@ -118,7 +118,7 @@ fn a_folder_that_does_not_answer_is_an_error_at_the_start_and_no_delay_at_the_en
         let outcome = preload.spawn(&lab, 0, &format!("LAB_SILENT={silent}"), &line).finish();
         (outcome, begun.elapsed())
     };
-    // The draft of its file is the first thing that a node touches.
+    // The draft of its file is the first file that a node touches.
     let (outcome, took) = start("/.mingle-", "30s");
     outcome.failed(5, &[&format!("seed folder {}: it does not answer", folder.0.display())]);
     assert!(took < Duration::from_secs(4), "{took:?}");

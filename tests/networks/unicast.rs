@@ -1,4 +1,4 @@
-//! Seeds: on a network of routes alone, by name, with ports, and as the bridge between islands.
+//! Seeds: on a routed network, by name, with ports, and as the bridge between islands.
 
 use crate::lab::proc::Proc;
 use crate::lab::world::{World, finish_all, form, line_with};
@@ -13,7 +13,7 @@ fn pods(names: bool) -> Option<Lab> {
 }
 
 #[test]
-fn routed_pods_without_any_link_in_common_need_one_seed_each() {
+fn routed_pods_without_a_common_link_need_one_seed_each() {
     let Some(lab) = pods(false) else { return };
     let all = [0, 1, 2, 3];
     let master = lab.address(0).to_string();
@@ -29,11 +29,11 @@ fn routed_pods_without_any_link_in_common_need_one_seed_each() {
     let chain: Vec<&str> = previous.iter().map(String::as_str).collect();
     expect(&form(&lab, "a chain upwards", &chain), &all, &master, "eth0");
 
-    // The others are found by what a seed tells, at whatever port they have.
+    // A seed tells the addresses of the others, with their ports.
     let seed = format!("--seed {}:23456", lab.address(1));
     let own = format!("{seed} --master-port 23456");
     expect(&form(&lab, "a port", &[&seed, &own, &seed, &seed]), &all, &master, "eth0");
-    // A node that is not there is no seed of anybody's, and no hindrance.
+    // A seed without a node does no harm.
     let dead = format!("--seed 10.77.0.99,{} --seed 10.77.0.98", lab.address(2));
     expect(&form_with(&lab, "with dead ones", &dead), &all, &master, "eth0");
 }
@@ -43,9 +43,9 @@ fn a_name_that_resolves_first_to_none_and_then_to_all_pods_is_a_seed() {
     let Some(lab) = pods(true) else { return };
     let procs: Vec<Proc> = (0..4).map(|i| lab.spawn(i, &line_with("name", 4, "--seed pods"))).collect();
     for proc in &procs {
-        proc.expect_stderr("--seed pods does not resolve yet");
+        proc.expect_stderr("seed pods does not resolve yet");
     }
-    // One that has gone comes first, and each is told the others alone: all addresses are tried.
+    // A stale address comes first, and each node gets only the addresses of the others: all are tried.
     for i in 0..lab.len() {
         let others = (0..lab.len()).filter(|&other| other != i).map(|other| lab.address(other).to_string());
         let lines: Vec<_> =
@@ -57,10 +57,10 @@ fn a_name_that_resolves_first_to_none_and_then_to_all_pods_is_a_seed() {
 }
 
 #[test]
-fn a_name_that_comes_to_mean_another_pod_is_looked_up_again() {
+fn a_name_that_moves_to_another_pod_is_looked_up_again() {
     let Some(lab) = pods(true) else { return };
     let name = |node: usize, address: &str| {
-        // In place, as the file is mounted: what has the name of this line goes.
+        // In place, since the file is a mount point; the earlier line of this name is removed.
         lab.at(node, &format!("sed '/ pod$/d' /etc/hosts >/run/new; echo '{address} pod' >>/run/new"));
         lab.at(node, "cat /run/new >/etc/hosts");
     };
@@ -79,7 +79,7 @@ fn a_name_that_comes_to_mean_another_pod_is_looked_up_again() {
 }
 
 #[test]
-fn islands_that_hear_each_other_by_multicast_become_one_world_by_one_seed() {
+fn one_seed_joins_two_multicast_islands_to_one_world() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.drop_at_bridge(&[
         "iifname { p0, p1 } oifname { p2, p3 } ip daddr 224.0.0.0/4",
@@ -88,7 +88,7 @@ fn islands_that_hear_each_other_by_multicast_become_one_world_by_one_seed() {
     for (from, to) in [(3, 1), (0, 2)] {
         let job = format!("from {from} to {to}");
         let start = |i: usize, more: &str| lab.spawn(i, &line_with(&job, 4, more));
-        // Both islands are complete before anybody knows of the other one.
+        // Both islands are complete before either knows of the other.
         let others: Vec<usize> = (0..4).filter(|&i| i != from).collect();
         let mut procs: Vec<(usize, Proc)> = others.into_iter().map(|i| (i, start(i, ""))).collect();
         let island = |i: usize| i / 2;

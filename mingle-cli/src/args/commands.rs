@@ -11,9 +11,10 @@ const COMMAND: &str = "The command";
 
 /// Starts a command on every node once the world has formed, with the world's variables.
 ///
-/// Run the same line on every node. mingle becomes the command, so signals, exit code and terminal are the command's
-/// own. Where no world forms, nothing is started, and mingle's own exit code says why. In the command, {rank},
-/// {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are replaced by their values.
+/// Run the same line on every node. mingle becomes the command, so signals, exit code and terminal are the
+/// command's own. Where no world forms, nothing is started, and mingle's own exit code says why. In the
+/// command, {rank}, {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are replaced by
+/// their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(
     disable_help_flag = true,
@@ -23,10 +24,10 @@ const COMMAND: &str = "The command";
 pub(crate) struct RunArgs {
     /// Restart all commands, up to N times in all, where one fails [default: 0]
     ///
-    /// With it, mingle stays as the command's parent. When a command fails, or when a newcomer wants the seat of a node
-    /// that is gone, mingle stops the commands of all nodes, forms a new world and starts all commands again;
-    /// MINGLE_GENERATION counts the restarts. Must be the same on every node. A node whose command has succeeded waits
-    /// for the others.
+    /// With it, mingle stays as the command's parent. When a command fails, or when a newcomer wants the seat
+    /// of a node that is gone, mingle stops the commands of all nodes, forms a new world and starts all
+    /// commands again; MINGLE_GENERATION counts the restarts. Must be the same on every node. A node whose
+    /// command has succeeded waits for the others.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
@@ -48,15 +49,15 @@ pub(crate) struct RunArgs {
 
 /// Shows the RDMA devices of this host, which ports and GIDs a job would use, and why not the others.
 ///
-/// Nothing is sent, and no job is needed. The variables for NCCL are those that suit this host alone; in a world they
-/// also depend on the other hosts.
+/// Nothing is sent, and no job is needed. The variables for NCCL are those that suit this host alone; in a
+/// world they also depend on the other hosts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct RdmaArgs {
     /// What is printed: table, env or json [default: table]
     ///
-    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval. 'json'
-    /// has everything that was found, with a reason for each port and GID that is not used.
+    /// 'env' has a line NAME=VALUE for each variable, in alphabetical order, for env files and not for eval.
+    /// 'json' has everything that was found, with a reason for each port and GID that is not used.
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<String>,
 
@@ -66,8 +67,8 @@ pub(crate) struct RdmaArgs {
 
     /// Save the data about this host in a new folder
     ///
-    /// For bug reports and tests: --from shows it on any host. It holds the host's addresses, RDMA devices, network
-    /// interfaces and GPUs, and nothing else.
+    /// For bug reports and tests: --from shows it on any host. It holds the host's addresses, RDMA devices,
+    /// network interfaces and GPUs, and nothing else.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["from", "format", "no_gid_pin"])]
     pub(crate) save: Option<PathBuf>,
 
@@ -80,8 +81,8 @@ pub(crate) struct RdmaArgs {
 
     /// Say which transports an NCCL log mentions; - is stdin
     ///
-    /// To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p. Also says what is
-    /// missing for GPUDirect RDMA.
+    /// To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p. Also says
+    /// what is missing for GPUDirect RDMA.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["from", "no_gid_pin", "save", "watch"])]
     pub(crate) check_log: Option<PathBuf>,
@@ -113,9 +114,9 @@ pub(crate) struct AirArgs {
 
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
-/// With --job-id and --world, run on several hosts at once, it also finds out which host reaches which by multicast, by
-/// UDP and by TCP on the master's port. It needs no root; it names what only root can read. Exit codes: 0 a world can
-/// form, 3 not all hosts came, 5 the network keeps a world from forming.
+/// With --job-id and --world, run on several hosts at once, it also finds out which host reaches which by
+/// multicast, by UDP and by TCP on the master's port. It needs no root; it names what only root can read.
+/// Exit codes: 0 a world can form, 3 not all hosts came, 5 the network keeps a world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {
@@ -144,8 +145,8 @@ pub(crate) struct DoctorArgs {
 
     /// Address of another host, as for mingle itself; repeatable
     ///
-    /// A name or an address, with or without a port; several with commas, or as Slurm writes them: gpu[01-04]. Without a
-    /// port the first eight ports of the job are tried.
+    /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
+    /// gpu[01-04]. Without a port the first eight ports of the job are tried.
     #[arg(short, long, value_name = "HOST[:PORT]")]
     pub(crate) seed: Vec<String>,
 
@@ -172,8 +173,8 @@ pub(crate) struct DoctorArgs {
 
 /// Prints a new secret for --secret-file: 256 random bits.
 ///
-/// Make it once, in a file that only you can read, as after umask 077, and copy it to every node over a channel that you
-/// trust. The job's own processes can read a secret that is in a variable.
+/// Make it once, in a file that only you can read, as after umask 077, and copy it to every node over a
+/// channel that you trust. The job's own processes can read a secret that is in a variable.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true)]
 pub(crate) struct SecretArgs {
@@ -182,11 +183,12 @@ pub(crate) struct SecretArgs {
     help: Option<bool>,
 }
 
-/// Shows which nodes of a job are here, which leads, and which are missing; without --job-id, all jobs on the link.
+/// Shows which nodes of a job are here, which leads, and which are missing; without --job-id, all jobs on the
+/// link.
 ///
-/// It only listens: it sends nothing and takes no port of the job, and no node notices it. On a terminal it redraws a
-/// table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the exit code is then 3 if nothing
-/// was heard.
+/// It only listens: it sends nothing and takes no port of the job, and no node notices it. On a terminal it
+/// redraws a table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the exit code
+/// is then 3 if nothing was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct WatchArgs {

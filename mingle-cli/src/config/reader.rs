@@ -1,4 +1,4 @@
-//! Where values come from: an argument, or else its variable.
+//! Reads each value from its argument, or else from its variable.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,15 +17,15 @@ use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::output::Output;
 
-/// The longest file that is taken for a secret, in bytes.
+/// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;
 
-/// The environment, which is asked where there is no argument.
+/// The environment, for values without an argument.
 pub(crate) struct Reader<F>(pub(crate) F);
 
 impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
-    /// The value, if there is one. An empty variable counts as not set: that is how a template or a
-    /// `docker run -e NAME=` leaves one out.
+    /// The value, if there is one. An empty variable counts as not set: templates and `docker run -e NAME=`
+    /// leave a variable out that way.
     pub(crate) fn given(
         &self,
         argument: Option<String>,
@@ -88,13 +88,13 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         Ok(wanted)
     }
 
-    /// The secret of `--secret-file`, or else of MINGLE_SECRET, and what is to be said about it.
+    /// The secret of `--secret-file`, or else of MINGLE_SECRET, and warnings about it.
     pub(crate) fn secret(&self, argument: Option<String>) -> Result<(Option<Secret>, Vec<String>), Stop> {
         if let Some(file) = self.given(argument, "secret-file")? {
             return file
                 .parse(|path| secret_of(Path::new(path)).map(|(secret, warning)| (Some(secret), warning)));
         }
-        // Not through `given`: an error there would show the value.
+        // Not through `given`, whose errors show the value.
         let Some(value) = (self.0)("MINGLE_SECRET").filter(|value| !value.is_empty()) else {
             return Ok((None, Vec::new()));
         };
@@ -111,7 +111,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         Ok(lists.concat())
     }
 
-    /// An option that can be given several times, or else its variable.
+    /// All values of a repeatable option, or else the value of its variable.
     pub(crate) fn all(&self, arguments: Vec<String>, option: &'static str) -> Result<Vec<Given>, Stop> {
         let mut all: Vec<Given> =
             arguments.into_iter().map(|text| Given { option, text, is_variable: false }).collect();
@@ -131,7 +131,10 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
                 let output = given.parse(|_| Output::parse(part))?;
                 if outputs.iter().any(|other| other.path == output.path) {
                     return given.parse(|_| {
-                        Err(format!("{} is written twice; give each a file", output.path.display()))
+                        Err(format!(
+                            "{} is written twice; give each format a file of its own",
+                            output.path.display()
+                        ))
                     });
                 }
                 outputs.push(output);
@@ -140,7 +143,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         Ok(outputs)
     }
 
-    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may hold several, with commas.
+    /// All `--interface` arguments, or else what MINGLE_INTERFACE lists. Each may be a list with commas.
     pub(crate) fn interfaces(&self, arguments: Vec<String>) -> Result<Vec<Filter>, Stop> {
         let all = self.all(arguments, "interface")?;
         let parts = all.iter().flat_map(|given| given.text.split(',').map(move |part| (given, part)));
@@ -148,7 +151,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 }
 
-/// A value as it was given, and where.
+/// A value as it was given, and its option.
 pub(crate) struct Given {
     option: &'static str,
     text: String,
@@ -182,11 +185,11 @@ fn variable(option: &str) -> String {
     format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"))
 }
 
-/// The secret in a file, and a warning where others can read it too.
+/// The secret in a file, and a warning where every user can read it.
 fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
     let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
     if metadata.len() > LONGEST_SECRET {
-        return Err(format!("has {} bytes, which is no secret", metadata.len()));
+        return Err(format!("has {} bytes, which is too many for a secret", metadata.len()));
     }
     let bytes = fs::read(path).map_err(|error| error.to_string())?;
     let secret = Secret::new(&bytes).map_err(|error| advice::secret(&error))?;
@@ -198,7 +201,7 @@ fn secret_of(path: &Path) -> Result<(Secret, Vec<String>), String> {
     Ok((secret, warning.into_iter().collect()))
 }
 
-/// The variables of `--set`; of one name the last counts.
+/// The variables of `--set`; the last value of each name wins.
 fn settings(texts: &[String]) -> Result<Vec<Setting>, Stop> {
     let mut settings: Vec<Setting> = Vec::new();
     for text in texts {

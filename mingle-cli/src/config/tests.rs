@@ -1,7 +1,9 @@
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 use mingle_core::env;
 
 use super::values::rank_of_host;
@@ -26,7 +28,24 @@ fn the_shortest_line_leaves_everything_to_the_defaults() {
 }
 
 #[test]
-fn every_option_has_its_variable_and_an_argument_wins() {
+fn every_option_reads_its_variable() {
+    let asked = RefCell::new(BTreeSet::new());
+    let lookup = |name: &str| {
+        asked.borrow_mut().insert(name.to_owned());
+        let value = [("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")].into_iter().find(|(n, _)| *n == name);
+        value.map(|(_, value)| OsString::from(value))
+    };
+    Config::scheduled(JoinArgs::default(), lookup).unwrap();
+    let command = LowArgs::command();
+    let options = command.get_arguments().filter_map(|argument| argument.get_long());
+    for option in options.filter(|option| !["set", "help", "version"].contains(option)) {
+        let variable = format!("MINGLE_{}", option.to_ascii_uppercase().replace('-', "_"));
+        assert!(asked.borrow().contains(&variable), "--{option}: {variable} is not read");
+    }
+}
+
+#[test]
+fn an_argument_wins_over_its_variable() {
     let environment = [
         ("MINGLE_JOB_ID", "my%20job"),
         ("MINGLE_WORLD", "8"),
@@ -93,7 +112,7 @@ fn every_option_has_its_variable_and_an_argument_wins() {
 }
 
 #[test]
-fn of_one_setting_the_last_counts_and_the_wrong_ones_are_named() {
+fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
     let line = [&GOOD[..], &["--set", "NCCL_IB_SL=1", "--set", "A=b", "--set=NCCL_IB_SL=2"]].concat();
     let set = config(&line, &[]).unwrap().fabric.settings;
     assert_eq!(set.iter().map(ToString::to_string).collect::<Vec<_>>(), ["A=b", "NCCL_IB_SL=2"]);
@@ -133,7 +152,7 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
 
     let two = [&slurm[..], &[("PMI_SIZE", "32")]].concat();
     assert!(config(&[], &two).unwrap_err().contains("SLURM_NNODES=4 and PMI_SIZE=32 disagree"));
-    assert!(config(&["-w", "4"], &two).is_ok(), "what is given is not asked of them");
+    assert!(config(&["-w", "4"], &two).is_ok(), "the schedulers are not asked for a given value");
 
     let leader = [("LWS_LEADER_ADDRESS", "a-0.a"), ("LWS_GROUP_SIZE", "2"), ("LWS_WORKER_INDEX", "1")];
     let group = config(&["-j", "foo"], &leader).unwrap();
@@ -143,7 +162,7 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
 }
 
 #[test]
-fn the_users_number_of_workers_is_taken_unless_it_is_mingles_own() {
+fn the_users_number_of_workers_counts_unless_mingle_has_set_it() {
     let slots = |line: &[&str], environment: &[(&str, &str)]| {
         let environment = [environment, &[("MINGLE_SYSFS_ROOT", "/nonexistent")]].concat();
         let config = config(&[&GOOD[..], line].concat(), &environment).unwrap();
@@ -157,7 +176,7 @@ fn the_users_number_of_workers_is_taken_unless_it_is_mingles_own() {
 }
 
 #[test]
-fn parameter_servers_leave_a_worker_where_tensorflow_is_told_of_them() {
+fn parameter_servers_leave_at_least_one_worker_in_tf_config() {
     let line = [&GOOD[..], &["--tf-ps", "4"]].concat();
     assert!(config(&line, &[]).is_ok());
     for more in [["--format", "tf-config"], ["-o", "tf-config=/tmp/x"]] {
@@ -168,7 +187,7 @@ fn parameter_servers_leave_a_worker_where_tensorflow_is_told_of_them() {
 }
 
 #[test]
-fn a_pods_rank_is_its_ordinal_and_below_the_worlds_size() {
+fn the_rank_of_a_pod_is_its_ordinal_below_the_size_of_the_world() {
     let world = World::new(4).unwrap();
     assert_eq!(rank_of_host("trainer-3", world).map(Rank::get), Ok(3));
     let error = rank_of_host("trainer-4", world).unwrap_err();
@@ -184,7 +203,7 @@ fn one_file_takes_one_format() {
 }
 
 #[test]
-fn rdma_cannot_be_required_and_left_alone() {
+fn rdma_cannot_be_required_and_ignored() {
     let both = [&GOOD[..], &["--require-rdma", "--no-rdma"]].concat();
     assert!(config(&both, &[]).unwrap_err().contains("cannot be used with"));
     let mixed = config(&[&GOOD[..], &["--no-rdma"]].concat(), &[("MINGLE_REQUIRE_RDMA", "1")]);
@@ -200,14 +219,14 @@ fn an_empty_variable_counts_as_not_set() {
 }
 
 #[test]
-fn the_job_id_that_was_printed_means_the_same_job() {
+fn a_printed_job_id_means_the_same_job() {
     let job: JobId = "50% of it's $HOME".parse().unwrap();
     let printed = env::job_to_env(&job);
     assert_eq!(config(&["-w", "4"], &[("MINGLE_JOB_ID", &printed)]).unwrap().job, job);
 }
 
 #[test]
-fn a_wrong_argument_is_named_with_its_cure() {
+fn a_wrong_argument_is_an_error_with_a_cure() {
     let year = "8761h";
     for (wrong, named, cure) in [
         (["--job-id", ""], "--job-id ''", "such as --job-id foo"),
@@ -250,7 +269,7 @@ fn a_wrong_argument_is_named_with_its_cure() {
 }
 
 #[test]
-fn a_wrong_variable_is_named_with_its_cure() {
+fn a_wrong_variable_is_an_error_with_a_cure() {
     for (name, value, cure) in [
         ("MINGLE_JOB_ID", "50%", "%25"),
         ("MINGLE_JOB_ID", "%0a", "printable"),
@@ -274,7 +293,7 @@ fn a_wrong_variable_is_named_with_its_cure() {
 }
 
 #[test]
-fn what_must_be_given_is_asked_for() {
+fn a_missing_job_or_world_is_an_error_with_examples() {
     let both = config(&[], &[]).unwrap_err();
     for wanted in ["--job-id foo", "--world 4", "MINGLE_JOB_ID and MINGLE_WORLD", "mingle --help"] {
         assert!(both.contains(wanted), "{both}");

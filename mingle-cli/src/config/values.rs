@@ -1,4 +1,4 @@
-//! Each value by itself: from text to what it means, or why it means nothing.
+//! Parses each value, or says what is wrong with it.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -11,10 +11,10 @@ use mingle_core::{JobId, Rank, RankBy, World, env};
 use crate::scheduler;
 use crate::stderr::LogFormat;
 
-/// Where the kernel tells the host's name.
+/// The host's name, from the kernel.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// The longest time that `--timeout` takes, one year, which also stands for never in a sleep: a clock cannot count much
-/// further.
+/// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
+/// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub(crate) fn job_argument(text: &str) -> Result<JobId, String> {
@@ -35,21 +35,21 @@ pub(crate) fn rank(text: &str, world: World) -> Result<Rank, String> {
         return rank_of_host(host.trim(), world);
     }
     let number = text.parse().map_err(|_| InvalidId::Number(text.to_owned()));
-    number
-        .and_then(|number| world.rank(number))
-        .map_err(|e| format!("{e}; give each node its own, or leave --rank away to have one assigned"))
+    number.and_then(|number| world.rank(number)).map_err(|e| {
+        format!("{e}; give each node a rank of its own, or leave --rank away to have one assigned")
+    })
 }
 
 pub(crate) fn rank_of_host(host: &str, world: World) -> Result<Rank, String> {
     world.rank(scheduler::ordinal(host)?).map_err(|error| {
-        format!("{error}, and this host is called {host:?}; a StatefulSet counts its pods from 0, so give --world N")
+        format!("{error}, and this host is called {host:?}; a StatefulSet counts its pods from 0, so check --world")
     })
 }
 
 pub(crate) fn slots_number(text: &str) -> Result<u32, &'static str> {
     match text.parse() {
         Ok(slots @ 1..=65535) => Ok(slots),
-        _ => Err("a node runs 1 to 65535 workers, usually one a GPU, such as 8"),
+        _ => Err("a node runs 1 to 65535 workers, usually one for each GPU, such as 8"),
     }
 }
 
@@ -68,7 +68,7 @@ pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
     match text {
         "address" => Ok(RankBy::Address),
         "host" => Ok(RankBy::Host),
-        _ => Err("ranks go by 'address' or by 'host'"),
+        _ => Err("the order is 'address' or 'host'"),
     }
 }
 
@@ -107,19 +107,18 @@ pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {
 }
 
 pub(crate) fn restarts(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "give how often all may start again, such as 3")
+    text.parse().map_err(|_| "give the number of restarts, such as 3")
 }
 
 pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
     text.parse().map_err(|_| "give 0, 1 for debug or 2 for trace")
 }
 
-/// The limit that was asked for; none means for ever.
+/// A limit; none means for ever.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeout(pub(crate) Option<Duration>);
 
-/// `500ms`, `2s`, `10m`, `1h`, or seconds. One number with one unit: what `sleep` takes, and small enough
-/// to need no crate.
+/// `500ms`, `2s`, `10m`, `1h`, or seconds: one number with one unit, as `sleep` takes it.
 pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

@@ -86,8 +86,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let problem = |check, seen: String, cure: String| {
         Some(Finding::new(Status::Problem, check, looked.clone(), seen, cure))
     };
-    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is never sent.
-    // The other direction is the broken one.
+    // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
+    // never sent. The other direction is the broken one.
     let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
     if udp == Cell::Broken && multicast.works() && no_answer {
         return None;

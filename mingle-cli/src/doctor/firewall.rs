@@ -1,7 +1,7 @@
 //! Whether the host's own rules would drop the packets of a rendezvous.
 //!
-//! The rules come from nftables or iptables; here they are one model. A condition that is not known here turns "drops"
-//! into "may drop".
+//! The rules come from nftables or iptables; here they are one model. A condition that is not known here
+//! turns "drops" into "may drop".
 
 use std::net::IpAddr;
 

@@ -83,7 +83,7 @@ fn action(target: &str, goes: bool) -> Action {
     }
 }
 
-/// The words, of which those in double quotes may hold spaces.
+/// Splits at spaces, except within double quotes.
 fn split(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;

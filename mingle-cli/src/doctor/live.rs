@@ -118,7 +118,8 @@ impl Inbound {
     }
 }
 
-/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to come back.
+/// Sends by each interface to its group, and by broadcast with --broadcast, and waits for these datagrams to
+/// come back.
 pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: JobTag, id: u32) -> Vec<Trial> {
     let mut tried: Vec<(u32, Inbound, Trial)> = Vec::new();
     for interface in station.interfaces() {
@@ -188,10 +189,10 @@ impl Meeting<'_> {
                 listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
             receive(listener, latest.clone(), self.wires.sender.clone());
         }
-        let (told, mut seeds) = unbounded_channel();
+        let (tell, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, move |found| told.send(found).is_ok()).await? {
+        if let Some(follow) = self.station.follow(id, move |found| tell.send(found).is_ok()).await? {
             tokio::spawn(follow);
         }
         let mut ticks = interval(PERIOD);

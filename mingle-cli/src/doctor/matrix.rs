@@ -1,8 +1,8 @@
 //! Which host reaches which: what hosts that run the doctor at once tell each other, and what follows.
 //!
-//! Each host keeps a row: what it has heard from each other host. Hosts send their rows by multicast, by UDP and over
-//! TCP, and relay the rows of others, so that one working path suffices to learn of all hosts. Nothing here is
-//! authentic, and it can change nothing but a report.
+//! Each host keeps a row: what it has heard from each other host. Hosts send their rows by multicast, by UDP
+//! and over TCP, and relay the rows of others, so that one working path suffices to learn of all hosts.
+//! Nothing here is authentic, and it can change nothing but a report.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,8 +75,8 @@ pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Notice> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
     let mut message: Notice = serde_json::from_slice(body).ok()?;
     if let Notice::Row(card, ..) | Notice::Relay(card, ..) = &mut message {
-        // The name goes to a terminal, so it must hold no control characters. And a stranger must not make this host
-        // send to a group or a broadcast address.
+        // The name goes to a terminal, so it must hold no control characters. And a stranger must not make
+        // this host send to a group or a broadcast address.
         HostName::new(&card.host).as_str().clone_into(&mut card.host);
         card.at.retain(|at| is_host(*at));
         card.at.truncate(ENDPOINTS);
@@ -138,8 +138,8 @@ impl Board {
         Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes: BTreeMap::from([(id, node)]) }
     }
 
-    /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4 unless IPv6
-    /// is preferred. None where they have no family in common.
+    /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4
+    /// unless IPv6 is preferred. None where they have no family in common.
     pub(super) fn is_ipv6(&self) -> Option<bool> {
         let order = [self.prefers_ipv6, !self.prefers_ipv6];
         let all_have = |is_ipv6: &bool| {

@@ -51,8 +51,8 @@ use system::Files;
 const TRIAL_JOB: &str = "mingle doctor";
 /// How long to wait for the other hosts, by default.
 const WAIT: Duration = Duration::from_secs(30);
-/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the user has not
-/// asked for the report.
+/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the
+/// user has not asked for the report.
 const RULES: Duration = Duration::from_secs(2);
 const RULES_AFTER: Duration = Duration::from_millis(250);
 /// The most lines after a rendezvous that timed out.

@@ -1,4 +1,5 @@
-//! Multicast on this host: the group in the kernel's tables, the querier, and whether own datagrams come back.
+//! Multicast on this host: the group in the kernel's tables, the querier, and whether own datagrams come
+//! back.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -156,7 +157,8 @@ fn back(tried: &Trial) -> Finding {
             format!("cannot be sent: {error}"),
             "look for a firewall rule on output, or exclude the interface with --interface",
         ),
-        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this interface.
+        // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
+        // interface.
         (Ok(()), false) => Finding::new(
             Status::Problem,
             check,

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::firewall::{Action, Chain, Condition, Hook, Rule, Table, Test};
 
-/// The tables, without those of iptables for the families in `shown` (`ip`, `ip6`), which iptables-save has printed: in
-/// JSON they are `xt` expressions without their content.
+/// The tables, without those of iptables for the families in `shown` (`ip`, `ip6`), which iptables-save has
+/// printed: in JSON they are `xt` expressions without their content.
 pub(super) fn tables(json: &str, shown: &[&str]) -> Option<Vec<Table>> {
     let document: Value = serde_json::from_str(json).ok()?;
     let mut tables: Vec<Table> = Vec::new();
@@ -180,7 +180,7 @@ fn nets(value: &Value) -> Option<Vec<(IpAddr, u8)>> {
     values(value).into_iter().map(net).collect()
 }
 
-/// The rule in words that resemble nft's own.
+/// The rule as text, close to nft's own syntax.
 fn words(expressions: &[Value]) -> String {
     let word = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let left = |left: &Value| {

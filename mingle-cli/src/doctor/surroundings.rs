@@ -1,4 +1,5 @@
-//! The surroundings of this host: container, Kubernetes and its network, cloud; and how multicast works there.
+//! The surroundings of this host: container, Kubernetes and its network, cloud; and how multicast works
+//! there.
 
 use std::net::{IpAddr, Ipv4Addr};
 

@@ -1,4 +1,4 @@
-//! Times for programs: milliseconds, and dates as RFC 3339 writes them, a few lines in place of a crate with time zones.
+//! Times for programs: milliseconds, and dates as in RFC 3339. A few lines replace a crate with time zones.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub(crate) fn rfc_3339(since_epoch: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{milliseconds:03}Z")
 }
 
-/// The date that lies so many days after 1970-01-01, in the Gregorian calendar. Years begin in March here, so that
-/// the day that only some of them have is a year's last; 400 of them are always as long.
+/// The Gregorian date this many days after 1970-01-01. Years begin in March here, so that a leap day is the
+/// last day of its year; 400 years always have the same length.
 fn date(days: u64) -> (u64, u64, u64) {
     // From 0000-03-01 on.
     let days = days + 719_468;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_months_and_leap_years_are_the_calendars() {
+    fn dates_follow_the_gregorian_calendar() {
         for (seconds, text) in [
             (0, "1970-01-01T00:00:00.007Z"),
             (951_782_399, "2000-02-28T23:59:59.007Z"),

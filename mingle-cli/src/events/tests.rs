@@ -32,7 +32,7 @@ fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
 }
 
 #[test]
-fn every_change_is_one_line_behind_those_that_are_there() {
+fn every_change_is_one_line_appended_to_the_file() {
     let path = scratch("lines");
     fs::write(&path, "before\n").unwrap();
     let mut journal = journal(Some(&path));
@@ -107,7 +107,7 @@ fn a_pipe_that_is_full_takes_a_line_as_a_whole_or_not_at_all() {
 }
 
 #[test]
-fn a_message_is_cut_to_what_a_line_may_have() {
+fn a_long_message_is_cut_so_that_its_line_fits_a_pipe() {
     let path = scratch("long");
     let mut journal = journal(Some(&path));
     for text in ["a", "\u{e9}", "\u{1f600}"] {

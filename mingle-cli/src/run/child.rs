@@ -1,4 +1,5 @@
-//! The command as a process: started, signalled, waited for, and what it leaves behind.
+//! The command as a process: starting it, signalling it, waiting for it, and finding the processes it leaves
+//! behind.
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -13,7 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp};
 
-/// The variable by which what a command has started is told from all other processes.
+/// The variable that marks all processes that a command has started.
 const MARK: &str = "MINGLE_RUN_ID";
 
 /// A command that runs.
@@ -21,15 +22,15 @@ const MARK: &str = "MINGLE_RUN_ID";
 pub(super) struct Child {
     pid: Pid,
     ended: bool,
-    /// It has a process group of its own. On a terminal it has this process's, so that Ctrl-C and Ctrl-Z reach both,
-    /// and it can read.
+    /// Whether it has a process group of its own. On a terminal it shares that of this process, so that
+    /// Ctrl-C and Ctrl-Z reach both, and it can read from the terminal.
     is_apart: bool,
     mark: String,
 }
 
-/// Makes this process the parent of what its children leave behind, as PID 1 is.
+/// Makes this process the parent of processes that its children leave behind, as PID 1 is.
 pub(super) fn adopt_orphans() {
-    // Without it the zombies are another's to take in, which is no reason to stop.
+    // Where this fails, another process reaps the zombies.
     let _ = prctl::set_child_subreaper(true);
 }
 
@@ -42,7 +43,7 @@ impl Child {
             command.process_group(0);
         }
         let child = match command.spawn() {
-            // A script without a first line that names its shell: execvp(3) has sh read it, spawning does not.
+            // A script without a #! line: execvp(3) runs it by sh, spawn does not.
             Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => by_shell(command, is_apart).spawn(),
             spawned => spawned,
         }?;
@@ -50,7 +51,7 @@ impl Child {
         Ok(Self { pid, ended: false, is_apart, mark })
     }
 
-    /// Hands a signal on that this process has got.
+    /// Forwards a signal that this process has received.
     pub(super) fn forward(&self, signal: Signal) {
         let is_from_terminal = matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGWINCH);
         if self.is_apart || !is_from_terminal {
@@ -63,7 +64,7 @@ impl Child {
         self.pid.as_raw().unsigned_abs()
     }
 
-    /// Sends a signal to the command, and where it is apart to all of its group.
+    /// Sends a signal to the command, or to its whole process group where it has one of its own.
     pub(super) fn signal(&self, signal: Signal) {
         if !self.ended {
             tracing::debug!(%signal, pid = %self.pid, "to the command");
@@ -71,8 +72,8 @@ impl Child {
         }
     }
 
-    /// Takes in all processes that have ended, adopted ones too. Returns how the command has, where it is among
-    /// them.
+    /// Reaps all processes that have ended, adopted ones too. Returns how the command has ended, where it is
+    /// among them.
     pub(super) fn reap(&mut self) -> Option<Result<(), End>> {
         let mut ended = None;
         loop {
@@ -100,13 +101,13 @@ impl Child {
         }
     }
 
-    /// What the command has started and left behind, whatever group and session it is in; a process that has cleared
-    /// its environment is not found.
+    /// The processes that the command has left behind, in any process group and session. A process that has
+    /// cleared its environment is not found.
     pub(super) fn left(&self) -> Vec<Pid> {
         let mark = format!("{MARK}={}", self.mark);
         let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
         let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-        // One that has ended has no environment any more.
+        // A zombie has no environment.
         let is_ours = |pid: &i32| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
@@ -122,7 +123,7 @@ pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// Which no other process of this host has had since it started: this one's ID and the moment it began.
+/// A mark that is unique on this host since it booted: the ID of this process and its start time.
 fn mark() -> String {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // proc(5): after the name in parentheses, which may hold anything, the start is the 20th field.

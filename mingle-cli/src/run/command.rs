@@ -1,4 +1,4 @@
-//! What `mingle run` starts, and with which variables.
+//! The command that `mingle run` starts, and its variables.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,16 +15,16 @@ use mingle_core::env::{Format, Variables, job_to_env};
 use crate::exit::Stop;
 use crate::formation::Formation;
 
-/// What stands for a hostfile of Open MPI in an argument.
+/// The placeholder for a hostfile of Open MPI in an argument.
 const HOSTFILE: &str = "{hostfile}";
 /// How many names are tried for a hostfile.
 const NAMES: u32 = 100;
 
-/// A command with its arguments, in which `{rank}` and the like are still to be filled in.
+/// A command with its arguments, in which placeholders such as `{rank}` are not filled in yet.
 #[derive(Debug)]
 pub(super) struct Command(Vec<OsString>);
 
-/// A file that only the command needs; removed when dropped, which a process that becomes the command does not do.
+/// A file for the command. It is removed when dropped; a process that becomes the command does not drop it.
 #[derive(Debug)]
 pub(super) struct Hostfile(PathBuf);
 
@@ -35,7 +35,7 @@ impl Drop for Hostfile {
 }
 
 impl Command {
-    /// The parser has seen to it that there is a first word.
+    /// The parser guarantees a first word.
     pub(super) fn new(words: Vec<OsString>) -> Self {
         Self(words)
     }
@@ -49,11 +49,11 @@ impl Command {
         self.0.iter().any(|word| contains(word, HOSTFILE))
     }
 
-    /// Looks whether there is such a program, as execvp(3) will.
+    /// Checks that the program exists, as execvp(3) looks it up.
     pub(super) fn find(&self) -> Result<(), Stop> {
         let name = self.name();
         if contains(name, "{") {
-            // It is known only in the world.
+            // The name is known only once the world has formed.
             return Ok(());
         }
         let found = if name.as_bytes().contains(&b'/') {
@@ -77,15 +77,15 @@ impl Command {
 
     fn failed(&self, error: io::Error) -> Stop {
         let hint = if self.0.len() == 1 && self.name().as_bytes().contains(&b' ') {
-            " (write the command's words apart, or use sh -c)"
+            " (give the words of the command as separate arguments, or use sh -c)"
         } else {
             ""
         };
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The command as it is started in this world; `generation` counts where all may start again. The file lives
-    /// as long as the guard.
+    /// The process to start in this world; `generation` counts restarts, where they are possible. The
+    /// hostfile exists as long as its guard.
     pub(super) fn in_world(
         &self,
         formation: &Formation<'_>,
@@ -112,12 +112,12 @@ impl Command {
         if let Some(generation) = generation {
             process.env("MINGLE_GENERATION", generation.to_string());
         }
-        // Whatever the command starts would see it.
+        // Every process that the command starts would see it.
         process.env_remove("MINGLE_SECRET");
         Ok((process, hostfile))
     }
 
-    /// This process becomes the command. Comes back only where that has failed.
+    /// This process becomes the command. Returns only on failure.
     pub(super) fn become_it(&self, process: &mut process::Command) -> Stop {
         self.failed(process.exec())
     }
@@ -134,12 +134,12 @@ fn is_program(path: &Path) -> io::Result<()> {
     if is_executable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// A file in the folder for temporary ones, that nobody else can have put there.
+/// A new file in the folder for temporary files, which no other process can have created.
 fn write_hostfile(formation: &Formation<'_>) -> Result<Hostfile, Stop> {
     let failed = |error| Stop::System("write a hostfile for the command", error);
     let variables = formation.variables(Format::HOSTFILE)?;
     let text = formation.text(Format::HOSTFILE, &variables)?;
-    // Short enough for a name, whatever the job is called.
+    // Short enough for a file name.
     let job: String = job_to_env(formation.job()).replace('%', "_").chars().take(40).collect();
     for number in 0..NAMES {
         let path = env::temp_dir().join(format!("mingle-{job}-{}-{number}.hosts", process::id()));
@@ -160,8 +160,7 @@ fn contains(word: &OsStr, part: &str) -> bool {
     word.as_bytes().windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-/// The word with every filling in its place. What is filled in is not looked at again, and other braces are the
-/// command's own.
+/// The word with its placeholders filled in. Values are not searched for placeholders, and other braces stay.
 fn filled(word: &OsStr, fillings: &[(&str, OsString)]) -> OsString {
     let mut rest = word.as_bytes();
     let mut whole = Vec::with_capacity(rest.len());
@@ -183,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_of_the_world_is_filled_in_and_nothing_else_is_touched() {
+    fn placeholders_are_filled_in_and_nothing_else_changes() {
         let fillings = [("{rank}", "3".into()), ("{world}", "{rank}".into())];
         for (word, expected) in [
             ("--rank={rank}", "--rank=3"),
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_looked_for_before_others_are_kept_waiting() {
+    fn a_missing_program_is_an_error_before_the_rendezvous() {
         let stop = |words: &[&str]| {
             let command = Command::new(words.iter().map(OsString::from).collect());
             command.find().err().map(|stop| (stop.code().get(), stop.to_string()))
@@ -210,6 +209,6 @@ mod tests {
         assert_eq!(stop(&["no-such-program-here"]).unwrap().0, 127);
         assert_eq!(stop(&["/"]).unwrap().0, 126);
         let (code, text) = stop(&["torchrun train.py"]).unwrap();
-        assert!(code == 127 && text.contains("words apart"), "{text}");
+        assert!(code == 127 && text.contains("separate arguments"), "{text}");
     }
 }

@@ -1,9 +1,9 @@
 //! `mingle run -- COMMAND`: a command in the world.
 //!
 //! ```text
-//! command     what is started, and with which variables
-//! parent      stays as its parent, where all are to start again if one fails
-//! child       the process itself: started, signalled, waited for, and what it leaves behind
+//! command     the command, and its variables
+//! parent      stays as its parent with --max-restarts, and restarts it
+//! child       the process: starting it, signalling it, waiting for it
 //! ```
 
 mod child;
@@ -21,14 +21,14 @@ use crate::formation::Formation;
 use crate::{join, prepare};
 use command::Command;
 
-/// Comes back only where the command was not started, or has ended as this process's child.
+/// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(args.max_restarts, args.stop_timeout)?;
     let command = Command::new(args.command);
     let mut config = Config::scheduled(args.join, |name| std::env::var_os(name))?;
     config.stays = restarts.most > 0;
     config.lists_all = command.lists_all();
-    // Before others are kept waiting for nothing.
+    // Before the rendezvous, so that the other nodes do not wait in vain.
     command.find()?;
     Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
@@ -58,7 +58,8 @@ fn become_it(
         })?;
     journal.command_started(std::process::id());
     let stop = command.become_it(&mut process);
-    // Nobody has read it. Else it stays: this process is the command then.
+    // The command has not started, so nothing reads the file. Otherwise this process is the command, and the
+    // file stays.
     drop(hostfile);
     Err(stop)
 }

@@ -1,4 +1,4 @@
-//! The parent of a command that is to start again with all others where one fails.
+//! The parent of a command that restarts with the commands of all nodes when one fails.
 
 use std::num::NonZeroU8;
 use std::pin::pin;
@@ -22,7 +22,7 @@ use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{join, stderr};
 
-/// What a command gets to know of, and that some process has ended; SIGKILL and SIGSTOP nobody gets.
+/// The signals that are forwarded to the command, and SIGCHLD. SIGKILL and SIGSTOP cannot be caught.
 const TAKEN: [Signal; 8] = [
     Signal::SIGTERM,
     Signal::SIGINT,
@@ -33,24 +33,24 @@ const TAKEN: [Signal; 8] = [
     Signal::SIGWINCH,
     Signal::SIGCHLD,
 ];
-/// Those that ask a command to end.
+/// The signals that ask a command to end.
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
-/// Between two looks whether what a command has left behind is gone.
+/// How often to look whether the processes that a command left behind are gone.
 const LOOK: Duration = Duration::from_millis(20);
-/// What does not die by SIGKILL in so long hangs in the kernel.
+/// A process that survives SIGKILL for this long hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// How a command's time in a world has ended.
+/// What follows when the command, or its world, has ended.
 enum After {
-    /// All commands have ended well.
+    /// All commands have succeeded.
     Finished,
-    /// The world is over, and this node goes on with the next one.
+    /// The world has ended, and this node restarts with the next one.
     Again,
-    /// It is over for this node: the code, and what is to be said.
+    /// This node ends with this exit code, and this message.
     GiveUp(u8, Option<String>),
 }
 
-/// Runs the command in one world after the other, until all have ended well or no restart is left.
+/// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
 pub(super) fn supervise(
     config: &Config,
     found: &Found,
@@ -98,7 +98,7 @@ async fn supervised(
         }
         started = now();
         journal.restart(running.generation(), started);
-        // What was said of the last world says nothing of this one.
+        // Events of the last world do not belong to the next one.
         while events.try_recv().is_ok() {}
         let joining = Box::pin(running.again());
         assignment =
@@ -106,7 +106,7 @@ async fn supervised(
     }
 }
 
-/// Starts the command in a world that has formed, and stays until one of both is over.
+/// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     config: &Config,
     found: &Found,
@@ -116,17 +116,17 @@ async fn attend(
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<(RunningWorld, After), Stop> {
-    let taken = assignment.running.take();
+    let running = assignment.running.take();
     let missing = || Stop::System("stay with the world", std::io::Error::other("it has no roster"));
-    let mut running = taken.ok_or_else(missing)?;
+    let mut running = running.ok_or_else(missing)?;
     if running.generation() >= restarts.most {
         running.set_last();
     }
     let formation = Formation::new(config, found, assignment, journal.timings());
-    let (mut child, variables, _hostfile) = match begin(config, command, &formation, &running) {
+    let (child, variables, _hostfile) = match begin(config, command, &formation, &running) {
         Ok(begun) => begun,
         Err(stop) => {
-            // The others' commands cannot do without this one.
+            // The commands of the other nodes cannot go on without this one.
             running.fail(End::Exited(stop.code().get()));
             while running.next().await != Change::Notified {}
             return Err(stop);
@@ -135,66 +135,39 @@ async fn attend(
     formation.report(&variables, time);
     journal.command_started(child.id());
 
-    let mut world = World { running, restarts, config, over: None, own: None, told: false, asked: None };
-    let (mut runs, mut clears, mut kills) = (true, false, false);
+    let mut attended = Attended::new(running, child, restarts, config);
     let mut limit = pin!(sleep(LONGEST));
     loop {
-        tokio::select! {
+        let wait = tokio::select! {
             biased;
-            change = world.running.next() => match change {
-                Change::Finished => return Ok((world.running, After::Finished)),
-                Change::Notified => world.told = true,
-                Change::Over(over) => {
-                    journal.over(&over);
-                    world.say(&over.to_string());
-                    world.over = Some(over);
-                    child.signal(Signal::SIGTERM);
-                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONGEST)));
-                }
-                _ => {}
+            change = attended.running.next() => match change {
+                Change::Finished => return Ok((attended.running, After::Finished)),
+                change => attended.on_change(change, journal),
             },
-            signal = signals.next() => if signal == Signal::SIGCHLD {
-                if let Some(end) = child.reap() {
-                    runs = false;
-                    journal.command_ended(end);
-                    world.ended(end);
-                }
-            } else {
-                child.forward(signal);
-                if ENDING.contains(&signal) && world.asked.replace(signal).is_none() && !runs && !world.told {
-                    // It has ended well, and waits for others: they must do without.
-                    world.running.fail(End::Killed(number(signal)));
-                }
-            },
-            () = &mut limit => {
-                if kills {
-                    stderr::say(format_args!("warning: what the command has left behind does not even die by SIGKILL"));
-                    let after = world.after();
-                    return Ok((world.running, after));
-                }
-                kills = true;
-                child.signal(Signal::SIGKILL);
-                child::signal_all(&child.left(), Signal::SIGKILL);
-                limit.set(sleep(HANGS));
+            signal = signals.next() => {
+                attended.on_signal(signal, journal);
+                Wait::On
             }
-            () = sleep(LOOK), if clears => {}
-        }
-        if world.told && !runs {
-            let after = world.after();
-            // What it has left behind would hold ports and GPUs, or is still saving what it has.
-            let matters = matches!(after, After::Again) || world.over.is_some();
-            let left = if matters { child.left() } else { Vec::new() };
-            if left.is_empty() {
-                return Ok((world.running, after));
-            }
-            if !std::mem::replace(&mut clears, true) {
-                child::signal_all(&left, Signal::SIGTERM);
-                if world.over.is_none() {
-                    limit.set(sleep(restarts.stop_timeout.unwrap_or(LONGEST)));
-                }
-            }
+            () = &mut limit => attended.on_limit(),
+            () = sleep(LOOK), if attended.is_clearing => Wait::On,
+        };
+        let wait = if matches!(wait, Wait::On) { attended.after_command() } else { wait };
+        match wait {
+            Wait::On => {}
+            Wait::AtMost(time) => limit.set(sleep(time)),
+            Wait::Over(after) => return Ok((attended.running, after)),
         }
     }
+}
+
+/// How long the parent goes on waiting.
+enum Wait {
+    /// As long as before.
+    On,
+    /// At most this long from now.
+    AtMost(Duration),
+    /// No longer.
+    Over(After),
 }
 
 /// The command, started in this world.
@@ -211,23 +184,113 @@ fn begin(
     Ok((child, variables, hostfile))
 }
 
-/// What is known of a world in which the command runs, or has.
-struct World<'a> {
+/// A world in which the command runs, or has run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
+struct Attended<'a> {
     running: RunningWorld,
+    child: Child,
     restarts: Restarts,
     config: &'a Config,
-    /// Why it is over, if that is another node's doing.
+    /// Whether the command still runs.
+    runs: bool,
+    /// Why the world ended, where another node has ended it.
     over: Option<Over>,
     /// How this node's own command has failed.
     own: Option<End>,
-    /// All who can be told have been.
-    told: bool,
+    /// Whether all nodes that can be notified of the end have been.
+    is_told: bool,
     /// The signal that has asked this node to end.
     asked: Option<Signal>,
+    /// Whether the processes that the command left behind are being stopped.
+    is_clearing: bool,
+    /// Whether SIGKILL has been sent.
+    has_killed: bool,
 }
 
-impl World<'_> {
-    /// The command has ended, by itself or since it had to.
+impl<'a> Attended<'a> {
+    fn new(running: RunningWorld, child: Child, restarts: Restarts, config: &'a Config) -> Self {
+        Self {
+            running,
+            child,
+            restarts,
+            config,
+            runs: true,
+            over: None,
+            own: None,
+            is_told: false,
+            asked: None,
+            is_clearing: false,
+            has_killed: false,
+        }
+    }
+
+    fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
+        match change {
+            Change::Notified => self.is_told = true,
+            Change::Over(over) => {
+                journal.over(&over);
+                self.say(&over.to_string());
+                self.over = Some(over);
+                self.child.signal(Signal::SIGTERM);
+                return Wait::AtMost(self.stop_timeout());
+            }
+            _ => {}
+        }
+        Wait::On
+    }
+
+    fn on_signal(&mut self, signal: Signal, journal: &mut Journal) {
+        if signal == Signal::SIGCHLD {
+            if let Some(end) = self.child.reap() {
+                self.runs = false;
+                journal.command_ended(end);
+                self.ended(end);
+            }
+            return;
+        }
+        self.child.forward(signal);
+        if ENDING.contains(&signal) && self.asked.replace(signal).is_none() && !self.runs && !self.is_told {
+            // The command has succeeded and waits for those of other nodes, which must go on without it.
+            self.running.fail(End::Killed(number(signal)));
+        }
+    }
+
+    /// The command, or a process that it left behind, has taken too long to stop.
+    fn on_limit(&mut self) -> Wait {
+        if self.has_killed {
+            stderr::say(format_args!("warning: a process that the command left behind survives SIGKILL"));
+            return Wait::Over(self.after());
+        }
+        self.has_killed = true;
+        self.child.signal(Signal::SIGKILL);
+        child::signal_all(&self.child.left(), Signal::SIGKILL);
+        Wait::AtMost(HANGS)
+    }
+
+    /// Stops what the command left behind, once the command has ended here and the other nodes know.
+    fn after_command(&mut self) -> Wait {
+        if !self.is_told || self.runs {
+            return Wait::On;
+        }
+        let after = self.after();
+        // Processes left behind would hold ports and GPUs, or are still saving their state.
+        let matters = matches!(after, After::Again) || self.over.is_some();
+        let left = if matters { self.child.left() } else { Vec::new() };
+        if left.is_empty() {
+            return Wait::Over(after);
+        }
+        if std::mem::replace(&mut self.is_clearing, true) {
+            return Wait::On;
+        }
+        child::signal_all(&left, Signal::SIGTERM);
+        if self.over.is_none() { Wait::AtMost(self.stop_timeout()) } else { Wait::On }
+    }
+
+    fn stop_timeout(&self) -> Duration {
+        self.restarts.stop_timeout.unwrap_or(LONGEST)
+    }
+
+    /// The command has ended, by itself or because it was stopped.
     fn ended(&mut self, end: Result<(), End>) {
         self.own = end.err();
         if self.over.is_some() {
@@ -235,7 +298,7 @@ impl World<'_> {
         }
         match (end, self.asked) {
             (Ok(()), None) => self.running.succeed(),
-            // The others cannot go on without this node, however well it has ended.
+            // The other nodes cannot go on without this one, even though its command has succeeded.
             (Ok(()), Some(signal)) => self.running.fail(End::Killed(number(signal))),
             (Err(end), _) => {
                 self.running.fail(end);
@@ -246,14 +309,14 @@ impl World<'_> {
         }
     }
 
-    /// With a word on what follows, for the generation that the world's end has begun.
+    /// Prints the message and what follows: the generation has counted the end of the world already.
     fn say(&self, what: &str) {
         if !self.config.quiet {
             let (next, most) = (self.running.generation(), self.restarts.most);
             if next > most {
                 stderr::say(format_args!("{}", self.last(what)));
             } else {
-                stderr::say(format_args!("{what}; all start again, {next} of {most}"));
+                stderr::say(format_args!("{what}; all commands restart, {next} of {most}"));
             }
         }
     }
@@ -272,7 +335,7 @@ impl World<'_> {
         }
         match &self.over {
             None => After::GiveUp(own, None),
-            // As that node ends itself.
+            // The exit code with which that node ends as well.
             Some(over) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
         }
     }
@@ -291,7 +354,7 @@ fn number(signal: Signal) -> u8 {
     u8::try_from(signal as i32).unwrap_or(0)
 }
 
-#[expect(clippy::disallowed_methods, reason = "the real world, to which the time it took is told")]
+#[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
 fn now() -> Instant {
     Instant::now()
 }

@@ -203,8 +203,8 @@ fn window(terminal: &File) -> (usize, usize) {
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have left the
-/// window at the top cannot be redrawn.
+/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have
+/// left the window at the top cannot be redrawn.
 fn fitted(text: &str, (width, height): (usize, usize)) -> String {
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     // The cursor is below the last row.

@@ -8,11 +8,11 @@ use ipnet::IpNet;
 
 use super::interface::{Interface, Kind};
 
-/// Admits interfaces and addresses, or excludes them with a `^` in front: an interface by its name, the interfaces whose
-/// names match a pattern, or the addresses in a network.
+/// Admits interfaces and addresses, or excludes them with a `^` in front: an interface by its name, the
+/// interfaces whose names match a pattern, or the addresses in a network.
 ///
-/// In a pattern `*` matches any text and `?` any one character. An address is used if a filter admits it and none
-/// excludes it; if all filters exclude, everything else is admitted. Earlier filters are preferred.
+/// In a pattern `*` matches any text and `?` any one character. An address is used if a filter admits it and
+/// none excludes it; if all filters exclude, everything else is admitted. Earlier filters are preferred.
 ///
 /// ```
 /// use mingle_core::Filter;
@@ -96,8 +96,8 @@ impl FromStr for Pattern {
             return Err(InvalidFilter::Pattern(text.to_owned()));
         }
         let is_glob = text.contains(['*', '?']);
-        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal there, but more
-        // likely separates two names.
+        // The kernel's own rule (dev_valid_name): 15 bytes, no '/', no ':', no space. A comma is legal there,
+        // but more likely separates two names.
         let shortest = text.len() - text.matches('*').count();
         let valid = shortest <= 15
             && !text.is_empty()

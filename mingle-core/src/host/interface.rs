@@ -57,7 +57,8 @@ pub enum Kind {
     Physical,
     /// Anything else, such as a pod's `eth0`, a bridge that has a real port, or a VPN.
     Other,
-    /// A network inside the host, or an overlay, such as docker0. Other hosts often have the same address there.
+    /// A network inside the host, or an overlay, such as docker0. Other hosts often have the same address
+    /// there.
     Virtual,
     /// The loopback interface.
     Loopback,
@@ -86,8 +87,8 @@ impl Family {
 }
 
 impl Interface {
-    /// The source address for multicast in a family; none if it has no such address. The kernel delivers no IPv6
-    /// multicast on the loopback interface.
+    /// The source address for multicast in a family; none if it has no such address. The kernel delivers no
+    /// IPv6 multicast on the loopback interface.
     pub(crate) fn source(&self, is_ipv6: bool) -> Option<IpAddr> {
         let first = self.ips().find(|ip| ip.is_ipv6() == is_ipv6)?;
         (first.is_ipv4() || !first.is_loopback()).then_some(first)
@@ -128,8 +129,8 @@ impl Interface {
             }
     }
 
-    /// Whether the address is the last choice: one that the host gave itself for lack of another (RFC 3927), or a
-    /// deprecated one.
+    /// Whether the address is the last choice: one that the host gave itself for lack of another (RFC 3927),
+    /// or a deprecated one.
     pub(super) fn is_last_resort(&self, ip: IpAddr) -> bool {
         matches!(ip, IpAddr::V4(ip) if ip.is_link_local()) || self.deprecated.contains(&ip)
     }

@@ -34,8 +34,9 @@ pub(crate) enum NoInterface {
 
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
 ///
-/// The best is what the earliest filter admits; among equals the interface of the default route, then the better kind.
-/// Loopback, and interfaces whose addresses are all a last resort, come last whatever the filters prefer.
+/// The best is what the earliest filter admits; among equals the interface of the default route, then the
+/// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the
+/// filters prefer.
 pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
@@ -67,8 +68,8 @@ pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interf
     Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
 }
 
-/// A message carries six endpoints (`HINTED_ENDPOINTS`): this many of the preferred family and this many of the other, if
-/// there are enough of both.
+/// A message carries six endpoints (`HINTED_ENDPOINTS`): this many of the preferred family and this many of
+/// the other, if there are enough of both.
 const PREFERRED: usize = 4;
 const OTHER: usize = 2;
 
@@ -82,10 +83,11 @@ pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
 
 /// Up to `limit` endpoints of this node on `port`, in order of preference, without duplicates.
 ///
-/// The first address of every interface comes before the second of any: a NIC with many service addresses must not crowd
-/// out the other NICs. Virtual, link-local and deprecated addresses come last whatever their family: on a host with IPv6
-/// alone docker0 has an IPv4 address, the same on every host. Within such a class the family `prefer` comes first, but
-/// does not crowd out the other family, since another host may have only that one.
+/// The first address of every interface comes before the second of any: a NIC with many service addresses
+/// must not crowd out the other NICs. Virtual, link-local and deprecated addresses come last whatever their
+/// family: on a host with IPv6 alone docker0 has an IPv4 address, the same on every host. Within such a class
+/// the family `prefer` comes first, but does not crowd out the other family, since another host may have only
+/// that one.
 pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer: Family) -> Vec<SocketAddr> {
     // A virtual interface before others was preferred by a filter, and keeps its place.
     let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
@@ -176,8 +178,8 @@ fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<
     }
     asked.sort_by_key(|(place, address)| (interface.is_last_resort(address.ip), *place));
     let Some((place, _)) = asked.first() else { return Err(Refusal::NoAddress) };
-    // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its TCP, and
-    // has seeds or a folder to find others.
+    // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its
+    // TCP, and has seeds or a folder to find others.
     if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
         return Err(Refusal::NoMulticast);
     }

@@ -1,4 +1,5 @@
-//! Reading the host's interfaces from the kernel, in one cheap pass: it delays every start, and runs every two seconds.
+//! Reading the host's interfaces from the kernel, in one cheap pass: it delays every start, and runs every
+//! two seconds.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -21,8 +22,8 @@ pub fn host_name() -> HostName {
 
 /// All interfaces of this network namespace, by index.
 pub(crate) fn list() -> io::Result<Vec<Interface>> {
-    // Netlink, which getifaddrs uses, shows this network namespace. /sys/class/net shows the one in which /sys was
-    // mounted, which differs after `unshare -n` and in some containers.
+    // Netlink, which getifaddrs uses, shows this network namespace. /sys/class/net shows the one in which
+    // /sys was mounted, which differs after `unshare -n` and in some containers.
     let entries: Vec<Entry> = getifaddrs()?.collect();
     let mut links = links(&entries);
     if links.iter().any(|link| !link.is_loopback() && link.interface.addresses.iter().any(is_global_v6)) {
@@ -35,7 +36,8 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     let default = default_interface(&links);
     let finish = |Link { mut interface, mac }: Link| {
         interface.default_route = default.as_ref() == Some(&interface.name);
-        // Hundreds of veths have only the link-local address of every link; their folders in /sys are not read.
+        // Hundreds of veths have only the link-local address of every link; their folders in /sys are not
+        // read.
         let is_addressed =
             interface.addresses.iter().any(|address| address.ip.is_ipv4() || is_global_v6(address));
         if interface.kind != Kind::Loopback && interface.up && is_addressed {
@@ -66,12 +68,12 @@ impl Link {
 
 /// The interfaces in the C library's list, by index.
 ///
-/// The crate network-interface gives the same from a list of its own, without flags. It opens a socket for each address to
-/// ask for the index, 40 ms for the 600 interfaces of a Kubernetes host, and fails as a whole if one name is not UTF-8.
-/// The tests compare with it.
+/// The crate network-interface gives the same from a list of its own, without flags. It opens a socket for
+/// each address to ask for the index, 40 ms for the 600 interfaces of a Kubernetes host, and fails as a whole
+/// if one name is not UTF-8. The tests compare with it.
 ///
-/// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart, and are left
-/// out.
+/// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart,
+/// and are left out.
 fn links(entries: &[Entry]) -> Vec<Link> {
     let mut links: BTreeMap<&str, Option<Link>> = BTreeMap::new();
     for entry in entries {
@@ -106,8 +108,8 @@ fn links(entries: &[Entry]) -> Vec<Link> {
     links
 }
 
-/// The name without an address label: the C library shows the address labelled "eth0:1" of eth0 as an interface of that
-/// name.
+/// The name without an address label: the C library shows the address labelled "eth0:1" of eth0 as an
+/// interface of that name.
 fn unlabelled(name: &str) -> &str {
     name.split_once(':').map_or(name, |(name, _label)| name)
 }
@@ -159,7 +161,8 @@ fn parse_if_inet6(lines: impl Iterator<Item = String>) -> BTreeMap<(Ipv6Addr, u3
     lines.filter_map(parse).collect()
 }
 
-/// Removes addresses that the kernel does not let any program use: another host may hold them. Sorts temporary ones last.
+/// Removes addresses that the kernel does not let any program use: another host may hold them. Sorts
+/// temporary ones last.
 fn apply_states(interface: &mut Interface, states: &BTreeMap<(Ipv6Addr, u32), u8>) {
     let index = interface.index;
     let flags = |address: &InterfaceAddress| match address.ip {
@@ -193,7 +196,8 @@ fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
         if destination != "00000000" {
             break;
         }
-        // RTF_UP without RTF_REJECT. The mask excludes the two halves by which a VPN covers the default route.
+        // RTF_UP without RTF_REJECT. The mask excludes the two halves by which a VPN covers the default
+        // route.
         let flags = u32::from_str_radix(flags, 16).unwrap_or(0);
         if mask == "00000000" && flags & 0x201 == 1 {
             routes.push((metric.parse().unwrap_or(u32::MAX), name.to_owned()));
@@ -203,8 +207,9 @@ fn parse_default_routes(lines: impl Iterator<Item = String>) -> Vec<String> {
     routes.into_iter().map(|(_, name)| name).collect()
 }
 
-/// The source address of packets on IPv6's default route. No packet is sent: `connect` only asks the routing table.
-/// /proc/net/ipv6_route holds four lines for every veth, in an order that would need all of them to be read.
+/// The source address of packets on IPv6's default route. No packet is sent: `connect` only asks the routing
+/// table. /proc/net/ipv6_route holds four lines for every veth, in an order that would need all of them to be
+/// read.
 fn default_source_v6() -> Option<IpAddr> {
     const ANYWHERE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
     let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
@@ -226,13 +231,15 @@ struct Folder {
 }
 
 impl Folder {
-    /// Reads the interface's folder. Empty if the folder of this name is of another interface, in another namespace.
+    /// Reads the interface's folder. Empty if the folder of this name is of another interface, in another
+    /// namespace.
     fn read(sys: &Path, interface: &Interface, mac: &str) -> Self {
         let folder = sys.join(&interface.name);
         let uevent = fs::read_to_string(folder.join("uevent")).unwrap_or_default();
         let value = |key: &str| uevent.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        // Indices start at 1 in every namespace, so an equal index proves little; the hardware address does. The C library
-        // cuts InfiniBand's 20 bytes to 6 (sockaddr_ll), hence the comparison with the beginning.
+        // Indices start at 1 in every namespace, so an equal index proves little; the hardware address does.
+        // The C library cuts InfiniBand's 20 bytes to 6 (sockaddr_ll), hence the comparison with the
+        // beginning.
         let address = fs::read_to_string(folder.join("address")).unwrap_or_default();
         let same_mac = address.trim_end().starts_with(mac);
         if value("IFINDEX") != Some(&*interface.index.to_string()) || !same_mac {
@@ -261,8 +268,8 @@ fn stands_on_device(sys: &Path, name: &str, depth: u32) -> bool {
         })
 }
 
-/// The beginnings of names that container runtimes, Kubernetes networks and hypervisors give to interfaces inside a host
-/// and to overlays. They count where sysfs says nothing.
+/// The beginnings of names that container runtimes, Kubernetes networks and hypervisors give to interfaces
+/// inside a host and to overlays. They count where sysfs says nothing.
 const VIRTUAL: &[&str] = &[
     "antrea",
     "br-",
@@ -294,7 +301,8 @@ const VIRTUAL: &[&str] = &[
 fn kind(interface: &Interface, folder: &Folder) -> Kind {
     let named_virtual = VIRTUAL.iter().any(|prefix| interface.name.starts_with(prefix));
     let virtual_type = match &*folder.devtype {
-        // A bridge with a real port is the host's own connection (`br0`, `vmbr0`); without one it is like docker0.
+        // A bridge with a real port is the host's own connection (`br0`, `vmbr0`); without one it is like
+        // docker0.
         "bridge" => !folder.on_device,
         "vxlan" | "geneve" => true,
         _ => named_virtual,

@@ -12,14 +12,16 @@ use crate::proto::Formed;
 pub struct Assignment {
     /// The job.
     pub job: JobId,
-    /// Rank, world, master and roster: what [`env`](crate::env) makes variables of.
+    /// Rank, world, master and roster: what [`env`](mod@crate::env) makes variables of.
     pub formed: Formed,
-    /// The name of the interface that holds [`Formed::local`]. None in a world of one on a host without an interface.
+    /// The name of the interface that holds [`Formed::local`]. None in a world of one on a host without an
+    /// interface.
     pub interface: Option<String>,
     /// The listening socket on the master's port, if this node is rank 0 and
-    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does not block.
+    /// [`RendezvousBuilder::keep_listener`](crate::RendezvousBuilder::keep_listener) asked for it. It does
+    /// not block.
     pub listener: Option<TcpListener>,
-    /// This node's part in the running world, if [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay) asked
-    /// for it.
+    /// This node's part in the running world, if [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay)
+    /// asked for it.
     pub running: Option<RunningWorld>,
 }

@@ -1,4 +1,5 @@
-//! The driver: real sockets, a real clock and real randomness under the state machine. No other module opens a socket.
+//! The driver: real sockets, a real clock and real randomness under the state machine. No other module opens
+//! a socket.
 //!
 //! ```text
 //! rendezvous, network, assignment   what a caller gives and gets

@@ -1,5 +1,5 @@
-//! Multicast and the list of interfaces against the real kernel. Each test runs in a network namespace of its own, so that
-//! nothing reaches the host's network.
+//! Multicast and the list of interfaces against the real kernel. Each test runs in a network namespace of its
+//! own, so that nothing reaches the host's network.
 
 use std::io::{self, Write as _};
 use std::iter;
@@ -18,8 +18,9 @@ const INSIDE: &str = "MINGLE_TEST_INSIDE";
 const BARE: &str = "ip link set lo up";
 const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 192, 1, 2)), 29499);
 
-/// Whether this process runs in the namespace that `setup` has prepared. On the host, this starts the same test again in
-/// such a namespace and returns false. A machine that allows no namespace skips the test with a message.
+/// Whether this process runs in the namespace that `setup` has prepared. On the host, this starts the same
+/// test again in such a namespace and returns false. A machine that allows no namespace skips the test with a
+/// message.
 fn inside(test: &str, setup: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
@@ -229,9 +230,9 @@ fn if_no_interface_can_join_the_count_is_zero() {
     drop(hog);
 }
 
-/// A pod's `eth0` with a labelled second address, a bridge without ports and one with a port, a NIC whose peer is down and
-/// one that is down itself; a default route of better metric than `eth0`'s leads nowhere. `/sys` still shows the host's
-/// interfaces.
+/// A pod's `eth0` with a labelled second address, a bridge without ports and one with a port, a NIC whose
+/// peer is down and one that is down itself; a default route of better metric than `eth0`'s leads nowhere.
+/// `/sys` still shows the host's interfaces.
 const POD: &str = "
     for n in eth0 port cut off; do ip link add $n type veth peer name peer-$n; done
     for n in eth0 peer-eth0 port peer-port cut peer-off; do ip link set $n up; done
@@ -266,8 +267,8 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     assert!(chosen[1..].iter().all(|interface| interface.kind == Kind::Virtual));
 }
 
-/// Two names that are not UTF-8 and are the same after replacement, one such name that stays unique, and two NICs: one has
-/// both families and a label, the other IPv6 alone with addresses in all states.
+/// Two names that are not UTF-8 and are the same after replacement, one such name that stays unique, and two
+/// NICs: one has both families and a label, the other IPv6 alone with addresses in all states.
 const HOSTILE: &str = r#"
     p=0
     for n in "$(printf 'bad\377')" "$(printf 'bad\376')" "$(printf '\377nic')" eth0 eth1; do

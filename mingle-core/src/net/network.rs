@@ -24,33 +24,35 @@ use crate::model::JobId;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Network {
-    /// The interfaces and addresses that may be used, in order of preference: those that a filter admits and none
-    /// excludes. Empty (the default) admits every interface that suits.
+    /// The interfaces and addresses that may be used, in order of preference: those that a filter admits and
+    /// none excludes. Empty (the default) admits every interface that suits.
     pub interfaces: Vec<Filter>,
-    /// Takes part by this address of the loopback interface alone, for several nodes within one process or host: the
-    /// kernel answers for every address in 127.0.0.0/8. Default: none, and [`Network::interfaces`] decides.
+    /// Takes part by this address of the loopback interface alone, for several nodes within one process or
+    /// host: the kernel answers for every address in 127.0.0.0/8. Default: none, and [`Network::interfaces`]
+    /// decides.
     pub loopback: Option<Ipv4Addr>,
-    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node. Default:
-    /// [`Network::DISCOVERY_PORT`].
+    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node.
+    /// Default: [`Network::DISCOVERY_PORT`].
     pub discovery_port: u16,
-    /// The IPv4 multicast group, for networks that pass only certain groups; must be the same on every node. Default:
-    /// none, and [`JobId::group_v4`] decides.
+    /// The IPv4 multicast group, for networks that pass only certain groups; must be the same on every node.
+    /// Default: none, and [`JobId::group_v4`] decides.
     pub group: Option<Ipv4Addr>,
     /// The TTL of multicast datagrams, 1 to 255: they pass `ttl - 1` routers. Default: 1, the link itself.
     pub ttl: u8,
-    /// Whether the node also sends and receives IPv4 broadcasts, for switches that drop groups without a registered
-    /// member. A broadcast does not leave the link. Default: no.
+    /// Whether the node also sends and receives IPv4 broadcasts, for switches that drop groups without a
+    /// registered member. A broadcast does not leave the link. Default: no.
     pub broadcast: bool,
-    /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default: no.
+    /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default:
+    /// no.
     pub prefers_ipv6: bool,
-    /// The node's own port for TCP and UDP, 1 to 65535; MASTER_PORT if the node becomes rank 0. Default: none, and the
-    /// node takes the first free port of [`JobId::ports`].
+    /// The node's own port for TCP and UDP, 1 to 65535; MASTER_PORT if the node becomes rank 0. Default:
+    /// none, and the node takes the first free port of [`JobId::ports`].
     pub master_port: Option<u16>,
-    /// Addresses at which other nodes may be, for networks without multicast. One node that the others can reach by
-    /// their seeds is enough. Default: none.
+    /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
+    /// reach by their seeds is enough. Default: none.
     pub seeds: Vec<Seed>,
-    /// A folder that all nodes share. Each node leaves a file with its addresses there and removes it at the end.
-    /// Default: none.
+    /// A folder that all nodes share. Each node leaves a file with its addresses there and removes it at the
+    /// end. Default: none.
     pub seed_dir: Option<PathBuf>,
 }
 

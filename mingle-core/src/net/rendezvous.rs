@@ -72,8 +72,8 @@ impl Rendezvous {
 
     /// Takes part in the rendezvous until the world has formed.
     ///
-    /// Cancel-safe: dropping the future closes all sockets, and the closed connections show the other nodes at once
-    /// that this node is gone.
+    /// Cancel-safe: dropping the future closes all sockets, and the closed connections show the other nodes
+    /// at once that this node is gone.
     ///
     /// # Errors
     /// See [`Error`]. A failed rendezvous leaves nothing behind and may be tried again.
@@ -132,8 +132,9 @@ impl RendezvousBuilder {
         self
     }
 
-    /// Whether to keep the job out of the list that `mingle watch` shows. Default: no. The leader then advertises the
-    /// job's name and the number of its members once a second; of a job with a secret, only that one exists.
+    /// Whether to keep the job out of the list that `mingle watch` shows. Default: no. The leader then
+    /// advertises the job's name and the number of its members once a second; of a job with a secret, only
+    /// that one exists.
     pub fn private(mut self, private: bool) -> Self {
         self.0.private = private;
         self
@@ -145,7 +146,8 @@ impl RendezvousBuilder {
         self
     }
 
-    /// The job's secret; must be the same on every node. Default: none, and anyone who knows the job ID can take part.
+    /// The job's secret; must be the same on every node. Default: none, and anyone who knows the job ID can
+    /// take part.
     pub fn secret(mut self, secret: Option<Secret>) -> Self {
         self.0.secret = secret;
         self
@@ -169,47 +171,48 @@ impl RendezvousBuilder {
         self
     }
 
-    /// The RDMA ports of this host, for the leader to compare with the other hosts'; see [`Summary::new`]. Default:
-    /// unknown, and not compared.
+    /// The RDMA ports of this host, for the leader to compare with the other hosts'; see [`Summary::new`].
+    /// Default: unknown, and not compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
         self.0.attributes.fabric = summary;
         self
     }
 
     /// A hash of the settings that must be the same on every node, such as
-    /// [`Setting::hash`](crate::env::Setting::hash). The verdict names the ranks whose hash differs from most others'.
-    /// Default: 0.
+    /// [`Setting::hash`](crate::env::Setting::hash). The verdict names the ranks whose hash differs from most
+    /// others'. Default: 0.
     pub fn settings(mut self, hash: u64) -> Self {
         self.0.attributes.settings = hash;
         self
     }
 
-    /// Whether [`Formed::roster`](crate::Formed::roster) holds all members. Default: no, which saves the transfer.
+    /// Whether [`Formed::roster`](crate::Formed::roster) holds all members. Default: no, which saves the
+    /// transfer.
     pub fn roster(mut self, wanted: bool) -> Self {
         self.0.attributes.wants_roster = wanted;
         self
     }
 
-    /// Whether rank 0 receives its listening socket as [`Assignment::listener`], so that the port is never free between
-    /// the rendezvous and the job. Default: no; the socket is closed.
+    /// Whether rank 0 receives its listening socket as [`Assignment::listener`], so that the port is never
+    /// free between the rendezvous and the job. Default: no; the socket is closed.
     ///
-    /// The socket's queue may already hold connections: of nodes that finished before rank 0, and of late dials of the
-    /// rendezvous, which end after a token or without a byte.
+    /// The socket's queue may already hold connections: of nodes that finished before rank 0, and of late
+    /// dials of the rendezvous, which end after a token or without a byte.
     pub fn keep_listener(mut self, keep: bool) -> Self {
         self.0.keep_listener = keep;
         self
     }
 
-    /// Whether this node stays with its world as [`Assignment::running`], so that all nodes start again if one fails.
-    /// Should be the same on every node. Costs the transfer of the roster. Default: no.
+    /// Whether this node stays with its world as [`Assignment::running`], so that all nodes start again if
+    /// one fails. Should be the same on every node. Costs the transfer of the roster. Default: no.
     pub fn stay(mut self, stays: bool) -> Self {
         self.0.stays = stays;
         self
     }
 
     /// Calls `notify` with each event, on the task that awaits [`join`](Self::join) or
-    /// [`RunningWorld::next`](crate::RunningWorld::next). It must not block: the node's timers wait for it. Default:
-    /// events are dropped.
+    /// [`RunningWorld::next`](crate::RunningWorld::next). It must not block: the node's timers wait for it.
+    /// Default: events are dropped.
     pub fn events(mut self, notify: impl Fn(Event) + Send + Sync + 'static) -> Self {
         self.0.events = Some(Arc::new(notify));
         self

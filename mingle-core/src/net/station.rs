@@ -1,4 +1,5 @@
-//! The sockets of a rendezvous, opened to be tried: for `mingle doctor`, which says why a network does not carry one.
+//! The sockets of a rendezvous, opened to be tried: for `mingle doctor`, which says why a network does not
+//! carry one.
 //!
 //! This is the code of the rendezvous itself, so that what works here works there.
 
@@ -33,7 +34,8 @@ pub struct Judged {
     pub refused: Option<String>,
 }
 
-/// All interfaces of this network namespace: those that would be used, in order of preference, then the others.
+/// All interfaces of this network namespace: those that would be used, in order of preference, then the
+/// others.
 ///
 /// # Errors
 /// Those of getifaddrs(3).
@@ -76,7 +78,8 @@ pub struct Station {
 }
 
 impl Station {
-    /// Binds the given port, or else the first of the job's ports that is free, and joins the groups on `interfaces`.
+    /// Binds the given port, or else the first of the job's ports that is free, and joins the groups on
+    /// `interfaces`.
     ///
     /// # Errors
     /// [`Error::PortTaken`] and [`Error::Socket`], as for a rendezvous.
@@ -124,8 +127,8 @@ impl Station {
         self.sockets.groups.iter().flat_map(Groups::warnings)
     }
 
-    /// Up to `limit` endpoints at which others may reach this node, the preferred one first. If it has addresses of both
-    /// families, both are among them, since another host may have only one.
+    /// Up to `limit` endpoints at which others may reach this node, the preferred one first. If it has
+    /// addresses of both families, both are among them, since another host may have only one.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
         let all = host::endpoints(&self.interfaces, self.port, usize::MAX, self.network.family());
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
@@ -139,8 +142,8 @@ impl Station {
         first
     }
 
-    /// The group to try on an interface: that of IPv4 if the interface has both families, unless IPv6 is preferred. None
-    /// if it can send to neither.
+    /// The group to try on an interface: that of IPv4 if the interface has both families, unless IPv6 is
+    /// preferred. None if it can send to neither.
     pub fn group_of(&self, interface: &Interface) -> Option<SocketAddr> {
         let order = [self.network.prefers_ipv6, !self.network.prefers_ipv6];
         let family = order.into_iter().find(|is_ipv6| interface.source(*is_ipv6).is_some())?;
@@ -161,8 +164,8 @@ impl Station {
         self.sockets.send_by(interface, *to, bytes)
     }
 
-    /// Sends to all nodes as a rendezvous does: to each group by each interface, and by broadcast if that is wanted. A
-    /// datagram that cannot be sent is lost, as on any network.
+    /// Sends to all nodes as a rendezvous does: to each group by each interface, and by broadcast if that is
+    /// wanted. A datagram that cannot be sent is lost, as on any network.
     pub fn send_to_all(&self, bytes: &[u8]) {
         for interface in &self.interfaces {
             for to in self.sockets.all() {
@@ -176,8 +179,9 @@ impl Station {
         &self.interfaces
     }
 
-    /// Follows seeds and shared folder: the returned future passes all known addresses to `found` again and again until
-    /// `found` returns false. None if there are neither seeds nor a folder. `id` is random, and names this host's file.
+    /// Follows seeds and shared folder: the returned future passes all known addresses to `found` again and
+    /// again until `found` returns false. None if there are neither seeds nor a folder. `id` is random, and
+    /// names this host's file.
     ///
     /// # Errors
     /// [`Error::Socket`] if the folder cannot be written to.

@@ -61,6 +61,8 @@ pub enum RankBy {
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// What a node brings to its rendezvous.
+///
+/// Exhaustive, unlike what this crate returns: a simulation decides on every field with a struct update.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// The process; random, and never used before.

@@ -7,7 +7,7 @@ mod machine;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::NodeId;
+use mingle_core::proto::NodeId;
 use mingle_core::proto::{ConnId, Output, TOKEN, Time};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -231,7 +231,7 @@ fn a_deadline_tells_no_other_node_from_no_candidate() {
     net.add(1, 2, Some(1), Time::ZERO);
     net.add(2, 2, Some(1), Time::ZERO);
     assert!(net.run(LIMIT));
-    assert!(failure(&net, 0).to_string().contains("nobody who may be rank 0"), "{}", failure(&net, 0));
+    assert!(failure(&net, 0).to_string().contains("no node that may be rank 0"), "{}", failure(&net, 0));
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! A leader's datagram once a second to the directory groups, from which `mingle watch` lists the jobs of a link.
+//! A leader's datagram once a second to the directory groups, from which `mingle watch` lists the jobs of a
+//! link.
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -8,10 +9,11 @@ use crate::net::Rendezvous;
 use crate::proto::Event;
 use crate::wire::Notice;
 
-/// The period of advertising. The first datagram also waits this long: a world that forms at once sends none, nor does a
-/// node that leads for a moment before it yields to a better candidate.
+/// The period of advertising. The first datagram also waits this long: a world that forms at once sends none,
+/// nor does a node that leads for a moment before it yields to a better candidate.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How much later the process may wake for it. Its own announce, a little less than once a second, mostly wakes it before.
+/// How much later the process may wake for it. Its own announce, a little less than once a second, mostly
+/// wakes it before.
 const SLACK: Duration = Duration::from_millis(250);
 
 /// The directory groups of both families.

@@ -7,9 +7,9 @@
 //!     [fd00::5]:29503
 //! ```
 //!
-//! A file's age is the difference between its time and that of this node's own file, both from the file server: hosts'
-//! clocks differ. Each node writes its file again every few seconds. A file that is 60 s older than this node's own belongs
-//! to a node that was killed, and any node removes it.
+//! A file's age is the difference between its time and that of this node's own file, both from the file
+//! server: hosts' clocks differ. Each node writes its file again every few seconds. A file that is 60 s older
+//! than this node's own belongs to a node that was killed, and any node removes it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -41,8 +41,8 @@ const LONGEST: u64 = 4096;
 const ADDRESSES: usize = 64;
 /// The most directory entries that are considered.
 const FILES: usize = 100_000;
-/// The pause between two looks: at least [`LOOK`], and [`LOOK_EACH`] for each file, so that a thousand nodes look every
-/// eleven seconds each.
+/// The pause between two looks: at least [`LOOK`], and [`LOOK_EACH`] for each file, so that a thousand nodes
+/// look every eleven seconds each.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOK_EACH: Duration = Duration::from_millis(10);
 const LOOK_MOST: Duration = Duration::from_secs(15);
@@ -50,8 +50,8 @@ const LOOK_MOST: Duration = Duration::from_secs(15);
 const STORE: Duration = Duration::from_secs(2);
 const REMOVE: Duration = Duration::from_millis(200);
 
-/// Runs work that may hang, such as reading a folder whose server is gone, on a detached thread. A runtime's blocking
-/// threads would not do: the runtime waits for them when it ends.
+/// Runs work that may hang, such as reading a folder whose server is gone, on a detached thread. A runtime's
+/// blocking threads would not do: the runtime waits for them when it ends.
 fn detached<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (sender, receiver) = oneshot::channel();
     // If no thread can start, dropping the sender ends the wait.
@@ -153,14 +153,16 @@ impl SeedDir {
         fs::rename(&draft, self.folder.join(&self.own)).inspect_err(|_| drop(fs::remove_file(&draft)))
     }
 
-    /// Writes the same bytes again, which gives the file the server's current time and changes nothing for readers.
+    /// Writes the same bytes again, which gives the file the server's current time and changes nothing for
+    /// readers.
     fn touch(&self) -> io::Result<()> {
         // O_NOFOLLOW: not through a link that has replaced the file.
         let own =
             File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(self.folder.join(&self.own));
         match own {
             Ok(mut own) => own.write_all(self.text.as_bytes()),
-            // Another node has removed the file, since this process was stopped for long; or it is a link. Replace it.
+            // Another node has removed the file, since this process was stopped for long; or it is a link.
+            // Replace it.
             Err(error)
                 if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP) =>
             {

@@ -1,4 +1,5 @@
-//! Seeds and shared folder as a stream of addresses: names are looked up again and again, and so is the folder.
+//! Seeds and shared folder as a stream of addresses: names are looked up again and again, and so is the
+//! folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -128,7 +129,8 @@ struct Known {
     events: UnboundedSender<TaskEvent>,
     /// The addresses that each name had last.
     names: BTreeMap<Seed, Vec<IpAddr>>,
-    /// The names that do not resolve, and the useless addresses of names, of which the caller has been warned.
+    /// The names that do not resolve, and the useless addresses of names, of which the caller has been
+    /// warned.
     warned: BTreeSet<(Seed, Option<IpAddr>)>,
     /// The sum of all pauses.
     waited: Duration,
@@ -140,7 +142,8 @@ impl Known {
         let _ = self.events.send(TaskEvent::Warning(warning));
     }
 
-    /// Takes the answer to a name: drops addresses that identify no host, and keeps the last answer after an error.
+    /// Takes the answer to a name: drops addresses that identify no host, and keeps the last answer after an
+    /// error.
     fn learn(&mut self, seed: Seed, answer: io::Result<Vec<IpAddr>>) {
         match answer {
             Ok(mut addresses) => {

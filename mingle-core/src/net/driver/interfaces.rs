@@ -3,14 +3,14 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::super::clock::clock;
-use super::super::rendezvous::Rendezvous;
-use super::super::sockets::links::Links;
 use super::{Driver, are_loopback};
 use crate::error::Error;
 use crate::host::{Interface, endpoints};
 use crate::model::Endpoints;
 use crate::net::Network;
+use crate::net::clock::clock;
+use crate::net::rendezvous::Rendezvous;
+use crate::net::sockets::links::Links;
 use crate::proto::{Event, Node, Warning};
 
 /// The most own addresses that are considered; a message carries fewer.
@@ -20,7 +20,8 @@ pub(super) const GRACE: Duration = Duration::from_secs(5);
 /// How often the host's addresses are read again.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
-/// The interfaces to use. A host that is just starting gets [`GRACE`] to bring one up. A world of one needs none.
+/// The interfaces to use. A host that is just starting gets [`GRACE`] to bring one up. A world of one needs
+/// none.
 pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Error> {
     let until = clock() + settings.timeout.map_or(GRACE, |timeout| timeout.min(GRACE));
     let mut has_warned = false;
@@ -38,7 +39,8 @@ pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Erro
     }
 }
 
-/// The endpoints at which others may reach this node. In a world of one without an interface, the loopback address.
+/// The endpoints at which others may reach this node. In a world of one without an interface, the loopback
+/// address.
 pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endpoints {
     let own = endpoints(links.interfaces(), port, ADDRESSES, network.family());
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
@@ -77,7 +79,8 @@ impl Driver {
         } else {
             // The other nodes know this one by its preferred address, which has gone: a new node replaces it.
             self.warn(Warning::AddressesChanged);
-            // Connections to the members cannot be closed from an address that is gone, so datagrams say goodbye.
+            // Connections to the members cannot be closed from an address that is gone, so datagrams say
+            // goodbye.
             node.handle_departure(self.now());
             while let Some(output) = node.poll_output() {
                 self.carry_out(output);

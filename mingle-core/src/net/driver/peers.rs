@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use tokio::task::AbortHandle;
 
-use super::super::discovery::seed_dir::{OwnFile, SeedDir};
-use super::super::discovery::sources::Sources;
 use super::Driver;
 use crate::error::Error;
+use crate::net::discovery::seed_dir::{OwnFile, SeedDir};
+use crate::net::discovery::sources::Sources;
 
 /// After a restart the members of the former world are seeds for this long.
 const FORMER: Duration = Duration::from_secs(60);
-/// Then they are seeds for [`FORMER_ON`] after every [`FORMER_OFF`]: a member that was cut off sends nothing by itself.
+/// Then they are seeds for [`FORMER_ON`] after every [`FORMER_OFF`]: a member that was cut off sends nothing
+/// by itself.
 const FORMER_ON: Duration = Duration::from_secs(1);
 const FORMER_OFF: Duration = Duration::from_secs(15);
 
@@ -62,7 +63,8 @@ impl Peers {
         Some(self.change).filter(|_| !self.former.is_empty())
     }
 
-    /// Starts or stops asking the former members if it is time to. Returns whether the addresses have changed.
+    /// Starts or stops asking the former members if it is time to. Returns whether the addresses have
+    /// changed.
     pub(super) fn advance(&mut self, now: Instant) -> bool {
         let is_due = self.due().is_some_and(|due| now >= due);
         if is_due {
@@ -84,8 +86,8 @@ impl Peers {
 }
 
 impl Driver {
-    /// Writes this node's file in the shared folder and follows the seeds. Only here is a folder that cannot be written
-    /// to an error; later it is a warning.
+    /// Writes this node's file in the shared folder and follows the seeds. Only here is a folder that cannot
+    /// be written to an error; later it is a warning.
     pub(super) async fn open_seed_dir(&mut self) -> Result<(), Error> {
         let opened = match self.seed_dir() {
             Some(folder) => Some(folder.open().await?),
@@ -118,10 +120,11 @@ impl Driver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::clock::clock;
 
     #[test]
     fn former_members_are_asked_for_a_minute_and_then_for_a_second_in_sixteen() {
-        let start = super::super::clock();
+        let start = clock();
         let mut peers = Peers::new(start);
         assert_eq!(peers.due(), None, "there was no former world");
         let former: SocketAddr = "10.0.0.1:29500".parse().unwrap();

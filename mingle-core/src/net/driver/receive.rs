@@ -1,17 +1,17 @@
-//! Reading the sockets. A node must not take its own pause for the silence of others, so what has arrived is read
-//! before a timer fires.
+//! Reading the sockets. A node must not take its own pause for the silence of others, so what has arrived is
+//! read before a timer fires.
 
 use std::io;
 use std::net::SocketAddr;
 
-use super::super::sockets::watched::Watched;
 use super::Driver;
+use crate::net::sockets::watched::Watched;
 use crate::proto::{MAX_DATAGRAM, Node, Time, was_stopped};
 
 /// The most datagrams that are read from a socket before timers and connections are served.
 pub(super) const BATCH: usize = 256;
-/// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task starts,
-/// then it reads.
+/// How often the runtime's other tasks run before a late timer fires: a connection is accepted, then its task
+/// starts, then it reads.
 const SETTLE: usize = 4;
 /// The most datagrams that are read from a socket after a pause. A receive buffer rarely holds more.
 pub(super) const BACKLOG: usize = 8192;
@@ -28,8 +28,8 @@ impl Driver {
                 self.receive(node, BACKLOG);
             }
         } else {
-            // The sockets may hold an answer that the runtime has not reported yet. Without this look, each of a
-            // thousand nodes in one thread would solicit all the others.
+            // The sockets may hold an answer that the runtime has not reported yet. Without this look, each
+            // of a thousand nodes in one thread would solicit all the others.
             self.handle_dialed(node);
             for socket in self.links.sockets() {
                 self.take(BATCH, |buffer| socket.recv_from(buffer), &mut |now, from, datagram| {
@@ -40,8 +40,8 @@ impl Driver {
         node.handle_timeout(self.now());
     }
 
-    /// Lets the runtime's other tasks run, and handles what they report: the runtime polls sockets and tasks only while
-    /// this one yields.
+    /// Lets the runtime's other tasks run, and handles what they report: the runtime polls sockets and tasks
+    /// only while this one yields.
     pub(super) async fn settle(&mut self, node: &mut Node) {
         tokio::task::yield_now().await;
         self.accept_waiting().await;
@@ -59,8 +59,9 @@ impl Driver {
         }
     }
 
-    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the answer to
-    /// a token on a connection whose opening is still queued, and the node needs that connection's local address.
+    /// Reports the connections that have opened to the node before it reads a datagram. A datagram can be the
+    /// answer to a token on a connection whose opening is still queued, and the node needs that connection's
+    /// local address.
     fn handle_dialed(&mut self, node: &mut Node) {
         let now = self.now();
         self.connections.take_dialed(|dial, local| node.handle_dialed(now, dial, local));
@@ -73,8 +74,8 @@ impl Driver {
         self.read(receivers, most, |now, from, datagram| node.handle_datagram(now, from, datagram))
     }
 
-    /// Passes at most `most` datagrams from each of `receivers`, in this order, to `handle`. Returns whether there may
-    /// be more.
+    /// Passes at most `most` datagrams from each of `receivers`, in this order, to `handle`. Returns whether
+    /// there may be more.
     pub(super) fn read<'a>(
         &self,
         receivers: impl IntoIterator<Item = &'a Watched>,

@@ -5,17 +5,17 @@ use std::io;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use super::super::assignment::Assignment;
-use super::super::clock::clock;
-use super::super::sockets::connection::TaskEvent;
-use super::super::sockets::connections::{Connections, Incoming};
-use super::super::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
-use super::super::sockets::watched::readable;
 use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BACKLOG, BATCH};
 use super::{Driver, LOOK, REJOIN, open_links};
 use crate::error::Error;
 use crate::model::End;
+use crate::net::assignment::Assignment;
+use crate::net::clock::clock;
+use crate::net::sockets::connection::TaskEvent;
+use crate::net::sockets::connections::{Connections, Incoming};
+use crate::net::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
+use crate::net::sockets::watched::readable;
 use crate::proto::{self, Change};
 
 /// The pause between two attempts to listen on the port that the command has used.
@@ -24,8 +24,8 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
 /// It holds the node's datagram sockets and no TCP port, since the TCP port belongs to the job.
-/// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the others.
-/// Dropping it leaves the world without a message, as a crash does.
+/// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the
+/// others. Dropping it leaves the world without a message, as a crash does.
 ///
 /// ```no_run
 /// # async fn launch() -> Result<(), Box<dyn std::error::Error>> {
@@ -80,8 +80,8 @@ impl RunningWorld {
         Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
     }
 
-    /// How often the job has started again: 0 in its first formation. Once the world is over, the number of the next
-    /// formation.
+    /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
+    /// the next formation.
     pub fn generation(&self) -> u32 {
         self.machine.lineage().generation
     }
@@ -89,8 +89,9 @@ impl RunningWorld {
     /// Waits for the world's next change. Cancel-safe.
     ///
     /// After [`Change::Over`] the caller stops its command. [`Change::Told`] follows it, and follows each
-    /// [`RunningWorld::fail`]: once the command has ended, the caller may call [`again`](RunningWorld::again).
-    /// [`Change::Finished`] follows [`RunningWorld::succeed`], unless the world is over before.
+    /// [`RunningWorld::fail`]: once the command has ended, the caller may call
+    /// [`again`](RunningWorld::again). [`Change::Finished`] follows [`RunningWorld::succeed`], unless the
+    /// world is over before.
     pub async fn next(&mut self) -> Change {
         loop {
             let now = self.driver.now();
@@ -130,8 +131,8 @@ impl RunningWorld {
 
     fn read(&mut self, most: usize) {
         let machine = &mut self.machine;
-        // The groups' sockets first: they carry the reason why the world is over, which must come before any message
-        // of the next world.
+        // The groups' sockets first: they carry the reason why the world is over, which must come before any
+        // message of the next world.
         let receivers = self.driver.links.receivers().iter().rev();
         self.driver.read(receivers, most, |now, from, datagram| {
             machine.handle_datagram(now, from, datagram);
@@ -152,8 +153,8 @@ impl RunningWorld {
         }
     }
 
-    /// Declares that this node will not take part in another formation. It then repeats to the others that the world is
-    /// over for up to 15 s instead of 1 s, since no later formation will show them.
+    /// Declares that this node will not take part in another formation. It then repeats to the others that
+    /// the world is over for up to 15 s instead of 1 s, since no later formation will show them.
     pub fn set_last(&mut self) {
         self.machine.set_last();
     }
@@ -168,12 +169,12 @@ impl RunningWorld {
         self.machine.handle_success(self.driver.now());
     }
 
-    /// Takes part in the next formation of the job, once the command has ended and the world is over. The timeout
-    /// starts again.
+    /// Takes part in the next formation of the job, once the command has ended and the world is over. The
+    /// timeout starts again.
     ///
     /// # Errors
-    /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still holds the
-    /// port, this waits up to 5 s, and then takes another port unless
+    /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
+    /// holds the port, this waits up to 5 s, and then takes another port unless
     /// [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;

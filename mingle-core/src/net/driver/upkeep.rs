@@ -2,16 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::clock::clock;
-use super::super::discovery::advertiser::Advertiser;
-use super::super::rendezvous::Rendezvous;
 use super::{Driver, LOOK};
 use crate::error::Error;
+use crate::net::clock::clock;
+use crate::net::discovery::advertiser::Advertiser;
+use crate::net::rendezvous::Rendezvous;
 use crate::proto::{Event, Node, Tried, Warning};
 
-/// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after 260 s.
+/// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after
+/// 260 s.
 pub(crate) const REJOIN: Duration = Duration::from_secs(60);
-/// The look at the interfaces may be so much later than [`LOOK`], since a datagram mostly wakes the process before.
+/// The look at the interfaces may be so much later than [`LOOK`], since a datagram mostly wakes the process
+/// before.
 const LOOK_SLACK: Duration = Duration::from_secs(2);
 /// After this long without any message, warn that multicast may not pass.
 const QUIET: Duration = Duration::from_secs(15);

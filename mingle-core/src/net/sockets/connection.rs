@@ -10,8 +10,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::endpoint::{make_lease, reset_on_close};
 use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
-/// How long an accepted connection may take to send its token. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s
-/// and so on, so at 30% loss one token in a hundred thousand takes longer.
+/// How long an accepted connection may take to send its token. The kernel repeats a lost segment after 0.2,
+/// 0.4, 0.8 s and so on, so at 30% loss one token in a hundred thousand takes longer.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a task beside the driver reports. A connection's task sends its events in order, and its end last.

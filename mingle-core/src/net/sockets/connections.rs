@@ -134,8 +134,8 @@ impl Connections {
         let stream = match accepted {
             Ok((stream, _)) => stream,
             Err(error) => {
-                // For example no file descriptor is left: closing the oldest stranger frees one. The error returns at
-                // once while its cause lasts, so accepting pauses.
+                // For example no file descriptor is left: closing the oldest stranger frees one. The error
+                // returns at once while its cause lasts, so accepting pauses.
                 tracing::debug!(%error, "accepting");
                 self.evict_stranger();
                 self.accept_from = clock() + ACCEPT_PAUSE;

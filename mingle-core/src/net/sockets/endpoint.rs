@@ -14,11 +14,12 @@ use crate::error::Error;
 use crate::model::JobId;
 use crate::net::Network;
 
-/// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the right one
-/// of several processes on a host, and a firewall needs no rule for other ports.
+/// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the
+/// right one of several processes on a host, and a firewall needs no rule for other ports.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
-    /// One for each family, listening on all its addresses, not blocking: IPv4 first, then IPv6 if the kernel has it.
+    /// One for each family, listening on all its addresses, not blocking: IPv4 first, then IPv6 if the kernel
+    /// has it.
     pub listeners: Vec<TcpListener>,
     /// On the same port, one for each family in the same order, not blocking.
     pub sockets: Vec<UdpSocket>,
@@ -26,7 +27,8 @@ pub(crate) struct Endpoint {
     pub port: u16,
 }
 
-/// Binds the given master port, or else the first port of the job that is free for both TCP and UDP, in both families.
+/// Binds the given master port, or else the first port of the job that is free for both TCP and UDP, in both
+/// families.
 pub(crate) fn bind_endpoint(network: &Network, job: &JobId) -> Result<Endpoint, Error> {
     let Some(port) = network.master_port else { return bind_candidates(network, job.ports()) };
     bind_port(network.loopback, port, network.ttl).map_err(|source| match source.kind() {
@@ -99,8 +101,8 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     // The job binds this port next, while connections of the rendezvous may be in TIME_WAIT.
     tcp.set_reuse_address(true)?;
     tcp.bind(&address.into())?;
-    // Two sockets with SO_REUSEADDR can both bind; only one can listen, so listen decides whether the port is free. A
-    // large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
+    // Two sockets with SO_REUSEADDR can both bind; only one can listen, so listen decides whether the port is
+    // free. A large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
     tcp.listen(4096)?;
     Ok(TcpListener::from(tcp))
 }
@@ -130,8 +132,8 @@ fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSo
     Ok((listener, UdpSocket::from(udp), address.port()))
 }
 
-/// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is on by
-/// default). A sandbox without the option delivers stray datagrams, which the job tag filters out.
+/// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is
+/// on by default). A sandbox without the option delivers stray datagrams, which the job tag filters out.
 pub(crate) fn deafen(socket: &Socket, family: Domain) {
     let _ = if family == Domain::IPV6 {
         socket.set_multicast_all_v6(false)
@@ -140,8 +142,8 @@ pub(crate) fn deafen(socket: &Socket, family: Domain) {
     };
 }
 
-/// Makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The kernel
-/// silently cuts the request to net.core.rmem_max.
+/// Makes room for the answers of a large world: the default receive buffer holds 166 small datagrams. The
+/// kernel silently cuts the request to net.core.rmem_max.
 pub(crate) fn enlarge(socket: &Socket) {
     let _ = socket.set_recv_buffer_size(4 << 20);
 }
@@ -150,8 +152,8 @@ const IDLE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(2);
 const PROBES: u32 = 10;
 
-/// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by default), and
-/// sends the token without delay.
+/// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by
+/// default), and sends the token without delay.
 pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
     let stream = SockRef::from(stream);
     stream.set_tcp_nodelay(true)?;
@@ -166,11 +168,11 @@ pub(crate) fn reset_on_close(stream: &impl AsFd) -> io::Result<()> {
     SockRef::from(stream).set_linger(Some(Duration::ZERO))
 }
 
-/// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world holds a
-/// connection to every node, and the usual soft limit is 1,024.
+/// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world
+/// holds a connection to every node, and the usual soft limit is 1,024.
 ///
-/// The drop restores the limit, before any command starts: programs that use select(2), or that close every possible
-/// file, rely on a low limit.
+/// The drop restores the limit, before any command starts: programs that use select(2), or that close every
+/// possible file, rely on a low limit.
 #[derive(Debug)]
 #[must_use = "dropping this restores the limit"]
 pub(crate) struct OpenFiles {

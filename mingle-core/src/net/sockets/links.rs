@@ -1,4 +1,5 @@
-//! All datagram sockets of a node, and how it sends to all nodes: by multicast and broadcast on every interface.
+//! All datagram sockets of a node, and how it sends to all nodes: by multicast and broadcast on every
+//! interface.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -29,8 +30,8 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Joins the job's groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of the node's
-    /// own port.
+    /// Joins the job's groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of
+    /// the node's own port.
     pub(crate) fn open(
         job: &JobId,
         network: &Network,
@@ -83,8 +84,8 @@ impl Links {
         warnings
     }
 
-    /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have gone. An error
-    /// on one interface does not stop the others, and the next call tries it again.
+    /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have
+    /// gone. An error on one interface does not stop the others, and the next call tries it again.
     pub(crate) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
         if interfaces != self.interfaces {
             self.interfaces = interfaces;
@@ -107,7 +108,8 @@ impl Links {
         }
     }
 
-    /// Sends to the directory groups, by each interface in both families. A datagram that cannot be sent is lost.
+    /// Sends to the directory groups, by each interface in both families. A datagram that cannot be sent is
+    /// lost.
     pub(crate) fn advertise(&self, port: u16, datagram: &[u8]) {
         for interface in &self.interfaces {
             for to in advertiser::groups(port) {
@@ -140,8 +142,8 @@ impl Links {
     }
 }
 
-/// Whether an error is temporary: a full buffer, an IPv6 address that the kernel still checks for duplicates (RFC 4862,
-/// 5.4), or an interface that has just gone.
+/// Whether an error is temporary: a full buffer, an IPv6 address that the kernel still checks for duplicates
+/// (RFC 4862, 5.4), or an interface that has just gone.
 fn is_temporary(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ENODEV)
         || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
@@ -153,7 +155,10 @@ pub(crate) fn change_groups(
     interfaces: &[Interface],
     receivers: &mut Vec<Watched>,
 ) -> Result<(), Error> {
-    let changed = groups.iter_mut().fold(Ok(()), |changed, groups| changed.and(groups.change(interfaces)));
+    let mut changed = Ok(());
+    for groups in groups.iter_mut() {
+        changed = changed.and(groups.change(interfaces));
+    }
     changed.and(watch(groups, receivers))
 }
 

@@ -18,8 +18,8 @@ use crate::proto::Warning;
 /// A node's datagram sockets: its own port, the groups of both families, and broadcasts.
 #[derive(Debug)]
 pub(crate) struct DatagramSockets {
-    /// The node's own port, IPv4 first. Sending does not wait: a datagram that does not fit the buffer is lost, as on
-    /// any network.
+    /// The node's own port, IPv4 first. Sending does not wait: a datagram that does not fit the buffer is
+    /// lost, as on any network.
     pub(crate) own: Vec<Arc<UdpSocket>>,
     pub(crate) groups: Vec<Groups>,
     /// If broadcasts are wanted, the socket that receives them and the address to send them to.
@@ -27,8 +27,8 @@ pub(crate) struct DatagramSockets {
 }
 
 impl DatagramSockets {
-    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on `interfaces`. `own` are the sockets of the node's
-    /// own port. Broadcasts use the groups' port.
+    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on `interfaces`. `own` are the sockets of
+    /// the node's own port. Broadcasts use the groups' port.
     pub(crate) fn open(
         own: Vec<UdpSocket>,
         groups: [SocketAddr; 2],
@@ -58,8 +58,8 @@ impl DatagramSockets {
         groups.chain(self.broadcast.as_ref().map(|(_, to)| *to))
     }
 
-    /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no address of that
-    /// family.
+    /// Sends one datagram to a group or broadcast address by this interface. None if the interface has no
+    /// address of that family.
     pub(crate) fn send_by(&self, by: &Interface, to: SocketAddr, bytes: &[u8]) -> Option<io::Result<()>> {
         Some(send_by(self.socket(to)?, to, by.index, by.source(to.is_ipv6())?, bytes))
     }
@@ -87,7 +87,8 @@ struct Membership {
 }
 
 impl Groups {
-    /// Joins each group on the interfaces that have an address of its family; an IPv6 group only if the kernel has IPv6.
+    /// Joins each group on the interfaces that have an address of its family; an IPv6 group only if the
+    /// kernel has IPv6.
     pub(crate) fn join_all(
         groups: impl IntoIterator<Item = SocketAddr>,
         interfaces: &[Interface],
@@ -104,8 +105,8 @@ impl Groups {
         Ok(all)
     }
 
-    /// Joins `group` on each of the interfaces. An interface that cannot join is a warning; see [`Groups::joined`] for
-    /// how many did.
+    /// Joins `group` on each of the interfaces. An interface that cannot join is a warning; see
+    /// [`Groups::joined`] for how many did.
     pub(crate) fn join<'a>(
         group: SocketAddr,
         interfaces: impl IntoIterator<Item = &'a Interface>,
@@ -139,8 +140,9 @@ impl Groups {
                 self.open()?;
             }
             let joined = self.enter(&membership);
-            // A socket may have 20 memberships (net.ipv4.igmp_max_memberships). Then another socket is used: one that
-            // interfaces have left, or a new one. If a socket without memberships is full, no other would help.
+            // A socket may have 20 memberships (net.ipv4.igmp_max_memberships). Then another socket is used:
+            // one that interfaces have left, or a new one. If a socket without memberships is full, no other
+            // would help.
             let full = joined.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOBUFS));
             let is_member = |other: &Membership| other.socket == membership.socket && other.failure.is_none();
             if !full || !self.memberships.iter().any(is_member) {
@@ -154,8 +156,8 @@ impl Groups {
         Ok(())
     }
 
-    /// Uses other interfaces from now on: leaves the group on those that are no longer among these, and joins on the new
-    /// ones that have an address of its family.
+    /// Uses other interfaces from now on: leaves the group on those that are no longer among these, and joins
+    /// on the new ones that have an address of its family.
     pub(crate) fn change(&mut self, interfaces: &[Interface]) -> Result<(), Error> {
         let is_ipv6 = self.group.is_ipv6();
         let usable = || interfaces.iter().filter(move |interface| interface.source(is_ipv6).is_some());
@@ -208,10 +210,10 @@ impl Groups {
         self.memberships.iter().filter_map(|membership| membership.failure.as_ref())
     }
 
-    /// Leaves and joins the group on every interface, which makes the kernel report the membership on the network: a
-    /// switch that snoops on IGMP without a querier forgets members after 260 s. (With IGMPv3 the kernel reports only the
-    /// join, so a switch with fast leave cuts nothing off; and it reports nothing while another socket of this host is a
-    /// member.) Returns warnings.
+    /// Leaves and joins the group on every interface, which makes the kernel report the membership on the
+    /// network: a switch that snoops on IGMP without a querier forgets members after 260 s. (With IGMPv3 the
+    /// kernel reports only the join, so a switch with fast leave cuts nothing off; and it reports nothing
+    /// while another socket of this host is a member.) Returns warnings.
     pub(crate) fn rejoin(&self) -> Vec<Warning> {
         let mut warnings = Vec::new();
         for membership in &self.memberships {
@@ -232,8 +234,8 @@ impl Groups {
     }
 
     fn enter(&self, membership: &Membership) -> io::Result<()> {
-        // By index: joining on an address, or on none, asks the routing table, which fails with ENODEV without a default
-        // route.
+        // By index: joining on an address, or on none, asks the routing table, which fails with ENODEV
+        // without a default route.
         let socket = SockRef::from(&*self.sockets[membership.socket]);
         let joined = match self.group.ip() {
             IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &membership.interface()),
@@ -281,8 +283,8 @@ fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
 
 /// A socket that receives broadcasts to this port, beside those of other processes.
 ///
-/// A socket that is bound to a group receives no broadcast, so this one is bound to all addresses, and may receive unicast
-/// to the port as well.
+/// A socket that is bound to a group receives no broadcast, so this one is bound to all addresses, and may
+/// receive unicast to the port as well.
 pub(crate) fn broadcast_receiver(port: u16) -> Result<UdpSocket, Error> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
     receiver(any).map_err(|source| Error::Socket {
@@ -291,11 +293,11 @@ pub(crate) fn broadcast_receiver(port: u16) -> Result<UdpSocket, Error> {
     })
 }
 
-/// Sends one datagram to a group or broadcast address by the interface of this index, from `source`, which must be one of
-/// that interface's addresses. Never blocks: a full buffer is [`io::ErrorKind::WouldBlock`].
+/// Sends one datagram to a group or broadcast address by the interface of this index, from `source`, which
+/// must be one of that interface's addresses. Never blocks: a full buffer is [`io::ErrorKind::WouldBlock`].
 ///
-/// Both index and source are needed: with the index alone the kernel may use the source address of another interface, and
-/// with the address alone it may choose another interface that holds the same address.
+/// Both index and source are needed: with the index alone the kernel may use the source address of another
+/// interface, and with the address alone it may choose another interface that holds the same address.
 pub(crate) fn send_by(
     socket: &impl AsFd,
     to: SocketAddr,

@@ -10,8 +10,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::error::Error;
 
-/// A socket that the runtime watches for incoming datagrams. It is not watched for writing: a datagram is sent at once or
-/// lost, also by other holders of the same socket.
+/// A socket that the runtime watches for incoming datagrams. It is not watched for writing: a datagram is
+/// sent at once or lost, also by other holders of the same socket.
 #[derive(Debug)]
 pub(crate) struct Watched(AsyncFd<Arc<UdpSocket>>);
 

@@ -29,8 +29,8 @@ pub struct Report {
     pub running: Option<SocketAddr>,
     /// Other protocol versions that were heard, with one node that speaks each.
     pub versions: Vec<(u8, SocketAddr)>,
-    /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each sent: the
-    /// first senders alone, since an address can be forged.
+    /// Senders of datagrams that were sealed with another secret or with none, and how many datagrams each
+    /// sent: the first senders alone, since an address can be forged.
     pub unauthentic: Vec<(IpAddr, u64)>,
     /// How many such datagrams came from other senders.
     pub unauthentic_others: u64,
@@ -71,8 +71,8 @@ impl Report {
         }
     }
 
-    /// Whether different secrets keep the nodes apart: something was not authentic, and nothing else explains the
-    /// failure.
+    /// Whether different secrets keep the nodes apart: something was not authentic, and nothing else explains
+    /// the failure.
     pub fn blames_the_secret(&self) -> bool {
         !self.unauthentic.is_empty() && self.unreached.is_none() && self.versions.is_empty()
     }

@@ -9,8 +9,8 @@ use crate::model::{Lineage, Peer};
 pub enum Event {
     /// This node leads now.
     Leading,
-    /// This node no longer leads, and has joined no other leader: either no other node can connect to it, or the
-    /// world has formed without it.
+    /// This node no longer leads, and has joined no other leader: either no other node can connect to it, or
+    /// the world has formed without it.
     SteppedDown,
     /// The leader has counted this node as a member.
     Following(Peer),
@@ -25,7 +25,8 @@ pub enum Event {
         /// The number of the round, counted by the leader from 1.
         round: u64,
     },
-    /// The end of this node: the job has started again meanwhile. A new node with this lineage takes part in that.
+    /// The end of this node: the job has started again meanwhile. A new node with this lineage takes part in
+    /// that.
     Superseded(Lineage),
     /// The end: the world has formed.
     Formed(Formed),

@@ -40,8 +40,8 @@ impl Formed {
 /// Why a running world ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Over {
-    /// The rank whose command failed, or that is gone. None where this node knows only that the job has started
-    /// again.
+    /// The rank whose command failed, or that is gone. None where this node knows only that the job has
+    /// started again.
     pub rank: Option<Rank>,
     /// The node of that rank.
     pub peer: Option<Peer>,

@@ -1,7 +1,7 @@
 //! What a node reports to its caller: what happens on the way to a world, and how the node ended.
 //!
-//! All texts here state facts: what was tried, on what, and what was seen. Advice, which names options and commands, is
-//! the caller's.
+//! All texts here state facts: what was tried, on what, and what was seen. Advice, which names options and
+//! commands, is the caller's.
 
 mod deadline;
 mod event;

@@ -117,9 +117,10 @@ impl Job {
         }
     }
 
-    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it. Datagrams of an
-    /// earlier world and of another run of the job are ignored, until the lineage that is shown falls silent: a new run
-    /// begins at generation 0, and anybody can forge a generation that no restart will ever reach.
+    /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it.
+    /// Datagrams of an earlier world and of another run of the job are ignored, until the lineage that is
+    /// shown falls silent: a new run begins at generation 0, and anybody can forge a generation that no
+    /// restart will ever reach.
     fn admits(&self, now: Duration, lineage: Lineage) -> bool {
         let ours = self.lineage;
         let is_restart = lineage > ours && (ours.origin == 0 || ours.origin == lineage.origin);
@@ -150,8 +151,8 @@ impl Job {
         }
     }
 
-    /// A leader names members that have joined, but not members that have left: when the count falls, or when another
-    /// leader counts, the names are stale.
+    /// A leader names members that have joined, but not members that have left: when the count falls, or when
+    /// another leader counts, the names are stale.
     fn count(&mut self, now: Duration, leader: NodeId, joined: u32, newest: &[HostName]) {
         if self.counted.is_some_and(|(before, were)| before != leader || joined < were) {
             self.named.clear();

@@ -1,8 +1,8 @@
 //! `--output FORMAT=FILE`: results beside the one on stdout.
 //!
-//! A reader sees the file as it was or as it will be, and never half of it: it is written under another name in the
-//! same folder, and renamed. Where that cannot be, because the file is a mount point as /etc/hosts is in a
-//! container, or because nothing new can be made in its folder, it is written in place.
+//! A reader sees the old file or the new one, and never half of it: the file is written under another name in
+//! the same folder, and renamed. Where that is not possible, because the file is a mount point, as /etc/hosts
+//! is in a container, or because its folder takes no new files, it is written in place.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write as _};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use mingle_core::env::Format;
 
-/// How many names are tried for the new file; more than one where earlier runs were killed.
+/// How many names are tried for the new file. Runs that were killed may have left some of them.
 const NAMES: u32 = 100;
 
-/// A file that is to hold a result.
+/// A file for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) format: Format,
@@ -30,12 +30,12 @@ impl Output {
         Ok(Self { format, path: PathBuf::from(file) })
     }
 
-    /// Writes the result's text; of /etc/hosts and its like, only the block between the text's own first and last
-    /// line.
+    /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
+    /// first and the last line of the text.
     pub(crate) fn write(&self, text: &str) -> io::Result<()> {
         let exists = fs::metadata(&self.path);
         if exists.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
-            // A pipe or a device takes the text as it is, and a folder says that it is one.
+            // A pipe or a device takes the text as it is; opening a folder is an error.
             return OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes());
         }
         if self.format == Format::HOSTS && exists.is_ok() {
@@ -46,8 +46,8 @@ impl Output {
     }
 }
 
-/// The bytes of a file in which `block` has taken the place of an earlier one, or stands at the end. Every other
-/// line is as it was, and so is whether the last one has an end.
+/// The bytes of a file in which `block` replaces an earlier block, or is appended. Every other line stays as
+/// it was, and so does the missing line break at the end of the file, if it is missing.
 fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
@@ -68,7 +68,7 @@ fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     };
     let end = begin + length;
     let block = if lines[end].ends_with(b"\n") { block } else { block.trim_end() };
-    // Further blocks, of a file that was copied together, would count as well.
+    // A file that was concatenated from others may hold further blocks.
     let mut rest = lines[end + 1..].to_vec();
     while let Some(begin) = rest.iter().position(|line| is(line, first))
         && let Some(length) = rest[begin..].iter().position(|line| is(line, last))
@@ -79,9 +79,9 @@ fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     Ok([&lines[..begin].concat()[..], block.as_bytes(), &rest].concat())
 }
 
-/// Puts `bytes` into the file at once, or else in place.
+/// Replaces the file, or writes it in place where that fails.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A link is followed: it stays, and the file behind it changes.
+    // A symbolic link stays; the file behind it changes.
     let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let old = fs::metadata(&path).ok();
     match renamed(&path, bytes, old.as_ref()) {
@@ -94,8 +94,8 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether it is the place that refuses a new file, and not the disk that is full: a mount point, or a folder that
-/// takes none.
+/// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk
+/// is another error.
 fn is_refused(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -126,7 +126,7 @@ fn renamed(path: &Path, bytes: &[u8], old: Option<&fs::Metadata>) -> io::Result<
     written
 }
 
-/// A new file in the same folder, under a name that no other process has.
+/// A new file in the same folder, under a name that no other process uses.
 fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
     for number in 0..NAMES {

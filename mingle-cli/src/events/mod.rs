@@ -1,4 +1,5 @@
-//! `--events`: what happens, a line of JSON each, for a launcher to follow; and how long each phase took.
+//! `--events`: the events of a run, a line of JSON each, for a launcher to follow; and how long each phase
+//! took.
 
 pub(crate) mod clock;
 mod file;
@@ -20,12 +21,12 @@ use crate::config::Config;
 use crate::exit::{self, Stop};
 use crate::{advice, stderr, stdout};
 
-/// The file of `--events`, if there is one, and what of the events so far tells what is new.
+/// The file of `--events`, if there is one, and the state that shows which events bring a change.
 #[derive(Debug)]
 pub(crate) struct Journal {
     file: Option<File>,
     quiet: bool,
-    /// When this process did, and when it began to look for this world.
+    /// When this process started, and when it began to look for this world.
     started: Instant,
     begun: Instant,
     leader: Option<Peer>,
@@ -38,11 +39,11 @@ pub(crate) struct Journal {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[expect(clippy::struct_field_names, reason = "the names in the document say the unit")]
 pub(crate) struct Timings {
-    /// Another node was there.
+    /// This node has joined a leader, or another node has joined it.
     found_ms: Option<u64>,
-    /// All were.
+    /// All nodes have joined.
     joined_ms: Option<u64>,
-    /// All had proved that they reach the master.
+    /// All nodes have proved that they reach the master.
     formed_ms: Option<u64>,
 }
 
@@ -56,7 +57,7 @@ struct Line<'a> {
 }
 
 impl Journal {
-    /// Writes down what happens during `work`, its failure included, even where that is a bug.
+    /// Writes the events of `work`, its failure included, even a panic.
     pub(crate) fn during<T>(
         config: &Config,
         started: Instant,
@@ -96,7 +97,7 @@ impl Journal {
         self.timings
     }
 
-    /// What has happened on the way to a world.
+    /// Writes an event on the way to a world.
     pub(crate) fn event(&mut self, event: &Event) {
         match event {
             Event::Leading => {
@@ -125,12 +126,12 @@ impl Journal {
                 self.meet(None);
                 self.write("superseded", json!({ "generation": lineage.generation }));
             }
-            // The end is told by whoever waits for it.
+            // The caller writes the end.
             _ => {}
         }
     }
 
-    /// Whoever counts starts anew with a new leader.
+    /// A new leader counts its members from the start.
     fn meet(&mut self, leader: Option<Peer>) {
         self.leader = leader;
         self.joined = 0;
@@ -189,7 +190,7 @@ impl Journal {
         self.write("command_started", json!({ "pid": pid }));
     }
 
-    /// The command has ended here.
+    /// The command has ended on this node.
     pub(crate) fn command_ended(&mut self, end: Result<(), End>) {
         let facts = match end {
             Ok(()) => json!({ "code": 0 }),
@@ -200,13 +201,13 @@ impl Journal {
         self.write("command_ended", facts);
     }
 
-    /// The world is over by another node's doing.
+    /// Another node has ended the world.
     pub(crate) fn over(&mut self, over: &Over) {
         let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
         self.write("over", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
     }
 
-    /// All start again, and this node with them.
+    /// All nodes restart.
     pub(crate) fn restart(&mut self, generation: u32, now: Instant) {
         self.meet(None);
         self.begun = now;
@@ -214,23 +215,20 @@ impl Journal {
         self.write("restart", json!({ "generation": generation }));
     }
 
-    /// All commands have ended well.
+    /// All commands have succeeded.
     pub(crate) fn finished(&mut self) {
         self.write("finished", json!({}));
     }
 
-    /// One write for the line, so that those of several processes do not mix and nobody reads half of one.
+    /// One write for each line, so that lines of several processes do not mix and no reader sees half a line.
     fn write(&mut self, event: &str, mut facts: Value) {
         let Some(file) = &mut self.file else { return };
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "the real world, whose calendar a reader compares with"
-        )]
+        #[expect(clippy::disallowed_methods, reason = "readers compare these times with the calendar")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (time, ms) = (clock::rfc_3339(now), since(self.started));
         let text = |facts: &Value| {
             let line = Line { time: &time, ms, event, facts };
-            // Numbers and texts alone: that cannot fail.
+            // The value holds only numbers and texts, so this cannot fail.
             stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
         };
         let mut line = text(&facts);
@@ -239,12 +237,12 @@ impl Journal {
             line = text(&facts);
         }
         match file.write_all(line.as_bytes()) {
-            // A pipe that nobody empties: a line is lost, and no world waits for it.
+            // A full pipe: the line is lost, since no world waits for a reader.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => {
                 self.file = None;
                 if !self.quiet {
-                    stderr::say(format_args!("warning: no more lines to the file of --events: {error}"));
+                    stderr::say(format_args!("warning: the file of --events gets no more lines: {error}"));
                 }
             }
             Ok(()) => {}
@@ -252,8 +250,9 @@ impl Journal {
     }
 }
 
-/// Cuts the message of a line that is so many bytes longer than what a pipe takes as a whole or not at all: of a longer
-/// one a pipe that is nearly full takes the beginning. All else in a line has a limit of its own.
+/// Cuts the message of a line by this many bytes, so that the line is not longer than PIPE_BUF: a pipe takes
+/// such a line as a whole or not at all, and a nearly full pipe takes the beginning of a longer one. All
+/// other fields are short.
 fn shorten(facts: &mut Value, excess: usize) {
     const MARK: &str = "...";
     let Some(Value::String(message)) = facts.get_mut("message") else { return };
@@ -261,7 +260,7 @@ fn shorten(facts: &mut Value, excess: usize) {
     while excess > 0
         && let Some(last) = message.pop()
     {
-        // As it is written, without the quotation marks.
+        // The length of the character in JSON, without the quotation marks.
         excess = excess.saturating_sub(stdout::ascii(&json!(last).to_string()).len() - 2);
     }
     *message += MARK;

@@ -17,7 +17,7 @@ use crate::fabric::Wanted;
 use crate::network::NetworkArgs;
 use crate::output::Output;
 use crate::scheduler::{Provided, Scheduler};
-use crate::slots::{self, Slots};
+use crate::slots::{self, SlotCount};
 use crate::stderr::LogFormat;
 use values::{Timeout, format, log_format, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose};
 
@@ -44,7 +44,7 @@ pub(crate) struct Config {
     pub(crate) fabric: Wanted,
     /// Which values a scheduler has provided, and in which variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
-    pub(crate) slots: Slots,
+    pub(crate) slots: SlotCount,
     pub(crate) tf_ps: u32,
     pub(crate) format: Format,
     pub(crate) outputs: Vec<Output>,
@@ -62,43 +62,19 @@ pub(crate) struct Config {
 impl Config {
     /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(
-        low: JoinArgs,
+        mut low: JoinArgs,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Stop> {
         let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
         let fabric = reader.fabric(&low)?;
-        let mut provenance = Provenance::default();
-
-        let network = NetworkArgs::from(&low);
-        let world = provenance.or(reader.world(low.world)?, "world", || scheduler.world())?;
-        let job = provenance.or(reader.job(low.job_id)?, "job", || scheduler.job())?;
-        let (Some(job), Some(world)) = (&job, &world) else {
-            return Err(missing(job.is_none(), world.is_none()));
-        };
-        let (job, world) = (job.clone(), *world);
-        let rank = reader.read(low.rank, "rank", |text| rank(text, world))?;
-        let mut of_rank = Provenance::default();
-        let rank = of_rank.or(rank, "rank", || scheduler.rank(world))?;
-        provenance.0.splice(0..0, of_rank.0);
-        let mut network = network.of_node(&reader)?;
-        if network.seeds.is_empty() {
-            network.seeds.extend(provenance.or(None, "seed", || scheduler.seed())?);
-        }
-
+        let Identity { job, world, rank, network, provenance } =
+            Identity::read(&mut low, &reader, &scheduler)?;
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
-        if provenance.has_slurm() && scheduler.is_batch_shell()? {
-            let what = "this is the shell of a Slurm batch script, which runs on one node of several; start mingle \
-                        and the commands after it with srun, on every node";
-            if provenance.is_slurms("world") {
-                // No other node would start.
-                return Err(Stop::Usage(what.to_owned()));
-            }
-            warnings.push(what.to_owned());
-        }
+        warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
         let slots = match reader.read(low.slots, "slots", slots_number)? {
-            Some(count) => Slots { count, is_given: true },
-            None => Slots { count: slots_of_host(&fabric, &environment), is_given: false },
+            Some(count) => SlotCount { count, is_given: true },
+            None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
         };
         let config = Self {
             slots,
@@ -126,13 +102,19 @@ impl Config {
             job,
             world,
         };
-        if config.tf_ps >= world.get() && config.formats().any(|format| format == Format::TF_CONFIG) {
+        config.check_conflicts()?;
+        Ok(config)
+    }
+
+    /// Refuses options that are valid alone, but not together.
+    fn check_conflicts(&self) -> Result<(), Stop> {
+        let Self { tf_ps, world, .. } = self;
+        if *tf_ps >= world.get() && self.formats().any(|format| format == Format::TF_CONFIG) {
             return Err(Stop::Usage(format!(
-                "--tf-ps (or MINGLE_TF_PS) is {} in a world of {world}, which leaves no worker; give a smaller one",
-                config.tf_ps
+                "--tf-ps (or MINGLE_TF_PS) is {tf_ps} in a world of {world}, which leaves no worker; give a smaller one"
             )));
         }
-        Ok(config)
+        Ok(())
     }
 
     /// The rendezvous as it is described here.
@@ -189,6 +171,40 @@ pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<b
     Reader(|name: &str| std::env::var_os(name)).flag(argument, option)
 }
 
+/// The settings that a scheduler can provide, seeds among those of the network.
+struct Identity {
+    job: JobId,
+    world: World,
+    rank: Option<Rank>,
+    network: Network,
+    provenance: Provenance,
+}
+
+impl Identity {
+    fn read<E, S>(low: &mut JoinArgs, reader: &Reader<E>, scheduler: &Scheduler<S>) -> Result<Self, Stop>
+    where
+        E: Fn(&str) -> Option<OsString>,
+        S: Fn(&str) -> Option<OsString>,
+    {
+        let mut provenance = Provenance::default();
+        let world = provenance.or(reader.world(low.world.take())?, "world", || scheduler.world())?;
+        let job = provenance.or(reader.job(low.job_id.take())?, "job", || scheduler.job())?;
+        let (Some(job), Some(world)) = (&job, &world) else {
+            return Err(missing(job.is_none(), world.is_none()));
+        };
+        let (job, world) = (job.clone(), *world);
+        let given = reader.read(low.rank.take(), "rank", |text| rank(text, world))?;
+        let mut of_rank = Provenance::default();
+        let rank = of_rank.or(given, "rank", || scheduler.rank(world))?;
+        provenance.0.splice(0..0, of_rank.0);
+        let mut network = NetworkArgs::from(&*low).of_node(reader)?;
+        if network.seeds.is_empty() {
+            network.seeds.extend(provenance.or(None, "seed", || scheduler.seed())?);
+        }
+        Ok(Self { job, world, rank, network, provenance })
+    }
+}
+
 /// Which settings a scheduler has provided, in the order in which they are printed.
 #[derive(Debug, Default)]
 struct Provenance(Vec<Origin>);
@@ -219,12 +235,22 @@ impl Provenance {
         Ok(Some(provided.value))
     }
 
-    fn has_slurm(&self) -> bool {
-        self.0.iter().any(|origin| origin.is_slurms)
-    }
-
-    fn is_slurms(&self, setting: &str) -> bool {
-        self.0.iter().any(|origin| origin.is_slurms && origin.setting == setting)
+    /// A warning where this is the shell of a Slurm batch script; an error where the world comes from Slurm
+    /// as well, since no other node would start.
+    fn warn_of_batch_shell<S: Fn(&str) -> Option<OsString>>(
+        &self,
+        scheduler: &Scheduler<S>,
+    ) -> Result<Option<String>, Stop> {
+        let mut of_slurm = self.0.iter().filter(|origin| origin.is_slurms).peekable();
+        if of_slurm.peek().is_none() || !scheduler.is_batch_shell()? {
+            return Ok(None);
+        }
+        let what = "this is the shell of a Slurm batch script, which runs on one node of several; start mingle \
+                    and the commands after it with srun, on every node";
+        if of_slurm.any(|origin| origin.setting == "world") {
+            return Err(Stop::Usage(what.to_owned()));
+        }
+        Ok(Some(what.to_owned()))
     }
 
     /// `rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES`; none where a scheduler has provided nothing.

@@ -1,7 +1,7 @@
 //! The arguments as they were typed: the first of two steps, without any effect or check.
 //!
-//! Values stay text here. `config` reads them together with the environment, so that the same rules and messages hold
-//! for both.
+//! Values stay text here. `config` reads them together with the environment, so that the same rules and
+//! messages hold for both.
 
 mod commands;
 mod formats;
@@ -20,9 +20,9 @@ const OUTPUT: &str = "Output";
 
 /// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
 ///
-/// Run the same line on every node. Each node waits until all have joined, and then prints variables for its shell:
-/// MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and those that torchrun, NCCL and Gloo read. Before it prints anything,
-/// every node has had a TCP connection to that very address and port.
+/// Run the same line on every node. Each node waits until all have joined, and then prints variables for its
+/// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and those that torchrun, NCCL and Gloo read. Before it
+/// prints anything, every node has had a TCP connection to that very address and port.
 #[derive(Debug, Default, Parser)]
 #[command(
     name = "mingle",
@@ -62,9 +62,10 @@ pub(crate) struct LowArgs {
 pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
-    /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different names do not
-    /// meet. It separates jobs; it is not a password. The variable MINGLE_JOB_ID is percent-encoded, both where mingle
-    /// reads it and where mingle prints it: only a % must be written as %25.
+    /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different
+    /// names do not meet. It separates jobs; it is not a password. The variable MINGLE_JOB_ID is
+    /// percent-encoded, both where mingle reads it and where mingle prints it: only a % must be written as
+    /// %25.
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
@@ -74,8 +75,9 @@ pub(crate) struct JoinArgs {
 
     /// Order of ranks that are not given: address or host [default: address]
     ///
-    /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by number;
-    /// 'host' by host name, node-9 before node-10, for pods that keep their names and change their addresses.
+    /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by
+    /// number; 'host' by host name, node-9 before node-10, for pods that keep their names and change their
+    /// addresses.
     #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
     pub(crate) rank_by: Option<String>,
 
@@ -85,8 +87,8 @@ pub(crate) struct JoinArgs {
 
     /// IPv4 multicast group [default: from the job ID]
     ///
-    /// The default lies in 239.192.0.0/14. Choose a group where the network passes only registered groups, as clouds
-    /// and some Kubernetes networks do.
+    /// The default lies in 239.192.0.0/14. Choose a group where the network passes only registered groups, as
+    /// clouds and some Kubernetes networks do.
     #[arg(long, value_name = "ADDRESS", help_heading = SAME, hide_short_help = true)]
     pub(crate) group: Option<String>,
 
@@ -98,55 +100,56 @@ pub(crate) struct JoinArgs {
 
     /// File with the job's secret [default: none; the job ID is enough]
     ///
-    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn which nodes there are.
-    /// A secret has at least 16 bytes; 'mingle secret' makes one. The secret itself can be given in MINGLE_SECRET, but
-    /// not as an argument, since every user of the host can see arguments.
+    /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn which nodes
+    /// there are. A secret has at least 16 bytes; 'mingle secret' makes one. The secret itself can be given
+    /// in MINGLE_SECRET, but not as an argument, since every user of the host can see arguments.
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
     /// Keep the job out of the list of 'mingle watch'
     ///
-    /// Without it, the leader advertises the job on the link once a second, with its name and the number of nodes that
-    /// have joined; of a job with a secret, only that there is one.
+    /// Without it, the leader advertises the job on the link once a second, with its name and the number of
+    /// nodes that have joined; of a job with a secret, only that there is one.
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) private: bool,
 
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
-    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more cannot lead, so at least one node
-    /// must have rank 0 or none. 'hostname' takes the number after the last '-' of the host name, as StatefulSets name
-    /// their pods. The default is the rank that a scheduler provides, if there is one; see below.
+    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more cannot lead, so at
+    /// least one node must have rank 0 or none. 'hostname' takes the number after the last '-' of the host
+    /// name, as StatefulSets name their pods. The default is the rank that a scheduler provides, if there is
+    /// one; see below.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
 
     /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
     ///
-    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes. A ^ in front
-    /// excludes that one: '^docker*,^10.7.0.0/16'. Put quotes around * and ?. Repeat the option or give a list with commas; the first
-    /// is preferred. By default the interface of the default route comes first, then others, then virtual bridges, and
-    /// loopback is used only where there is nothing else.
+    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes. A ^ in front excludes
+    /// that one: '^docker*,^10.7.0.0/16'. Put quotes around * and ?. Repeat the option or give a list with
+    /// commas; the first is preferred. By default the interface of the default route comes first, then
+    /// others, then virtual bridges, and loopback is used only where there is nothing else.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
 
     /// MASTER_PORT, where this node is rank 0 [default: a free one]
     ///
-    /// The default is the first free port of a sequence within 29500-29999 that follows from the job ID, so two jobs on
-    /// the same hosts rarely collide. TCP and UDP must pass between the nodes on this port.
+    /// The default is the first free port of a sequence within 29500-29999 that follows from the job ID, so
+    /// two jobs on the same hosts rarely collide. TCP and UDP must pass between the nodes on this port.
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
     /// Address of another node, without multicast; repeatable
     ///
-    /// A name or an address, with or without a port; several with commas, or as Slurm writes them: gpu[01-04]. mingle
-    /// tries all addresses of a name and looks the name up again, as a Kubernetes headless service needs. Multicast
-    /// is used as well. One node that all others can reach is enough.
+    /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
+    /// gpu[01-04]. mingle tries all addresses of a name and looks the name up again, as a Kubernetes headless
+    /// service needs. Multicast is used as well. One node that all others can reach is enough.
     #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
     pub(crate) seed: Vec<String>,
 
     /// Shared folder in which the nodes find each other's addresses
     ///
-    /// For clusters with a shared file system. Each node writes a small file there and removes it at the end; other
-    /// nodes remove the file of a killed node after a minute.
+    /// For clusters with a shared file system. Each node writes a small file there and removes it at the end;
+    /// other nodes remove the file of a killed node after a minute.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
     pub(crate) seed_dir: Option<String>,
 
@@ -164,15 +167,15 @@ pub(crate) struct JoinArgs {
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
-    /// A number with ms, s, m or h; a number alone is seconds. After that time a message names the nodes and ranks
-    /// that are missing, and the exit code is 3.
+    /// A number with ms, s, m or h; a number alone is seconds. After that time a message names the nodes and
+    /// ranks that are missing, and the exit code is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
     /// End all ranks with code 4 unless all can use RDMA together
     ///
-    /// Without it, if one rank lacks RDMA, or has RoCE where others have InfiniBand, all ranks use sockets, and a
-    /// warning names that rank. NCCL by itself would hang.
+    /// Without it, if one rank lacks RDMA, or has RoCE where others have InfiniBand, all ranks use sockets,
+    /// and a warning names that rank. NCCL by itself would hang.
     #[arg(long, help_heading = FABRIC, conflicts_with = "no_rdma")]
     pub(crate) require_rdma: bool,
 
@@ -182,29 +185,30 @@ pub(crate) struct JoinArgs {
 
     /// Leave the choice of the GID index to NCCL (2.21 or later)
     ///
-    /// Instead of NCCL_IB_GID_INDEX and similar variables, mingle prints the address family and the RoCE version by
-    /// which NCCL chooses.
+    /// Instead of NCCL_IB_GID_INDEX and similar variables, mingle prints the address family and the RoCE
+    /// version by which NCCL chooses.
     #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) no_gid_pin: bool,
 
     /// More socket threads for NCCL where there is no RDMA
     ///
-    /// Prints NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, which suit the fast networks of clouds. They are not
-    /// printed where RDMA is used.
+    /// Prints NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, which suit the fast networks of clouds.
+    /// They are not printed where RDMA is used.
     #[arg(long, help_heading = FABRIC, hide_short_help = true)]
     pub(crate) tune_sockets: bool,
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
     ///
-    /// For variables that a platform's guide asks for and that mingle cannot detect. The value wins over mingle's own and
-    /// over the environment. A warning names ranks that were given other values. This option has no variable.
+    /// For variables that a platform's guide asks for and that mingle cannot detect. The value wins over
+    /// mingle's own and over the environment. A warning names ranks that were given other values. This option
+    /// has no variable.
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
     pub(crate) set: Vec<String>,
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
-    /// Nodes may differ. mingle prints the number as PET_NPROC_PER_NODE. A number given here wins over one that you have
-    /// set in that variable; the default does not.
+    /// Nodes may differ. mingle prints the number as PET_NPROC_PER_NODE. A number given here wins over one
+    /// that you have set in that variable; the default does not.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
@@ -214,9 +218,9 @@ pub(crate) struct JoinArgs {
 
     /// Write this format to a file as well; repeatable
     ///
-    /// For example hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is printed, and
-    /// each as a whole: a reader sees the old file or the new one. hosts=/etc/hosts changes only the lines between
-    /// mingle's own marks. In MINGLE_OUTPUT, separate several with commas.
+    /// For example hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is
+    /// printed, and each as a whole: a reader sees the old file or the new one. hosts=/etc/hosts changes only
+    /// the lines between mingle's own marks. In MINGLE_OUTPUT, separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 
@@ -226,8 +230,9 @@ pub(crate) struct JoinArgs {
 
     /// Append each event to this file, as a line of JSON
     ///
-    /// For launchers that follow the rendezvous: started, leading, leader_changed, joined, left, preparing, formed,
-    /// failed and so on, each with its time. Each line is written at once. The file may be a pipe that has a reader.
+    /// For launchers that follow the rendezvous: started, leading, leader_changed, joined, left, preparing,
+    /// formed, failed and so on, each with its time. Each line is written at once. The file may be a pipe
+    /// that has a reader.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) events: Option<String>,
 
@@ -237,8 +242,8 @@ pub(crate) struct JoinArgs {
 
     /// Form of the log that -v asks for: text or json [default: text]
     ///
-    /// With 'json' each line of the log is an object. The messages that stderr has without -v stay text; --quiet
-    /// removes them.
+    /// With 'json' each line of the log is an object. The messages that stderr has without -v stay text;
+    /// --quiet removes them.
     #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
     pub(crate) log_format: Option<String>,
 
@@ -249,8 +254,8 @@ pub(crate) struct JoinArgs {
 
 /// The subcommands.
 ///
-/// Each line of the list of commands is an attribute here: a doc comment would also replace the explanation, which is on
-/// the struct, in the command's own `--help`.
+/// Each line of the list of commands is an attribute here: a doc comment would also replace the explanation,
+/// which is on the struct, in the command's own `--help`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub(crate) enum Command {
     #[command(about = "Start a command in the world; with --max-restarts, restart all where one fails")]

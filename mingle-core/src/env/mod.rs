@@ -33,6 +33,7 @@ use std::borrow::Cow;
 
 use crate::model::JobId;
 use crate::proto::Formed;
+use crate::rdma::is_nameable;
 
 pub use format::{Format, InvalidFormat, Rendered, Unfit};
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
@@ -297,13 +298,6 @@ fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
         formed.slots.total.to_string(),
     ];
     RESULT.into_iter().zip(values).map(|(name, value)| (name.into(), value))
-}
-
-/// Whether NCCL can be told this name. Linux allows every byte but `/` and white space in one; NCCL
-/// splits its list at `,` and takes what follows a `:` for a port.
-pub(crate) fn is_nameable(interface: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
-    !interface.is_empty() && interface.chars().all(plain)
 }
 
 #[cfg(test)]

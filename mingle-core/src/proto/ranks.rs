@@ -22,9 +22,9 @@ impl Applicant {
     }
 
     /// What of it is compared with the others.
-    pub(crate) fn comparable(&self) -> rdma::Rank {
-        let Attributes { fabric, settings, .. } = self.node.attributes;
-        rdma::Rank { address: self.address().ip(), fabric, settings }
+    pub(crate) fn comparable(&self) -> rdma::RankSummary {
+        let Attributes { fabric: summary, settings, .. } = self.node.attributes;
+        rdma::RankSummary { address: self.address().ip(), summary, settings }
     }
 }
 

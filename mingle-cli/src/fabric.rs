@@ -126,7 +126,7 @@ pub(crate) fn difference_advice(difference: &Difference) -> Option<&'static str>
             Some("'mingle rdma' on that host shows why")
         }
         Difference::Capability { own: Capability::Disabled, .. } => {
-            Some("by NCCL_IB_DISABLE or NCCL_NET, in its environment or by --set")
+            Some("check NCCL_IB_DISABLE and NCCL_NET in its environment and --set")
         }
         Difference::Settings => Some("give every node the same --set and --max-restarts"),
         _ => None,

@@ -157,7 +157,8 @@ fn an_error_is_json_if_the_user_asked_for_json() {
     assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
     let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(json["error"]["kind"], "usage", "{}", outcome.render());
-    // MINGLE_FORMAT is for the rendezvous only: without --format the output is a table, so the error is not JSON.
+    // MINGLE_FORMAT is for the rendezvous only: without --format the output is a table, so the error is not
+    // JSON.
     for (machine, beginning) in [(fixture("none"), "This host"), ("/nonexistent".into(), "")] {
         let mut command = plain(MINGLE);
         command.args(["rdma", "--from"]).arg(&machine).env("MINGLE_FORMAT", "json");

@@ -111,8 +111,8 @@ const BUDGETS: [Budget; 13] = [
     },
 ];
 
-/// Compares all counts with their limits and prints each result. Returns whether all limits are kept. A count that this
-/// machine cannot take does not keep its limit.
+/// Compares all counts with their limits and prints each result. Returns whether all limits are kept. A count
+/// that this machine cannot take does not keep its limit.
 pub fn check(mut out: impl Write) -> bool {
     let [leader, follower] = waiting::few(Duration::from_secs(20));
     let counts = Counts { world: form(1000, Start::Together), leader, follower };

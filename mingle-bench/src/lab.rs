@@ -1,5 +1,5 @@
-//! Networks in namespaces. Each host is a thread of this process in its own network namespace. The processes that it
-//! starts run there from their first instruction, so no helper such as nsenter is measured with them.
+//! Networks in namespaces. Each host is a thread of this process in its own network namespace. The processes
+//! that it starts run there from their first instruction, so no helper such as nsenter is measured with them.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};

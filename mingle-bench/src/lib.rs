@@ -1,8 +1,8 @@
 //! Measures what a world costs, beside a minimal program (the floor) and alternatives.
 //!
-//! `parts` has the measurements. `floor` is a program that does only what a world cannot do without. `lab` makes the
-//! networks, `programs` builds and starts programs, `sample` holds figures, `report` and `plot` show them, and `budget`
-//! has the limits that a change must keep.
+//! `parts` has the measurements. `floor` is a program that does only what a world cannot do without. `lab`
+//! makes the networks, `programs` builds and starts programs, `sample` holds figures, `report` and `plot`
+//! show them, and `budget` has the limits that a change must keep.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock and waits")]
 

@@ -1,5 +1,5 @@
-//! `mingle-bench [--short] [PART...]` measures, prints and writes docs/performance.md. `mingle-bench --check` compares
-//! counts with their limits.
+//! `mingle-bench [--short] [PART...]` measures, prints and writes docs/performance.md. `mingle-bench --check`
+//! compares counts with their limits.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -72,8 +72,8 @@ fn measure(names: &[&str], effort: Effort) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Checks the tools, builds the programs, and moves this process to an empty network namespace. An error says what is
-/// missing, before anything is measured.
+/// Checks the tools, builds the programs, and moves this process to an empty network namespace. An error says
+/// what is missing, before anything is measured.
 fn prepare(tools: &[&str], alternatives: bool) -> Result<(), String> {
     programs::require(tools)?;
     programs::build(alternatives)?;

@@ -37,7 +37,8 @@ pub fn require(tools: &[&str]) -> Result<(), String> {
     }
 }
 
-/// Builds `mingle` as users get it, the floor, and if `alternatives` is set the programs that they are compared with.
+/// Builds `mingle` as users get it, the floor, and if `alternatives` is set the programs that they are
+/// compared with.
 ///
 /// # Errors
 /// If `mingle` or the floor does not build. An alternative that does not build is left out.
@@ -107,8 +108,8 @@ pub fn time(command: &mut Command) -> Duration {
 /// After this long a process is killed. No process that works takes so long.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Kills a process that takes too long, so that a world that does not form does not stop the benchmark. Dropping this
-/// value ends the watch.
+/// Kills a process that takes too long, so that a world that does not form does not stop the benchmark.
+/// Dropping this value ends the watch.
 #[derive(Debug)]
 pub struct Watched(#[expect(dead_code, reason = "dropped, not read")] Sender<()>);
 

@@ -136,8 +136,8 @@ pub(crate) fn difference_advice(difference: &Difference) -> Option<&'static str>
 /// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.
 pub(crate) fn warn_of_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
     let kept = variables.kept().iter().map(|kept| (kept.name, &kept.value, &kept.advice));
-    // The platform's guide may tell users to set devices and indices with --set, but not to enable RDMA where the
-    // ranks have agreed on sockets.
+    // The platform's guide may tell users to set devices and indices with --set, but not to enable RDMA where
+    // the ranks have agreed on sockets.
     let given = settings.iter().filter(|setting| setting.name() == "NCCL_IB_DISABLE").filter_map(|setting| {
         let (name, advice) = fabric.iter().find(|(name, _)| *name == setting.name())?;
         Some((*name, setting.value(), advice))

@@ -1,5 +1,5 @@
-//! Machines as folders (`tests/fixtures/rdma.tar.gz`), each with the variables that are right for it: `expected.env`
-//! lists those that must be printed, and after `# must not:` those that must not.
+//! Machines as folders (`tests/fixtures/rdma.tar.gz`), each with the variables that are right for it:
+//! `expected.env` lists those that must be printed, and after `# must not:` those that must not.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -195,8 +195,8 @@ fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
 #[test]
 fn a_second_eval_removes_the_variables_of_the_first() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // Three worlds in one shell: with RDMA, without, and with it again. The test reads exported variables, since only
-    // those reach the job.
+    // Three worlds in one shell: with RDMA, without, and with it again. The test reads exported variables,
+    // since only those reach the job.
     let script = r#"
         names='NCCL_IB_HCA NCCL_IB_GID_INDEX NCCL_IB_DISABLE'
         for root in "$with" "$without" "$with"; do

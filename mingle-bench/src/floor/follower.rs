@@ -86,8 +86,8 @@ impl Follower {
         self.socket.send_to(&message(kind, self.rank), to).map(drop)
     }
 
-    /// Sends `DONE` three times, since this process ends and cannot repeat it later. The end of the connection says the
-    /// same, but its segment may be lost and is repeated only after 200 ms.
+    /// Sends `DONE` three times, since this process ends and cannot repeat it later. The end of the
+    /// connection says the same, but its segment may be lost and is repeated only after 200 ms.
     fn leave(&self, leader: SocketAddr) -> io::Result<()> {
         (0..3).try_for_each(|_| self.send(DONE, leader))
     }

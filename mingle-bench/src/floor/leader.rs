@@ -62,8 +62,8 @@ pub(super) fn lead(world: u16) -> io::Result<()> {
 }
 
 impl Leader {
-    /// Reads a token or the end of the connection, which counts as `DONE` after the commit. Returns whether the connection
-    /// stays open.
+    /// Reads a token or the end of the connection, which counts as `DONE` after the commit. Returns whether
+    /// the connection stays open.
     fn read(&mut self, stream: &mut TcpStream, member: &mut Option<usize>) -> bool {
         let mut token = [0; 2];
         match stream.read(&mut token) {

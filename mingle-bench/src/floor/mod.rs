@@ -1,7 +1,9 @@
-//! The least that a program must do for the same result. Roles are given; nothing is elected, checked or encrypted.
+//! The least that a program must do for the same result. Roles are given; nothing is elected, checked or
+//! encrypted.
 //!
-//! A message has three bytes: its kind and the rank that it concerns. A waiting node repeats its message as mingle does,
-//! after 20 ms, then doubling to 250 ms. It starts up to twelve dials 60 ms apart, so a lost SYN costs as much as in mingle.
+//! A message has three bytes: its kind and the rank that it concerns. A waiting node repeats its message as
+//! mingle does, after 20 ms, then doubling to 250 ms. It starts up to twelve dials 60 ms apart, so a lost SYN
+//! costs as much as in mingle.
 
 mod follower;
 mod leader;

@@ -1,5 +1,5 @@
-//! The floor of many nodes within one process, one after the other. A datagram to a loopback address arrives as soon as
-//! it is sent, so no node waits.
+//! The floor of many nodes within one process, one after the other. A datagram to a loopback address arrives
+//! as soon as it is sent, so no node waits.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -19,8 +19,8 @@ struct Member {
     connection: Option<(TcpStream, TcpStream)>,
 }
 
-/// Forms a world of this many nodes. Each has an address in 127.0.0.0/8, a connection to the first node, and a membership
-/// in the group.
+/// Forms a world of this many nodes. Each has an address in 127.0.0.0/8, a connection to the first node, and
+/// a membership in the group.
 ///
 /// # Errors
 /// If a system call fails, for example because too many files are open.

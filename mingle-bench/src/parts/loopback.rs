@@ -68,8 +68,8 @@ fn shares(nodes: u32) -> u32 {
     (1..=nodes).find(fitting).unwrap_or(nodes)
 }
 
-/// Forms a world in a new process, or in as few as can open enough files. Returns the time from the start signal to the
-/// last node's end.
+/// Forms a world in a new process, or in as few as can open enough files. Returns the time from the start
+/// signal to the last node's end.
 fn form(job: &str, nodes: u32) -> io::Result<Duration> {
     let shares = shares(nodes);
     let started = |share| {
@@ -96,8 +96,8 @@ pub struct Share {
 }
 
 impl Share {
-    /// Starts the process and waits until it is ready. It then waits for [`Share::begin`]. `nodes` and `ranks` are those
-    /// of [`take_part`].
+    /// Starts the process and waits until it is ready. It then waits for [`Share::begin`]. `nodes` and
+    /// `ranks` are those of [`take_part`].
     ///
     /// # Errors
     /// If it cannot be started.
@@ -145,7 +145,8 @@ impl Drop for Share {
     }
 }
 
-/// Runs `count` nodes from number `first` on, all in one thread. With `ranks` each node's number is its given rank.
+/// Runs `count` nodes from number `first` on, all in one thread. With `ranks` each node's number is its given
+/// rank.
 ///
 /// # Errors
 /// If a node does not form its world.

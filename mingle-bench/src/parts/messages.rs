@@ -1,5 +1,6 @@
-//! What one datagram costs a node. The datagrams come from a simulated world and go to a node that is not their recipient,
-//! so it decodes and drops them. Then come steps in which a node answers a message with another.
+//! What one datagram costs a node. The datagrams come from a simulated world and go to a node that is not
+//! their recipient, so it decodes and drops them. Then come steps in which a node answers a message with
+//! another.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;

@@ -82,7 +82,8 @@ pub fn measure(effort: Effort) -> Table {
     table
 }
 
-/// Forms a world; the result is always the same. `None` if the world does not form within 120 virtual seconds.
+/// Forms a world; the result is always the same. `None` if the world does not form within 120 virtual
+/// seconds.
 pub fn form(nodes: u32, start: Start) -> Option<Cost> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
     let mut net = Network::new(51, Weather { delay: (DELAY, DELAY), ..Weather::fine() });

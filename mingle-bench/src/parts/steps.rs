@@ -1,5 +1,5 @@
-//! A world of two nodes whose messages go directly from one to the other. Each step in which a node sends a message is
-//! recorded with the node's state before it, so that it can be repeated.
+//! A world of two nodes whose messages go directly from one to the other. Each step in which a node sends a
+//! message is recorded with the node's state before it, so that it can be repeated.
 
 use std::collections::VecDeque;
 use std::hint::black_box;

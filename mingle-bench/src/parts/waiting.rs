@@ -30,7 +30,8 @@ pub struct Rates {
     pub memory: f64,
 }
 
-/// A leader and followers in namespaces, a leader with a thousand members, and a thousand nodes that wait for rank 0.
+/// A leader and followers in namespaces, a leader with a thousand members, and a thousand nodes that wait for
+/// rank 0.
 pub fn measure(effort: Effort) -> Table {
     let mut table = Table::new("waiting", "A world waits for its last node");
     let length = Duration::from_secs(effort.choose(5, 60));

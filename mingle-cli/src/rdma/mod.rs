@@ -79,7 +79,8 @@ fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// The variables as `NAME=VALUE`, one on each line. The values contain only characters that no shell interprets.
+/// The variables as `NAME=VALUE`, one on each line. The values contain only characters that no shell
+/// interprets.
 fn env(variables: &Variables) -> String {
     let mut lines: Vec<String> =
         table::advice(variables).map(|(name, value)| format!("{name}={value}\n")).collect();

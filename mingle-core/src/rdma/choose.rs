@@ -1,5 +1,5 @@
-//! Which ports and GIDs a job should use: pure functions of a [`Machine`], with a reason for each port and GID that
-//! is not used.
+//! Which ports and GIDs a job should use: pure functions of a [`Machine`], with a reason for each port and
+//! GID that is not used.
 
 use std::fmt;
 
@@ -203,9 +203,9 @@ impl Machine {
         PortChoice { device, port, excluded, gids }
     }
 
-    /// Why a GID does not belong to this network namespace, or `None` if it does. By default the kernel shows every
-    /// namespace the GIDs of all, and interfaces of different namespaces may have the same name. So both the address
-    /// and the interface must agree.
+    /// Why a GID does not belong to this network namespace, or `None` if it does. By default the kernel shows
+    /// every namespace the GIDs of all, and interfaces of different namespaces may have the same name. So
+    /// both the address and the interface must agree.
     fn foreign(&self, port: &Port, entry: &GidEntry) -> Option<GidReason> {
         if port.link_layer != LinkLayer::Ethernet {
             return None;
@@ -232,7 +232,8 @@ impl<'a> Choice<'a> {
         used(&self.ports)
     }
 
-    /// The GID index that is right for all ports that are used. `None` if they need different ones, or not RoCE.
+    /// The GID index that is right for all ports that are used. `None` if they need different ones, or not
+    /// RoCE.
     pub fn gid_index(&self) -> Option<u32> {
         let mut indices = self.used().map(PortChoice::gid_index);
         let first = indices.next().flatten();

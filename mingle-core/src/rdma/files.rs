@@ -35,8 +35,8 @@ pub(crate) trait Files {
 pub(crate) struct Disk {
     sys: PathBuf,
     dev: PathBuf,
-    /// Only in a snapshot: the real path of each folder. Resolving a path costs many times what reading the file does,
-    /// and a table of GIDs has hundreds of files in one folder.
+    /// Only in a snapshot: the real path of each folder. Resolving a path costs many times what reading the
+    /// file does, and a table of GIDs has hundreds of files in one folder.
     folders: Option<RefCell<BTreeMap<PathBuf, PathBuf>>>,
 }
 
@@ -47,8 +47,8 @@ impl Disk {
         Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), folders: None }
     }
 
-    /// The files of a snapshot. The folder must not change meanwhile: an attacker who replaces a file by a link or a
-    /// pipe, between the check and the opening, can make the program read any file, or block.
+    /// The files of a snapshot. The folder must not change meanwhile: an attacker who replaces a file by a
+    /// link or a pipe, between the check and the opening, can make the program read any file, or block.
     pub(crate) fn snapshot(folder: &Path) -> Self {
         // If the folder cannot be resolved, nothing below it can be: the first read returns the error.
         let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
@@ -76,8 +76,9 @@ impl Disk {
         if real.starts_with(&self.sys) { Ok(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// Opens a file for reading. In a snapshot it must be a regular file: opening a pipe would block. (The flags that
-    /// check this in one step, O_NOFOLLOW and O_NONBLOCK, would need another crate in builds without sockets.)
+    /// Opens a file for reading. In a snapshot it must be a regular file: opening a pipe would block. (The
+    /// flags that check this in one step, O_NOFOLLOW and O_NONBLOCK, would need another crate in builds
+    /// without sockets.)
     fn open(&self, path: &Path) -> io::Result<File> {
         if !self.is_snapshot() {
             return File::open(path);

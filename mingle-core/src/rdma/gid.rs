@@ -88,8 +88,8 @@ pub enum AddressFamily {
     Ipv6,
 }
 
-/// The format of RoCE packets. v1 is an Ethernet protocol of its own (0x8915) and stays on the link; v2 is UDP
-/// (port 4791) and is routed. The two cannot communicate.
+/// The format of RoCE packets. v1 is an Ethernet protocol of its own (0x8915) and stays on the link; v2 is
+/// UDP (port 4791) and is routed. The two cannot communicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RoceVersion {
     /// The kernel's `IB/RoCE v1`, which is also the type of every InfiniBand GID.

@@ -11,8 +11,8 @@ use super::{pci, read, save};
 use crate::host;
 
 impl Machine {
-    /// Reads this machine without its GPUs, which is all that a job needs. If it has no RDMA device, nothing else is
-    /// read.
+    /// Reads this machine without its GPUs, which is all that a job needs. If it has no RDMA device, nothing
+    /// else is read.
     ///
     /// # Errors
     /// If the addresses of this network namespace cannot be listed.
@@ -34,8 +34,8 @@ impl Machine {
         Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, addresses()?) })
     }
 
-    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds the
-    /// addresses of this host, but no names of people, processes or files.
+    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
+    /// the addresses of this host, but no names of people, processes or files.
     ///
     /// # Errors
     /// If the addresses cannot be listed, the folder is not empty, or a file cannot be written.
@@ -44,7 +44,8 @@ impl Machine {
     }
 }
 
-/// The addresses of this network namespace. They come from netlink, since sysfs may be that of another namespace.
+/// The addresses of this network namespace. They come from netlink, since sysfs may be that of another
+/// namespace.
 fn addresses() -> io::Result<Vec<Address>> {
     let address = |(interface, net): (String, IpNet)| Address {
         interface,

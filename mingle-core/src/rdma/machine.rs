@@ -16,8 +16,8 @@ pub struct Machine {
     pub devices: Vec<Device>,
     /// The addresses of this network namespace.
     pub addresses: Vec<Address>,
-    /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect RDMA
-    /// needs DMA-BUF; no file shows whether that works.
+    /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect
+    /// RDMA needs DMA-BUF; no file shows whether that works.
     pub peer_memory: Option<String>,
     /// The GPUs. Empty unless the caller asked for them: a job's variables do not depend on them.
     pub gpus: Vec<Gpu>,

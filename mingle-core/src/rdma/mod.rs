@@ -16,8 +16,8 @@
 //! let choice = machine.choose();
 //! for port in &choice.ports {
 //!     match &port.excluded {
-//!         None => println!("{} port {}: used, GID {:?}", port.device.name, port.port.number, port.gid_index()),
-//!         Some(reason) => println!("{} port {}: {reason}", port.device.name, port.port.number),
+//!         None => println!("{}: used, GID {:?}", port.device.name, port.gid_index()),
+//!         Some(reason) => println!("{}: {reason}", port.device.name),
 //!     }
 //! }
 //! # Ok::<(), std::io::Error>(())

@@ -52,7 +52,8 @@ impl Gpu {
     }
 }
 
-/// How far a GPU is from an RDMA device, the nearest first; the short names are those of `nvidia-smi topo -m`.
+/// How far a GPU is from an RDMA device, the nearest first. The short names are those of
+/// `nvidia-smi topo -m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
     /// PIX: behind one PCIe switch.
@@ -116,8 +117,8 @@ fn search(files: &impl Files, folder: &str, depth: u32, paths: &mut Vec<String>)
 /// The GPU at this path, or `None` if the device is not a GPU.
 fn gpu(files: &impl Files, path: &str) -> Option<Gpu> {
     let value = |file: &str| files.read(&format!("{path}/{file}")).unwrap_or_default();
-    // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the display controllers only
-    // those of NVIDIA and AMD count: the others belong to the board.
+    // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the display controllers
+    // only those of NVIDIA and AMD count: the others belong to the board.
     let class = value("class");
     let display = class.starts_with("0x03") && matches!(&*value("vendor"), "0x10de" | "0x1002");
     let pci = path.strip_prefix("devices/")?.to_owned();

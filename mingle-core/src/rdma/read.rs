@@ -22,8 +22,9 @@ pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 const TUNNELS: [&str; 10] =
     ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
 
-/// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a device may
-/// vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail (EIO).
+/// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a
+/// device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail
+/// (EIO).
 pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));

@@ -1,5 +1,5 @@
-//! Saves a machine as a folder, in the form that `snapshot` reads. The probe runs and every answer is written down,
-//! so the folder holds what was read and nothing else of the host.
+//! Saves a machine as a folder, in the form that `snapshot` reads. The probe runs and every answer is written
+//! down, so the folder holds what was read and nothing else of the host.
 
 use std::cell::RefCell;
 use std::fs;

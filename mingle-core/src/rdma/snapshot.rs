@@ -24,7 +24,8 @@ impl Machine {
     /// The machine that was saved in `folder`, with its GPUs.
     ///
     /// # Errors
-    /// If `folder` is not a snapshot: it has neither addresses nor RDMA devices, or its addresses cannot be parsed.
+    /// If `folder` is not a snapshot: it has neither addresses nor RDMA devices, or its addresses cannot be
+    /// parsed.
     pub fn from_snapshot(folder: &Path) -> io::Result<Self> {
         let files = Disk::snapshot(folder);
         let addresses = match files.text(ADDRESSES) {

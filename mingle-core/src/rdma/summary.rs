@@ -40,8 +40,8 @@ pub enum Capability {
     Efa,
 }
 
-/// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For InfiniBand
-/// and EFA the first number holds the count and the others are 0.
+/// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For
+/// InfiniBand and EFA the first number holds the count and the others are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(crate) struct PortCounts(pub(super) [u16; 4]);
 
@@ -60,7 +60,8 @@ impl Summary {
         Self { capability, ports, rate, peer_memory: machine.peer_memory.is_some(), required: false }
     }
 
-    /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL (NCCL_IB_DISABLE=1).
+    /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL
+    /// (NCCL_IB_DISABLE=1).
     #[must_use]
     pub fn disabled(self) -> Self {
         if self.capability.is_usable() {

@@ -1,9 +1,9 @@
 //! What the leader concludes from the summaries of all nodes.
 //!
-//! NCCL does not settle this by itself: a rank with InfiniBand and a rank without it wait for each other for ever
-//! (NVIDIA/nccl#234), and a rank that can open fewer devices than another may hang once the job runs (#2428). So
-//! each node sends a [`Summary`] when it joins, the leader compares them, and the commit brings the same
-//! [`Verdict`] to every rank.
+//! NCCL does not settle this by itself: a rank with InfiniBand and a rank without it wait for each other for
+//! ever (NVIDIA/nccl#234), and a rank that can open fewer devices than another may hang once the job runs
+//! (#2428). So each node sends a [`Summary`] when it joins, the leader compares them, and the commit brings
+//! the same [`Verdict`] to every rank.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -120,7 +120,8 @@ pub enum Difference {
     },
     /// Others have loaded a kernel module for GPUDirect RDMA, and it has not.
     PeerMemory,
-    /// Its settings differ: the variables that the user has added, or how often a failed command is restarted.
+    /// Its settings differ: the variables that the user has added, or how often a failed command is
+    /// restarted.
     Settings,
 }
 
@@ -240,8 +241,8 @@ impl Verdict {
         facts
     }
 
-    /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be able
-    /// to use it together.
+    /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
+    /// able to use it together.
     pub(crate) fn is_enough(&self, ranks: &[RankSummary]) -> bool {
         let all_use_rdma = self.transport.is_rdma() && ranks.iter().all(|rank| rank.summary.is_examined());
         all_use_rdma || !ranks.iter().any(|rank| rank.summary.required)
@@ -318,8 +319,9 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The addressing for which every rank has a port: v2 before v1, then the one with the most ports on the rank
-    /// that has the fewest for it. Where there is none, notes the ranks without the addressing that most have.
+    /// The addressing for which every rank has a port: v2 before v1, then the one with the most ports on the
+    /// rank that has the fewest for it. Where there is none, notes the ranks without the addressing that most
+    /// have.
     fn addressing(&mut self) -> Option<Addressing> {
         let ranks = self.examined();
         let ports =
@@ -350,7 +352,8 @@ impl<'a> Comparison<'a> {
         self.compare(rates, |own, most| Difference::Rate { own, most });
     }
 
-    /// Notes the ranks without a module for GPUDirect RDMA, where others have one. EFA has a module of its own.
+    /// Notes the ranks without a module for GPUDirect RDMA, where others have one. EFA has a module of its
+    /// own.
     fn compare_modules(&mut self, transport: Transport) {
         let is_loaded = |summary: &Summary| summary.peer_memory || transport == Transport::Efa;
         if self.ranks.iter().any(|rank| is_loaded(&rank.summary)) {

@@ -90,8 +90,8 @@ fn no_gpudirect(log: &Log) -> Vec<Cause> {
     if !log.refuse.is_empty() {
         let devices: Vec<_> = log.refuse.names().map(String::as_str).collect();
         let devices = devices.join(", ");
-        // src/transport/net_ib/gdr.cc, 2.30.7: NCCL looks for one of three files of a module below /sys, or tries
-        // ibv_reg_dmabuf_mr. It checks DMA-BUF separately for the GPU and for the adapter.
+        // src/transport/net_ib/gdr.cc, 2.30.7: NCCL looks for one of three files of a module below /sys, or
+        // tries ibv_reg_dmabuf_mr. It checks DMA-BUF separately for the GPU and for the adapter.
         causes.push(if log.dma_buf {
             cause(
                 format!(

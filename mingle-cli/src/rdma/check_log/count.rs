@@ -28,8 +28,9 @@ pub(super) struct Counts<T: Ord> {
 
 impl Ends {
     pub(super) fn one(network: &str, gpudirect: bool) -> Self {
-        // `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin for RoCE, and `AWS Libfabric` or `Libfabric`
-        // is the plugin for EFA. Others may say GDRDMA without RDMA, such as those for TCP with device memory.
+        // `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin for RoCE, and `AWS Libfabric` or
+        // `Libfabric` is the plugin for EFA. Others may say GDRDMA without RDMA, such as those for TCP with
+        // device memory.
         let is_rdma = match network.split_once('/') {
             Some(("NET", name)) => {
                 matches!(name, "IB" | "gIB") || name.starts_with("IBext") || name.ends_with("Libfabric")
@@ -55,7 +56,8 @@ impl Ends {
         self.all().iter().sum()
     }
 
-    /// The index in [`Ends::all`] of the most frequent network, the better one of two that are equally frequent.
+    /// The index in [`Ends::all`] of the most frequent network, the better one of two that are equally
+    /// frequent.
     pub(super) fn most(self) -> Option<usize> {
         (0..4).rev().max_by_key(|&way| self.all()[way]).filter(|_| self.sum() > 0)
     }

@@ -1,8 +1,8 @@
 //! One line of NCCL's log.
 //!
-//! The forms are those in NCCL's sources, read in 2.10.3, 2.14.3, 2.18.3, 2.21.5, 2.23.4, 2.26.2, 2.27.3 and 2.30.7.
-//! Lines of several processes may be mixed, and launchers put text of their own before them, so a line of no known form
-//! is skipped.
+//! The forms are those in NCCL's sources, read in 2.10.3, 2.14.3, 2.18.3, 2.21.5, 2.23.4, 2.26.2, 2.27.3 and
+//! 2.30.7. Lines of several processes may be mixed, and launchers put text of their own before them, so a
+//! line of no known form is skipped.
 
 /// What a line says, and which process wrote it.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,9 +101,9 @@ fn fact<'a>(body: &'a str, otherwise: Fact<'a>) -> Fact<'a> {
     channel(body).or_else(|| device(body)).or_else(|| setting(body)).unwrap_or(otherwise)
 }
 
-/// src/transport/net.cc, p2p.cc, shm.cc, coll_net.cc: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0`.
-/// Up to 2.6 the first word is `Ring`. The number of the connection, after the slash, came with 2.12. The brackets hold
-/// a bus up to 2.17, and a device since then.
+/// src/transport/net.cc, p2p.cc, shm.cc, coll_net.cc: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0`. Up
+/// to 2.6 the first word is `Ring`. The number of the connection, after the slash, came with 2.12. The
+/// brackets hold a bus up to 2.17, and a device since then.
 fn channel(body: &str) -> Option<Fact<'_>> {
     let (front, way) = body.split_once(" via ")?;
     let (kind, ranks) = front.split_once(" : ")?;
@@ -118,8 +118,8 @@ fn channel(body: &str) -> Option<Fact<'_>> {
     Some(Fact::Channel { from: leading(from)?.0, to: leading(to)?.0, way })
 }
 
-/// `NET/name/device`, or `device(rank)` for the device of another GPU (PXN, since 2.12), then `/GDRDMA`, with `(PCI)`
-/// since 2.26, and `/Shared`. A plugin's name can contain spaces: `AWS Libfabric`.
+/// `NET/name/device`, or `device(rank)` for the device of another GPU (PXN, since 2.12), then `/GDRDMA`, with
+/// `(PCI)` since 2.26, and `/Shared`. A plugin's name can contain spaces: `AWS Libfabric`.
 fn way_of(text: &str) -> Option<Way<'_>> {
     let mut parts = text.split('/');
     match parts.next()? {
@@ -128,7 +128,8 @@ fn way_of(text: &str) -> Option<Way<'_>> {
             let (index, _) = leading(parts.next()?)?;
             Some(Way::Net { network, index, gpudirect: parts.any(|part| part.starts_with("GDRDMA")) })
         }
-        // Then comes how the data is read or copied, or the GPU between: `P2P/CUMEM/read`, `P2P/indirect/3[3]`.
+        // Then comes how the data is read or copied, or the GPU between: `P2P/CUMEM/read`,
+        // `P2P/indirect/3[3]`.
         "P2P" => Some(Way::Local(text.get(..4 + parts.next()?.len())?)),
         _ if text.starts_with("SHM/") || text.starts_with("direct shared memory") => Some(Way::Local(text)),
         _ => None,
@@ -147,8 +148,8 @@ fn device(body: &str) -> Option<Fact<'_>> {
     if body.starts_with("NET/IB : No device found") {
         return Some(Fact::NoDevice);
     }
-    // src/misc/ibvwrap.cc, later ibvsymbols.cc. 2.30 reports each name that it tries, with a misspelled word. A missing
-    // libibverbs.so does no harm if libibverbs.so.1, the last name, exists.
+    // src/misc/ibvwrap.cc, later ibvsymbols.cc. 2.30 reports each name that it tries, with a misspelled word.
+    // A missing libibverbs.so does no harm if libibverbs.so.1, the last name, exists.
     if body.starts_with("Failed to open libibverbs") || body.starts_with("Count not open libibverbs.so.1") {
         return Some(Fact::NoVerbs);
     }
@@ -166,9 +167,9 @@ fn device(body: &str) -> Option<Fact<'_>> {
     direct(body).or_else(|| plugin(body)).or_else(|| version(body).map(Fact::Version))
 }
 
-/// Two lines with the same beginning: src/graph/topo.cc (up to 2.12 net_ib.cc, and only for failures) reports for each
-/// device whether it can register GPU memory, src/graph/paths.cc for each pair whether they are near enough. The second
-/// is a TRACE in 2.30.
+/// Two lines with the same beginning: src/graph/topo.cc (up to 2.12 net_ib.cc, and only for failures) reports
+/// for each device whether it can register GPU memory, src/graph/paths.cc for each pair whether they are near
+/// enough. The second is a TRACE in 2.30.
 fn direct(body: &str) -> Option<Fact<'_>> {
     let (before, text) = body.split_once("GPU Direct RDMA ")?;
     if let Some((_, device)) = text.split_once(" for HCA ") {
@@ -202,8 +203,8 @@ fn setting(body: &str) -> Option<Fact<'_>> {
     is_name.then_some(Fact::Setting(name, value))
 }
 
-/// ` [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`; in 2.20 to 2.23 a device made of others is
-/// `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}`; in 2.30 a rail and a plane may follow the port.
+/// ` [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`; in 2.20 to 2.23 a device made of others
+/// is `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}`; in 2.30 a rail and a plane may follow the port.
 fn hcas(list: &str) -> Vec<(u32, String)> {
     let mut list = list.split(';').next().unwrap_or_default();
     let mut found = Vec::new();
@@ -254,8 +255,8 @@ mod tests {
 
     #[test]
     fn channels_of_all_versions_are_read() {
-        // NVIDIA/nccl#707, #1189, #1357, #1412, #1814, #1817, #367, #676; aws/aws-ofi-nccl#24. The forms with a proxy,
-        // (PCI) and Shared are derived from src/transport/net.cc.
+        // NVIDIA/nccl#707, #1189, #1357, #1412, #1814, #1817, #367, #676; aws/aws-ofi-nccl#24. The forms with
+        // a proxy, (PCI) and Shared are derived from src/transport/net.cc.
         for (text, from, to, way) in [
             ("Channel 01 : 2[c7000] -> 0[87000] [receive] via NET/IB/5/GDRDMA", 2, 0, net("NET/IB", 5, true)),
             ("Channel 07/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA", 0, 2, net("NET/IB", 3, true)),

@@ -1,7 +1,7 @@
 //! `mingle rdma --check-log`: what NCCL's log says about the network that it uses.
 //!
-//! A log can have gigabytes, mix the lines of many ranks, and hold any bytes. It is read once; only counts and a bounded
-//! number of names are kept, and all text is reduced to printable ASCII.
+//! A log can have gigabytes, mix the lines of many ranks, and hold any bytes. It is read once; only counts
+//! and a bounded number of names are kept, and all text is reduced to printable ASCII.
 
 mod cause;
 mod count;
@@ -76,8 +76,8 @@ struct Device {
     ends: Ends,
 }
 
-/// Two ranks as their communicator numbers them. A job has several communicators, and the log does not say which
-/// one a rank belongs to.
+/// Two ranks as their communicator numbers them. A job has several communicators, and the log does not say
+/// which one a rank belongs to.
 #[derive(Debug, Serialize)]
 struct Pair {
     from: u32,

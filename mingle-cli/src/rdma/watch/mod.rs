@@ -1,9 +1,9 @@
 //! `mingle rdma --watch`: the traffic of the RDMA ports and of the network interfaces.
 //!
-//! RoCE traffic is counted apart from the interface's, although both use one wire: the adapter sends it without the
-//! network stack, so it is not in the interface's statistics (mlx5 has counters of its own for it, see the kernel's
-//! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). The traffic of a soft device (rxe) and
-//! IP over InfiniBand pass the network stack, so both counters have them.
+//! RoCE traffic is counted apart from the interface's, although both use one wire: the adapter sends it
+//! without the network stack, so it is not in the interface's statistics (mlx5 has counters of its own for
+//! it, see the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). The
+//! traffic of a soft device (rxe) and IP over InfiniBand pass the network stack, so both counters have them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -73,8 +73,8 @@ struct Rate {
     is_packets: bool,
 }
 
-/// Prints a block of rates at each interval `every`, which is not zero: `count` blocks, or without end. On a terminal
-/// (`live`) each block replaces the last. Ends without an error if nobody reads the output any more.
+/// Prints a block of rates at each interval `every`, which is not zero: `count` blocks, or without end. On a
+/// terminal (`live`) each block replaces the last. Ends without an error if nobody reads the output any more.
 pub(crate) fn run(
     sys: &Path,
     every: Duration,
@@ -118,7 +118,8 @@ fn show(mut samples: impl Iterator<Item = Sample>, out: &mut dyn Write, live: bo
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }
-        // A port that is gone stays in the table without counters. Interfaces do not: they come and go with containers.
+        // A port that is gone stays in the table without counters. Interfaces do not: they come and go with
+        // containers.
         for port in before.links.into_keys().filter(|link| matches!(link, Link::Rdma(..))) {
             after.links.entry(port).or_default();
         }
@@ -151,7 +152,8 @@ pub(crate) fn rates(before: &Sample, after: &Sample) -> Vec<Row> {
     links.into_iter().filter(|link| !is_idle(link)).map(row).collect()
 }
 
-/// The rate between two values of a counter. `None` if the counter is new, cannot be read, was reset, or is full.
+/// The rate between two values of a counter. `None` if the counter is new, cannot be read, was reset, or is
+/// full.
 fn rate(before: Option<Counter>, after: Option<Counter>, elapsed: Duration) -> Option<Rate> {
     let (before, after) = (before?, after?);
     // The ABI says 64 bits. Adapters without such counters have the 32-bit PortCounters of the InfiniBand

@@ -248,7 +248,7 @@ fn a_rank_without_a_usable_port_is_named_and_prints_the_reason() {
     let why = "this host has RDMA devices, but none that NCCL can use: siw0:1 (iWARP, which NCCL cannot use)";
     let mut nodes = four("one-roce");
     nodes[1] = Node::of("iwarp");
-    let named = "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets ('mingle rdma' on that host shows why)";
+    let named = "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' on that host shows why";
     let outcomes = finish_all(start(&lab, "iwarp", &nodes));
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());

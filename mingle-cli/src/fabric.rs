@@ -4,9 +4,7 @@ use std::path::PathBuf;
 
 use mingle_core::env::fabric::{self, Extent};
 use mingle_core::env::{Setting, Variables};
-use mingle_core::rdma::{
-    Capability, Choice, Difference, Machine, Summary, Transport, Verdict, VerdictWarning,
-};
+use mingle_core::rdma::{Capability, Choice, Difference, Machine, Summary, Transport, Verdict};
 
 use crate::exit::Stop;
 use crate::stderr;
@@ -77,8 +75,8 @@ impl Found {
     /// Reports which ranks differ, which ports are used, and why the others are not.
     pub(crate) fn report(&self, verdict: &Verdict) {
         for warning in verdict.warnings() {
-            match advice(&warning) {
-                Some(advice) => stderr::say(format_args!("warning: {warning} ({advice})")),
+            match warning.difference().and_then(advice) {
+                Some(advice) => stderr::say(format_args!("warning: {warning}; {advice}")),
                 None => stderr::say(format_args!("warning: {warning}")),
             }
         }
@@ -110,16 +108,8 @@ fn ports(choice: &Choice<'_>, used: bool) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Which options or commands matter for a warning.
-fn advice(warning: &VerdictWarning<'_>) -> Option<&'static str> {
-    match warning {
-        VerdictWarning::Rank { difference, .. } => difference_advice(&difference.difference),
-        _ => None,
-    }
-}
-
-/// Which options or commands matter for a difference between ranks, on the host of the rank that differs.
-pub(crate) fn difference_advice(difference: &Difference) -> Option<&'static str> {
+/// What a user can do about the difference of a rank, on its host.
+fn advice(difference: &Difference) -> Option<&'static str> {
     match difference {
         Difference::Capability { own: Capability::NotExamined, .. } => Some("it was started with --no-rdma"),
         Difference::Capability { own: Capability::NoUsablePort, .. } => {

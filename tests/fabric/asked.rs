@@ -12,7 +12,7 @@ use crate::machine::fixture;
 use crate::{CHOOSE, RAIL8, ROCE, all, but};
 
 /// The advice beside a rank whose user has disabled RDMA.
-const OFF: &str = "(check NCCL_IB_DISABLE and NCCL_NET in its environment and --set)";
+const OFF: &str = "; check NCCL_IB_DISABLE and NCCL_NET in its environment and --set";
 
 #[test]
 fn efa_is_disabled_only_by_the_variable_that_its_plugin_reads() {
@@ -22,7 +22,7 @@ fn efa_is_disabled_only_by_the_variable_that_its_plugin_reads() {
     expect(&lab, "efa not off", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
     nodes[2] = Node::of("efa").set("NCCL_NET", "Socket");
     let warning =
-        format!("rank 2 (10.77.0.12): RDMA is disabled for NCCL on that host; all ranks use sockets {OFF}");
+        format!("rank 2 (10.77.0.12): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     let off = and(sockets(), &[("NCCL_NET", "Socket")]);
     expect(&lab, "efa off", &nodes, &but(2, &sockets(), &off), &[&warning]);
 }
@@ -88,7 +88,7 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     nodes[2] = nodes[2].clone().with("--no-rdma");
-    let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared (it was started with --no-rdma)";
+    let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --no-rdma";
     let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
     expect(&lab, "left alone by one", &nodes, &expected, &[warning]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--no-rdma")).collect();
@@ -155,7 +155,7 @@ fn a_rank_that_was_not_examined_does_not_satisfy_require_rdma() {
 fn if_the_user_has_disabled_rdma_on_one_rank_all_use_sockets() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let warning =
-        format!("rank 1 (10.77.0.11): RDMA is disabled for NCCL on that host; all ranks use sockets {OFF}");
+        format!("rank 1 (10.77.0.11): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     for (name, value, there) in [("NCCL_IB_DISABLE", "1", Vars::new()), ("NCCL_NET", "socket", sockets())] {
         let mut nodes = four("one-roce");
         nodes[1] = nodes[1].clone().set(name, value);
@@ -177,7 +177,7 @@ fn variables_given_with_set_are_always_printed() {
     expect(&lab, "set", &nodes, &all(&told), &[]);
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
-    let warning = "rank 2 (10.77.0.12): its settings differ from those of most others (give every node the same --set and --max-restarts)";
+    let warning = "rank 2 (10.77.0.12): its settings differ from those of most others; give every node the same --set and --max-restarts";
     let there = and(told.clone(), &[("NCCL_IB_SL", "2")]);
     expect(&lab, "set apart", &nodes, &but(2, &there, &told), &[warning]);
 }
@@ -188,7 +188,7 @@ fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
     let mut nodes = four("one-roce");
     nodes[0] = nodes[0].clone().with("--set NCCL_IB_DISABLE=1");
     let warning =
-        format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets {OFF}");
+        format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     expect(&lab, "set off", &nodes, &all(&sockets()), &[&warning]);
 }
 

@@ -172,7 +172,7 @@ impl fmt::Display for RankDifference {
     }
 }
 
-/// What a user should know of a world that has formed. Its Display says the facts.
+/// A line that a verdict is worth. Its Display says the facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerdictWarning<'a> {
@@ -185,6 +185,16 @@ pub enum VerdictWarning<'a> {
     },
     /// So many further ranks differ.
     MoreRanks(u32),
+}
+
+impl<'a> VerdictWarning<'a> {
+    /// How one rank differs, if the line is about one rank.
+    pub fn difference(&self) -> Option<&'a Difference> {
+        match self {
+            Self::Rank { difference, .. } => Some(&difference.difference),
+            Self::MoreRanks(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for VerdictWarning<'_> {
@@ -223,22 +233,21 @@ impl Verdict {
     }
 
     /// What a user should know of a world that has formed with this verdict.
-    pub fn warnings(&self) -> impl Iterator<Item = VerdictWarning<'_>> {
-        let sockets = self.transport == Transport::Sockets;
-        let ranks = self.differences.iter().map(move |difference| {
+    pub fn warnings(&self) -> Vec<VerdictWarning<'_>> {
+        self.lines(self.transport == Transport::Sockets)
+    }
+
+    /// The differences without a consequence, for a world that does not form.
+    pub fn facts(&self) -> Vec<VerdictWarning<'_>> {
+        self.lines(false)
+    }
+
+    fn lines(&self, sockets: bool) -> Vec<VerdictWarning<'_>> {
+        let ranks = self.differences.iter().map(|difference| {
             let all_use_sockets = sockets && difference.difference.prevents_rdma();
             VerdictWarning::Rank { difference, all_use_sockets }
         });
-        ranks.chain((self.unnamed > 0).then_some(VerdictWarning::MoreRanks(self.unnamed)))
-    }
-
-    /// The same facts as texts, without a consequence: they are for a world that does not form.
-    pub(crate) fn facts(&self) -> Vec<String> {
-        let mut facts: Vec<String> = self.differences.iter().map(ToString::to_string).collect();
-        if self.unnamed > 0 {
-            facts.push(VerdictWarning::MoreRanks(self.unnamed).to_string());
-        }
-        facts
+        ranks.chain((self.unnamed > 0).then_some(VerdictWarning::MoreRanks(self.unnamed))).collect()
     }
 
     /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
@@ -442,7 +451,7 @@ mod tests {
 
     fn concluded(ranks: &[RankSummary]) -> (Transport, Vec<String>) {
         let verdict = Verdict::of(ranks);
-        (verdict.transport, verdict.warnings().map(|warning| warning.to_string()).collect())
+        (verdict.transport, verdict.warnings().iter().map(ToString::to_string).collect())
     }
 
     #[test]

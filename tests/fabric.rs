@@ -1,4 +1,4 @@
-//! Worlds of hosts with and without RDMA: what each rank prints, and what all of them are told.
+//! Worlds of hosts with and without RDMA: the variables and warnings of each rank.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ const RAIL8: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_
 const RAIL4: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1";
 const ROCE: &str = "mlx5_0:1";
 const V6: [(&str, &str); 2] = [("NCCL_IB_ADDR_FAMILY", "AF_INET6"), ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET6")];
-/// What NCCL chooses by where no index is told.
+/// The variables by which NCCL chooses an index itself.
 const CHOOSE: [(&str, &str); 4] = [
     ("NCCL_IB_ADDR_FAMILY", "AF_INET"),
     ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET"),
@@ -34,25 +34,25 @@ const CHOOSE: [(&str, &str); 4] = [
     ("NVSHMEM_IB_ROCE_VERSION_NUM", "2"),
 ];
 
-/// Four times the same.
+/// The same variables on all four ranks.
 fn all(variables: &Vars) -> Vec<Vars> {
     vec![variables.clone(); 4]
 }
 
-/// All but one the same.
+/// The same variables on all ranks but one.
 fn but(node: usize, variables: &Vars, others: &Vars) -> Vec<Vars> {
     let mut each = all(others);
     each[node] = variables.clone();
     each
 }
 
-/// What all ranks say where this one has nothing.
+/// The warning of all ranks if this one has no RDMA device.
 fn nothing(rank: usize) -> String {
     format!("rank {rank} (10.77.0.1{rank}): no active RDMA port; all ranks use sockets")
 }
 
 #[test]
-fn equal_rails_are_used_on_all_ranks_without_a_word() {
+fn equal_ports_are_used_on_all_ranks_without_a_warning() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let used = format!("RoCE v2 over IPv4 on {}", RAIL8.replace(',', ", "));
     for outcome in expect(&lab, "rails", &four("rail8-same"), &all(&pinned(RAIL8, "3")), &[]) {
@@ -83,7 +83,7 @@ fn a_rank_without_rdma_is_named_on_all_and_all_use_sockets() {
 }
 
 #[test]
-fn json_tells_the_verdict_as_well() {
+fn the_json_document_has_the_verdict() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with("--format json")).collect();
     for (job, transport, warnings) in
@@ -109,14 +109,15 @@ fn infiniband_and_roce_are_never_mixed() {
     {
         let mut nodes = four(others);
         nodes[rank] = Node::of(one);
-        let warning =
-            format!("rank {rank} (10.77.0.1{rank}): {has}, most others {most}; all ranks use sockets");
+        let warning = format!(
+            "rank {rank} (10.77.0.1{rank}): it has {has}, most others have {most}; all ranks use sockets"
+        );
         expect(&lab, &format!("{has} beside {most}"), &nodes, &all(&sockets()), &[&warning]);
     }
 }
 
 #[test]
-fn each_host_prints_the_index_that_is_right_there() {
+fn each_host_prints_its_own_index() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let node = |index: u32| {
         let machine = Machine::like("one-roce", &format!("index {index}"));
@@ -129,7 +130,7 @@ fn each_host_prints_the_index_that_is_right_there() {
 }
 
 #[test]
-fn a_host_with_several_indices_leaves_the_choice_to_nccl_and_the_others_do_not() {
+fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     nodes[1] = Node::of("rail8-diff");
@@ -139,7 +140,7 @@ fn a_host_with_several_indices_leaves_the_choice_to_nccl_and_the_others_do_not()
     for (rank, outcome) in outcomes.iter().enumerate() {
         let own = if rank == 1 { and(hcas(RAIL8), &CHOOSE) } else { pinned(RAIL8, "3") };
         assert_eq!(fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
-        // It is the host's own affair.
+        // Only this host warns of it.
         let warned = told(outcome);
         assert_eq!(warned.len(), usize::from(rank == 1), "{}", outcome.render());
         assert!(warned.iter().all(|line| line.contains("NCCL 2.21 or later")), "{}", outcome.render());
@@ -147,7 +148,7 @@ fn a_host_with_several_indices_leaves_the_choice_to_nccl_and_the_others_do_not()
 }
 
 #[test]
-fn another_number_of_ports_is_told_and_rdma_stays() {
+fn a_rank_with_another_number_of_ports_is_named_and_all_use_rdma() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let machine = Machine::like("rail8-same", "four rails");
     for device in 4..8 {
@@ -156,11 +157,17 @@ fn another_number_of_ports_is_told_and_rdma_stays() {
     let mut nodes = four("rail8-same");
     nodes[2] = Node::on(machine.0);
     let expected = but(2, &pinned(RAIL4, "3"), &pinned(RAIL8, "3"));
-    expect(&lab, "ports", &nodes, &expected, &["rank 2 (10.77.0.12): 4 RDMA ports, most others 8"]);
+    expect(
+        &lab,
+        "ports",
+        &nodes,
+        &expected,
+        &["rank 2 (10.77.0.12): it has 4 RDMA ports, most others have 8"],
+    );
 }
 
 #[test]
-fn another_rate_is_told_and_rdma_stays() {
+fn a_rank_with_another_rate_is_named_and_all_use_rdma() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let machine = Machine::like("one-roce", "slow");
     machine.set_rate("mlx5_0", "25 Gb/sec (1X EDR)");
@@ -172,12 +179,16 @@ fn another_rate_is_told_and_rdma_stays() {
         assert_eq!(fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
         let told = told(outcome);
         assert_eq!(told.len(), 1, "{}", outcome.render());
-        assert!(told[0].starts_with("rank 0 (10.77.0.10): RDMA ports of 25 Gb/s, most others "), "{told:?}");
+        assert!(
+            told[0]
+                .starts_with("rank 0 (10.77.0.10): its RDMA ports run at 25 Gb/s, those of most others at "),
+            "{told:?}"
+        );
     }
 }
 
 #[test]
-fn where_one_rank_knows_ipv6_alone_and_the_others_both_all_use_ipv6() {
+fn if_one_rank_has_only_ipv6_and_the_others_have_both_all_use_ipv6() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes = [
         ipv6("both, 4", 0x10, 4, true),
@@ -193,28 +204,28 @@ fn where_one_rank_knows_ipv6_alone_and_the_others_both_all_use_ipv6() {
 }
 
 #[test]
-fn where_one_rank_knows_ipv6_alone_and_the_others_ipv4_all_use_sockets() {
+fn if_one_rank_has_only_ipv6_and_the_others_only_ipv4_all_use_sockets() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("one-roce");
     nodes[1] = ipv6("ipv6 alone", 0x11, 5, false);
-    let warning =
-        "rank 1 (10.77.0.11): its RoCE ports have no GID of the others' kind; all ranks use sockets";
+    let warning = "rank 1 (10.77.0.11): its RoCE ports have no GID of the version and address family that most others use; \
+         all ranks use sockets";
     expect(&lab, "families", &nodes, &all(&sockets()), &[warning]);
 }
 
 #[test]
-fn where_nobody_has_rdma_nothing_is_said_of_it() {
+fn if_no_rank_has_rdma_nothing_is_printed_about_it() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes = [Node::of("none"), Node::of("empty"), Node::of("none"), Node::of("none")];
     expect(&lab, "nobody", &nodes, &all(&Vars::new()), &[]);
-    // The user's wish is not lost on them.
+    // --tune-sockets has its effect.
     let tuned = vars(&[("NCCL_SOCKET_NTHREADS", "4"), ("NCCL_NSOCKS_PERTHREAD", "8")]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--tune-sockets")).collect();
     expect(&lab, "tuned", &nodes, &all(&tuned), &[]);
 }
 
 #[test]
-fn where_one_rank_knows_v1_alone_and_the_others_both_all_use_v1() {
+fn if_one_rank_has_only_v1_and_the_others_have_both_all_use_v1() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let machine = Machine::like("one-roce", "v1");
     machine.clear_gid("mlx5_0", 3);
@@ -232,25 +243,24 @@ fn where_one_rank_knows_v1_alone_and_the_others_both_all_use_v1() {
 }
 
 #[test]
-fn a_rank_whose_devices_are_of_no_use_is_named_and_says_why_itself() {
+fn a_rank_without_a_usable_port_is_named_and_prints_the_reason() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let why = "this host has RDMA devices, but none that NCCL can use: siw0:1 (iWARP, which NCCL cannot use)";
     let mut nodes = four("one-roce");
     nodes[1] = Node::of("iwarp");
-    let named =
-        "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' there says why";
+    let named = "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' on that host shows why";
     let outcomes = finish_all(start(&lab, "iwarp", &nodes));
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
         let own: &[&str] = if rank == 1 { &[why, named] } else { &[named] };
         assert_eq!(told(outcome), own, "{}", outcome.render());
     }
-    // Where it is so everywhere, nobody differs; but NCCL must be kept from the devices all the same.
+    // If all hosts are like that, no rank differs; NCCL must be kept from the devices all the same.
     expect(&lab, "iwarp everywhere", &four("iwarp"), &all(&sockets()), &[why]);
 }
 
 #[test]
-fn efa_is_told_to_libfabric_alone() {
+fn efa_needs_only_the_variable_of_libfabric() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("efa");
     expect(&lab, "efa", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
@@ -260,7 +270,7 @@ fn efa_is_told_to_libfabric_alone() {
 }
 
 #[test]
-fn a_root_that_is_no_snapshot_is_a_usage_error() {
+fn a_root_that_is_not_a_snapshot_is_a_usage_error() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let outcome = start(&lab, "no root", &[Node::on("/nonexistent".into())]).remove(0).finish();
     outcome.failed(2, &["MINGLE_SYSFS_ROOT=/nonexistent: ", "addrs.txt"]);
@@ -268,7 +278,7 @@ fn a_root_that_is_no_snapshot_is_a_usage_error() {
 }
 
 #[test]
-fn all_ranks_hear_the_same_verdict_where_packets_are_lost() {
+fn all_ranks_get_the_same_verdict_if_packets_are_lost() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.set(&Policy { loss: 30, ..Policy::default() });
     for round in 0..6 {

@@ -1,4 +1,4 @@
-//! `mingle rdma`: machines that were saved, this machine, logs, and everything that can be wrong.
+//! `mingle rdma`: saved machines, this machine, logs, and errors.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ fn rdma<S: AsRef<OsStr>>(args: &[S]) -> Outcome {
     Proc::start(command, label).finish()
 }
 
-/// What is printed for a saved machine in one of the forms.
+/// The output for a saved machine in one of the formats.
 fn shown(machine: &Path, format: &str) -> String {
     let outcome = rdma(&[OsStr::new("--from"), machine.as_os_str(), "--format".as_ref(), format.as_ref()]);
     assert!(outcome.status.success(), "{}", outcome.render());
@@ -42,7 +42,7 @@ fn document(machine: &Path) -> Value {
 }
 
 #[test]
-fn every_saved_machine_shows_the_variables_that_are_right_there() {
+fn every_saved_machine_gets_its_expected_variables() {
     for name in fixtures() {
         let machine = fixture(&name);
         let lines = expected(&name);
@@ -57,7 +57,7 @@ fn every_saved_machine_shows_the_variables_that_are_right_there() {
             .collect();
         pairs.sort();
         assert_eq!(pairs, lines, "{name}");
-        // What is for people has them at its end, in an order of its own.
+        // The table ends with them, in another order.
         let table = shown(&machine, "table");
         let mut last: Vec<_> = table.lines().rev().take(lines.len()).collect();
         last.sort_unstable();
@@ -66,7 +66,7 @@ fn every_saved_machine_shows_the_variables_that_are_right_there() {
 }
 
 #[test]
-fn everything_that_is_not_used_has_a_reason() {
+fn every_port_and_gid_that_is_not_used_has_a_reason() {
     for name in fixtures() {
         let json = document(&fixture(&name));
         for port in json["ports"].as_array().unwrap() {
@@ -79,7 +79,7 @@ fn everything_that_is_not_used_has_a_reason() {
 }
 
 #[test]
-fn this_machine_when_saved_shows_what_it_shows_itself() {
+fn this_machine_and_its_snapshot_give_the_same_output() {
     let folder = scratch("this machine");
     let saved = rdma(&["--save".as_ref(), folder.as_os_str()]);
     assert!(saved.status.success(), "{}", saved.render());
@@ -87,25 +87,25 @@ fn this_machine_when_saved_shows_what_it_shows_itself() {
     assert!(saved.stderr.contains("--from"), "{}", saved.render());
     let live: Value = serde_json::from_str(&rdma(&["--format", "json"]).stdout).unwrap();
     let from = document(&folder);
-    // Addresses come and go on a machine that does other things as well.
+    // Not the addresses: they change on a machine that does other things too.
     for part in ["env", "kind", "transport", "warnings", "ports", "gpus", "peer_memory"] {
         assert_eq!(live[part], from[part], "{part}");
     }
 }
 
 #[test]
-fn what_the_user_has_set_is_no_advice_here_either() {
+fn a_variable_that_the_user_has_set_is_not_printed() {
     let mut command = plain(MINGLE);
     command.args(["rdma", "--format", "env", "--from"]).arg(fixture("one-roce")).env("NCCL_IB_HCA", "mine");
     let outcome = Proc::start(command, "NCCL_IB_HCA".to_owned()).finish();
-    // Nor is the index of a device for another that the user has chosen.
+    // Nor is the index, since the user has chosen another device.
     let left: Vec<_> = expected("one-roce").into_iter().filter(|line| !line.starts_with("NCCL_")).collect();
     assert_eq!(outcome.stdout.lines().collect::<Vec<_>>(), left, "{}", outcome.render());
-    assert!(outcome.stderr.contains("NCCL_IB_HCA is set already"), "{}", outcome.render());
+    assert!(outcome.stderr.contains("NCCL_IB_HCA is already set"), "{}", outcome.render());
 }
 
 #[test]
-fn without_a_pin_no_index_is_shown() {
+fn without_a_pinned_index_no_index_is_printed() {
     let machine = fixture("one-roce");
     let outcome =
         rdma(&["--no-gid-pin".as_ref(), "--format=env".as_ref(), "--from".as_ref(), machine.as_os_str()]);
@@ -114,7 +114,7 @@ fn without_a_pin_no_index_is_shown() {
 }
 
 #[test]
-fn a_wrong_argument_prints_nothing_and_says_what_to_do() {
+fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
     let full = scratch("full");
     fs::create_dir(&full).unwrap();
     fs::write(full.join("something"), "of the user's").unwrap();
@@ -125,9 +125,9 @@ fn a_wrong_argument_prints_nothing_and_says_what_to_do() {
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (full_text, empty, wrong) = (text(&full), text(&no_snapshot), text(&wrong_addresses.0));
     for (args, said) in [
-        (vec!["--from", "/nonexistent"], "--from /nonexistent: no snapshot: it has neither addrs.txt nor"),
-        (vec!["--from", &empty], "no snapshot: it has neither addrs.txt nor class/infiniband"),
-        (vec!["--from", &wrong], "is no line such as \"eth0 inet 10.1.2.3/24\""),
+        (vec!["--from", "/nonexistent"], "--from /nonexistent: not a snapshot: it has neither addrs.txt nor"),
+        (vec!["--from", &empty], "not a snapshot: it has neither addrs.txt nor class/infiniband"),
+        (vec!["--from", &wrong], "is not a line such as \"eth0 inet 10.1.2.3/24\""),
         (vec!["--save", &full_text], "the folder is not empty; give a new folder"),
         (vec!["--save", "/proc/nothing"], "give a new folder"),
         (vec!["--format", "xml"], "the format is 'table', 'env' or 'json'"),
@@ -152,12 +152,13 @@ fn a_wrong_argument_prints_nothing_and_says_what_to_do() {
 }
 
 #[test]
-fn a_failure_is_json_where_json_was_asked_for() {
+fn an_error_is_json_if_the_user_asked_for_json() {
     let outcome = rdma(&["--format", "json", "--from", "/nonexistent"]);
     assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
     let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
     assert_eq!(json["error"]["kind"], "usage", "{}", outcome.render());
-    // The variable is the rendezvous's: what succeeds would be a table here, so what fails is no JSON.
+    // MINGLE_FORMAT is for the rendezvous only: without --format the output is a table, so the error is not
+    // JSON.
     for (machine, beginning) in [(fixture("none"), "This host"), ("/nonexistent".into(), "")] {
         let mut command = plain(MINGLE);
         command.args(["rdma", "--from"]).arg(&machine).env("MINGLE_FORMAT", "json");
@@ -167,7 +168,7 @@ fn a_failure_is_json_where_json_was_asked_for() {
     }
 }
 
-/// NVIDIA/nccl#1189, shortened: one channel goes by RDMA, and the other does not.
+/// NVIDIA/nccl#1189, shortened.
 const LOG: &str = "\
 gpu05:1789225:1789736 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB bond0:10.10.10.5<0>
 gpu05:1789225:1789736 [1] NCCL INFO Using network IB
@@ -176,7 +177,7 @@ gpu05:1789225:1789736 [1] NCCL INFO Channel 02/0 : 1[1] -> 3[1] [send] via NET/I
 ";
 
 #[test]
-fn a_log_is_judged_in_its_first_line() {
+fn the_first_line_about_a_log_is_the_verdict() {
     let (direct, sockets) = (scratch("direct.log"), scratch("sockets.log"));
     fs::write(&direct, LOG).unwrap();
     fs::write(&sockets, LOG.replace("NET/IB/0/GDRDMA", "NET/Socket/0")).unwrap();
@@ -189,7 +190,7 @@ fn a_log_is_judged_in_its_first_line() {
         let outcome = rdma(&["--check-log".as_ref(), file.as_os_str(), "--format=json".as_ref()]);
         let json: Value = serde_json::from_str(&outcome.stdout).unwrap();
         assert_eq!(json["verdict"], verdict, "{}", outcome.render());
-        // From a pipe it is the same.
+        // A log from a pipe gets the same verdict.
         let mut command = plain("sh");
         command.args(["-c", r#""$mingle" rdma --check-log - <"$file""#]).env("file", file);
         let piped = Proc::start(command, "a pipe".to_owned()).finish();
@@ -198,7 +199,7 @@ fn a_log_is_judged_in_its_first_line() {
 }
 
 #[test]
-fn a_stdout_that_takes_nothing_is_an_error_and_no_panic() {
+fn a_stdout_that_cannot_be_written_is_an_error_and_not_a_panic() {
     let log = scratch("unread.log");
     fs::write(&log, LOG).unwrap();
     let machine = fixture("rail8-same");
@@ -211,7 +212,7 @@ fn a_stdout_that_takes_nothing_is_an_error_and_no_panic() {
         vec!["--help".as_ref()],
     ] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
-        // Nobody reads from it any more.
+        // A pipe without a reader.
         let (_, unread) = io::pipe().unwrap();
         for stdout in [Stdio::from(full), Stdio::from(unread)] {
             let output = plain(MINGLE).arg("rdma").args(&args).stdout(stdout).output().unwrap();
@@ -220,7 +221,7 @@ fn a_stdout_that_takes_nothing_is_an_error_and_no_panic() {
             assert!(stderr.contains("cannot write the result to stdout"), "{args:?}: {stderr}");
             assert!(!stderr.contains("bug"), "{args:?}: {stderr}");
         }
-        // Where there is none at all, what matters is only that it ends, and not by a panic.
+        // With a closed stdout the program must end without a panic.
         let script = r#"exec "$mingle" rdma "$@" >&-"#;
         let output = plain("sh").args(["-c", script, "sh"]).args(&args).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -229,7 +230,7 @@ fn a_stdout_that_takes_nothing_is_an_error_and_no_panic() {
 }
 
 #[test]
-fn what_is_watched_ends_when_nobody_reads_any_more() {
+fn watch_ends_when_its_output_has_no_reader() {
     let (_, unread) = io::pipe().unwrap();
     let output = plain(MINGLE).args(["rdma", "--watch", "0.1"]).stdout(unread).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -237,7 +238,7 @@ fn what_is_watched_ends_when_nobody_reads_any_more() {
 }
 
 #[test]
-fn a_device_with_a_name_that_no_shell_should_see_is_not_used_nor_printed_raw() {
+fn a_device_with_a_hostile_name_is_not_used_and_its_name_is_escaped() {
     let escape = "mlx\u{1b}]0;owned\u{7}5";
     let long = "m".repeat(64);
     let names = [
@@ -257,20 +258,24 @@ fn a_device_with_a_name_that_no_shell_should_see_is_not_used_nor_printed_raw() {
     for (i, name) in names.into_iter().enumerate() {
         let machine = Machine::like("one-roce", &format!("hostile {i}"));
         machine.rename_device("mlx5_0", name);
-        // A device that NCCL cannot be told of must not be found by NCCL itself.
+        // NCCL must not find a device by itself if its variables cannot carry the name.
         assert_eq!(shown(&machine.0, "env"), "NCCL_IB_DISABLE=1\n", "{name:?}");
         let outcome = rdma(&["--from".as_ref(), machine.0.as_os_str()]);
-        assert!(outcome.stderr.contains("NCCL cannot be told its name"), "{}", outcome.render());
+        assert!(
+            outcome.stderr.contains("NCCL's list of devices cannot carry its name"),
+            "{}",
+            outcome.render()
+        );
         let json = shown(&machine.0, "json");
         for text in [&outcome.stdout, &outcome.stderr, &json] {
             let is_raw = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
             assert!(!text.contains(is_raw), "{name:?}: {text:?}");
         }
         assert!(json.is_ascii(), "{json}");
-        // For programs it is the name, whatever it is.
+        // The JSON document has the name as it is.
         assert_eq!(document(&machine.0)["ports"][0]["device"], name);
     }
-    // As long as the kernel allows, and of plain characters: a name like any other.
+    // The longest name that the kernel allows, in plain characters, is used.
     let machine = Machine::like("one-roce", "long");
     let longest = "m".repeat(63);
     machine.rename_device("mlx5_0", &longest);
@@ -278,7 +283,7 @@ fn a_device_with_a_name_that_no_shell_should_see_is_not_used_nor_printed_raw() {
 }
 
 #[test]
-fn values_of_a_snapshot_that_a_terminal_would_obey_are_shown_as_text() {
+fn control_characters_in_a_snapshot_are_escaped() {
     let machine = Machine::like("one-roce", "hostile values");
     machine.set_gid("mlx5_0", 3, ["0000:0000:0000:0000:0000:ffff:0a0a:000b", "RoCE v2", "x\u{1b}[2J$(id)"]);
     machine.add_address("x\u{1b}[2J$(id) inet 10.10.0.11/24");

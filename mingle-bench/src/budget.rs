@@ -1,4 +1,4 @@
-//! What must not become more: counts alone, since times on a shared machine prove nothing.
+//! Limits that a change must keep. They are for counts only, since times on a shared machine prove nothing.
 
 use std::fs;
 use std::io::Write;
@@ -13,62 +13,62 @@ use crate::programs::{built, clean};
 struct Budget {
     what: &'static str,
     limit: f64,
-    /// Why the limit is so far above what was counted.
+    /// Why the limit is above what was counted.
     margin: &'static str,
     count: fn(&Counts) -> Option<f64>,
 }
 
-/// What several budgets share.
+/// Counts that several budgets share.
 struct Counts {
     world: Option<Cost>,
     leader: waiting::Rates,
     follower: waiting::Rates,
 }
 
-const EXACT: &str = "one seed gives one run: 10%, for words in a few places more";
-const LINKED: &str = "another C library or compiler: 30%";
-const TIMED: &str = "a timer may fall into the time that is watched, or beside it: half as much again";
+const EXACT: &str = "a seed determines the run: 10%, for a few more messages";
+const LINKED: &str = "the C library or compiler may differ: 30%";
+const TIMED: &str = "a timer may fire inside or outside the measured time: 50%";
 
-/// What was counted, in order: see `docs/performance.md`.
+/// The budgets in the order of display. `docs/performance.md` has the counts.
 const BUDGETS: [Budget; 13] = [
     Budget {
-        what: "datagrams a node, simulated 1,000 at once",
+        what: "datagrams per node, 1,000 simulated nodes at once",
         limit: 8.8,
         margin: EXACT,
         count: |c| Some(c.world?.datagrams),
     },
     Budget {
-        what: "bytes a node, simulated 1,000 at once",
+        what: "bytes per node, 1,000 simulated nodes at once",
         limit: 1290.0,
         margin: EXACT,
         count: |c| Some(c.world?.bytes),
     },
     Budget {
-        what: "connections a node, simulated 1,000 at once",
+        what: "connections per node, 1,000 simulated nodes at once",
         limit: 1.1,
         margin: EXACT,
         count: |c| Some(c.world?.connections),
     },
     Budget {
-        what: "datagrams of the leader, simulated 1,000 at once",
+        what: "datagrams of the leader, 1,000 simulated nodes at once",
         limit: 5500.0,
         margin: EXACT,
         count: |c| Some(c.world?.leader_sent),
     },
     Budget {
-        what: "wake-ups a second, a leader that waits",
+        what: "wake-ups per second of a waiting leader",
         limit: 4.6,
         margin: TIMED,
         count: |c| Some(c.leader.wakes),
     },
     Budget {
-        what: "wake-ups a second, a follower that waits",
+        what: "wake-ups per second of a waiting follower",
         limit: 2.3,
         margin: TIMED,
         count: |c| Some(c.follower.wakes),
     },
     Budget {
-        what: "datagrams a second, a leader that waits",
+        what: "datagrams per second of a waiting leader",
         limit: 2.0,
         margin: TIMED,
         count: |c| Some(c.leader.datagrams),
@@ -92,22 +92,27 @@ const BUDGETS: [Budget; 13] = [
         count: |_| usage_error(),
     },
     Budget {
-        what: "instructions to decode one word of each kind",
+        what: "instructions to decode one message of each kind",
         limit: 57_000.0,
         margin: LINKED,
-        count: |_| words(),
+        count: |_| messages(),
     },
-    Budget { what: "MB of the program", limit: 5.0, margin: "the target", count: |_| Some(program::size()) },
+    Budget {
+        what: "size of the program in MB",
+        limit: 5.0,
+        margin: "the target",
+        count: |_| Some(program::size()),
+    },
     Budget {
         what: "crates in the program",
         limit: 84.0,
-        margin: "a dependency or two",
+        margin: "one or two dependencies",
         count: |_| Some(program::crates()),
     },
 ];
 
-/// Compares all counts with their limits, and writes them down as it goes. Returns whether all are kept; what cannot be
-/// counted here is not.
+/// Compares all counts with their limits and prints each result. Returns whether all limits are kept. A count
+/// that this machine cannot take does not keep its limit.
 pub fn check(mut out: impl Write) -> bool {
     let [leader, follower] = waiting::few(Duration::from_secs(20));
     let counts = Counts { world: form(1000, Start::Together), leader, follower };
@@ -117,7 +122,7 @@ pub fn check(mut out: impl Write) -> bool {
         let keeps = count.is_some_and(|count| count <= budget.limit);
         kept &= keeps;
         let verdict = match count {
-            None => "cannot be counted here",
+            None => "cannot be counted on this machine",
             Some(_) if keeps => "kept",
             Some(_) => "EXCEEDED",
         };
@@ -128,7 +133,7 @@ pub fn check(mut out: impl Write) -> bool {
     kept
 }
 
-/// How many system calls `mingle` makes with these arguments.
+/// The number of system calls of `mingle` with these arguments.
 fn system_calls(args: &[&str]) -> Option<f64> {
     let file = std::env::temp_dir().join(format!("mingle-bench-calls-{}", std::process::id()));
     let ran = clean("strace").args(["-f", "-c", "-o"]).arg(&file).arg(built("mingle")).args(args).status();
@@ -144,14 +149,14 @@ fn usage_error() -> Option<f64> {
     instructions(&[mingle.to_str()?, "--no-such-argument"])
 }
 
-/// Between two numbers of repeats, so that the start of the program does not count.
-fn words() -> Option<f64> {
+/// The difference between two numbers of repeats, so that the start of the program does not count.
+fn messages() -> Option<f64> {
     let own = std::env::current_exe().ok()?;
-    let repeated = |times: &str| instructions(&[own.to_str()?, "--words", times]);
+    let repeated = |times: &str| instructions(&[own.to_str()?, "--messages", times]);
     Some((repeated("110")? - repeated("10")?) / 100.0)
 }
 
-/// How many instructions a command takes, as callgrind counts them.
+/// The number of instructions of a command, as callgrind counts them.
 fn instructions(command: &[&str]) -> Option<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])

@@ -1,23 +1,23 @@
-//! What the kernel counts of a process and of a network namespace.
+//! The kernel's counters of a process and of a network namespace.
 
 use std::fs;
 
-/// What a process has used so far.
+/// The resources that a process has used so far.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    /// Time on a processor, in seconds.
+    /// Processor time, in seconds.
     pub processor: f64,
-    /// How often it has gone to sleep, and so been woken.
+    /// How often it has slept, and so been woken.
     pub wakes: f64,
     /// Resident memory, in KiB.
     pub memory: f64,
 }
 
 impl Usage {
-    /// Of a process and of all its threads.
+    /// The usage of a process with all its threads.
     ///
     /// # Panics
-    /// Where the process has ended.
+    /// If the process has ended.
     pub fn of(process: u32) -> Self {
         let mut usage = Self { processor: 0.0, wakes: 0.0, memory: 0.0 };
         for thread in fs::read_dir(format!("/proc/{process}/task")).expect("a process that runs") {
@@ -33,15 +33,15 @@ impl Usage {
     }
 }
 
-/// The number behind a word at the start of a line.
+/// The number after `name` at the start of a line.
 fn field(text: &str, name: &str) -> f64 {
     let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
     line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0.0)
 }
 
-/// How many UDP datagrams all processes of this thread's network namespace have sent.
+/// The number of UDP datagrams that all processes of this thread's network namespace have sent.
 pub fn datagrams_sent() -> f64 {
-    // The process's own file would tell of the namespace of its first thread.
+    // The file of the process would be about the namespace of its first thread.
     let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
     let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0.0 };
@@ -55,13 +55,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_uses_memory_and_time() {
+    fn the_usage_of_this_process_is_not_zero() {
         let usage = Usage::of(std::process::id());
         assert!(usage.memory > 100.0 && usage.processor > 0.0, "{usage:?}");
     }
 
     #[test]
-    fn a_field_is_the_number_behind_its_name() {
+    fn a_field_is_the_number_after_its_name() {
         let text = "nonvoluntary_ctxt_switches:\t7\nvoluntary_ctxt_switches:\t12\n";
         assert!((11.9..12.1).contains(&field(text, "voluntary_ctxt_switches:")));
     }

@@ -1,5 +1,5 @@
-//! Networks in namespaces. Each host is a thread of this process that has left the network namespace of the others;
-//! what it starts runs there from its first instruction, so that no helper such as nsenter is measured along with it.
+//! Networks in namespaces. Each host is a thread of this process in its own network namespace. The processes
+//! that it starts run there from their first instruction, so no helper such as nsenter is measured with them.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -9,14 +9,14 @@ use std::thread::{self, JoinHandle};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
 
-/// Hosts on one bridge, with the addresses 10.77.0.10 and so on.
+/// Hosts on one bridge, with addresses from 10.77.0.10 on.
 #[derive(Debug)]
 pub struct Lab {
     switch: Host,
     hosts: Vec<Host>,
 }
 
-/// A thread in a network namespace of its own, which does what it is asked to, one thing after the other.
+/// A thread in its own network namespace that runs tasks, one after the other.
 #[derive(Debug)]
 struct Host {
     tasks: Option<Sender<Task>>,
@@ -29,31 +29,31 @@ type Task = Box<dyn FnOnce() + Send>;
 impl Host {
     fn new() -> Self {
         let (tasks, queue): (Sender<Task>, Receiver<Task>) = channel();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let thread = thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("a network namespace");
             let id = gettid();
-            tell.send(format!("/proc/{}/task/{id}/ns/net", std::process::id())).expect("the maker waits");
+            sender.send(format!("/proc/{}/task/{id}/ns/net", std::process::id())).expect("the creator waits");
             for task in queue {
                 task();
             }
         });
-        let path = told.recv().expect("a host that has started");
+        let path = receiver.recv().expect("a running host");
         Self { tasks: Some(tasks), path, thread: Some(thread) }
     }
 
-    /// Starts `task` on this host, and gives the way to its result.
+    /// Starts `task` on this host, and returns the receiver of its result.
     fn run<T: Send + 'static>(&self, task: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let task = Box::new(move || {
-            let _ = tell.send(task());
+            let _ = sender.send(task());
         });
-        self.tasks.as_ref().expect("a host that lives").send(task).expect("a host that lives");
-        told
+        self.tasks.as_ref().expect("a running host").send(task).expect("a running host");
+        receiver
     }
 
     fn shell(&self, script: String) {
-        self.run(move || shell(&script)).recv().expect("a host that lives");
+        self.run(move || shell(&script)).recv().expect("a running host");
     }
 }
 
@@ -67,10 +67,10 @@ impl Drop for Host {
 }
 
 impl Lab {
-    /// So many hosts on a bridge that loses nothing.
+    /// This many hosts on a bridge without loss.
     ///
     /// # Panics
-    /// Where the kernel does not allow it.
+    /// If the kernel does not allow it.
     pub fn new(hosts: usize) -> Self {
         let switch = Host::new();
         switch.shell(
@@ -96,17 +96,17 @@ impl Lab {
         lab
     }
 
-    /// How many hosts there are.
+    /// The number of hosts.
     pub fn len(&self) -> usize {
         self.hosts.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no hosts.
     pub fn is_empty(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Does something on a host, beside what others do, and gives the way to its result.
+    /// Runs a task on a host while other hosts run theirs, and returns the receiver of its result.
     pub fn on<T: Send + 'static>(
         &self,
         host: usize,
@@ -115,7 +115,7 @@ impl Lab {
         self.hosts[host].run(task)
     }
 
-    /// From now on the bridge loses so many of 100 packets, for each receiver by itself. ARP always passes.
+    /// Makes the bridge lose this percentage of packets, independently for each receiver. It never loses ARP.
     pub fn lose(&self, percent: u32) {
         self.switch.shell(format!(
             "nft -f - <<'END'\n\
@@ -126,10 +126,10 @@ impl Lab {
     }
 }
 
-/// The address of a host; a higher one has a higher one.
+/// The address of a host. Addresses rise with the number of the host.
 ///
 /// # Panics
-/// Where there are more hosts than addresses.
+/// If there are more hosts than addresses.
 pub fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 10)) + u32::try_from(host).expect("few hosts"))
 }

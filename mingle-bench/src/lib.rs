@@ -1,9 +1,10 @@
-//! What a world costs, beside what it must cost and what others take.
+//! Measures what a world costs, beside a minimal program (the floor) and alternatives.
 //!
-//! `parts` has what is measured, each with its floor; `floor` does what physics demands and nothing else. `lab` makes
-//! the networks, `sample` holds figures, `report` and `plot` show them, and `budget` is what a change must not exceed.
+//! `parts` has the measurements. `floor` is a program that does only what a world cannot do without. `lab`
+//! makes the networks, `programs` builds and starts programs, `sample` holds figures, `report` and `plot`
+//! show them, and `budget` has the limits that a change must keep.
 
-#![allow(clippy::disallowed_methods, reason = "this measures, and waits for what is measured")]
+#![allow(clippy::disallowed_methods, reason = "a benchmark reads the real clock and waits")]
 
 pub mod budget;
 pub mod counters;
@@ -21,7 +22,7 @@ pub mod sample;
     dead_code,
     missing_docs,
     unreachable_pub,
-    reason = "the simulator of the library's tests, of which this uses a part"
+    reason = "the simulator of the library's tests, of which this crate uses a part"
 )]
 mod sim {
     pub mod network;

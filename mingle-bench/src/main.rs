@@ -1,32 +1,35 @@
-//! `mingle-bench [--short] [PART...]` measures, prints and writes docs/performance.md; `mingle-bench --check` counts what
-//! must not become more.
+//! `mingle-bench [--short] [PART...]` measures, prints and writes docs/performance.md. `mingle-bench --check`
+//! compares counts with their limits.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Command, ExitCode};
 
-use mingle_bench::parts::{ALL, Effort, loopback, words};
+use mingle_bench::parts::{ALL, Effort, loopback, messages};
 use mingle_bench::{budget, plot, programs};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, getgid, getuid};
 
 const USAGE: &str = "\
-mingle-bench [--short] [PART...]   measure all parts or these; in full, write docs/performance.md and its plot
-mingle-bench --check               count what must not become more
+mingle-bench [PART...]           measure all parts or these, and write docs/performance.md and its plot
+mingle-bench --short [PART...]   measure less, to see that it works; write nothing
+mingle-bench --check             compare counts with their limits
 parts:";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        // What this program starts of itself.
+        // This program starts itself with these arguments.
         ["--share", job, ranks, nodes @ ..] => share(job, nodes, !ranks.is_empty()),
-        ["--words", times] => {
-            words::repeat(times.parse().unwrap_or(1));
+        ["--messages", times] => {
+            messages::repeat(times.parse().unwrap_or(1));
             ExitCode::SUCCESS
         }
         ["--check"] => {
-            prepare(false);
+            if let Err(error) = prepare(&["ip", "strace", "valgrind"], false) {
+                return fail(&error);
+            }
             if budget::check(io::stdout()) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         ["--short", parts @ ..] => measure(parts, Effort::Short),
@@ -39,10 +42,7 @@ fn share(job: &str, nodes: &[&str], ranks: bool) -> ExitCode {
     let Ok(nodes) = numbers.try_into() else { return ExitCode::from(2) };
     match loopback::take_part(job, nodes, ranks) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            say(&error);
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
 }
 
@@ -53,7 +53,11 @@ fn measure(names: &[&str], effort: Effort) -> ExitCode {
         say(&format!("there is no part {unknown}\n{USAGE} {}", parts.join(" ")));
         return ExitCode::from(2);
     }
-    prepare(effort == Effort::Full && (wanted("together") || wanted("last")));
+    let tools: &[&str] = if wanted("loss") { &["ip", "nft"] } else { &["ip"] };
+    let alternatives = effort == Effort::Full && (wanted("together") || wanted("last"));
+    if let Err(error) = prepare(tools, alternatives) {
+        return fail(&error);
+    }
     for part in ALL.iter().filter(|part| wanted(part.name)) {
         let table = (part.measure)(effort);
         say(&table.render());
@@ -61,34 +65,46 @@ fn measure(names: &[&str], effort: Effort) -> ExitCode {
             let saved = table.save().map_err(Into::into);
             let plotted = if part.name == "loopback" { plot::save(&table) } else { Ok(()) };
             if let Err(error) = saved.and(plotted) {
-                say(&error.to_string());
-                return ExitCode::FAILURE;
+                return fail(&error.to_string());
             }
         }
     }
     ExitCode::SUCCESS
 }
 
-/// Builds what is measured, and then leaves the host's network for an empty one.
-fn prepare(alternatives: bool) {
-    programs::build(alternatives);
-    let (user, group) = (getuid(), getgid());
-    if user == Uid::from_raw(0) && unshare(CloneFlags::CLONE_NEWNET).is_ok() {
-        return up();
+/// Checks the tools, builds the programs, and moves this process to an empty network namespace. An error says
+/// what is missing, before anything is measured.
+fn prepare(tools: &[&str], alternatives: bool) -> Result<(), String> {
+    programs::require(tools)?;
+    programs::build(alternatives)?;
+    leave_network().map_err(|error| {
+        format!("cannot make a network namespace, as root or in a user namespace: {error}")
+    })?;
+    let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err("'ip link set lo up' fails in the new network namespace".to_owned()),
     }
-    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET).expect("a network namespace");
-    fs::write("/proc/self/setgroups", "deny").expect("groups are given up");
-    fs::write("/proc/self/uid_map", format!("0 {user} 1")).expect("root of a user namespace");
-    fs::write("/proc/self/gid_map", format!("0 {group} 1")).expect("root of a user namespace");
-    up();
 }
 
-fn up() {
-    let status = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    assert!(status.is_ok_and(|status| status.success()), "the loopback interface must go up");
+/// Moves this process to a network namespace of its own, as root or in a user namespace.
+fn leave_network() -> io::Result<()> {
+    let (user, group) = (getuid(), getgid());
+    if user == Uid::from_raw(0) && unshare(CloneFlags::CLONE_NEWNET).is_ok() {
+        return Ok(());
+    }
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNET)?;
+    fs::write("/proc/self/setgroups", "deny")?;
+    fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
+    fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
 fn say(text: &str) {
-    // Whoever reads it no longer has seen enough.
+    // A reader that has closed the pipe wants no more.
     let _ = writeln!(io::stdout(), "{text}");
+}
+
+fn fail(error: &str) -> ExitCode {
+    let _ = writeln!(io::stderr(), "mingle-bench: {error}");
+    ExitCode::FAILURE
 }

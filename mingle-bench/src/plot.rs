@@ -1,4 +1,4 @@
-//! The cost of each node of a growing world, as `docs/performance.svg`.
+//! Plots the cost per node for growing worlds: `docs/performance.svg`.
 
 use std::error::Error;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use crate::report::{Table, docs};
 
 const SIZE: (u32, u32) = (800, 480);
 
-/// One line of the plot: its name, and the milliseconds of each size.
+/// One line of the plot: its name, its colour, and the milliseconds for each size.
 type Line = (&'static str, RGBColor, Points);
 type Points = Vec<(f64, f64)>;
 
 /// Plots the figures of the part `loopback`.
 ///
 /// # Errors
-/// Where the file cannot be written.
+/// If the file cannot be written.
 pub fn save(table: &Table) -> Result<(), Box<dyn Error>> {
     let of = |floor: bool| {
         let rows =
@@ -25,7 +25,7 @@ pub fn save(table: &Table) -> Result<(), Box<dyn Error>> {
             .collect()
     };
     let (mingle, floor): (Points, Points) = (of(false), of(true));
-    // From 64 nodes on the start of the process no longer counts.
+    // From 64 nodes on, the start of the process no longer matters.
     let Some(&(base, cost)) = mingle.iter().find(|(size, _)| *size >= 64.0) else { return Ok(()) };
     let bound = mingle.iter().map(|&(size, _)| (size, cost * size.ln() / base.ln())).collect();
     let lines: [Line; 3] = [
@@ -65,7 +65,7 @@ pub fn save(table: &Table) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A little more than all lines need.
+/// The range of all lines, with a margin.
 fn span(lines: &[Line], of: fn(&(f64, f64)) -> f64) -> Range<f64> {
     let all = || lines.iter().flat_map(|(_, _, points)| points).map(of);
     all().fold(f64::MAX, f64::min) / 1.3..all().fold(0.0, f64::max) * 1.3

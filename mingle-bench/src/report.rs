@@ -7,50 +7,50 @@ use std::path::{Path, PathBuf};
 
 use crate::sample::{Sample, figure};
 
-/// What a figure shall reach.
+/// A target for a figure.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Target {
     /// The median is at most this.
     Median(f64),
-    /// The median is at most so many times the floor's.
+    /// The median is at most this many times the floor's median.
     Ratio(f64),
 }
 
-/// One figure, measured many times.
+/// A figure that was measured many times: a row of a table.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Whose, and of what.
+    /// What was measured.
     pub what: String,
     unit: &'static str,
-    /// The figures.
+    /// The measurements.
     pub sample: Sample,
     floor: Option<f64>,
     targets: Vec<Target>,
-    /// How many nodes it took, for the plot.
+    /// The number of nodes, for the plot.
     pub size: Option<u32>,
 }
 
 impl Row {
-    /// Figures without a floor or a target.
+    /// A row without a floor or a target.
     pub fn new(what: impl Into<String>, unit: &'static str, sample: Sample) -> Self {
         Self { what: what.into(), unit, sample, floor: None, targets: Vec::new(), size: None }
     }
 
-    /// Compares with the median of a floor.
+    /// Sets the median of the floor, to compare with.
     #[must_use]
     pub fn beside(mut self, floor: f64) -> Self {
         self.floor = Some(floor);
         self
     }
 
-    /// What shall be reached.
+    /// Sets the targets.
     #[must_use]
     pub fn targets(mut self, targets: &[Target]) -> Self {
         self.targets = targets.to_vec();
         self
     }
 
-    /// Puts it into the plot.
+    /// Adds the row to the plot.
     #[must_use]
     pub fn size(mut self, nodes: u32) -> Self {
         self.size = Some(nodes);
@@ -61,7 +61,7 @@ impl Row {
         self.floor.map(|floor| self.sample.median() / floor)
     }
 
-    /// What was to be reached, and whether it was.
+    /// The targets, and whether they were met.
     fn verdict(&self) -> String {
         let verdicts = self.targets.iter().map(|target| {
             let (limit, is, text) = match target {
@@ -77,29 +77,29 @@ impl Row {
     }
 }
 
-/// The figures of one part.
+/// The table of one part.
 #[derive(Debug, Clone)]
 pub struct Table {
     /// The part.
     pub name: &'static str,
     title: &'static str,
-    /// In the order in which they are shown.
+    /// The rows in the order of display.
     pub rows: Vec<Row>,
     notes: Vec<String>,
 }
 
 impl Table {
-    /// Without rows.
+    /// A table without rows.
     pub fn new(name: &'static str, title: &'static str) -> Self {
         Self { name, title, rows: Vec::new(), notes: Vec::new() }
     }
 
-    /// Something that whoever reads the figures must know.
+    /// Adds a note for the reader of the figures.
     pub fn note(&mut self, text: String) {
         self.notes.push(text);
     }
 
-    /// As Markdown.
+    /// The table as Markdown.
     pub fn render(&self) -> String {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let mut text = format!("### {}\n\n`{}`, {cores} cores.\n\n", self.title, self.name);
@@ -116,15 +116,15 @@ impl Table {
         text
     }
 
-    /// Takes the place of the part's earlier figures in `docs/performance.md`.
+    /// Replaces the part's earlier figures in `docs/performance.md`.
     ///
     /// # Errors
-    /// Where the file has no place for them, or cannot be written.
+    /// If the file has no marks for this part, or cannot be written.
     pub fn save(&self) -> io::Result<()> {
         let file = docs().join("performance.md");
         let text = fs::read_to_string(&file)?;
         let text = replaced(&text, self.name, &self.render()).ok_or_else(|| {
-            io::Error::other(format!("{} has no place for the figures of {}", file.display(), self.name))
+            io::Error::other(format!("{} has no marks for the figures of {}", file.display(), self.name))
         })?;
         fs::write(file, text)
     }
@@ -135,7 +135,7 @@ pub fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs")
 }
 
-/// The text with other figures between the marks of a part.
+/// The text with new figures between the marks of a part.
 fn replaced(text: &str, part: &str, figures: &str) -> Option<String> {
     let (before, rest) = text.split_once(&format!("<!-- begin {part} -->\n"))?;
     let (_, after) = rest.split_once(&format!("<!-- end {part} -->\n"))?;
@@ -155,10 +155,10 @@ mod tests {
     }
 
     #[test]
-    fn the_figures_of_a_part_take_the_place_of_the_earlier_ones() {
-        let text = "a\n<!-- begin words -->\nold\n<!-- end words -->\nb\n";
-        let new = replaced(text, "words", "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- begin words -->\nnew\n<!-- end words -->\nb\n");
+    fn the_figures_of_a_part_replace_the_earlier_ones() {
+        let text = "a\n<!-- begin messages -->\nold\n<!-- end messages -->\nb\n";
+        let new = replaced(text, "messages", "new\n").unwrap();
+        assert_eq!(new, "a\n<!-- begin messages -->\nnew\n<!-- end messages -->\nb\n");
         assert_eq!(replaced(text, "loss", "new\n"), None);
     }
 }

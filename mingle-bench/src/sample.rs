@@ -1,40 +1,40 @@
-//! Figures that were measured many times.
+//! Measurements and how they are shown.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// How often something was measured, and what came out.
+/// The measurements of one figure, in ascending order.
 #[derive(Debug, Clone, Default)]
 pub struct Sample(Vec<f64>);
 
 impl Sample {
-    /// One more figure.
+    /// Adds a measurement.
     pub fn add(&mut self, figure: f64) {
         let place = self.0.partition_point(|&other| other <= figure);
         self.0.insert(place, figure);
     }
 
-    /// One more time, in milliseconds.
+    /// Adds a time, in milliseconds.
     pub fn add_time(&mut self, time: Duration) {
         self.add(time.as_secs_f64() * 1e3);
     }
 
-    /// How many there are.
+    /// The number of measurements.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether nothing was measured.
+    /// Whether there are no measurements.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The middle one, the upper of two.
+    /// The middle measurement, or the upper of the two in the middle.
     pub fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
-    /// The largest.
+    /// The largest measurement.
     pub fn worst(&self) -> f64 {
         self.0.last().copied().unwrap_or(f64::NAN)
     }
@@ -48,7 +48,7 @@ impl FromIterator<f64> for Sample {
     }
 }
 
-/// Three digits that count, and commas between thousands.
+/// A figure with three significant digits, and commas between thousands.
 pub fn figure(value: f64) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -79,14 +79,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_knows_its_middle_and_its_worst() {
+    fn a_sample_has_a_median_and_a_worst_measurement() {
         let sample: Sample = [3.0, 1.0, 2.0, 9.0].into_iter().collect();
         assert_eq!((sample.len(), sample.median(), sample.worst()), (4, 3.0, 9.0));
         assert!(Sample::default().median().is_nan());
     }
 
     #[test]
-    fn a_figure_has_three_digits_that_count() {
+    fn a_figure_has_three_significant_digits() {
         let shown = [0.0, 0.1234, 1.234, 12.34, 123.4, 1234.0, 1_234_567.0].map(figure);
         assert_eq!(shown, ["0", "0.123", "1.23", "12.3", "123", "1,234", "1,234,567"]);
         assert_eq!(figure(f64::NAN), "–");

@@ -9,7 +9,7 @@ use std::num::NonZeroU8;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::Tried;
-use mingle_core::rdma::{Difference, Topic, Verdict};
+use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
 use mingle_core::{Error, Failure, Warning};
 
 /// Anything else, such as a full disk behind stdout.
@@ -112,7 +112,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
         Failure::NoRdma { verdict } => {
-            let why = if verdict.names_nobody() { "'mingle rdma' says why, and " } else { "" };
+            let why = if verdict.differences().is_empty() { "'mingle rdma' says why, and " } else { "" };
             let of_ranks: Vec<String> = verdict.facts().iter().filter_map(about_difference).collect();
             let of_ranks = of_ranks.first().map_or(String::new(), |advice| format!("; {advice}"));
             format!("{why}without --require-rdma all ranks would use sockets{of_ranks}")
@@ -180,16 +180,20 @@ fn no_interface(is_filtered: bool) -> &'static str {
     }
 }
 
-fn about_difference(difference: &Difference) -> Option<String> {
-    Some(
-        match difference.topic() {
-            Topic::Unusable => "'mingle rdma' there says why",
-            Topic::LeftOut => "it was started with --no-rdma",
-            Topic::Settings => "give every node the same --set and --max-restarts",
-            _ => return None,
+/// What a user can do about the difference of a rank, on its host.
+fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
+    let advice = match warning.difference()? {
+        Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --no-rdma",
+        Difference::Capability { own: Capability::NoUsablePort, .. } => {
+            "'mingle rdma' on that host shows why"
         }
-        .to_owned(),
-    )
+        Difference::Capability { own: Capability::Disabled, .. } => {
+            "check NCCL_IB_DISABLE and NCCL_NET in its environment and --set"
+        }
+        Difference::Settings => "give every node the same --set and --max-restarts",
+        _ => return None,
+    };
+    Some(advice.to_owned())
 }
 
 #[cfg(test)]

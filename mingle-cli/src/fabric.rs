@@ -1,39 +1,39 @@
-//! The part that RDMA has in a rendezvous: what this host says of itself, and what it prints in the end.
+//! RDMA in a rendezvous: what this host tells the other nodes, and what it prints in the end.
 
 use std::path::PathBuf;
 
 use mingle_core::env::fabric::{self, Extent};
 use mingle_core::env::{Setting, Variables};
-use mingle_core::rdma::{Machine, Summary, Transport, Verdict};
+use mingle_core::rdma::{Choice, Machine, Summary, Transport, Verdict};
 
 use crate::exit::Stop;
 use crate::{advice, stderr};
 
-/// What was asked for.
+/// What the user wants.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// Leave it alone.
+    /// Do not examine the RDMA devices and print no variables for them.
     pub(crate) no_rdma: bool,
-    /// No world without it.
+    /// Form no world without RDMA.
     pub(crate) required: bool,
     pub(crate) extent: Extent,
     pub(crate) settings: Vec<Setting>,
-    /// A snapshot instead of this machine, for tests.
+    /// A snapshot to use instead of this machine, for tests.
     pub(crate) root: Option<PathBuf>,
 }
 
 /// What was found on this host.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// None where nobody looked.
+    /// `None` if the devices were not examined.
     machine: Option<Machine>,
-    /// What the other nodes are told.
+    /// What this node sends to the others.
     pub(crate) summary: Summary,
     extent: Extent,
 }
 
 impl Wanted {
-    /// Looks at this host.
+    /// Examines this host.
     pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
         let extent = self.extent;
         if self.no_rdma {
@@ -58,21 +58,21 @@ fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 }
 
 impl Found {
-    /// What to print in a world that uses `transport`.
+    /// The variables for a world that uses `transport`.
     pub(crate) fn variables(&self, transport: Transport) -> Vec<(&'static str, String)> {
         self.machine
             .as_ref()
             .map_or_else(Vec::new, |machine| fabric::variables(machine, transport, self.extent))
     }
 
-    /// Says what is wrong with this host alone, before others are waited for.
+    /// Warns of what is wrong with this host, before it waits for the others.
     pub(crate) fn warn(&self) {
         if let Some(warning) = self.machine.as_ref().and_then(fabric::unusable) {
             stderr::say(format_args!("warning: {warning}"));
         }
     }
 
-    /// Says who differs, what is used, and what was left out.
+    /// Reports which ranks differ, which ports are used, and why the others are not.
     pub(crate) fn report(&self, verdict: &Verdict) {
         for warning in advice::differences(verdict) {
             stderr::say(format_args!("warning: {warning}"));
@@ -85,28 +85,31 @@ impl Found {
             Transport::Roce(addressing) => machine.choose_for(addressing),
             _ => machine.choose(),
         };
-        let list = |used: bool| {
-            let ports = choice.ports.iter().filter(move |port| port.is_used() == used);
-            let names = ports.map(|port| {
-                let (name, number) = (port.device.name.escape_debug(), port.port.number);
-                port.left.as_ref().map_or_else(
-                    || format!("{name}:{number}"),
-                    |reason| format!("{name}:{number} ({reason})"),
-                )
-            });
-            names.collect::<Vec<_>>().join(", ")
-        };
-        let left = list(false);
-        let left = if left.is_empty() { left } else { format!("; left out: {left}") };
-        stderr::say(format_args!("RDMA: {} on {}{left}", verdict.transport, list(true)));
+        let (used, unused) = (ports(&choice, true), ports(&choice, false));
+        let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };
+        stderr::say(format_args!("RDMA: {} on {used}{unused}", verdict.transport));
     }
 }
 
-/// Says which of the user's own variables contradict what the ranks have agreed on: they are kept.
-pub(crate) fn tell_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
+/// A list of the ports that are used, or of those that are not, each with its reason.
+fn ports(choice: &Choice<'_>, used: bool) -> String {
+    let ports = choice.ports.iter().filter(|port| port.is_used() == used);
+    let names = ports.map(|port| {
+        // A snapshot's names may hold anything, and this goes to a terminal.
+        let (name, number) = (port.device.name.escape_debug(), port.port.number);
+        match &port.excluded {
+            None => format!("{name}:{number}"),
+            Some(reason) => format!("{name}:{number} ({reason})"),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// Warns of the user's own variables that contradict what the ranks have agreed on. They are kept.
+pub(crate) fn warn_of_kept(variables: &Variables, settings: &[Setting], fabric: &[(&'static str, String)]) {
     let kept = variables.kept().iter().map(|kept| (kept.name, &kept.value, &kept.advice));
-    // What --set says of devices and indices, a guide says. That RDMA is used where the ranks agreed not to
-    // use it, none does.
+    // The platform's guide may tell users to set devices and indices with --set, but not to enable RDMA where
+    // the ranks have agreed on sockets.
     let given = settings.iter().filter(|setting| setting.name() == "NCCL_IB_DISABLE").filter_map(|setting| {
         let (name, advice) = fabric.iter().find(|(name, _)| *name == setting.name())?;
         Some((*name, setting.value(), advice))
@@ -114,10 +117,10 @@ pub(crate) fn tell_kept(variables: &Variables, settings: &[Setting], fabric: &[(
     let given = given.map(|(name, value, advice)| (name, value.to_owned(), advice.clone()));
     let kept = kept.map(|(name, value, advice)| (name, value.clone(), advice.clone()));
     for (name, value, advice) in kept.chain(given).filter(|(_, value, advice)| value != advice) {
-        // The interfaces are each host's own matter; what RDMA is used is not.
+        // Each host chooses its own interfaces, but the ranks agree on RDMA.
         if fabric.iter().any(|(agreed, _)| *agreed == name) {
             stderr::say(format_args!(
-                "warning: {name}={value} is kept as you set it, where {advice} would fit what the ranks agreed on"
+                "warning: {name}={value} is kept as you set it; {advice} would match what the ranks agreed on"
             ));
         }
     }

@@ -90,8 +90,8 @@ impl<'a> Formation<'a> {
             ));
         }
         self.found.report(&self.formed.verdict);
-        fabric::tell_kept(variables, &self.config.fabric.settings, &self.fabric);
-        let Formed { world, rank, master, .. } = self.formed;
+        fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
+        let Formed { world, rank, master, .. } = &self.formed;
         let time = progress::duration(time);
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }

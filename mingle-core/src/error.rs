@@ -92,7 +92,7 @@ mod tests {
         is_error::<env::Unfit>();
         is_error::<env::UnsafeStatement>();
         is_error::<rdma::InvalidAddress>();
-        is_error::<rdma::NotAGid>();
+        is_error::<rdma::InvalidGid>();
         #[cfg(feature = "net")]
         is_error::<InvalidFilter>();
         #[cfg(feature = "net")]

@@ -1,5 +1,5 @@
-//! Saved machines (`tests/fixtures/rdma.tar.gz`), each a folder with the variables that are right for it in
-//! `expected.env`. A line `# must not:` names a variable that must not be printed.
+//! Machines as folders (`tests/fixtures/rdma.tar.gz`), each with the variables that are right for it:
+//! `expected.env` lists those that must be printed, and after `# must not:` those that must not.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 
 use mingle_core::env::fabric::{self, Extent};
-use mingle_core::rdma::{Kind, Machine, Transport};
+use mingle_core::rdma::{Machine, RdmaKind, Transport};
 
 /// The folder that holds the unpacked machines.
 fn machines() -> &'static Path {
@@ -32,7 +32,7 @@ fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
 }
 
 #[test]
-fn every_machine_gets_exactly_the_variables_that_are_right_for_it() {
+fn every_machine_gets_exactly_its_expected_variables() {
     let mut seen = 0;
     for folder in fs::read_dir(machines()).unwrap().map(|entry| entry.unwrap().path()) {
         if !folder.is_dir() {
@@ -57,12 +57,11 @@ fn every_machine_gets_exactly_the_variables_that_are_right_for_it() {
             assert!(!hit, "{name}: {line}");
         }
         for port in &machine.choose().ports {
-            let all_have_reasons = port
-                .gids
-                .iter()
-                .all(|gid| gid.left.as_ref().map_or(port.is_used(), |reason| !reason.to_string().is_empty()));
+            let all_have_reasons = port.gids.iter().all(|gid| {
+                gid.excluded.as_ref().map_or(port.is_used(), |reason| !reason.to_string().is_empty())
+            });
             assert!(all_have_reasons, "{name}: {port:?}");
-            assert!(port.left.as_ref().is_none_or(|reason| !reason.to_string().is_empty()), "{name}");
+            assert!(port.excluded.as_ref().is_none_or(|reason| !reason.to_string().is_empty()), "{name}");
         }
         seen += 1;
     }
@@ -70,13 +69,13 @@ fn every_machine_gets_exactly_the_variables_that_are_right_for_it() {
 }
 
 #[test]
-fn every_unused_port_and_gid_has_the_right_reason() {
+fn ports_and_gids_that_are_not_used_have_the_right_reason() {
     let reasons = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let choice = machine.choose();
         let ports = choice.ports.iter().map(|port| {
-            let gids = port.gids.iter().filter_map(|gid| gid.left.as_ref().map(ToString::to_string));
-            (port.left.as_ref().map(ToString::to_string).unwrap_or_default(), gids.collect::<Vec<_>>())
+            let gids = port.gids.iter().filter_map(|gid| gid.excluded.as_ref().map(ToString::to_string));
+            (port.excluded.as_ref().map(ToString::to_string).unwrap_or_default(), gids.collect::<Vec<_>>())
         });
         ports.collect::<Vec<_>>()
     };
@@ -91,11 +90,11 @@ fn every_unused_port_and_gid_has_the_right_reason() {
     assert_eq!(reasons("pod-shared-foreign")[0].1, pod);
     assert_eq!(reasons("ib-plus-roce-mgmt")[2].0, "Ethernet is not used beside InfiniBand");
     assert_eq!(reasons("iwarp")[0].0, "iWARP, which NCCL cannot use");
-    assert_eq!(reasons("ib4")[0].1, ["InfiniBand needs no index"]);
+    assert_eq!(reasons("ib4")[0].1, ["InfiniBand needs no GID index"]);
 }
 
 #[test]
-fn no_gid_index_is_set_where_that_is_left_to_nccl() {
+fn nccl_chooses_the_index_if_the_user_wants_that() {
     let machine = Machine::from_snapshot(&machines().join("one-roce")).unwrap();
     let mut extent = Extent::default();
     extent.gid_index = false;
@@ -117,7 +116,7 @@ fn no_gid_index_is_set_where_that_is_left_to_nccl() {
 }
 
 #[test]
-fn a_machine_is_warned_of_what_no_variable_can_fix() {
+fn a_single_host_is_warned_of_what_no_variable_can_fix() {
     let warnings = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let transport = Transport::alone(&machine.choose());
@@ -133,9 +132,9 @@ fn a_machine_is_warned_of_what_no_variable_can_fix() {
 }
 
 #[test]
-fn the_gpu_nearest_to_each_rail_is_behind_the_same_switch() {
+fn the_gpu_nearest_to_each_device_is_behind_the_same_switch() {
     let machine = Machine::from_snapshot(&machines().join("rail8-same")).unwrap();
-    assert_eq!(machine.choose().kind, Kind::Roce);
+    assert_eq!(machine.choose().kind, RdmaKind::Roce);
     assert_eq!(machine.gpus.len(), 8);
     for device in &machine.devices {
         let near = machine.gpus.iter().filter(|gpu| gpu.distance(device).unwrap().to_string() == "PIX");
@@ -144,7 +143,7 @@ fn the_gpu_nearest_to_each_rail_is_behind_the_same_switch() {
 }
 
 #[test]
-fn a_folder_that_is_no_snapshot_is_an_error() {
+fn a_folder_that_is_not_a_snapshot_is_an_error() {
     let error = Machine::from_snapshot(Path::new("/nonexistent")).unwrap_err();
     assert!(error.to_string().contains("addrs.txt"), "{error}");
 }

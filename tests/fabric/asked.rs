@@ -1,4 +1,4 @@
-//! What people ask for: that RDMA must be there, or be left alone, or variables of their own.
+//! The user's wishes: RDMA is required, is not to be used, or variables are the user's own.
 
 use std::time::Duration;
 
@@ -11,19 +11,23 @@ use crate::lab::{Lab, MINGLE, Options};
 use crate::machine::fixture;
 use crate::{CHOOSE, RAIL8, ROCE, all, but};
 
+/// The advice beside a rank whose user has disabled RDMA.
+const OFF: &str = "; check NCCL_IB_DISABLE and NCCL_NET in its environment and --set";
+
 #[test]
-fn efa_is_switched_off_by_what_its_plugin_obeys_alone() {
+fn efa_is_disabled_only_by_the_variable_that_its_plugin_reads() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("efa");
     nodes[2] = nodes[2].clone().set("NCCL_IB_DISABLE", "1");
     expect(&lab, "efa not off", &nodes, &all(&vars(&[("FI_PROVIDER", "efa")])), &[]);
     nodes[2] = Node::of("efa").set("NCCL_NET", "Socket");
-    let warning = "rank 2 (10.77.0.12): NCCL is told not to use RDMA there; all ranks use sockets";
+    let warning =
+        format!("rank 2 (10.77.0.12): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     let off = and(sockets(), &[("NCCL_NET", "Socket")]);
-    expect(&lab, "efa off", &nodes, &but(2, &sockets(), &off), &[warning]);
+    expect(&lab, "efa off", &nodes, &but(2, &sockets(), &off), &[&warning]);
 }
 
-/// What evaluates the result as people do; `starts` is printed where that goes on.
+/// Evaluates the result as users do. Prints `starts` if the job would start.
 fn evaluates(lab: &Lab, i: usize, job: &str, size: usize, node: &Node) -> Proc {
     let mut command = lab.command(i, "bash");
     command.args(["-c", r#"eval "$("$mingle" "$@")" && echo starts; echo "$?""#, "bash"]);
@@ -33,7 +37,7 @@ fn evaluates(lab: &Lab, i: usize, job: &str, size: usize, node: &Node) -> Proc {
 }
 
 #[test]
-fn where_one_rank_requires_rdma_and_one_has_none_nobody_starts_anything() {
+fn if_one_rank_requires_rdma_and_one_has_none_no_job_starts() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("one-roce");
     nodes[1] = nodes[1].clone().with("--require-rdma");
@@ -48,7 +52,7 @@ fn where_one_rank_requires_rdma_and_one_has_none_nobody_starts_anything() {
     let procs = nodes.iter().enumerate().map(|(i, node)| evaluates(&lab, i, "required", 4, node));
     finish_all(procs.collect()).iter().for_each(ended);
 
-    // The same for programs.
+    // The same in JSON.
     for (i, node) in nodes.iter_mut().enumerate() {
         *node = node.clone().with(if i == 1 { "--format json --require-rdma" } else { "--format json" });
     }
@@ -62,7 +66,7 @@ fn where_one_rank_requires_rdma_and_one_has_none_nobody_starts_anything() {
 }
 
 #[test]
-fn where_all_have_what_is_required_the_world_forms() {
+fn if_all_ranks_have_the_required_rdma_the_world_forms() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes: Vec<_> = four("rail8-same").into_iter().map(|node| node.with("--require-rdma")).collect();
     expect(&lab, "all have it", &nodes, &all(&pinned(RAIL8, "3")), &[]);
@@ -80,11 +84,11 @@ fn a_world_of_one_that_requires_rdma_and_has_none_ends_at_once() {
 }
 
 #[test]
-fn a_fabric_that_is_to_be_left_alone_is_left_alone() {
+fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     nodes[2] = nodes[2].clone().with("--no-rdma");
-    let warning = "rank 2 (10.77.0.12): the fabric was left out there, and is not compared; it was started with --no-rdma";
+    let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --no-rdma";
     let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
     expect(&lab, "left alone by one", &nodes, &expected, &[warning]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--no-rdma")).collect();
@@ -94,7 +98,7 @@ fn a_fabric_that_is_to_be_left_alone_is_left_alone() {
 }
 
 #[test]
-fn without_a_pin_family_and_version_stand_for_the_index() {
+fn without_a_pinned_index_family_and_version_are_printed() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     for node in &mut nodes[..3] {
@@ -105,7 +109,7 @@ fn without_a_pin_family_and_version_stand_for_the_index() {
 }
 
 #[test]
-fn what_the_user_has_set_is_kept() {
+fn the_users_own_variables_are_kept() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let told = pinned(ROCE, "3");
     let nodes = |value| {
@@ -116,53 +120,54 @@ fn what_the_user_has_set_is_kept() {
     let kept = without(told.clone(), "NCCL_IB_HCA");
     expect(&lab, "the same", &nodes("=mlx5_0:1"), &but(1, &kept, &told), &[]);
 
-    // The index of the chosen device is not told for another, and the user is told of the difference.
+    // The index is not printed for another device, and a warning names the difference.
     let outcomes = finish_all(start(&lab, "another", &nodes("=mine:1")));
     let world = World::of(&outcomes);
     for (rank, (printed, outcome)) in world.nodes.iter().zip(&outcomes).enumerate() {
         let own = if rank == 1 { without(kept.clone(), "NCCL_IB_GID_INDEX") } else { told.clone() };
         assert_eq!(advice(printed), own, "{}", outcome.render());
-        let differs = "NCCL_IB_HCA==mine:1 is kept as you set it, where =mlx5_0:1 would fit";
+        let differs = "NCCL_IB_HCA==mine:1 is kept as you set it; =mlx5_0:1 would match";
         assert_eq!(outcome.stderr.contains(differs), rank == 1, "{}", outcome.render());
     }
 }
 
 #[test]
-fn whoever_forces_rdma_where_all_use_sockets_is_told() {
+fn a_user_who_forces_rdma_where_all_use_sockets_gets_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let nodes = [Node::of("one-roce").set("NCCL_IB_DISABLE", "0"), Node::of("none")];
     let outcomes = finish_all(start(&lab, "forced", &nodes));
     World::of(&outcomes);
-    let told = "warning: NCCL_IB_DISABLE=0 is kept as you set it, where 1 would fit";
+    let told = "warning: NCCL_IB_DISABLE=0 is kept as you set it; 1 would match";
     assert!(outcomes[0].stderr.contains(told), "{}", outcomes[0].render());
     assert!(!outcomes[1].stderr.contains("is kept"), "{}", outcomes[1].render());
 }
 
 #[test]
-fn a_rank_that_nobody_looked_at_is_not_enough_where_rdma_is_required() {
+fn a_rank_that_was_not_examined_does_not_satisfy_require_rdma() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let nodes = [Node::of("one-roce").with("--require-rdma"), Node::of("one-roce").with("--no-rdma")];
     for process in start(&lab, "unasked", &nodes) {
-        process.finish().failed(4, &["--require-rdma", "left out there", "started with --no-rdma"]);
+        process.finish().failed(4, &["--require-rdma", "its RDMA devices were not examined"]);
     }
 }
 
 #[test]
-fn where_the_user_has_switched_rdma_off_on_one_rank_all_use_sockets() {
+fn if_the_user_has_disabled_rdma_on_one_rank_all_use_sockets() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let warning = "rank 1 (10.77.0.11): NCCL is told not to use RDMA there; all ranks use sockets";
+    let warning =
+        format!("rank 1 (10.77.0.11): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     for (name, value, there) in [("NCCL_IB_DISABLE", "1", Vars::new()), ("NCCL_NET", "socket", sockets())] {
         let mut nodes = four("one-roce");
         nodes[1] = nodes[1].clone().set(name, value);
-        expect(&lab, name, &nodes, &but(1, &there, &sockets()), &[warning]);
+        expect(&lab, name, &nodes, &but(1, &there, &sockets()), &[&warning]);
     }
-    // A zero is no.
+    // A zero disables nothing.
     let nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.set("NCCL_IB_DISABLE", "0")).collect();
     expect(&lab, "not off", &nodes, &all(&pinned(ROCE, "3")), &[]);
 }
 
 #[test]
-fn what_is_to_be_set_is_set_whatever_anybody_thinks_of_it() {
+fn variables_given_with_set_are_always_printed() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let more = "--set NCCL_IB_SL=1 --set NCCL_IB_GID_INDEX=7 --set NCCL_IB_TIMEOUT=22";
     let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with(more)).collect();
@@ -178,19 +183,20 @@ fn what_is_to_be_set_is_set_whatever_anybody_thinks_of_it() {
 }
 
 #[test]
-fn a_setting_that_switches_rdma_off_does_so_for_all() {
+fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("one-roce");
     nodes[0] = nodes[0].clone().with("--set NCCL_IB_DISABLE=1");
-    let warning = "rank 0 (10.77.0.10): NCCL is told not to use RDMA there; all ranks use sockets";
-    expect(&lab, "set off", &nodes, &all(&sockets()), &[warning]);
+    let warning =
+        format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
+    expect(&lab, "set off", &nodes, &all(&sockets()), &[&warning]);
 }
 
 #[test]
-fn a_second_eval_takes_back_what_the_first_has_set() {
+fn a_second_eval_removes_the_variables_of_the_first() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    // Three worlds in one shell: with RDMA, without, and with it again. In the user's own shell, too, a
-    // variable that is not exported would not reach the job, so that is what is looked at.
+    // Three worlds in one shell: with RDMA, without, and with it again. The test reads exported variables,
+    // since only those reach the job.
     let script = r#"
         names='NCCL_IB_HCA NCCL_IB_GID_INDEX NCCL_IB_DISABLE'
         for root in "$with" "$without" "$with"; do

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# `mingle rdma` on a real kernel: Soft-RoCE in three network namespaces of a virtual machine, each of which must
-# get its own GID and no other's. See `init` for what they are. The kernel is Debian's; neither the network nor
-# the RDMA devices of this machine are touched, and nothing needs root.
+# `mingle rdma` on a real kernel: Soft-RoCE in three network namespaces of a virtual machine. Each must get its own
+# GID. `init` describes the namespaces. The kernel is Debian's. The test does not touch the network or the RDMA devices
+# of this machine, and does not need root.
 #
-# MINGLE=file to try that, which must be linked statically, instead of building; KEEP=directory for what the
-# machine said; MINGLE_REQUIRE_QEMU=1 makes a failure of what would be skipped (exit status 77).
+# MINGLE=file tests that program, which must be linked statically, instead of building one. KEEP=directory keeps the
+# output of the virtual machine. MINGLE_REQUIRE_QEMU=1 makes the test fail where it would be skipped (exit status 77).
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$here/../.." && pwd)
-# Where Debian has modprobe, ip and rdma; not every user's PATH leads there.
+# Debian has modprobe, ip and rdma there, and not every user's PATH includes it.
 PATH=$PATH:/usr/sbin:/sbin
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT
@@ -42,23 +42,23 @@ needs ip iproute2
 needs rdma iproute2
 needs jq jq
 needs modprobe kmod
-# The guest has no libraries but those of ip and rdma.
+# The guest has only the libraries of ip and rdma.
 ! ldd "$(command -v busybox)" >/dev/null 2>&1 || skip "needs a static busybox: apt-get install busybox-static"
 
 # --- The kernel and its modules ---
 
-# loads VERSION MODULE...: what modprobe would do.
+# loads VERSION MODULE...: the modules that modprobe would load.
 loads() {
-    # What is in /etc/modprobe.d is meant for this machine.
+    # Ignore /etc/modprobe.d: it is for this machine.
     modprobe --config /dev/null --show-depends --set-version "$@" 2>/dev/null
 }
 
-# The newest that has both. Others (linux-image-cloud-amd64, the one of this machine) may be without Soft-RoCE.
+# The newest kernel with both. Others (linux-image-cloud-amd64, this machine's own) may lack Soft-RoCE.
 kernel=
 while IFS= read -r candidate; do
     version=${candidate#/boot/vmlinuz-}
     if [ -r "$candidate" ] && loads "$version" --all ib_uverbs rdma_rxe veth macvlan >"$scratch/modules"; then
-        # Which rdma_rxe has the kernel ask for by another name; later kernels have no such module.
+        # rdma_rxe makes the kernel request it by another name. Later kernels have no such module.
         loads "$version" crc32_generic >>"$scratch/modules" || true
         kernel=$candidate
         break
@@ -71,8 +71,8 @@ done < <(printf '%s\n' /boot/vmlinuz-* | sort --version-sort --reverse)
 
 if [ -z "${MINGLE:-}" ]; then
     target=$(realpath -m -- "${CARGO_TARGET_DIR:-$root/target}/static")
-    # The flags are the reason for a folder of its own, and for --target: without, they would be for macros too,
-    # which are shared libraries. What debuggers need would be loaded into the memory of the machine.
+    # Because of the flags the build has its own folder and a --target: without one, the flags would also apply to
+    # macros, which are shared libraries. Debug information would use the virtual machine's memory.
     (cd -- "$root" && CARGO_PROFILE_DEV_DEBUG=none RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked \
         --quiet --package mingle-cli --target x86_64-unknown-linux-gnu --target-dir "$target")
     MINGLE=$target/x86_64-unknown-linux-gnu/debug/mingle
@@ -92,7 +92,7 @@ for tool in ip rdma; do
     ldd "$(command -v "$tool")" | grep -oE '/[^ ]+' |
         while IFS= read -r library; do cp -L --parents -- "$library" "$tree"; done
 done
-# In the order in which they are to be loaded. One that is in the kernel is called `builtin`.
+# In load order. A module that is part of the kernel is listed as `builtin`.
 while read -r action file; do
     [ "$action" = insmod ] || continue
     name=$(basename -- "$file")
@@ -105,13 +105,13 @@ while read -r action file; do
     esac >"$tree/modules/$plain"
     printf '%s\n' "$plain" >>"$tree/modules/order"
 done <"$scratch/modules"
-# Not compressed: in an emulated processor, to unpack it takes longer than to read it.
+# Not compressed: an emulated processor takes longer to unpack it than to read it.
 (cd -- "$tree" && find . -print0 | cpio --quiet --null --create --format=newc --owner=0:0) >"$scratch/initramfs"
 
 # --- The virtual machine ---
 
-# Not KVM, though faster by seconds: in a virtual machine that is itself in one, qemu may abort or the kernel
-# stand still. What is emulated is the same everywhere.
+# Not KVM, although it is seconds faster: inside another virtual machine qemu may abort or the kernel may hang.
+# Emulation is the same everywhere.
 begun=$SECONDS status=0
 timeout --foreground --kill-after=5 180 qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 512 \
     -nodefaults -display none -monitor none -nic none -no-reboot \
@@ -121,7 +121,7 @@ timeout --foreground --kill-after=5 180 qemu-system-x86_64 -accel tcg,thread=mul
 took=$((SECONDS - begun))
 
 mkdir -p -- "$out"
-# Of an earlier run.
+# Remove the output of an earlier run.
 rm -rf -- "${out:?}"/{host,pod,peer}
 if ! tar --extract --gzip --directory="$out" --file="$results" 2>/dev/null; then
     cat -- "$scratch/qemu" >&2
@@ -130,16 +130,16 @@ if ! tar --extract --gzip --directory="$out" --file="$results" 2>/dev/null; then
 fi
 printf '%s, %s s in the virtual machine; RDMA %s\n' "$(basename -- "$kernel")" "$took" "$(cat -- "$out/system.txt")"
 
-# --- What each must have got ---
+# --- The expected results ---
 
-# An IPv4 address as a GID.
+# gid ADDRESS: an IPv4 address as a GID.
 gid() {
     local -a part
     IFS=. read -ra part <<<"$1"
     printf '0000:0000:0000:0000:0000:ffff:%02x%02x:%02x%02x' "${part[@]}"
 }
 
-# value FILE PATH: of a JSON file.
+# value FILE PATH: a value in a JSON file.
 value() {
     jq --raw-output --compact-output --sort-keys "$2" "$1" 2>&1 || true
 }
@@ -172,7 +172,7 @@ for name in host pod peer; do
     own=$(awk -v device="$device" -v gid="$(gid "$address")" \
         '$1 == device && $3 == gid && $4 == "eth0" && $5 " " $6 == "RoCE v2" { print $2 }' "$from/gids.txt")
     [ -n "$own" ] || fail "$device has no GID for $address in $name"
-    # Or it would have been too easy: no other's could have been taken.
+    # The test would prove nothing if the namespace did not see the others' GIDs.
     for other in host pod peer; do
         grep -qF -- "$(gid "$(cat -- "$out/$other/address.txt")")" "$from/gids.txt" ||
             fail "$name does not see the GID of $other: are RDMA devices not shared?"
@@ -184,7 +184,7 @@ for name in host pod peer; do
 done
 
 printf '\n'
-[ "$wrong" = 0 ] || fail 'not as it must be, see above'
-# Or it would have been too easy: one index would have been right for both.
+[ "$wrong" = 0 ] || fail 'wrong results, see above'
+# The test would prove nothing if one index were right for both.
 [ "${index[host]}" != "${index[pod]}" ] || fail "host and pod have the same index, ${index[host]}"
 printf 'Each gets its own GID: host %s, pod %s, peer %s.\n' "${index[host]}" "${index[pod]}" "${index[peer]}"

@@ -1,4 +1,4 @@
-//! `mingle-floor RANK WORLD`: what `mingle` costs at least.
+//! `mingle-floor RANK WORLD`: a node of the floor, the least that a program must do for a world.
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! A node that joins.
+//! A follower of the floor.
 
 use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, hear, wait, word};
+use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, message, receive, wait};
 
 const DIALS: usize = 12;
 const BETWEEN_DIALS: Duration = Duration::from_millis(60);
@@ -17,14 +17,14 @@ struct Follower {
     socket: UdpSocket,
     leader: Option<SocketAddr>,
     prepared: bool,
-    /// Connections that do not stand yet.
+    /// Connections that are not established yet.
     dialled: Vec<TcpStream>,
-    /// Those that have brought their token.
-    running: Vec<TcpStream>,
+    /// Connections on which the token was sent.
+    established: Vec<TcpStream>,
     dialled_at: Instant,
 }
 
-/// Joins, is ready, and goes with the commit.
+/// Joins the leader, becomes ready, and ends with the commit.
 pub(super) fn follow(rank: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_nonblocking(true)?;
@@ -35,10 +35,10 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
         leader: None,
         prepared: false,
         dialled: Vec::new(),
-        running: Vec::new(),
+        established: Vec::new(),
         dialled_at: Instant::now(),
     };
-    follower.speak()?;
+    follower.send_current()?;
     let mut repeat = Repeat::new();
     loop {
         let sockets = [follower.socket.as_fd(), group.as_fd()];
@@ -47,7 +47,7 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
         let until = if racing { repeat.at.min(follower.dialled_at + BETWEEN_DIALS) } else { repeat.at };
         wait(&sockets, &dialled, until)?;
         follower.prove();
-        while let Some((kind, _, from)) = hear(&follower.socket).or_else(|| hear(&group)) {
+        while let Some((kind, _, from)) = receive(&follower.socket).or_else(|| receive(&group)) {
             match kind {
                 HERE if follower.leader.is_none() => {
                     follower.leader = Some(from);
@@ -57,16 +57,16 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
                 COMMIT => return follower.leave(from),
                 _ => continue,
             }
-            follower.speak()?;
+            follower.send_current()?;
             repeat = Repeat::new();
         }
         if repeat.due() {
-            follower.speak()?;
+            follower.send_current()?;
         }
         if let Some(leader) = follower.leader
             && racing
             && Instant::now() >= follower.dialled_at + BETWEEN_DIALS
-            && follower.dialled.len() + follower.running.len() < DIALS
+            && follower.dialled.len() + follower.established.len() < DIALS
         {
             follower.dial(leader)?;
         }
@@ -74,22 +74,22 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
 }
 
 impl Follower {
-    /// Says what is to be said now.
-    fn speak(&self) -> io::Result<()> {
+    /// Sends the message of the current phase.
+    fn send_current(&self) -> io::Result<()> {
         match self.leader {
-            None => self.say(WHO, GROUP.into()),
-            Some(leader) => self.say(if self.prepared { READY } else { JOIN }, leader),
+            None => self.send(WHO, GROUP.into()),
+            Some(leader) => self.send(if self.prepared { READY } else { JOIN }, leader),
         }
     }
 
-    fn say(&self, kind: u8, to: SocketAddr) -> io::Result<()> {
-        self.socket.send_to(&word(kind, self.rank), to).map(drop)
+    fn send(&self, kind: u8, to: SocketAddr) -> io::Result<()> {
+        self.socket.send_to(&message(kind, self.rank), to).map(drop)
     }
 
-    /// Three times, since nobody is here to be asked again; the end of the connection would tell as well, but its
-    /// segment may be lost, and is repeated after 200 ms.
+    /// Sends `DONE` three times, since this process ends and cannot repeat it later. The end of the
+    /// connection says the same, but its segment may be lost and is repeated only after 200 ms.
     fn leave(&self, leader: SocketAddr) -> io::Result<()> {
-        (0..3).try_for_each(|_| self.say(DONE, leader))
+        (0..3).try_for_each(|_| self.send(DONE, leader))
     }
 
     fn dial(&mut self, to: SocketAddr) -> io::Result<()> {
@@ -103,12 +103,12 @@ impl Follower {
         Ok(())
     }
 
-    /// Sends the token on connections that stand.
+    /// Sends the token on established connections.
     fn prove(&mut self) {
         let token = self.rank.to_le_bytes();
-        let (running, dialled) =
+        let (established, dialled) =
             self.dialled.drain(..).partition(|mut stream| stream.write_all(&token).is_ok());
         self.dialled = dialled;
-        self.running.extend::<Vec<_>>(running);
+        self.established.extend::<Vec<_>>(established);
     }
 }

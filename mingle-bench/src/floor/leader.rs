@@ -1,10 +1,10 @@
-//! The node that gathers.
+//! The leader of the floor.
 
 use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
-use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, hear, wait, word};
+use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, message, receive, wait};
 
 #[derive(Clone, Default)]
 struct Member {
@@ -16,7 +16,7 @@ struct Member {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    Gathering,
+    Collecting,
     Preparing,
     Committing,
 }
@@ -27,16 +27,16 @@ struct Leader {
     phase: Phase,
 }
 
-/// Gathers all, prepares, commits, and goes once all know.
-pub(super) fn gather(world: u16) -> io::Result<()> {
+/// Collects all members, prepares, commits, and ends once all know of the commit.
+pub(super) fn lead(world: u16) -> io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     listener.set_nonblocking(true)?;
     let socket = UdpSocket::bind(listener.local_addr()?)?;
     socket.set_nonblocking(true)?;
     let group = group(None)?;
     let members = vec![Member::default(); usize::from(world) - 1];
-    let mut leader = Leader { socket, members, phase: Phase::Gathering };
-    leader.socket.send_to(&word(HERE, 0), GROUP)?;
+    let mut leader = Leader { socket, members, phase: Phase::Collecting };
+    leader.socket.send_to(&message(HERE, 0), GROUP)?;
     let mut streams: Vec<(TcpStream, Option<usize>)> = Vec::new();
     let mut repeat = Repeat::new();
     while leader.phase != Phase::Committing || leader.members.iter().any(|member| !member.done) {
@@ -48,21 +48,22 @@ pub(super) fn gather(world: u16) -> io::Result<()> {
             streams.push((stream, None));
         }
         streams.retain_mut(|(stream, member)| leader.read(stream, member));
-        while let Some((kind, rank, from)) = hear(&leader.socket).or_else(|| hear(&group)) {
-            leader.heard(kind, rank, from)?;
+        while let Some((kind, rank, from)) = receive(&leader.socket).or_else(|| receive(&group)) {
+            leader.handle(kind, rank, from)?;
         }
         if leader.advance() {
-            leader.speak()?;
+            leader.send()?;
             repeat = Repeat::new();
         } else if repeat.due() {
-            leader.speak()?;
+            leader.send()?;
         }
     }
     Ok(())
 }
 
 impl Leader {
-    /// Reads a token, or the end, which after the commit is as good as a word. Returns whether it goes on.
+    /// Reads a token or the end of the connection, which counts as `DONE` after the commit. Returns whether
+    /// the connection stays open.
     fn read(&mut self, stream: &mut TcpStream, member: &mut Option<usize>) -> bool {
         let mut token = [0; 2];
         match stream.read(&mut token) {
@@ -82,9 +83,9 @@ impl Leader {
         }
     }
 
-    fn heard(&mut self, kind: u8, rank: u16, from: SocketAddr) -> io::Result<()> {
+    fn handle(&mut self, kind: u8, rank: u16, from: SocketAddr) -> io::Result<()> {
         if kind == WHO {
-            return self.socket.send_to(&word(HERE, 0), from).map(drop);
+            return self.socket.send_to(&message(HERE, 0), from).map(drop);
         }
         let Some(member) = self.members.get_mut(usize::from(rank).wrapping_sub(1)) else { return Ok(()) };
         match kind {
@@ -96,11 +97,11 @@ impl Leader {
         Ok(())
     }
 
-    /// Whether the next phase begins.
+    /// Begins the next phase if all members allow it. Returns whether it has begun.
     fn advance(&mut self) -> bool {
         let all = |test: fn(&Member) -> bool| self.members.iter().all(test);
         let next = match self.phase {
-            Phase::Gathering if all(|member| member.address.is_some() && member.proved) => Phase::Preparing,
+            Phase::Collecting if all(|member| member.address.is_some() && member.proved) => Phase::Preparing,
             Phase::Preparing if all(|member| member.ready) => Phase::Committing,
             _ => return false,
         };
@@ -108,8 +109,8 @@ impl Leader {
         true
     }
 
-    /// Says to each who has not answered what is to be said now.
-    fn speak(&self) -> io::Result<()> {
+    /// Sends the phase's message to each member that has not answered.
+    fn send(&self) -> io::Result<()> {
         for (member, rank) in self.members.iter().zip(1..) {
             let kind = match self.phase {
                 Phase::Preparing if !member.ready => PREPARE,
@@ -117,7 +118,7 @@ impl Leader {
                 _ => continue,
             };
             if let Some(address) = member.address {
-                self.socket.send_to(&word(kind, rank), address)?;
+                self.socket.send_to(&message(kind, rank), address)?;
             }
         }
         Ok(())

@@ -1,7 +1,9 @@
-//! What the same result costs at least: roles are given, and nothing is elected, checked or encrypted.
+//! The least that a program must do for the same result. Roles are given; nothing is elected, checked or
+//! encrypted.
 //!
-//! A word is three bytes, its kind and the rank that it concerns. Who waits repeats itself as mingle does: after 20 ms,
-//! then doubling to 250 ms; and dials race 60 ms apart, twelve of them, so that a lost SYN costs both the same.
+//! A message has three bytes: its kind and the rank that it concerns. A waiting node repeats its message as
+//! mingle does, after 20 ms, then doubling to 250 ms. It starts up to twelve dials 60 ms apart, so a lost SYN
+//! costs as much as in mingle.
 
 mod follower;
 mod leader;
@@ -19,7 +21,7 @@ pub use within::within;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 195, 7, 7), 29498);
 
-/// The kinds of words.
+/// The kinds of messages.
 const WHO: u8 = 1;
 const HERE: u8 = 2;
 const JOIN: u8 = 3;
@@ -28,27 +30,27 @@ const READY: u8 = 5;
 const COMMIT: u8 = 6;
 const DONE: u8 = 7;
 
-/// Takes part in a world with this rank, to the end. Rank 0 gathers the others.
+/// Takes part in a world with this rank, to the end. Rank 0 leads.
 ///
 /// # Errors
-/// Where the kernel refuses something.
+/// If a system call fails.
 pub fn take_part(rank: u16, world: u16) -> io::Result<()> {
-    if rank == 0 { leader::gather(world) } else { follower::follow(rank) }
+    if rank == 0 { leader::lead(world) } else { follower::follow(rank) }
 }
 
-fn word(kind: u8, rank: u16) -> [u8; 3] {
+fn message(kind: u8, rank: u16) -> [u8; 3] {
     let [low, high] = rank.to_le_bytes();
     [kind, low, high]
 }
 
-/// The next word that has arrived.
-fn hear(socket: &UdpSocket) -> Option<(u8, u16, SocketAddr)> {
+/// The next message that has arrived.
+fn receive(socket: &UdpSocket) -> Option<(u8, u16, SocketAddr)> {
     let mut bytes = [0; 3];
     let (_, from) = socket.recv_from(&mut bytes).ok()?;
     Some((bytes[0], u16::from_le_bytes([bytes[1], bytes[2]]), from))
 }
 
-/// A socket that hears the group by one interface, or by that of the default route.
+/// A socket that has joined the group on this interface, or on that of the default route.
 fn group(interface: Option<u32>) -> io::Result<UdpSocket> {
     let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
     socket.set_reuse_address(true)?;
@@ -60,7 +62,7 @@ fn group(interface: Option<u32>) -> io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// When something is repeated next.
+/// When the next repetition is due.
 struct Repeat {
     at: Instant,
     pause: Duration,
@@ -72,7 +74,7 @@ impl Repeat {
         Self { at: Instant::now() + pause, pause }
     }
 
-    /// Whether it is time; then the next time comes later.
+    /// Whether the repetition is due. If so, sets the time of the next one.
     fn due(&mut self) -> bool {
         let due = Instant::now() >= self.at;
         if due {
@@ -83,7 +85,7 @@ impl Repeat {
     }
 }
 
-/// Waits until one of these can be read, or one of those written, or it is time.
+/// Waits until one of `read` is readable, one of `write` is writable, or `until` has come.
 fn wait(read: &[BorrowedFd<'_>], write: &[BorrowedFd<'_>], until: Instant) -> io::Result<()> {
     let readers = read.iter().map(|&fd| PollFd::new(fd, PollFlags::POLLIN));
     let writers = write.iter().map(|&fd| PollFd::new(fd, PollFlags::POLLOUT));

@@ -1,5 +1,5 @@
-//! The same of many nodes within one process, one after the other: a word to a loopback address has arrived when it has
-//! been sent, so nothing waits.
+//! The floor of many nodes within one process, one after the other. A datagram to a loopback address arrives
+//! as soon as it is sent, so no node waits.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
 
-use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, group, hear, word};
+use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, group, message, receive};
 use crate::parts::loopback::address;
 
 const LOOPBACK: u32 = 1;
@@ -19,28 +19,28 @@ struct Member {
     connection: Option<(TcpStream, TcpStream)>,
 }
 
-/// Forms a world of so many nodes, each with its address in 127.0.0.0/8, a connection to the first, and a membership in
-/// the group.
+/// Forms a world of this many nodes. Each has an address in 127.0.0.0/8, a connection to the first node, and
+/// a membership in the group.
 ///
 /// # Errors
-/// Where the kernel refuses something, such as so many open files.
+/// If a system call fails, for example because too many files are open.
 pub fn within(nodes: u32) -> io::Result<Duration> {
     let begun = Instant::now();
     let (leader, listener) = leader()?;
     let to = leader.local_addr()?;
     let mut members = (1..nodes).map(member).collect::<io::Result<Vec<_>>>()?;
-    leader.send_to(&word(HERE, 0), GROUP)?;
+    leader.send_to(&message(HERE, 0), GROUP)?;
     for (member, number) in members.iter_mut().zip(1..) {
         expect(&member.group, HERE)?;
         member.connection = Some(connect(&listener, number, to)?);
-        member.socket.send_to(&word(JOIN, 0), to)?;
+        member.socket.send_to(&message(JOIN, 0), to)?;
         expect(&leader, JOIN)?;
     }
     for (question, answer) in [(PREPARE, READY), (COMMIT, DONE)] {
         for member in &members {
-            leader.send_to(&word(question, 0), member.socket.local_addr()?)?;
+            leader.send_to(&message(question, 0), member.socket.local_addr()?)?;
             expect(&member.socket, question)?;
-            member.socket.send_to(&word(answer, 0), to)?;
+            member.socket.send_to(&message(answer, 0), to)?;
             expect(&leader, answer)?;
         }
     }
@@ -74,8 +74,8 @@ fn connect(listener: &Socket, number: u32, to: SocketAddr) -> io::Result<(TcpStr
 }
 
 fn expect(socket: &UdpSocket, kind: u8) -> io::Result<()> {
-    match hear(socket) {
+    match receive(socket) {
         Some((heard, ..)) if heard == kind => Ok(()),
-        _ => Err(io::Error::other("a word to a loopback address is lost")),
+        _ => Err(io::Error::other("a datagram to a loopback address is lost")),
     }
 }

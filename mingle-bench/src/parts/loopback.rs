@@ -1,4 +1,4 @@
-//! Many nodes within one process, each with an address of its own in 127.0.0.0/8.
+//! Many nodes within one process, each with its own address in 127.0.0.0/8.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ use crate::programs::Watched;
 use crate::report::{Row, Table, Target};
 use crate::sample::Sample;
 
-/// Two sockets to hear by, a listener, and both ends of a connection.
+/// The open files of a node: two UDP sockets, a listener, and both ends of a connection.
 const FILES: u32 = 5;
 
 /// The address of a node.
@@ -23,10 +23,9 @@ pub fn address(node: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)) + node + 1)
 }
 
-/// Worlds of 4 to 4,096, each beside a floor that opens as many connections.
+/// Worlds of 4 to 4,096 nodes, each beside a floor that opens as many connections.
 pub fn measure(effort: Effort) -> Table {
-    let mut table =
-        Table::new("loopback", "All nodes in one process on loopback, each with an address of its own");
+    let mut table = Table::new("loopback", "All nodes in one process on loopback, each with its own address");
     let sizes: &[(u32, usize, &[Target])] = &[
         (4, effort.choose(5, 30), &[Target::Ratio(2.0)]),
         (64, effort.choose(3, 30), &[Target::Ratio(2.0)]),
@@ -53,7 +52,7 @@ pub fn measure(effort: Effort) -> Table {
         );
         if shares(nodes) > 1 && rounds > 0 {
             table.note(format!(
-                "{nodes} nodes took {} processes: one may open too few files here.",
+                "{nodes} nodes needed {} processes, since one process may not open enough files on this machine.",
                 shares(nodes)
             ));
         }
@@ -61,15 +60,16 @@ pub fn measure(effort: Effort) -> Table {
     table
 }
 
-/// How many processes it takes: a process may open only so many files.
+/// The number of processes that the nodes need: a process may open only a limited number of files.
 fn shares(nodes: u32) -> u32 {
     let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(_, hard)| hard);
-    // The first holds the leader's end of all connections.
+    // The first process has the leader's end of all connections.
     let fitting = |shares: &u32| u64::from(nodes / shares * (FILES - 1) + nodes + 64) <= limit;
     (1..=nodes).find(fitting).unwrap_or(nodes)
 }
 
-/// Forms a world in a fresh process, or in as few as can open so many files: from the word to begin to the last end.
+/// Forms a world in a new process, or in as few as can open enough files. Returns the time from the start
+/// signal to the last node's end.
 fn form(job: &str, nodes: u32) -> io::Result<Duration> {
     let shares = shares(nodes);
     let started = |share| {
@@ -80,7 +80,7 @@ fn form(job: &str, nodes: u32) -> io::Result<Duration> {
     let _watched: Vec<_> = shares.iter().map(|share| Watched::new(share.id())).collect();
     let begun = Instant::now();
     for share in &mut shares {
-        share.say()?;
+        share.begin()?;
     }
     for share in &mut shares {
         share.expect("formed")?;
@@ -88,7 +88,7 @@ fn form(job: &str, nodes: u32) -> io::Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// A process with a part of the nodes. It is killed when this goes out of scope.
+/// A process with a part of the nodes. Dropping it kills the process.
 #[derive(Debug)]
 pub struct Share {
     child: Child,
@@ -96,11 +96,11 @@ pub struct Share {
 }
 
 impl Share {
-    /// Starts the process, which is ready when this returns, and waits for a word to begin. `nodes` and `ranks` are
-    /// those of [`take_part`].
+    /// Starts the process and waits until it is ready. It then waits for [`Share::begin`]. `nodes` and
+    /// `ranks` are those of [`take_part`].
     ///
     /// # Errors
-    /// Where it cannot be started.
+    /// If it cannot be started.
     pub fn start(job: &str, nodes: [u32; 3], ranks: bool) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(["--share", job, if ranks { "ranks" } else { "" }])
@@ -117,22 +117,22 @@ impl Share {
     /// Lets its nodes begin.
     ///
     /// # Errors
-    /// Where it has ended.
-    pub fn say(&mut self) -> io::Result<()> {
+    /// If it has ended.
+    pub fn begin(&mut self) -> io::Result<()> {
         self.child.stdin.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.write_all(b"begin\n")
     }
 
-    fn expect(&mut self, word: &str) -> io::Result<()> {
+    fn expect(&mut self, expected: &str) -> io::Result<()> {
         let mut line = String::new();
         self.output.read_line(&mut line)?;
         match line.trim_end() {
-            told if told == word => Ok(()),
-            "" => Err(io::Error::other("no answer within a minute, or none any more")),
-            told => Err(io::Error::other(format!("{told:?} instead of {word:?}"))),
+            line if line == expected => Ok(()),
+            "" => Err(io::Error::other("it has ended, or has not answered within a minute")),
+            line => Err(io::Error::other(format!("{line:?} instead of {expected:?}"))),
         }
     }
 
-    /// The process.
+    /// The ID of the process.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -145,22 +145,22 @@ impl Drop for Share {
     }
 }
 
-/// What such a process does: the nodes from `first` on, all in one thread. With `ranks` each is given its number as its
+/// Runs `count` nodes from number `first` on, all in one thread. With `ranks` each node's number is its given
 /// rank.
 ///
 /// # Errors
-/// Where a node does not form its world.
+/// If a node does not form its world.
 pub fn take_part(job: &str, [first, count, world]: [u32; 3], ranks: bool) -> Result<(), String> {
-    let told = |error: &dyn std::fmt::Display| error.to_string();
+    let text = |error: &dyn std::fmt::Display| error.to_string();
     let (job, world): (JobId, _) =
-        (job.parse().map_err(|e| told(&e))?, World::new(world).map_err(|e| told(&e))?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| told(&e))?;
-    // Raised once here, or the first node to end would lower it for all others.
+        (job.parse().map_err(|e| text(&e))?, World::new(world).map_err(|e| text(&e))?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| text(&e))?;
+    // Raise the limit once here: otherwise the first node to end would lower it for all others.
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
-        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|e| told(&e))?;
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map_err(|e| text(&e))?;
     }
     println("ready");
-    io::stdin().read_line(&mut String::new()).map_err(|e| told(&e))?;
+    io::stdin().read_line(&mut String::new()).map_err(|e| text(&e))?;
     let nodes = LocalSet::new();
     let formed: Vec<_> = (first..first + count)
         .map(|number| {
@@ -173,15 +173,15 @@ pub fn take_part(job: &str, [first, count, world]: [u32; 3], ranks: bool) -> Res
         .collect();
     let all = async {
         for node in formed {
-            node.await.map_err(|e| told(&e))?.map_err(|e: Error| told(&e))?;
+            node.await.map_err(|e| text(&e))?.map_err(|e: Error| text(&e))?;
         }
         Ok(())
     };
     runtime.block_on(nodes.run_until(all)).inspect(|()| println("formed"))
 }
 
-/// To whoever started this process.
-fn println(word: &str) {
+/// Prints a line for the process that started this one.
+fn println(line: &str) {
     let mut out = io::stdout();
-    let _ = writeln!(out, "{word}").and_then(|()| out.flush());
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -1,36 +1,36 @@
-//! What is measured, in the order of the report.
+//! The parts of the benchmark, in the order of the report.
 
 pub mod loopback;
+pub mod messages;
 pub mod processes;
 pub mod program;
 pub mod rdma;
 pub mod simulated;
-mod turns;
+mod steps;
 pub mod waiting;
-pub mod words;
 
 use crate::report::Table;
 
-/// A part by its name.
+/// A part of the benchmark.
 #[derive(Debug, Clone, Copy)]
 pub struct Part {
-    /// As it is given on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// Measures; in the short form less often.
+    /// Measures, and returns the table.
     pub measure: fn(Effort) -> Table,
 }
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// To see that it works: seconds for each part.
+    /// Shows that it works: seconds for each part.
     Short,
     /// For the report: minutes.
     Full,
 }
 
 impl Effort {
-    /// A number for each.
+    /// The value for this effort.
     pub fn choose<T>(self, short: T, full: T) -> T {
         match self {
             Self::Short => short,
@@ -39,7 +39,7 @@ impl Effort {
     }
 }
 
-/// All of them.
+/// All parts.
 pub const ALL: [Part; 9] = [
     Part { name: "together", measure: processes::together },
     Part { name: "last", measure: processes::last },
@@ -48,6 +48,6 @@ pub const ALL: [Part; 9] = [
     Part { name: "simulated", measure: simulated::measure },
     Part { name: "waiting", measure: waiting::measure },
     Part { name: "rdma", measure: rdma::measure },
-    Part { name: "words", measure: words::measure },
+    Part { name: "messages", measure: messages::measure },
     Part { name: "program", measure: program::measure },
 ];

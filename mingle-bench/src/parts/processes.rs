@@ -1,4 +1,4 @@
-//! Worlds of four processes, each in a namespace of its own, beside the floor and others' ways to the same.
+//! Worlds of four processes, each in its own namespace, beside the floor and alternatives.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -13,45 +13,51 @@ use crate::report::{Row, Table, Target};
 use crate::sample::Sample;
 
 const WORLD: usize = 4;
-/// By then those who wait have nothing more to say at once.
+/// After this long, waiting nodes send only their regular repetitions.
 const SETTLED: Duration = Duration::from_millis(400);
-/// The same for four that load torch first.
+/// The same for processes that load torch first.
 const LOADED: Duration = Duration::from_secs(10);
 
-/// A way to form a world.
-struct Way {
+/// A program that forms a world.
+struct Contender {
     name: &'static str,
     command: fn(&str, usize) -> Command,
-    /// It prints when it has found all, and ends later, as others may need it.
+    /// Whether it prints when it has found all nodes but ends later, because others may still need it.
     stays: bool,
-    /// When those who wait have settled.
+    /// How long waiting nodes need to settle.
     settled: Duration,
-    /// Of how many times that mingle is measured this one is: some take seconds.
+    /// It is measured in every so many rounds, since some take seconds.
     every: usize,
 }
 
-const OURS: [Way; 2] = [
-    Way { name: "floor", command: floor, stays: false, settled: SETTLED, every: 1 },
-    Way { name: "mingle", command: |job, _| mingle(job, WORLD), stays: false, settled: SETTLED, every: 1 },
+const OURS: [Contender; 2] = [
+    Contender { name: "floor", command: floor, stays: false, settled: SETTLED, every: 1 },
+    Contender {
+        name: "mingle",
+        command: |job, _| mingle(job, WORLD),
+        stays: false,
+        settled: SETTLED,
+        every: 1,
+    },
 ];
 
-const OTHERS: [Way; 4] = [
-    Way { name: "multicast.py", command: python, stays: true, settled: SETTLED, every: 2 },
-    Way {
+const OTHERS: [Contender; 4] = [
+    Contender { name: "multicast.py", command: python, stays: true, settled: SETTLED, every: 2 },
+    Contender {
         name: "zenoh",
         command: |job, host| other("find-zenoh", job, host),
         stays: true,
         settled: SETTLED,
         every: 4,
     },
-    Way {
+    Contender {
         name: "mdns-sd",
         command: |job, host| other("find-mdns", job, host),
         stays: true,
         settled: SETTLED,
         every: 4,
     },
-    Way { name: "torchrun c10d", command: torchrun, stays: true, settled: LOADED, every: 8 },
+    Contender { name: "torchrun c10d", command: torchrun, stays: true, settled: LOADED, every: 8 },
 ];
 
 /// All four start at once: from the first start to the last output.
@@ -59,11 +65,11 @@ pub fn together(effort: Effort) -> Table {
     let lab = Lab::new(WORLD);
     let mut table =
         Table::new("together", "Four processes in namespaces start at once: from exec to the last output");
-    let ways = OURS.iter().chain(installed());
+    let contenders = OURS.iter().chain(installed());
     measure(
         &mut table,
         &lab,
-        ways.collect(),
+        contenders.collect(),
         None,
         effort.choose(6, 60),
         "ms",
@@ -76,10 +82,10 @@ pub fn together(effort: Effort) -> Table {
 pub fn last(effort: Effort) -> Table {
     let lab = Lab::new(WORLD);
     let mut table =
-        Table::new("last", "The last of four starts while three wait: from its exec to the last output");
-    let ways = OURS.iter().chain(installed());
+        Table::new("last", "Three processes wait and the fourth starts: from its exec to the last output");
+    let contenders = OURS.iter().chain(installed());
     let targets = [Target::Ratio(2.0), Target::Median(4.0)];
-    measure(&mut table, &lab, ways.collect(), Some(WORLD - 1), effort.choose(4, 40), "ms", &targets);
+    measure(&mut table, &lab, contenders.collect(), Some(WORLD - 1), effort.choose(4, 40), "ms", &targets);
     measure(
         &mut table,
         &lab,
@@ -96,7 +102,7 @@ pub fn last(effort: Effort) -> Table {
 pub fn loss(effort: Effort) -> Table {
     let lab = Lab::new(WORLD);
     let mut table =
-        Table::new("loss", "Four processes at once on a bridge that loses packets; every world counts");
+        Table::new("loss", "Four processes start at once on a bridge that loses packets; no world may fail");
     for (percent, unit) in [(0, "ms, 0% lost"), (10, "ms, 10% lost"), (30, "ms, 30% lost")] {
         lab.lose(percent);
         measure(
@@ -112,51 +118,51 @@ pub fn loss(effort: Effort) -> Table {
     table
 }
 
-/// Forms worlds by each of the ways in turn, so that what else this machine does hits all alike.
+/// Measures the contenders in turn, so that other load on this machine affects all of them.
 fn measure(
     table: &mut Table,
     lab: &Lab,
-    ways: Vec<&'static Way>,
+    contenders: Vec<&'static Contender>,
     late: Option<usize>,
     rounds: usize,
     unit: &'static str,
     targets: &[Target],
 ) {
-    let mut samples = vec![Sample::default(); ways.len()];
+    let mut samples = vec![Sample::default(); contenders.len()];
     for round in 0..rounds {
-        for (way, sample) in ways.iter().zip(&mut samples) {
-            if round % way.every == 0 {
-                match form(lab, way, &format!("{} {round}", table.name), late) {
+        for (contender, sample) in contenders.iter().zip(&mut samples) {
+            if round % contender.every == 0 {
+                match form(lab, contender, &format!("{} {round}", table.name), late) {
                     Some(time) => sample.add_time(time),
-                    None => table.note(format!("{}: a world of round {round} did not form.", way.name)),
+                    None => table.note(format!("{}: a world of round {round} did not form.", contender.name)),
                 }
             }
         }
     }
     let floor = samples[0].median();
-    for (way, sample) in ways.iter().zip(samples) {
-        let targets = if way.name == "mingle" { targets } else { &[] };
-        table.rows.push(Row::new(way.name, unit, sample).beside(floor).targets(targets));
+    for (contender, sample) in contenders.iter().zip(samples) {
+        let targets = if contender.name == "mingle" { targets } else { &[] };
+        table.rows.push(Row::new(contender.name, unit, sample).beside(floor).targets(targets));
     }
 }
 
-/// Forms one world. Nothing where a process fails.
-fn form(lab: &Lab, way: &'static Way, job: &str, late: Option<usize>) -> Option<Duration> {
+/// Forms one world. `None` if a process fails.
+fn form(lab: &Lab, contender: &'static Contender, job: &str, late: Option<usize>) -> Option<Duration> {
     let start = Arc::new(Barrier::new(lab.len()));
     let runs: Vec<_> = (0..lab.len())
         .map(|host| {
             let (start, job) = (Arc::clone(&start), job.replace(' ', "-"));
             lab.on(host, move || {
-                let command = (way.command)(&job, host);
+                let command = (contender.command)(&job, host);
                 start.wait();
                 if late == Some(host) {
-                    thread::sleep(way.settled);
+                    thread::sleep(contender.settled);
                 }
-                Run::of(command, way.stays)
+                Run::of(command, contender.stays)
             })
         })
         .collect();
-    // All have found each other, or failed, before the first is told to go.
+    // All have found each other, or failed, before the first may end.
     let runs: Vec<_> = runs.iter().map(|run| run.recv().ok().flatten()).collect();
     let runs: Vec<Run> = runs.into_iter().collect::<Option<_>>()?;
     let begun = late.map_or_else(|| runs.iter().map(|run| run.begun).min(), |host| Some(runs[host].begun))?;
@@ -165,7 +171,7 @@ fn form(lab: &Lab, way: &'static Way, job: &str, late: Option<usize>) -> Option<
     (formed == lab.len()).then(|| ended.duration_since(begun))
 }
 
-/// A program that has put out its last.
+/// A process that has written its last output.
 struct Run {
     child: Child,
     begun: Instant,
@@ -174,7 +180,7 @@ struct Run {
 }
 
 impl Run {
-    /// Runs a program to its last output.
+    /// Runs a program until its last output.
     fn of(mut command: Command, stays: bool) -> Option<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let begun = Instant::now();
@@ -187,16 +193,16 @@ impl Run {
         Some(Self { child, begun, ended, silent: read.is_ok_and(|length| length == 0) })
     }
 
-    /// Lets it go. Returns whether it has done what it should.
+    /// Lets it end. Returns whether it has succeeded.
     fn end(mut self) -> bool {
         drop(self.child.stdin.take());
         self.child.wait().is_ok_and(|status| status.success()) && !self.silent
     }
 }
 
-/// The others that are there.
-fn installed() -> impl Iterator<Item = &'static Way> {
-    OTHERS.iter().filter(|way| match way.name {
+/// The alternatives that are installed.
+fn installed() -> impl Iterator<Item = &'static Contender> {
+    OTHERS.iter().filter(|contender| match contender.name {
         "zenoh" => built("find-zenoh").exists(),
         "mdns-sd" => built("find-mdns").exists(),
         "torchrun c10d" => clean("torchrun").arg("--help").status().is_ok_and(|status| status.success()),

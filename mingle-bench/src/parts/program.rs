@@ -1,4 +1,4 @@
-//! The program itself: how soon it can say that its arguments are wrong, its size, and what it is made of.
+//! The program itself: its start-up time, its size and its crates.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -8,7 +8,7 @@ use crate::programs::{built, clean, time};
 use crate::report::{Row, Table, Target};
 use crate::sample::Sample;
 
-/// Start-up, size and crates.
+/// Measures start-up time, size and crates.
 pub fn measure(effort: Effort) -> Table {
     let mut table = Table::new("program", "The program itself");
     let (mut floors, mut errors, mut alone) = (Sample::default(), Sample::default(), Sample::default());
@@ -24,21 +24,17 @@ pub fn measure(effort: Effort) -> Table {
     table.rows.push(Row::new("mingle: exec to the end of a world of one", "ms", alone).beside(floor));
     let targets = [Target::Median(5.0)];
     table.rows.push(Row::new("stripped size", "MB", [size()].into_iter().collect()).targets(&targets));
-    table.rows.push(Row::new(
-        "crates in it, its own two included",
-        "crates",
-        [crates()].into_iter().collect(),
-    ));
+    table.rows.push(Row::new("crates, including its own two", "crates", [crates()].into_iter().collect()));
     table
 }
 
-/// Of the program, in MB.
+/// The size of the program, in MB.
 pub fn size() -> f64 {
     let bytes = built("mingle").metadata().map_or(0, |file| file.len());
     f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / 1e6
 }
 
-/// How many crates the program is made of.
+/// The number of crates in the program.
 pub fn crates() -> f64 {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));

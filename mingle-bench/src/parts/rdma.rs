@@ -1,4 +1,4 @@
-//! The look at RDMA devices, where there are many with full tables.
+//! Reading many RDMA devices with full GID tables.
 
 use std::fs;
 use std::io;
@@ -12,35 +12,34 @@ use crate::sample::Sample;
 use std::time::Instant;
 
 const DEVICES: u32 = 16;
-/// As many as a port of the usual adapters has.
+/// The number of slots of a port of the usual adapters.
 const GIDS: u32 = 256;
 
 /// `mingle rdma` on a machine with 16 devices.
 ///
 /// # Panics
-/// Where the machine cannot be written down.
+/// If the folder of the machine cannot be written.
 pub fn measure(effort: Effort) -> Table {
-    let mut table =
-        Table::new("rdma", "A look at 16 RDMA devices, each with 256 GIDs, from its exec to its end");
+    let mut table = Table::new("rdma", "Reading 16 RDMA devices with 256 GIDs each: from exec to the end");
     let machine = Machine::new().expect("a folder for the machine");
-    let (mut floors, mut looks) = (Sample::default(), Sample::default());
+    let (mut floors, mut reads) = (Sample::default(), Sample::default());
     for _ in 0..effort.choose(3, 30) {
         let begun = Instant::now();
         machine.read().expect("a machine that can be read");
         floors.add_time(begun.elapsed());
         let mut command = clean(built("mingle"));
         command.args(["rdma", "--format", "env", "--from"]).arg(&machine.0);
-        looks.add_time(time(&mut command));
+        reads.add_time(time(&mut command));
     }
     let floor = floors.median();
-    table
-        .rows
-        .push(Row::new("floor: each GID, its type and its interface read once", "ms", floors).beside(floor));
-    table.rows.push(Row::new("mingle rdma", "ms", looks).beside(floor));
+    table.rows.push(
+        Row::new("floor: each GID, its type and its interface are read once", "ms", floors).beside(floor),
+    );
+    table.rows.push(Row::new("mingle rdma", "ms", reads).beside(floor));
     table
 }
 
-/// A machine as a folder, in the layout of sysfs. It is removed when this goes out of scope.
+/// A machine as a folder in the layout of sysfs. Dropping it removes the folder.
 struct Machine(PathBuf);
 
 impl Machine {
@@ -75,7 +74,7 @@ impl Machine {
         write(&port, "state", "4: ACTIVE")?;
         write(&port, "rate", "400 Gb/sec (4X NDR)")?;
         for index in 0..GIDS {
-            // Each address twice, for both versions, as the kernel fills the table.
+            // Like the kernel, add each address for both versions.
             let gid = format!("0000:0000:0000:0000:0000:ffff:0a{device:02x}:00{:02x}", index / 2 + 1);
             write(&port, &format!("gids/{index}"), &gid)?;
             let version = if index % 2 == 0 { "IB/RoCE v1" } else { "RoCE v2" };

@@ -10,7 +10,7 @@ use super::Effort;
 use crate::report::{Row, Table, Target};
 use crate::sim::network::{Host, Network, Weather};
 
-/// Each way takes so long, as in one hall.
+/// The delay between two nodes, as within one data centre.
 const DELAY: Duration = Duration::from_micros(100);
 
 /// How the nodes of a world start.
@@ -20,7 +20,7 @@ pub enum Start {
     Together,
     /// At random moments within a second.
     Within,
-    /// One each millisecond, the highest address first: each newcomer would be the better leader.
+    /// One each millisecond, the highest address first: each new node would be the better leader.
     WorstOrder,
 }
 
@@ -36,13 +36,13 @@ impl Start {
     }
 }
 
-/// What a world has cost.
+/// The cost of a world.
 #[derive(Debug, Clone, Copy)]
-#[expect(missing_docs, reason = "each is what it is called")]
+#[expect(missing_docs, reason = "the names say it")]
 pub struct Cost {
     /// From the last start to the last end, in milliseconds.
     pub time: f64,
-    /// What each node sends on average; a multicast is one.
+    /// The average that a node sends. A multicast counts once.
     pub datagrams: f64,
     pub bytes: f64,
     pub connections: f64,
@@ -54,8 +54,8 @@ pub struct Cost {
 /// Worlds of 1,000 to 100,000 nodes.
 pub fn measure(effort: Effort) -> Table {
     let mut table =
-        Table::new("simulated", "Simulated worlds, 0.1 ms from any node to any other, nothing lost");
-    // One by one, the first of 100,000 would give up before the last has come.
+        Table::new("simulated", "Simulated worlds with 0.1 ms between any two nodes and without loss");
+    // One by one, the first of 100,000 nodes would time out before the last has started.
     let worlds: [(u32, &[Start]); 3] =
         [(1000, &Start::ALL), (10_000, &Start::ALL), (100_000, &[Start::Together])];
     for &(nodes, starts) in &worlds[..effort.choose(1, worlds.len())] {
@@ -70,24 +70,20 @@ pub fn measure(effort: Effort) -> Table {
                 table.rows.push(Row::new(what(which), unit, [figure].into_iter().collect()).targets(targets));
             };
             row("from the last start to the last end", "virtual ms", cost.time, soon);
-            row("sent by a node", "datagrams", cost.datagrams, &[Target::Median(12.0)]);
-            row("sent by a node", "bytes", cost.bytes, &[]);
-            row("opened by a node", "connections", cost.connections, &[Target::Median(3.0)]);
-            row("sent by the leader, for each node", "bytes", cost.leader_bytes / f64::from(nodes), &[]);
-            row("sent by the leader, for each node", "datagrams", cost.leader_sent / f64::from(nodes), &[]);
-            row(
-                "received by the leader, for each node",
-                "datagrams",
-                cost.leader_received / f64::from(nodes),
-                &[],
-            );
+            row("sent per node", "datagrams", cost.datagrams, &[Target::Median(12.0)]);
+            row("sent per node", "bytes", cost.bytes, &[]);
+            row("opened per node", "connections", cost.connections, &[Target::Median(3.0)]);
+            row("sent by the leader per node", "bytes", cost.leader_bytes / f64::from(nodes), &[]);
+            row("sent by the leader per node", "datagrams", cost.leader_sent / f64::from(nodes), &[]);
+            row("received by the leader per node", "datagrams", cost.leader_received / f64::from(nodes), &[]);
         }
     }
-    table.note("One seed gives one run, so each was run once.".to_owned());
+    table.note("A seed determines a run, so each world was run once.".to_owned());
     table
 }
 
-/// Forms a world, always in the same way. Nothing where it takes more than a minute and the starts.
+/// Forms a world; the result is always the same. `None` if the world does not form within 120 virtual
+/// seconds.
 pub fn form(nodes: u32, start: Start) -> Option<Cost> {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
     let mut net = Network::new(51, Weather { delay: (DELAY, DELAY), ..Weather::fine() });

@@ -1,4 +1,4 @@
-//! What a world costs while it waits for its last node.
+//! The cost of a world while it waits for its last node.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,45 +10,45 @@ use crate::lab::Lab;
 use crate::programs::mingle;
 use crate::report::{Row, Table, Target};
 
-/// By then all who are here have joined.
+/// After this long all nodes have joined.
 const SETTLED: Duration = Duration::from_secs(3);
-/// By then the first of a few gathers.
+/// After this long the first node leads.
 const FIRST: Duration = Duration::from_millis(300);
-/// Nodes of which one process is the leader.
+/// The number of nodes in a large world.
 const MANY: u32 = 1000;
 
-/// What was used in a time.
+/// What was used during a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
-    /// Of one core, in percent.
+    /// Processor time, in percent of one core.
     pub processor: f64,
-    /// Each second.
+    /// Wake-ups per second.
     pub wakes: f64,
-    /// Of all processes in the namespace, each second.
+    /// Datagrams per second of all processes in the namespace.
     pub datagrams: f64,
-    /// Resident, in KiB.
+    /// Resident memory, in KiB.
     pub memory: f64,
 }
 
-/// A leader and followers in namespaces, a leader of a thousand, and a thousand who wait for rank 0.
+/// A leader and followers in namespaces, a leader with a thousand members, and a thousand nodes that wait for
+/// rank 0.
 pub fn measure(effort: Effort) -> Table {
     let mut table = Table::new("waiting", "A world waits for its last node");
     let length = Duration::from_secs(effort.choose(5, 60));
     let sent = [Target::Median(2.0)];
 
     let [leader, follower] = few(length);
-    show(&mut table, "leader of four of five", leader, &sent, &[]);
+    show(&mut table, "leader with four of five nodes", leader, &sent, &[]);
     show(&mut table, "follower in a world of five", follower, &sent, &[Target::Median(1.5)]);
 
     let nodes = effort.choose(100, MANY);
     let (leader, per_member) = leader_of_many(nodes, length);
-    let name = format!("leader of {nodes} of {}", nodes + 1);
+    let name = format!("leader with {nodes} of {} nodes", nodes + 1);
     show(&mut table, &name, leader, &[], &[]);
-    let memory =
-        Row::new(format!("{name}: memory for each member"), "KiB", [per_member].into_iter().collect());
+    let memory = Row::new(format!("{name}: memory per member"), "KiB", [per_member].into_iter().collect());
     table.rows.push(memory.targets(&[Target::Median(16.0)]));
     let world = Row::new(
-        format!("all {nodes} of that world"),
+        format!("all {nodes} nodes of that world"),
         "datagrams/s",
         [leader.datagrams].into_iter().collect(),
     );
@@ -56,12 +56,12 @@ pub fn measure(effort: Effort) -> Table {
 
     let without = without_rank_0(nodes, length);
     let world = Row::new(
-        format!("all {nodes} of a world without rank 0"),
+        format!("all {nodes} nodes of a world without rank 0"),
         "datagrams/s",
         [without].into_iter().collect(),
     );
     table.rows.push(world.targets(&sent));
-    table.note(format!("Each was watched for {} s, once.", length.as_secs()));
+    table.note(format!("Each was measured once, for {} s.", length.as_secs()));
     table
 }
 
@@ -78,17 +78,17 @@ fn show(table: &mut Table, who: &str, rates: Rates, sent: &[Target], wakes: &[Ta
     row("KiB resident", rates.memory, if is_follower { &[Target::Median(8192.0)] } else { &[] });
 }
 
-/// Four processes of a world of five, each in its namespace: the leader, and one of the others.
+/// Four processes of a world of five, each in its own namespace: the rates of the leader and of one follower.
 ///
 /// # Panics
-/// Where they cannot be started.
+/// If they cannot be started.
 pub fn few(length: Duration) -> [Rates; 2] {
     let lab = Lab::new(4);
     let rates: Vec<_> = (0..lab.len())
         .map(|host| {
             lab.on(host, move || {
                 if host > 0 {
-                    // Whoever is first leads.
+                    // The first node leads.
                     thread::sleep(FIRST);
                 }
                 let mut child = mingle("waiting", 5).spawn().expect("mingle starts");
@@ -100,26 +100,26 @@ pub fn few(length: Duration) -> [Rates; 2] {
             })
         })
         .collect();
-    [0, 1].map(|host| rates[host].recv().expect("a host that lives"))
+    [0, 1].map(|host| rates[host].recv().expect("a running host"))
 }
 
-/// A leader in a process of its own, and the memory that each member takes there, in KiB.
+/// The rates of a leader in its own process, and the memory per member there, in KiB.
 fn leader_of_many(nodes: u32, length: Duration) -> (Rates, f64) {
     let mut leader = Share::start("many", [0, 1, nodes + 1], false).expect("a leader");
-    leader.say().expect("it waits for that");
+    leader.begin().expect("a running process");
     thread::sleep(SETTLED);
     let alone = Usage::of(leader.id());
     let mut others = Share::start("many", [1, nodes - 1, nodes + 1], false).expect("members");
-    others.say().expect("they wait for that");
+    others.begin().expect("a running process");
     thread::sleep(SETTLED * 2);
     let rates = watch(leader.id(), length);
     (rates, (rates.memory - alone.memory) / f64::from(nodes - 1))
 }
 
-/// What all nodes of a world send each second, of which each has a given rank and none has rank 0.
+/// The datagrams per second of a world in which all nodes have given ranks and none has rank 0.
 fn without_rank_0(nodes: u32, length: Duration) -> f64 {
     let mut share = Share::start("ranked", [1, nodes, nodes + 1], true).expect("nodes");
-    share.say().expect("they wait for that");
+    share.begin().expect("a running process");
     thread::sleep(SETTLED * 2);
     watch(share.id(), length).datagrams
 }

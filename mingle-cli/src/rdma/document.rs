@@ -1,15 +1,15 @@
-//! A machine as JSON: everything that was found, and a reason for everything that is not used.
+//! A machine as JSON: all that was found, and a reason for each port and GID that is not used.
 
 use mingle_core::env::Variables;
 use mingle_core::rdma::{
-    Choice, GidChoice, Kind, Machine, NodeType, PortChoice, RoceVersion, Transport, Verbs,
+    Choice, GidChoice, Machine, NodeType, PortChoice, RdmaKind, RoceVersion, Transport, Verbs,
 };
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::table::{advice, nearest};
 
-/// The document; field names are part of what scripts rely on.
+/// The document. Scripts rely on the names of its fields.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     /// `none`, `unusable`, `infiniband`, `roce` or `efa`.
@@ -20,7 +20,7 @@ pub(super) struct Document<'a> {
     warnings: &'a [String],
     ports: Vec<Port<'a>>,
     gpus: Vec<Gpu<'a>>,
-    /// The module for GPUDirect RDMA that is loaded.
+    /// The loaded kernel module for GPUDirect RDMA.
     peer_memory: Option<&'a str>,
     addresses: Vec<String>,
 }
@@ -40,7 +40,7 @@ struct Port<'a> {
     rate: Option<f64>,
     numa_node: Option<u32>,
     pci: Option<&'a str>,
-    /// PCI addresses of the nearest GPUs, and how near they are in the words of `nvidia-smi topo -m`.
+    /// The PCI addresses of the nearest GPUs. `gpu_distance` is in the terms of `nvidia-smi topo -m`.
     gpus: Vec<&'a str>,
     gpu_distance: Option<String>,
     verbs: &'static str,
@@ -81,10 +81,10 @@ impl<'a> Document<'a> {
     ) -> Self {
         Self {
             kind: match choice.kind {
-                Kind::Nothing => "none",
-                Kind::InfiniBand => "infiniband",
-                Kind::Roce => "roce",
-                Kind::Efa => "efa",
+                RdmaKind::NoDevice => "none",
+                RdmaKind::InfiniBand => "infiniband",
+                RdmaKind::Roce => "roce",
+                RdmaKind::Efa => "efa",
                 _ => "unusable",
             },
             transport: Transport::alone(choice).to_string(),
@@ -134,7 +134,7 @@ impl<'a> Port<'a> {
             },
             traffic_class: port.traffic_class,
             used: choice.is_used(),
-            reason: choice.left.as_ref().map(ToString::to_string),
+            reason: choice.excluded.as_ref().map(ToString::to_string),
             gid_index: choice.gid_index(),
             gids: choice.gids.iter().map(Gid::new).collect(),
         }
@@ -152,10 +152,10 @@ impl<'a> Gid<'a> {
                 RoceVersion::V2 => "RoCE v2",
             }),
             interface: entry.interface.as_deref(),
-            // Of InfiniBand's GIDs none is an address.
+            // InfiniBand GIDs are not IP addresses.
             address: entry.interface.as_ref().map(|_| entry.gid.address().to_string()),
-            used: choice.left.is_none(),
-            reason: choice.left.as_ref().map(ToString::to_string),
+            used: choice.excluded.is_none(),
+            reason: choice.excluded.as_ref().map(ToString::to_string),
         }
     }
 }

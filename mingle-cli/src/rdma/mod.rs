@@ -1,4 +1,4 @@
-//! `mingle rdma`: what RDMA this host has, and what a job would use of it.
+//! `mingle rdma`: the RDMA devices of this host, and which of them a job would use.
 
 mod check_log;
 mod document;
@@ -21,10 +21,10 @@ use crate::stdout::Stdout;
 use crate::{config, environment};
 use document::Document;
 
-/// The longest interval of `--watch`, in seconds.
+/// The longest interval for `--watch`, in seconds.
 const LONGEST: f64 = 3600.0;
 
-/// The form of what is printed.
+/// The form of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Table,
@@ -32,7 +32,7 @@ enum Form {
     Json,
 }
 
-/// Does what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
     let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
     if let Some(seconds) = &args.watch {
@@ -71,7 +71,7 @@ fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
         Form::Json => Stdout::json(&Document::new(machine, &choice, &variables, &warnings))?,
     }
     for kept in variables.kept() {
-        stderr::say(format_args!("{} is set already, and left as it is", kept.name));
+        stderr::say(format_args!("{} is already set and is kept", kept.name));
     }
     for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
@@ -79,7 +79,8 @@ fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
     Ok(())
 }
 
-/// `NAME=VALUE`, a line each. The values are of the alphabet that every shell leaves alone.
+/// The variables as `NAME=VALUE`, one on each line. The values contain only characters that no shell
+/// interprets.
 fn env(variables: &Variables) -> String {
     let mut lines: Vec<String> =
         table::advice(variables).map(|(name, value)| format!("{name}={value}\n")).collect();
@@ -91,7 +92,7 @@ fn save(folder: &Path) -> Result<(), Stop> {
     let saved = Machine::save(folder);
     saved.map_err(|error| Stop::Usage(format!("--save {}: {error}; give a new folder", folder.display())))?;
     let folder = folder.display();
-    stderr::say(format_args!("saved in {folder}; 'mingle rdma --from {folder}' shows it"));
+    stderr::say(format_args!("saved in {folder}; show it with 'mingle rdma --from {folder}'"));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A machine as a table for people.
+//! A machine as a table.
 
 use std::fmt::Write as _;
 
@@ -22,7 +22,7 @@ const HEAD: [&str; 12] = [
     "USED",
 ];
 
-/// The variables that are advice, without the list of them.
+/// The recommended variables, without MINGLE_SET, which lists them.
 pub(super) fn advice(variables: &Variables) -> impl Iterator<Item = (&str, &str)> {
     variables
         .set()
@@ -31,14 +31,14 @@ pub(super) fn advice(variables: &Variables) -> impl Iterator<Item = (&str, &str)
         .map(|(name, value)| (&**name, value.as_str()))
 }
 
-/// The GPUs that are nearest to a device, and how near. Those behind another NUMA node are near to nothing.
+/// The GPUs nearest to a device, and how near they are. A GPU on another NUMA node is not near.
 pub(super) fn nearest<'a>(machine: &'a Machine, device: &Device) -> Vec<(&'a Gpu, Distance)> {
     let gpus = machine.gpus.iter().filter_map(|gpu| Some((gpu, gpu.distance(device)?)));
     let Some(least) = gpus.clone().map(|(_, distance)| distance).min() else { return Vec::new() };
     gpus.filter(|(_, distance)| *distance == least && least < Distance::System).collect()
 }
 
-/// The table, and below it what would be printed for a job.
+/// The table, and below it the variables that a job would get.
 pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables) -> String {
     let mut text = String::new();
     if machine.devices.is_empty() {
@@ -52,9 +52,9 @@ pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables
     }
     if !machine.gpus.is_empty() && !machine.devices.is_empty() {
         let module = machine.peer_memory.as_deref();
-        let loaded = module.map_or("none is loaded; DMA-BUF may do instead".to_owned(), str::to_owned);
+        let loaded = module.map_or("none is loaded, DMA-BUF may replace it".to_owned(), str::to_owned);
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "\nModule for GPUDirect RDMA: {loaded}");
+        let _ = writeln!(text, "\nKernel module for GPUDirect RDMA: {loaded}");
     }
     let advice: Vec<_> = advice(variables).collect();
     if !advice.is_empty() {
@@ -66,7 +66,7 @@ pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables
     printable(&text).into_owned()
 }
 
-/// A row for the port, and one for each of its GIDs but the first, which is beside the port.
+/// A row for the port with the GID that it uses, and a row for each GID that it does not use.
 fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
     let (device, port) = (choice.device, choice.port);
     let unknown = || "?".to_owned();
@@ -87,10 +87,9 @@ fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
         let mut cells = head.into_iter().chain(gid);
         std::array::from_fn(|_| cells.next().unwrap_or_default())
     };
-    let used = choice.left.as_ref().map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}"));
+    let used = choice.excluded.as_ref().map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}"));
     let mut rows = Vec::new();
-    // The port's own verdict, beside the GID that it uses.
-    let chosen = choice.gids.iter().find(|gid| gid.left.is_none());
+    let chosen = choice.gids.iter().find(|gid| gid.excluded.is_none());
     let cells = |gid: &mingle_core::rdma::GidChoice<'_>, used: String| {
         let entry = gid.entry;
         let version = entry.version.map_or("", |version| match version {
@@ -109,14 +108,14 @@ fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
     let blank = |used: String| [String::new(), String::new(), String::new(), String::new(), used];
     rows.push(with(head, chosen.map_or_else(|| blank(used.clone()), |gid| cells(gid, used.clone()))));
     for gid in &choice.gids {
-        if let Some(reason) = &gid.left {
+        if let Some(reason) = &gid.excluded {
             rows.push(with(Default::default(), cells(gid, format!("no: {reason}"))));
         }
     }
     rows
 }
 
-/// Columns as wide as their widest cell; those that are empty but for their head are left out.
+/// Makes columns as wide as their widest cell. Leaves out columns that have only a heading.
 fn align(rows: &[[String; 12]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let filled = |column: usize| rows.iter().skip(1).any(|row| !row[column].is_empty());

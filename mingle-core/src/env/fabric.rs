@@ -15,7 +15,7 @@
 //! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
 use super::{MINGLE_SET, Setting};
-use crate::rdma::{Choice, Family, Kind, Machine, RoceVersion, Transport};
+use crate::rdma::{AddressFamily, Choice, Machine, RdmaKind, RoceVersion, Transport};
 
 /// Which optional variables for the fabric are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,11 +39,11 @@ impl Default for Extent {
 pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     match transport {
-        Transport::Unasked => return variables,
-        Transport::Nothing => {}
+        Transport::NotExamined => return variables,
+        Transport::NoDevice => {}
         Transport::Sockets => {
             variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
-            if machine.choose().kind == Kind::Efa {
+            if machine.choose().kind == RdmaKind::Efa {
                 // The plugin for EFA does not read NCCL_IB_DISABLE.
                 variables.push(("NCCL_NET", "Socket".to_owned()));
             }
@@ -51,7 +51,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
         Transport::InfiniBand => hcas(&machine.choose(), &mut variables),
         Transport::Roce(addressing) => {
             let choice = machine.choose_for(addressing);
-            if choice.kind != Kind::Roce {
+            if choice.kind != RdmaKind::Roce {
                 // The host has changed since it reported its devices.
                 variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
                 return variables;
@@ -64,10 +64,10 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
                 }
             }
             // Without a GID index, NCCL and NVSHMEM choose IPv4 and RoCE v2 by default.
-            if index.is_none() || addressing.family == Family::Ipv6 {
+            if index.is_none() || addressing.family == AddressFamily::Ipv6 {
                 let family = match addressing.family {
-                    Family::Ipv4 => "AF_INET",
-                    Family::Ipv6 => "AF_INET6",
+                    AddressFamily::Ipv4 => "AF_INET",
+                    AddressFamily::Ipv6 => "AF_INET6",
                 };
                 for name in ["NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"] {
                     variables.push((name, family.to_owned()));
@@ -110,13 +110,13 @@ fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
 pub fn unusable(machine: &Machine) -> Option<String> {
     let choice = machine.choose();
     let reasons = choice.ports.iter().filter_map(|port| {
-        let reason = port.left.as_ref()?;
+        let reason = port.excluded.as_ref()?;
         // Names in a snapshot may have any character, and this text goes to a terminal.
         Some(format!("{}:{} ({reason})", port.device.name.escape_debug(), port.port.number))
     });
     let reasons: Vec<_> = reasons.collect();
     let list = if reasons.is_empty() { "they have no ports".to_owned() } else { reasons.join(", ") };
-    (choice.kind == Kind::Unusable)
+    (choice.kind == RdmaKind::NoUsablePort)
         .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
 }
 
@@ -129,7 +129,7 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if extent.gid_index && choice.gid_index().is_none() && choice.kind == Kind::Roce {
+    if extent.gid_index && choice.gid_index().is_none() && choice.kind == RdmaKind::Roce {
         warnings.push(
             "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
              or later, in a pod 2.26 or later"
@@ -142,7 +142,7 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
 /// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that
 /// an earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
 pub fn is_switched_off(
-    kind: Kind,
+    kind: RdmaKind,
     settings: &[Setting],
     environment: impl Fn(&str) -> Option<String>,
 ) -> bool {
@@ -153,7 +153,7 @@ pub fn is_switched_off(
         setting.map(|setting| setting.value().to_owned()).or_else(|| environment(name).filter(|_| !own))
     };
     // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
-    value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != Kind::Efa)
+    value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != RdmaKind::Efa)
         || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
 }
 
@@ -191,15 +191,15 @@ mod tests {
                 |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
             is_switched_off(kind, &settings, lookup)
         };
-        assert!(off(Kind::Roce, &[], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "1")]));
         assert!(!off(
-            Kind::Roce,
+            RdmaKind::Roce,
             &[],
             &[("NCCL_IB_DISABLE", "1"), (MINGLE_SET, "NCCL_IB_HCA,NCCL_IB_DISABLE")]
         ));
-        assert!(!off(Kind::Efa, &[], &[("NCCL_IB_DISABLE", "1")]));
-        assert!(off(Kind::Efa, &[], &[("NCCL_NET", "socket")]));
-        assert!(off(Kind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));
-        assert!(!off(Kind::InfiniBand, &["NCCL_IB_DISABLE=0"], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(!off(RdmaKind::Efa, &[], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(off(RdmaKind::Efa, &[], &[("NCCL_NET", "socket")]));
+        assert!(off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));
+        assert!(!off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=0"], &[("NCCL_IB_DISABLE", "1")]));
     }
 }

@@ -35,7 +35,6 @@ pub use json::Document;
 pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
 pub use setting::{InvalidSetting, Setting};
 pub use shell::{Script, Shell, UnsafeStatement};
-pub(crate) use variables::is_nameable;
 pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Where the probe reads: the system's own files, a snapshot of another machine's, or a test's.
+//! Where the probe reads: the files of this machine, a snapshot of another machine, or a test's files.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,51 +6,51 @@ use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// The longest file that holds one value; sysfs has none above a page.
+/// The longest file with one value, in bytes: sysfs has none above a page.
 const LONGEST: usize = 4096;
 
-/// The few ways in which the probe looks at files. All paths are below the root of sysfs.
+/// How the probe reads files. All paths are relative to the root of sysfs.
 pub(crate) trait Files {
-    /// The whole text of a file with one value, without white space at its ends.
+    /// The whole text of a file with one value, without white space at either end.
     fn read(&self, path: &str) -> io::Result<String>;
 
-    /// The names in a folder, in no order. Those that are not UTF-8 are left out: the kernel makes none.
+    /// The names in a folder, in no order. Skips names that are not UTF-8; the kernel makes none.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
-    /// Whether there is a folder.
+    /// Whether a folder exists.
     fn exists(&self, path: &str) -> bool;
 
-    /// Where a link leads, as a path below the root.
+    /// The target of a link, as a path relative to the root.
     fn resolve(&self, path: &str) -> io::Result<String>;
 
-    /// Whether a file of `/dev/infiniband` can be opened.
+    /// Opens a file of `/dev/infiniband`, to see whether that is possible.
     fn open_device(&self, name: &str) -> io::Result<()>;
 
     /// The names in `/dev/infiniband`.
     fn devices(&self) -> io::Result<Vec<String>>;
 }
 
-/// Files on a disk: a machine's own, or a snapshot.
+/// Files on a disk: those of this machine, or a snapshot.
 #[derive(Debug, Clone)]
 pub(crate) struct Disk {
     sys: PathBuf,
     dev: PathBuf,
-    /// Of a snapshot: its folders, and where they are. To resolve a path costs many times what it does to read the
-    /// file, and a table of GIDs has hundreds in one folder.
+    /// Only in a snapshot: the real path of each folder. Resolving a path costs many times what reading the
+    /// file does, and a table of GIDs has hundreds of files in one folder.
     folders: Option<RefCell<BTreeMap<PathBuf, PathBuf>>>,
 }
 
 impl Disk {
-    /// This machine's own.
+    /// The files of this machine.
     #[cfg(feature = "net")]
     pub(crate) fn live() -> Self {
         Self { sys: PathBuf::from("/sys"), dev: PathBuf::from("/dev/infiniband"), folders: None }
     }
 
-    /// A folder that a snapshot was saved to. Nobody may change it meanwhile: whoever puts a link or a pipe in a file's
-    /// place, after it was looked at and before it is opened, can have any file read, or the program wait.
+    /// The files of a snapshot. The folder must not change meanwhile: an attacker who replaces a file by a
+    /// link or a pipe, between the check and the opening, can make the program read any file, or block.
     pub(crate) fn snapshot(folder: &Path) -> Self {
-        // Where it cannot be resolved, nothing below it can be, and whoever reads there is told why.
+        // If the folder cannot be resolved, nothing below it can be: the first read returns the error.
         let sys = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         Self { dev: sys.join("dev_infiniband"), sys, folders: Some(RefCell::default()) }
     }
@@ -59,7 +59,7 @@ impl Disk {
         self.folders.is_some()
     }
 
-    /// The real folder. A snapshot may come from anybody: none of its links leads out of it.
+    /// The real path of a folder. A snapshot may come from a stranger, so no link in it may lead out of it.
     fn folder(&self, path: &Path) -> io::Result<PathBuf> {
         let Some(folders) = &self.folders else { return Ok(path.to_owned()) };
         if let Some(real) = folders.borrow().get(path) {
@@ -70,14 +70,15 @@ impl Disk {
         Ok(real)
     }
 
-    /// Where a path of a snapshot leads, which is not out of it.
+    /// The real path of a file or folder of a snapshot. An error if it lies outside the snapshot.
     fn inside(&self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
         if real.starts_with(&self.sys) { Ok(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// Opens a file to read it; in a snapshot no pipe, whose opening would not end. (The flags that would see to it in
-    /// the same step, O_NOFOLLOW and O_NONBLOCK, are a crate away for who builds this without sockets.)
+    /// Opens a file for reading. In a snapshot it must be a regular file: opening a pipe would block. (The
+    /// flags that check this in one step, O_NOFOLLOW and O_NONBLOCK, would need another crate in builds
+    /// without sockets.)
     fn open(&self, path: &Path) -> io::Result<File> {
         if !self.is_snapshot() {
             return File::open(path);
@@ -94,7 +95,7 @@ impl Disk {
         if is_file(&real) { File::open(real) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// The whole text of a file of a snapshot, of at most a megabyte.
+    /// The text of a file of a snapshot: its first megabyte at most.
     pub(super) fn text(&self, path: &str) -> io::Result<String> {
         let mut text = String::new();
         self.open(&self.sys.join(path))?.take(1 << 20).read_to_string(&mut text)?;
@@ -105,7 +106,7 @@ impl Disk {
 impl Files for Disk {
     fn read(&self, path: &str) -> io::Result<String> {
         let mut bytes = [0; LONGEST];
-        // One read: sysfs makes the whole value at once, and a second could belong to another value.
+        // Read once: sysfs returns the whole value, and a second read could return a part of another value.
         let length = self.open(&self.sys.join(path))?.read(&mut bytes)?;
         if length == LONGEST {
             return Err(io::ErrorKind::FileTooLarge.into());
@@ -133,13 +134,13 @@ impl Files for Disk {
         if self.is_snapshot() {
             return self.open(&path).map(drop);
         }
-        // A container may show a device and refuse to open it: the rules of cgroups are asked only then.
+        // A container may show a device and refuse to open it: the kernel checks the cgroup's rules on open.
         File::options().read(true).write(true).open(path).map(drop)
     }
 
     fn devices(&self) -> io::Result<Vec<String>> {
         match self.folder(&self.dev).and_then(|folder| names(&folder)) {
-            // A container without the devices. A snapshot says so by a folder that is empty.
+            // A container without the devices. In a snapshot of such a container the folder is empty.
             Err(error) if error.kind() == io::ErrorKind::NotFound && !self.is_snapshot() => Ok(Vec::new()),
             listed => listed,
         }
@@ -148,7 +149,7 @@ impl Files for Disk {
 
 fn names(folder: &Path) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(folder)?;
-    // A folder that vanishes while it is read has no more names.
+    // If the folder vanishes while it is read, it has no more names.
     Ok(entries.map_while(Result::ok).filter_map(|entry| entry.file_name().into_string().ok()).collect())
 }
 
@@ -160,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    /// A snapshot that anybody may have made, and beside it what is none of its business.
+    /// A snapshot from a stranger, and beside it a folder that it must not reach.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -217,7 +218,7 @@ mod tests {
         folder.link("dev_infiniband/uverbs0", outside.join("nic/state"));
         let disk = folder.disk();
         for path in ["class/relative", "class/absolute", "class/twice"] {
-            // The second time as the first, whatever is known of the folder by then.
+            // Twice: the second time the real path of the folder may be known.
             for _ in 0..2 {
                 assert!(disk.read(&format!("{path}/state")).is_err(), "{path}");
                 assert!(disk.list(path).is_err(), "{path}");
@@ -237,7 +238,7 @@ mod tests {
         let folder = Folder::new("pipe");
         let path = folder.0.join("saved/dev_infiniband/uverbs0");
         assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
-        // Whoever did open it would not wait.
+        // With a writer, opening the pipe would not block.
         let mut pipe = File::options().read(true).write(true).open(path).unwrap();
         pipe.write_all(b"text").unwrap();
         assert!(folder.disk().open_device("uverbs0").is_err());

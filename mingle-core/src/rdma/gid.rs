@@ -1,4 +1,4 @@
-//! GIDs: what an RDMA port is addressed by.
+//! GIDs: the addresses of RDMA ports.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -15,22 +15,22 @@ impl Gid {
     /// An empty slot of a GID table.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Whether it is link-local (`fe80::/10`): good for the link itself, and not routed.
+    /// Whether it is link-local (`fe80::/10`): such a GID is valid on the link only and is not routed.
     pub fn is_link_local(self) -> bool {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// The IP address that a RoCE GID stands for: IPv4 where it is mapped (`::ffff:10.0.0.1`).
+    /// The IP address that a RoCE GID stands for. A mapped address (`::ffff:10.0.0.1`) is returned as IPv4.
     pub fn address(self) -> IpAddr {
         let address = Ipv6Addr::from(self.0);
         address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4)
     }
 
     /// The family of [`Gid::address`].
-    pub fn family(self) -> Family {
+    pub fn family(self) -> AddressFamily {
         match self.address() {
-            IpAddr::V4(_) => Family::Ipv4,
-            IpAddr::V6(_) => Family::Ipv6,
+            IpAddr::V4(_) => AddressFamily::Ipv4,
+            IpAddr::V6(_) => AddressFamily::Ipv6,
         }
     }
 }
@@ -47,7 +47,7 @@ impl From<Ipv6Addr> for Gid {
     }
 }
 
-/// As the kernel writes it: eight groups of four digits.
+/// The kernel's form: eight groups of four hexadecimal digits.
 impl fmt::Display for Gid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, group) in self.0.chunks(2).enumerate() {
@@ -58,62 +58,62 @@ impl fmt::Display for Gid {
 }
 
 impl FromStr for Gid {
-    type Err = NotAGid;
+    type Err = InvalidGid;
 
-    /// Only what the kernel writes (`%pI6`), so that half a line is no GID.
-    fn from_str(text: &str) -> Result<Self, NotAGid> {
+    /// Accepts only the kernel's form (`%pI6`), so that half a line is not taken for a GID.
+    fn from_str(text: &str) -> Result<Self, InvalidGid> {
         let mut gid = [0; 16];
         let mut groups = text.split(':');
         for bytes in gid.chunks_mut(2) {
-            let group = groups.next().filter(|group| group.len() == 4).ok_or(NotAGid)?;
+            let group = groups.next().filter(|group| group.len() == 4).ok_or(InvalidGid)?;
             let hexadecimal = group.bytes().all(|byte| byte.is_ascii_hexdigit());
-            let value = u16::from_str_radix(group, 16).ok().filter(|_| hexadecimal).ok_or(NotAGid)?;
+            let value = u16::from_str_radix(group, 16).ok().filter(|_| hexadecimal).ok_or(InvalidGid)?;
             bytes.copy_from_slice(&value.to_be_bytes());
         }
-        if groups.next().is_some() { Err(NotAGid) } else { Ok(Self(gid)) }
+        if groups.next().is_some() { Err(InvalidGid) } else { Ok(Self(gid)) }
     }
 }
 
-/// The text is no GID.
+/// The text is not a GID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a GID is eight groups of four hexadecimal digits")]
-pub struct NotAGid;
+pub struct InvalidGid;
 
 /// The family of the address that a RoCE GID stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Family {
+pub enum AddressFamily {
     /// NCCL's AF_INET.
     Ipv4,
     /// NCCL's AF_INET6.
     Ipv6,
 }
 
-/// What RoCE packets look like: v1 is an Ethernet protocol of its own (0x8915) and stays on the link,
-/// v2 is UDP (port 4791) and is routed. The two do not talk to each other.
+/// The format of RoCE packets. v1 is an Ethernet protocol of its own (0x8915) and stays on the link; v2 is
+/// UDP (port 4791) and is routed. The two cannot communicate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RoceVersion {
-    /// The kernel's `IB/RoCE v1`, which is also what every InfiniBand GID says.
+    /// The kernel's `IB/RoCE v1`, which is also the type of every InfiniBand GID.
     V1,
     /// The kernel's `RoCE v2`.
     V2,
 }
 
-/// How RoCE ports are addressed: both ends of a connection must use the same.
+/// How RoCE ports are addressed. Both ends of a connection must use the same addressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Addressing {
     /// The version of RoCE.
     pub version: RoceVersion,
     /// The family of the GID's address.
-    pub family: Family,
+    pub family: AddressFamily,
 }
 
 impl Addressing {
-    /// All four, the best first: v2 before v1, IPv4 before IPv6.
+    /// All four addressings, the best first: v2 before v1, IPv4 before IPv6.
     pub const ALL: [Self; 4] = [
-        Self { version: RoceVersion::V2, family: Family::Ipv4 },
-        Self { version: RoceVersion::V2, family: Family::Ipv6 },
-        Self { version: RoceVersion::V1, family: Family::Ipv4 },
-        Self { version: RoceVersion::V1, family: Family::Ipv6 },
+        Self { version: RoceVersion::V2, family: AddressFamily::Ipv4 },
+        Self { version: RoceVersion::V2, family: AddressFamily::Ipv6 },
+        Self { version: RoceVersion::V1, family: AddressFamily::Ipv4 },
+        Self { version: RoceVersion::V1, family: AddressFamily::Ipv6 },
     ];
 }
 
@@ -124,7 +124,7 @@ impl Addressing {
             RoceVersion::V2 => 0,
             RoceVersion::V1 => 2,
         };
-        version + usize::from(self.family == Family::Ipv6)
+        version + usize::from(self.family == AddressFamily::Ipv6)
     }
 }
 
@@ -135,13 +135,13 @@ impl fmt::Display for Addressing {
             RoceVersion::V2 => "RoCE v2",
         })?;
         f.write_str(match self.family {
-            Family::Ipv4 => " over IPv4",
-            Family::Ipv6 => " over IPv6",
+            AddressFamily::Ipv4 => " over IPv4",
+            AddressFamily::Ipv6 => " over IPv6",
         })
     }
 }
 
-/// A set of [`Addressing`]s: what a port has GIDs for.
+/// A set of [`Addressing`]s: those for which a port has GIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Offers([bool; 4]);
 
@@ -166,16 +166,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gid_reads_as_it_is_written_and_nothing_else_does() {
+    fn a_gid_is_parsed_as_it_is_written_and_nothing_else_is() {
         let text = "0000:0000:0000:0000:0000:ffff:0a0a:000b";
         let gid: Gid = text.parse().unwrap();
         assert_eq!(gid.to_string(), text);
         assert_eq!(gid.address(), IpAddr::from([10, 10, 0, 11]));
-        assert_eq!((gid.family(), gid.is_link_local()), (Family::Ipv4, false));
+        assert_eq!((gid.family(), gid.is_link_local()), (AddressFamily::Ipv4, false));
         let link_local: Gid = "fe80:0000:0000:0000:a288:c2ff:fe5b:03ec".parse().unwrap();
-        assert!(link_local.is_link_local() && link_local.family() == Family::Ipv6);
+        assert!(link_local.is_link_local() && link_local.family() == AddressFamily::Ipv6);
         for wrong in ["", "fe80::1", &text[..38], &format!("{text}:0000"), &text.replace('a', "+"), "0000:"] {
-            assert_eq!(wrong.parse::<Gid>(), Err(NotAGid), "{wrong}");
+            assert_eq!(wrong.parse::<Gid>(), Err(InvalidGid), "{wrong}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The probe of this very machine.
+//! Probes the machine on which the program runs.
 
 use std::io;
 use std::path::Path;
@@ -11,11 +11,11 @@ use super::{pci, read, save};
 use crate::host;
 
 impl Machine {
-    /// This machine, as far as a job needs to know it: without its GPUs. Where there is no RDMA device,
-    /// nothing else is read.
+    /// Reads this machine without its GPUs, which is all that a job needs. If it has no RDMA device, nothing
+    /// else is read.
     ///
     /// # Errors
-    /// Where the addresses of this network namespace cannot be listed.
+    /// If the addresses of this network namespace cannot be listed.
     pub fn probe() -> io::Result<Self> {
         let files = Disk::live();
         if files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
@@ -25,27 +25,27 @@ impl Machine {
         }
     }
 
-    /// This machine with its GPUs.
+    /// Reads this machine with its GPUs.
     ///
     /// # Errors
-    /// As [`Machine::probe`].
+    /// The same as [`Machine::probe`].
     pub fn survey() -> io::Result<Self> {
         let files = Disk::live();
         Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, addresses()?) })
     }
 
-    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. The folder is made, and holds the
-    /// addresses of this host afterwards, but no names of people, processes or files.
+    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
+    /// the addresses of this host, but no names of people, processes or files.
     ///
     /// # Errors
-    /// Where the addresses cannot be listed, the folder is not empty, or a file cannot be written.
+    /// If the addresses cannot be listed, the folder is not empty, or a file cannot be written.
     pub fn save(folder: &Path) -> io::Result<()> {
         save::save(&Disk::live(), &addresses()?, folder)
     }
 }
 
-/// The addresses of this network namespace. From netlink and not from sysfs, which may be another
-/// namespace's.
+/// The addresses of this network namespace. They come from netlink, since sysfs may be that of another
+/// namespace.
 fn addresses() -> io::Result<Vec<Address>> {
     let address = |(interface, net): (String, IpNet)| Address {
         interface,

@@ -1,6 +1,6 @@
 //! What a host has: RDMA devices, their ports and GIDs, and the addresses of this network namespace.
 //!
-//! Plain facts as they were read, with nothing judged; `choose` judges.
+//! These are the facts as they were read. `choose` decides what to use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use super::gid::{Addressing, Gid, RoceVersion};
 use super::pci::Gpu;
 
-/// Everything that the probe found on one host.
+/// The RDMA devices of one host, with all that matters for choosing among them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Machine {
@@ -16,14 +16,14 @@ pub struct Machine {
     pub devices: Vec<Device>,
     /// The addresses of this network namespace.
     pub addresses: Vec<Address>,
-    /// A module through which RDMA devices reach GPU memory: `nvidia_peermem` or `nv_peer_mem`. Without one
-    /// GPUDirect RDMA needs DMA-BUF, which no file shows.
+    /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect
+    /// RDMA needs DMA-BUF; no file shows whether that works.
     pub peer_memory: Option<String>,
-    /// The GPUs, where they were asked for: a job's variables do not depend on them.
+    /// The GPUs. Empty unless the caller asked for them: a job's variables do not depend on them.
     pub gpus: Vec<Gpu>,
 }
 
-/// An address of this network namespace, and the interface that holds it.
+/// An address of this network namespace, and the interface that has it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// The interface.
@@ -42,13 +42,13 @@ pub struct Device {
     pub name: String,
     /// The number in `node_type` (`enum rdma_node_type`, include/rdma/ib_verbs.h): see [`NodeType`].
     pub node_type: Option<NodeType>,
-    /// Whether it is made by software alone (rxe, siw): it has no `device`.
+    /// Whether it is made by software (rxe, siw). Such a device has no `device` link.
     pub is_soft: bool,
     /// Its PCI vendor, such as 0x15b3 for Mellanox.
     pub vendor: Option<u16>,
-    /// `hca_type` or `board_id`, for people.
+    /// `hca_type` or `board_id`, for display.
     pub model: String,
-    /// `fw_ver`, for people.
+    /// `fw_ver`, for display.
     pub firmware: String,
     /// The path of its PCI device below `/sys/devices`, such as `pci0000:1a/0000:1a:01.0/0000:1b:00.0`.
     pub pci: Option<String>,
@@ -60,7 +60,7 @@ pub struct Device {
     pub ports: Vec<Port>,
 }
 
-/// What speaks on a device's ports.
+/// The protocol of a device's ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeType {
@@ -85,22 +85,22 @@ impl From<u8> for NodeType {
     }
 }
 
-/// Whether `/dev/infiniband/uverbsN` can be opened, without which no program can use the device.
+/// Whether `/dev/infiniband/uverbsN` can be opened. If not, no program can use the device.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Verbs {
-    /// It can.
+    /// It can be opened.
     Open,
     /// No `uverbsN` belongs to the device: the module ib_uverbs is not loaded.
     Absent,
-    /// It cannot, for this reason.
+    /// The system refuses to open it.
     Refused {
         /// The file's name, such as `uverbs0`.
         name: String,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
-    /// Not tried, since `/dev/infiniband` cannot be read.
+    /// Not tried, because `/dev/infiniband` cannot be read.
     #[default]
     Untried,
 }
@@ -113,13 +113,13 @@ pub struct Port {
     pub number: u32,
     /// The number in `state`: 4 is ACTIVE.
     pub state: Option<PortState>,
-    /// What it is connected to.
+    /// Its link layer.
     pub link_layer: LinkLayer,
     /// Its rate in Mb/s.
     pub rate: Option<u32>,
     /// The traffic class that the administrator has forced on it (`tc/P/traffic_class`).
     pub traffic_class: Option<u8>,
-    /// Its GIDs; empty slots are left out.
+    /// Its GIDs, without the empty slots.
     pub gids: Vec<GidEntry>,
 }
 
@@ -146,14 +146,14 @@ impl fmt::Display for PortState {
     }
 }
 
-/// What a port is connected to.
+/// The link layer of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LinkLayer {
     /// InfiniBand.
     InfiniBand,
     /// Ethernet: RoCE or iWARP.
     Ethernet,
-    /// Neither, or it could not be read. EFA says `Unknown`.
+    /// Neither, or it could not be read. EFA ports have the link layer `Unknown`.
     #[default]
     Unknown,
 }
@@ -176,29 +176,29 @@ pub struct GidEntry {
     pub index: u32,
     /// The GID.
     pub gid: Gid,
-    /// What it is for; none where that could not be read.
+    /// The version of RoCE that it is for, or `None` if that could not be read.
     pub version: Option<RoceVersion>,
-    /// The network interface that it belongs to: none for InfiniBand, EFA and iWARP.
+    /// The network interface that it belongs to. InfiniBand, EFA and iWARP have none.
     pub interface: Option<String>,
-    /// How that interface stands to the port.
+    /// How that interface is related to the port.
     pub relation: Relation,
 }
 
 impl GidEntry {
-    /// How a port is addressed by this GID.
+    /// The RoCE addressing of this GID.
     pub fn addressing(&self) -> Option<Addressing> {
         self.version.map(|version| Addressing { version, family: self.gid.family() })
     }
 }
 
-/// How the network interface of a GID stands to the port, the best first.
+/// How the network interface of a GID is related to the port, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Relation {
     /// The port's own interface, or a bond or VLAN above it.
     Own,
-    /// Some other interface, such as a macvlan or ipvlan of a pod.
+    /// Another interface, such as a macvlan or ipvlan of a pod.
     #[default]
     Other,
-    /// A tunnel: what goes through it is wrapped once more, if the device can do that at all.
+    /// A tunnel: packets through it are encapsulated once more, if the device can do that.
     Tunnel,
 }

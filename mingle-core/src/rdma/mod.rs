@@ -3,8 +3,9 @@
 //! ```text
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
-//! agree             the Summaries of all nodes to one Verdict, which the leader sends with the commit
-//! tally             how many can use RDMA so far, for those who watch
+//! summary           a Machine to a Summary, which the node sends when it joins
+//! verdict           the Summaries of all nodes to one Verdict, which the leader sends with the commit
+//! tally             how many nodes can use RDMA so far, for observers
 //! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
 //! ```
 //!
@@ -14,9 +15,9 @@
 //! let machine = Machine::from_snapshot(folder)?;
 //! let choice = machine.choose();
 //! for port in &choice.ports {
-//!     match &port.left {
-//!         None => println!("{} port {}: used, GID {:?}", port.device.name, port.port.number, port.gid_index()),
-//!         Some(reason) => println!("{} port {}: {reason}", port.device.name, port.port.number),
+//!     match &port.excluded {
+//!         None => println!("{}: used, GID {:?}", port.device.name, port.gid_index()),
+//!         Some(reason) => println!("{}: {reason}", port.device.name),
 //!     }
 //! }
 //! # Ok::<(), std::io::Error>(())
@@ -24,31 +25,35 @@
 //!
 //! `docs/rdma.md` has the rules, with their sources.
 
-mod agree;
 mod choose;
 mod files;
 mod gid;
 #[cfg(feature = "net")]
 mod live;
 mod machine;
+mod name;
 mod pci;
 mod read;
 #[cfg(any(feature = "net", test))]
 mod save;
 mod snapshot;
+mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod verdict;
 
-pub use agree::{Difference, Summary, Topic, Transport, Verdict};
-pub use choose::{Choice, GidChoice, GidReason, Kind, PortChoice, PortReason, Rate};
-pub use gid::{Addressing, Family, Gid, NotAGid, RoceVersion};
+pub use choose::{Choice, GidChoice, GidReason, PortChoice, PortReason, Rate, RdmaKind};
+pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use machine::{
     Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };
 pub use pci::{Distance, Gpu};
 pub use snapshot::InvalidAddress;
+pub use summary::{Capability, Summary};
 pub use tally::Tally;
+pub use verdict::{Difference, RankDifference, Transport, Verdict, VerdictWarning};
 
-pub(crate) use agree::Rank;
+pub(crate) use name::is_nameable;
 pub(crate) use tally::Counted;
+pub(crate) use verdict::RankSummary;

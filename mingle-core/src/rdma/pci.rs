@@ -1,4 +1,4 @@
-//! GPUs, and how near they are to an RDMA device: for people, who put processes beside their NICs.
+//! GPUs, and how near they are to an RDMA device. Users place processes near their NICs.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use super::machine::Device;
 
 /// The folder of links to all PCI devices, below the root of sysfs.
 const DEVICES: &str = "bus/pci/devices";
-/// The folder of everything that is built in.
+/// The folder of all devices, by bus.
 const BUSES: &str = "devices";
-/// Bridges on the way from a root port to a GPU; real machines have up to seven.
+/// The most bridges between a root port and a GPU. Real machines have up to seven.
 const DEEPEST: u32 = 16;
-/// Most PCI devices that are looked at, whatever a snapshot holds.
+/// The most PCI devices that are examined, whatever a snapshot holds.
 const MOST: usize = 4096;
 
 /// A GPU.
@@ -30,12 +30,12 @@ impl Gpu {
         self.pci.rsplit('/').next().unwrap_or_default()
     }
 
-    /// How far it is from a device; none where the device is no PCI device.
+    /// How far it is from an RDMA device. `None` if that is not a PCI device.
     pub fn distance(&self, device: &Device) -> Option<Distance> {
         let path = device.pci.as_deref()?;
         let gpu: Vec<_> = self.pci.split('/').collect();
         let mut nic: Vec<_> = path.split('/').collect();
-        // A sub-function of a NIC is one part deeper than the NIC.
+        // The path of a NIC's sub-function is one part longer than that of the NIC.
         while nic.len() > 1 && nic.last().is_some_and(|part| !is_address(part)) {
             nic.pop();
         }
@@ -45,19 +45,20 @@ impl Gpu {
             0 => Distance::System,
             // The first part is the root complex itself.
             1 => Distance::HostBridge,
-            // Below the bridge that both share: the switch's own port, and the device.
+            // Below the common bridge are only a port of the switch and the device.
             _ if gpu.len().max(nic.len()) - common <= 2 => Distance::Switch,
             _ => Distance::Switches,
         })
     }
 }
 
-/// How far a GPU is from an RDMA device, the nearest first; the short names are those of `nvidia-smi topo -m`.
+/// How far a GPU is from an RDMA device, the nearest first. The short names are those of
+/// `nvidia-smi topo -m`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Distance {
-    /// PIX: below one PCIe switch.
+    /// PIX: behind one PCIe switch.
     Switch,
-    /// PXB: below several PCIe switches, and not through the CPU.
+    /// PXB: behind several PCIe switches, but not through the CPU.
     Switches,
     /// PHB: through the CPU's PCIe host bridge.
     HostBridge,
@@ -83,7 +84,7 @@ impl fmt::Display for Distance {
 pub(crate) fn gpus(files: &impl Files) -> Vec<Gpu> {
     let mut paths = Vec::new();
     match files.list(DEVICES) {
-        // Wherever they are: Hyper-V has the buses of devices that are passed through below its own.
+        // Not only below `devices/pci*`: Hyper-V puts the buses of passed-through devices below its own.
         Ok(names) => paths.extend(
             names
                 .iter()
@@ -102,7 +103,7 @@ pub(crate) fn gpus(files: &impl Files) -> Vec<Gpu> {
     gpus
 }
 
-/// The folders of all PCI devices below one, in a snapshot that holds no list of them.
+/// Adds the folders of all PCI devices below `folder` to `paths`, for a snapshot without a list of devices.
 fn search(files: &impl Files, folder: &str, depth: u32, paths: &mut Vec<String>) {
     for name in files.list(folder).unwrap_or_default() {
         if depth > 0 && paths.len() < MOST && is_address(&name) {
@@ -113,18 +114,18 @@ fn search(files: &impl Files, folder: &str, depth: u32, paths: &mut Vec<String>)
     }
 }
 
-/// The device at this path, where it is a GPU.
+/// The GPU at this path, or `None` if the device is not a GPU.
 fn gpu(files: &impl Files, path: &str) -> Option<Gpu> {
     let value = |file: &str| files.read(&format!("{path}/{file}")).unwrap_or_default();
-    // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the former NVIDIA's and
-    // AMD's count: the others belong to the board.
+    // include/linux/pci_ids.h: 0x03 is a display controller, 0x12 an accelerator. Of the display controllers
+    // only those of NVIDIA and AMD count: the others belong to the board.
     let class = value("class");
     let display = class.starts_with("0x03") && matches!(&*value("vendor"), "0x10de" | "0x1002");
     let pci = path.strip_prefix("devices/")?.to_owned();
     (display || class.starts_with("0x12")).then(|| Gpu { pci, numa_node: value("numa_node").parse().ok() })
 }
 
-/// Whether this is a PCI address, such as `0000:1b:00.0`.
+/// Whether the name is a PCI address, such as `0000:1b:00.0`.
 fn is_address(name: &str) -> bool {
     let parts: Vec<_> = name.split([':', '.']).collect();
     parts.len() == 4

@@ -1,4 +1,4 @@
-//! From files to a [`Machine`]: one pass, in which a file that cannot be read leaves its value out.
+//! From files to a [`Machine`], in one pass. The value of a file that cannot be read is left out.
 
 use std::collections::BTreeMap;
 
@@ -11,20 +11,20 @@ use crate::model::natural;
 
 /// The folder of all RDMA devices, below the root of sysfs.
 pub(crate) const DEVICES: &str = "class/infiniband";
-/// The folder of their `uverbsN`.
+/// The folder of the devices' `uverbsN`.
 pub(crate) const VERBS: &str = "class/infiniband_verbs";
 /// The folder of all network interfaces.
 pub(crate) const INTERFACES: &str = "class/net";
-/// Modules through which RDMA devices reach GPU memory: NVIDIA's own since driver 470, and the one of
-/// Mellanox before it.
+/// The kernel modules for GPUDirect RDMA: NVIDIA's own since driver 470, and Mellanox's before that.
 pub(crate) const PEER_MEMORY: [&str; 2] = ["nvidia_peermem", "nv_peer_mem"];
 
-/// Names that tunnels have: the kernel's own, and those of Kubernetes networks.
+/// How the names of tunnels begin: those of the kernel, and those of Kubernetes networks.
 const TUNNELS: [&str; 10] =
     ["cilium", "flannel", "genev", "gre", "ip6tnl", "sit", "tun", "vti", "vxlan", "wg"];
 
-/// All that is there. What cannot be read is left out, whatever the reason: a device may vanish while it
-/// is being read (ENODEV), attributes of empty slots refuse to be (EINVAL), hardware fails (EIO).
+/// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a
+/// device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail
+/// (EIO).
 pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
@@ -86,7 +86,7 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
         model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
         firmware: value("fw_ver").unwrap_or_default(),
         pci: target.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
-        // -1 where there is one node only.
+        // The kernel says -1 on a host with only one node.
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
         ports: ports.collect(),
         verbs,
@@ -108,7 +108,7 @@ fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) 
         link_layer,
         rate: value("rate").and_then(|text| rate(&text)),
         traffic_class: files.read(&format!("{device}/tc/{number}/traffic_class")).ok().and_then(|text| {
-            // As MLNX_OFED shows it: a line for all, and then one for each rule.
+            // MLNX_OFED's form: one line for all traffic, then one for each rule.
             text.lines().find_map(|line| line.trim().strip_prefix("Global tclass=")?.parse().ok())
         }),
         gids: gids(files, &folder, link_layer, interfaces),
@@ -127,7 +127,7 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Inte
         path.push_str(&index.to_string());
         let gid = files.read(&path).ok().and_then(|text| text.parse().ok()).filter(|gid| *gid != Gid::ZERO);
         let Some(gid) = gid else { continue };
-        // InfiniBand's GIDs have no interface, and all of one type.
+        // InfiniBand GIDs have no interface, and all have the same type.
         let attribute = |name: &str| {
             let wanted = link_layer != LinkLayer::InfiniBand;
             wanted.then(|| files.read(&format!("{port}/gid_attrs/{name}/{index}")).ok()).flatten()
@@ -144,7 +144,7 @@ fn gids(files: &impl Files, port: &str, link_layer: LinkLayer, interfaces: &Inte
     entries
 }
 
-/// The network interfaces that a device has itself.
+/// The device's own network interfaces.
 struct Interfaces(Vec<String>);
 
 impl Interfaces {
@@ -152,7 +152,7 @@ impl Interfaces {
         let folder = format!("{device}/device/net");
         let mut own = files.list(&folder).unwrap_or_default();
         own.retain(|name| files.exists(&format!("{folder}/{name}")));
-        // A soft device names the interface that it runs on (rxe).
+        // A soft device (rxe) names the interface on which it runs.
         own.extend(files.read(&format!("{device}/parent")));
         Self(own)
     }
@@ -168,14 +168,14 @@ impl Interfaces {
         match (devtype, link.as_str()) {
             (_, "768" | "769" | "776" | "778" | "823" | "65534")
             | (Some("vxlan" | "geneve" | "wireguard"), _) => Relation::Tunnel,
-            // The kernel gives a port GIDs of what stands on its own interface only, so that it is above.
+            // A port gets GIDs only of interfaces above its own interface, so this bond or VLAN is above it.
             (Some("bond" | "vlan"), _) => Relation::Own,
             (Some(_), _) => Relation::Other,
             (None, _) => self.guess(name),
         }
     }
 
-    /// By the name alone: the folder of an interface is missing where sysfs shows another namespace's.
+    /// Guesses from the name. Sysfs may be that of another namespace, where the interface has no folder.
     fn guess(&self, name: &str) -> Relation {
         let is_vlan = name.rsplit_once('.').is_some_and(|(base, _)| self.0.iter().any(|own| own == base));
         if is_vlan || name.starts_with("bond") {
@@ -188,12 +188,12 @@ impl Interfaces {
     }
 }
 
-/// `4` of `4: ACTIVE`: the number, as the words have changed between kernels.
+/// The `4` of `4: ACTIVE`. Only the number counts: the words differ between kernels.
 fn number_before(text: &str, end: char) -> Option<u8> {
     text.split_once(end)?.0.parse().ok()
 }
 
-/// `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`, in Mb/s.
+/// A rate such as `400 Gb/sec (4X NDR)` or `2.5 Gb/sec (1X SDR)`, in Mb/s.
 fn rate(text: &str) -> Option<u32> {
     let number = text.split_once(" Gb/sec")?.0;
     let (whole, tenth) = number.split_once('.').unwrap_or((number, "0"));
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rate_is_read_as_a_whole_or_not_at_all() {
+    fn a_rate_is_read_completely_or_not_at_all() {
         for (text, expected) in [
             ("400 Gb/sec (4X NDR)", Some(400_000)),
             ("2.5 Gb/sec (1X SDR)", Some(2_500)),
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_is_its_number_whatever_its_name() {
+    fn only_the_number_of_a_state_counts() {
         assert_eq!(number_before("4: ACTIVE", ':'), Some(4));
         assert_eq!(number_before("4: LIVELY", ':'), Some(4));
         for text in ["ACTIVE", "", ": ACTIVE", "4", "400: ACTIVE", "4 : ACTIVE"] {

@@ -1,5 +1,5 @@
-//! Saving a machine as a folder, in the form that `snapshot` reads: reading with every answer written down, so
-//! that what is saved is what was read, and nothing else of the host.
+//! Saves a machine as a folder, in the form that `snapshot` reads. The probe runs and every answer is written
+//! down, so the folder holds what was read and nothing else of the host.
 
 use std::cell::RefCell;
 use std::fs;
@@ -12,7 +12,7 @@ use super::machine::Address;
 use super::snapshot::ADDRESSES;
 use super::{pci, read};
 
-/// Reads all that the probe reads, and writes it to `folder`.
+/// Writes all that the probe reads to `folder`.
 pub(crate) fn save(files: &impl Files, held: &[Address], folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     if fs::read_dir(folder)?.next().is_some() {
@@ -26,11 +26,11 @@ pub(crate) fn save(files: &impl Files, held: &[Address], folder: &Path) -> io::R
     fs::write(folder.join(ADDRESSES), lines.concat())
 }
 
-/// Passes on every answer, and writes it down.
+/// Passes every answer on and writes it down.
 struct Recorder<'a, F> {
     files: &'a F,
     folder: &'a Path,
-    /// The first failure to write.
+    /// The first error in writing.
     failed: RefCell<io::Result<()>>,
 }
 
@@ -56,7 +56,7 @@ impl<F: Files> Recorder<'_, F> {
 impl<F: Files> Files for Recorder<'_, F> {
     fn read(&self, path: &str) -> io::Result<String> {
         let text = self.files.read(path)?;
-        // The empty slots of all tables would be most of the files.
+        // Most slots of a GID table are empty: they would be most of the files.
         if text.parse() != Ok(Gid::ZERO) {
             self.note(|| self.file(path, &format!("{text}\n")));
         }

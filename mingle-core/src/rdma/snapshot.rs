@@ -1,12 +1,12 @@
-//! A machine as a folder: saved for a report or a test, and read again anywhere.
+//! A machine as a folder: saved for a report or a test, and read on any host.
 //!
 //! ```text
 //! class/infiniband, class/infiniband_verbs, class/net, devices, module   as below /sys
-//! dev_infiniband/    a file for each that could be opened in /dev/infiniband
+//! dev_infiniband/    a file for each file of /dev/infiniband that could be opened
 //! addrs.txt          a line such as `eth0 inet 10.1.2.3/24` for each address of the network namespace
 //! ```
 //!
-//! What could not be read is not there.
+//! Files that could not be read are missing.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,8 @@ impl Machine {
     /// The machine that was saved in `folder`, with its GPUs.
     ///
     /// # Errors
-    /// Where `folder` is no snapshot: it has no addresses and no RDMA devices, or addresses that are none.
+    /// If `folder` is not a snapshot: it has neither addresses nor RDMA devices, or its addresses cannot be
+    /// parsed.
     pub fn from_snapshot(folder: &Path) -> io::Result<Self> {
         let files = Disk::snapshot(folder);
         let addresses = match files.text(ADDRESSES) {
@@ -42,12 +43,12 @@ impl Machine {
 }
 
 #[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("no snapshot: it has neither addrs.txt nor class/infiniband")]
+#[error("not a snapshot: it has neither addrs.txt nor class/infiniband")]
 struct NoSnapshot;
 
-/// Why a line of `addrs.txt` is no address.
+/// A line of `addrs.txt` is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no line such as \"eth0 inet 10.1.2.3/24\" or \"eth0 inet6 fd00::1/64\"")]
+#[error("{0:?} is not a line such as \"eth0 inet 10.1.2.3/24\" or \"eth0 inet6 fd00::1/64\"")]
 pub struct InvalidAddress(String);
 
 fn addresses(text: &str) -> Result<Vec<Address>, InvalidAddress> {
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_reads_as_it_is_written() {
+    fn an_address_is_parsed_as_it_is_written() {
         for line in ["eth0 inet 10.1.2.3/24", "ib0 inet6 fd00::1/64", "a-b.7 inet 0.0.0.0/0"] {
             assert_eq!(line.parse::<Address>().unwrap().to_string(), line);
         }

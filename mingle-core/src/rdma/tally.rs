@@ -1,10 +1,10 @@
-//! How many nodes of a gathering can use RDMA: what a leader tells those who only listen.
+//! How many nodes of a world that is forming can use RDMA: the leader advertises it to observers.
 
 use serde::{Deserialize, Serialize};
 
-use super::agree::{Link, Summary};
+use super::summary::{Capability, Summary};
 
-/// How many nodes can use RDMA, by what they would use.
+/// How many nodes can use RDMA, by its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Tally {
     /// InfiniBand.
@@ -16,43 +16,47 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// How many in all.
+    /// How many nodes can use RDMA in all.
     pub fn usable(&self) -> u32 {
-        // Three numbers from outside.
+        // The numbers come from the network.
         self.infiniband.saturating_add(self.roce).saturating_add(self.efa)
     }
 
-    /// `3 of 4, RoCE`, where so many nodes are there.
+    /// A text such as `3 of 4, RoCE`, for this number of nodes.
     pub fn among(&self, nodes: u32) -> String {
-        let links = [(Link::InfiniBand, self.infiniband), (Link::Roce, self.roce), (Link::Efa, self.efa)];
-        let links: Vec<_> = links.into_iter().filter(|(_, count)| *count > 0).collect();
-        match links[..] {
+        use Capability::{Efa, InfiniBand, Roce};
+        let counts = [(InfiniBand, self.infiniband), (Roce, self.roce), (Efa, self.efa)];
+        let counts: Vec<_> = counts.into_iter().filter(|(_, count)| *count > 0).collect();
+        match counts[..] {
             [] => format!("none of {nodes}"),
-            [(link, count)] => format!("{count} of {nodes}, {}", link.name()),
+            [(kind, count)] => format!("{count} of {nodes}, {}", kind.name()),
             _ => {
                 let each: Vec<String> =
-                    links.iter().map(|(link, count)| format!("{count} {}", link.name())).collect();
+                    counts.iter().map(|(kind, count)| format!("{count} {}", kind.name())).collect();
                 format!("{} of {nodes}, {}", self.usable(), each.join(" and "))
             }
         }
     }
 
-    fn of(&mut self, link: Link) -> Option<&mut u32> {
-        match link {
-            Link::InfiniBand => Some(&mut self.infiniband),
-            Link::Roce => Some(&mut self.roce),
-            Link::Efa => Some(&mut self.efa),
-            Link::Unasked | Link::Nothing | Link::Unusable | Link::Disabled => None,
+    fn count_of(&mut self, capability: Capability) -> Option<&mut u32> {
+        match capability {
+            Capability::InfiniBand => Some(&mut self.infiniband),
+            Capability::Roce => Some(&mut self.roce),
+            Capability::Efa => Some(&mut self.efa),
+            Capability::NotExamined
+            | Capability::NoDevice
+            | Capability::NoUsablePort
+            | Capability::Disabled => None,
         }
     }
 }
 
-/// The tally as nodes come and go.
+/// A tally that follows the nodes as they join and leave.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Counted {
     tally: Tally,
-    /// How many have looked at all.
-    asked: u32,
+    /// How many nodes have been examined.
+    examined: u32,
 }
 
 impl Counted {
@@ -62,58 +66,59 @@ impl Counted {
         counted
     }
 
-    pub(crate) fn add(&mut self, fabric: Summary) {
-        self.asked += u32::from(fabric.link != Link::Unasked);
-        if let Some(count) = self.tally.of(fabric.link) {
+    pub(crate) fn add(&mut self, summary: Summary) {
+        self.examined += u32::from(summary.is_examined());
+        if let Some(count) = self.tally.count_of(summary.capability) {
             *count += 1;
         }
     }
 
-    /// A node goes that was added.
-    pub(crate) fn remove(&mut self, fabric: Summary) {
-        self.asked -= u32::from(fabric.link != Link::Unasked);
-        if let Some(count) = self.tally.of(fabric.link) {
+    /// Removes the summary of a node that was added.
+    pub(crate) fn remove(&mut self, summary: Summary) {
+        self.examined -= u32::from(summary.is_examined());
+        if let Some(count) = self.tally.count_of(summary.capability) {
             *count -= 1;
         }
     }
 
-    /// None where nobody has looked.
+    /// The tally, or `None` if no node has been examined.
     pub(crate) fn tally(&self) -> Option<Tally> {
-        (self.asked > 0).then_some(self.tally)
+        (self.examined > 0).then_some(self.tally)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::Capability::{Disabled, Efa, InfiniBand, NoDevice, NotExamined, Roce};
     use super::*;
 
-    fn has(link: Link) -> Summary {
-        Summary { link, ..Summary::default() }
+    fn has(capability: Capability) -> Summary {
+        Summary { capability, ..Summary::default() }
     }
 
     #[test]
-    fn what_comes_and_goes_is_counted_and_nobody_who_has_not_looked_says_that_there_is_none() {
-        let mut counted = Counted::new(has(Link::Unasked));
+    fn a_tally_follows_joins_and_leaves_and_exists_only_if_a_node_was_examined() {
+        let mut counted = Counted::new(has(NotExamined));
         assert_eq!(counted.tally(), None);
-        for link in [Link::Roce, Link::Nothing, Link::InfiniBand, Link::Disabled, Link::Efa, Link::Roce] {
-            counted.add(has(link));
+        for capability in [Roce, NoDevice, InfiniBand, Disabled, Efa, Roce] {
+            counted.add(has(capability));
         }
         let all = Tally { infiniband: 1, roce: 2, efa: 1 };
         assert_eq!(counted.tally(), Some(all));
-        for link in [Link::Roce, Link::InfiniBand, Link::Efa, Link::Roce, Link::Disabled] {
-            counted.remove(has(link));
+        for capability in [Roce, InfiniBand, Efa, Roce, Disabled] {
+            counted.remove(has(capability));
         }
-        assert_eq!(counted.tally(), Some(Tally::default()), "one is left that has looked");
-        counted.remove(has(Link::Nothing));
+        assert_eq!(counted.tally(), Some(Tally::default()), "one examined node is left");
+        counted.remove(has(NoDevice));
         assert_eq!(counted.tally(), None);
     }
 
     #[test]
-    fn the_words_say_how_many_and_of_which_kind() {
+    fn the_text_says_how_many_and_of_which_kind() {
         let tally = |infiniband, roce, efa| Tally { infiniband, roce, efa };
         assert_eq!(tally(0, 3, 0).among(4), "3 of 4, RoCE");
         assert_eq!(tally(0, 0, 0).among(4), "none of 4");
         assert_eq!(tally(2, 1, 0).among(4), "3 of 4, 2 InfiniBand and 1 RoCE");
-        assert_eq!(tally(u32::MAX, 0, 1).usable(), u32::MAX, "a stranger may say anything");
+        assert_eq!(tally(u32::MAX, 0, 1).usable(), u32::MAX, "the numbers of a stranger do not overflow");
     }
 }

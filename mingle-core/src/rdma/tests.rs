@@ -1,4 +1,4 @@
-//! The probe against files that lie, fail and vanish.
+//! Tests of the probe with files that are wrong, fail and vanish.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,24 +8,24 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::files::Files;
-use super::{Address, Choice, Family, Gid, GidEntry, Kind, Machine, Transport, pci, read, save};
+use super::{Address, AddressFamily, Choice, Gid, GidEntry, Machine, RdmaKind, Transport, pci, read, save};
 use crate::env::fabric::{self, Extent};
 
-/// Files in memory: a text each, and links by name. Folders are what the paths imply.
+/// Files in memory: texts and links by path. A folder exists if a path implies it.
 #[derive(Debug, Default)]
 struct Tree {
     texts: BTreeMap<String, String>,
     links: BTreeMap<String, String>,
-    /// How many calls there have been.
+    /// The number of calls so far.
     calls: Cell<usize>,
-    /// Which calls fail, and how.
+    /// Which calls fail, and with which error.
     fault: Option<Fault>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Fault {
     first: usize,
-    /// All from there on, as where a device has gone; or this one alone.
+    /// Whether all later calls fail too, as when a device has vanished.
     lasting: bool,
     errno: i32,
 }
@@ -50,7 +50,7 @@ impl Tree {
         }
     }
 
-    /// The path without the link that it goes through.
+    /// The path with its link resolved.
     fn real(&self, path: &str) -> String {
         let through = self.links.iter().find_map(|(link, target)| {
             let rest = path.strip_prefix(link.as_str())?;
@@ -115,7 +115,7 @@ fn addresses() -> Vec<Address> {
         .collect()
 }
 
-/// Two RoCE devices with a port each; `slots` GIDs, of which the fourth is the right one.
+/// Two RoCE devices with one port each. A port has `slots` GIDs, of which the fourth is the right one.
 fn two_rails(slots: usize) -> Tree {
     let mut tree = Tree::default();
     for (n, (interface, address)) in OWN.iter().enumerate() {
@@ -158,13 +158,13 @@ fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     fabric::variables(machine, transport, Extent::default()).into_iter().collect()
 }
 
-/// Whatever was chosen holds in `whole`, the machine without faults.
+/// Checks that all that was chosen is true of `whole`, the machine without faults.
 fn holds(choice: &Choice<'_>, whole: &Machine) {
     for port in choice.used() {
         let device = whole.devices.iter().find(|device| device.name == port.device.name).unwrap();
         let truth = device.ports.iter().find(|truth| truth.number == port.port.number).unwrap();
-        let gid = port.gids.iter().find(|gid| gid.left.is_none()).expect("a RoCE port has a GID");
-        // How the interface stands to the port is a guess where its files have failed.
+        let gid = port.gids.iter().find(|gid| gid.excluded.is_none()).expect("a RoCE port has a GID");
+        // The relation of the interface to the port is a guess if its files have failed.
         let same = |other: &&GidEntry| GidEntry { relation: other.relation, ..gid.entry.clone() } == **other;
         assert!(truth.gids.iter().any(|other| same(&other)), "{:?} is not in the table", gid.entry);
         assert!(whole.addresses.iter().any(|held| held.address == gid.entry.gid.address()));
@@ -172,7 +172,7 @@ fn holds(choice: &Choice<'_>, whole: &Machine) {
 }
 
 #[test]
-fn two_rails_are_told_by_both_trios() {
+fn two_equal_ports_get_both_trios_of_variables() {
     let machine = read::machine(&two_rails(8), addresses());
     let found = variables(&machine);
     assert_eq!(found["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
@@ -181,7 +181,7 @@ fn two_rails_are_told_by_both_trios() {
 }
 
 #[test]
-fn a_file_that_fails_at_any_moment_leaves_something_out_and_makes_nothing_up() {
+fn a_file_that_fails_at_any_moment_leads_to_no_wrong_choice() {
     let tree = two_rails(8);
     let whole = read::machine(&tree, addresses());
     let calls = tree.calls.get();
@@ -195,7 +195,7 @@ fn a_file_that_fails_at_any_moment_leaves_something_out_and_makes_nothing_up() {
             holds(&choice, &whole);
             let found = variables(&machine);
             if let Some(index) = found.get("NCCL_IB_GID_INDEX") {
-                // Where the right one has failed, no other is as good.
+                // If the right GID has failed, no GID of v2 is left.
                 assert!(index == "3" || index == "2" && machine.choose().used().count() == 1, "{found:?}");
             }
         }
@@ -206,7 +206,7 @@ fn a_file_that_fails_at_any_moment_leaves_something_out_and_makes_nothing_up() {
 fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
     let mut tree = two_rails(8);
     let port = "class/infiniband/mlx5_0/ports/1";
-    // The same address on two interfaces is not possible, so the tunnel has one of its own.
+    // Two interfaces cannot have the same address, so the tunnel has its own.
     let tunnel = Ipv4Addr::new(10, 7, 0, 5);
     for (slot, interface, address) in [(1, "vxlan0", tunnel), (6, "eth1.7", Ipv4Addr::new(10, 8, 0, 5))] {
         tree.put(&format!("{port}/gids/{slot}"), &Gid::from(address).to_string());
@@ -223,18 +223,18 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
     let machine = read::machine(&tree, held.clone());
     let choice = machine.choose();
     let reasons: Vec<_> =
-        choice.ports[0].gids.iter().map(|gid| gid.left.as_ref().map(ToString::to_string)).collect();
+        choice.ports[0].gids.iter().map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect();
     assert_eq!(choice.ports[0].gid_index(), Some(3));
-    assert_eq!(reasons[1].as_deref(), Some("a tunnel's, and there is one without"));
-    assert_eq!(reasons[6].as_deref(), Some("3 is as good and comes first"));
-    // A tunnel is better than nothing.
+    assert_eq!(reasons[1].as_deref(), Some("it belongs to a tunnel, another GID does not"));
+    assert_eq!(reasons[6].as_deref(), Some("index 3 is equally suitable and lower"));
+    // Without another GID the tunnel's is used.
     held.retain(|address| address.interface != "eth1" && address.interface != "eth1.7");
     let machine = read::machine(&tree, held);
     assert_eq!(machine.choose().ports[0].gid_index(), Some(1));
 }
 
 #[test]
-fn ports_that_have_only_ipv6_or_only_v1_are_told_so() {
+fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let mut tree = two_rails(8);
     let mut held = addresses();
     for n in 0..2 {
@@ -245,7 +245,7 @@ fn ports_that_have_only_ipv6_or_only_v1_are_told_so() {
         tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/gids/3"), &gid);
     }
     let machine = read::machine(&tree, held.clone());
-    assert_eq!(machine.choose().addressing.map(|addressing| addressing.family), Some(Family::Ipv6));
+    assert_eq!(machine.choose().addressing.map(|addressing| addressing.family), Some(AddressFamily::Ipv6));
     let found = variables(&machine);
     assert_eq!(found["NCCL_IB_GID_INDEX"], "3");
     assert_eq!(found["NCCL_IB_ADDR_FAMILY"], "AF_INET6");
@@ -263,10 +263,10 @@ fn ports_that_have_only_ipv6_or_only_v1_are_told_so() {
 }
 
 #[test]
-fn a_port_of_another_family_than_most_is_left_out() {
+fn a_port_with_another_family_than_most_is_not_used() {
     let mut tree = two_rails(8);
     let mut held = addresses();
-    // A third rail, so that IPv4 has the most.
+    // Add a third port, so that most ports have IPv4.
     for (path, text) in tree.texts.clone() {
         if path.contains("mlx5_1") || path.contains("pci0000:10") || path.contains("uverbs1") {
             let path = path
@@ -286,12 +286,12 @@ fn a_port_of_another_family_than_most_is_left_out() {
     let machine = read::machine(&tree, held);
     let choice = machine.choose();
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
-    let left = choice.ports[2].left.as_ref().unwrap().to_string();
-    assert_eq!(left, "no GID for RoCE v2 over IPv4, which the others use");
+    let left = choice.ports[2].excluded.as_ref().unwrap().to_string();
+    assert_eq!(left, "no GID for RoCE v2 over IPv4, which the other ports use");
 }
 
 #[test]
-fn one_traffic_class_on_all_ports_is_told_and_several_are_not() {
+fn a_traffic_class_is_printed_only_if_all_ports_have_the_same() {
     let mut tree = two_rails(8);
     tree.put("class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n");
     assert!(!variables(&read::machine(&tree, addresses())).contains_key("NCCL_IB_TC"));
@@ -309,15 +309,15 @@ fn a_device_that_programs_cannot_open_is_not_used() {
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1");
     tree.texts.remove("class/infiniband_verbs/uverbs0/ibdev");
     let machine = read::machine(&tree, addresses());
-    assert_eq!(machine.choose().kind, Kind::Unusable);
+    assert_eq!(machine.choose().kind, RdmaKind::NoUsablePort);
     assert_eq!(variables(&machine), BTreeMap::from([("NCCL_IB_DISABLE", "1".to_owned())]));
-    // Where nothing of /dev/infiniband can be seen, nothing is concluded from it.
+    // If /dev/infiniband cannot be listed, nothing is concluded from that.
     tree.texts.retain(|path, _| !path.starts_with("dev_infiniband"));
     assert_eq!(variables(&read::machine(&tree, addresses()))["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
 }
 
 #[test]
-fn what_was_saved_is_read_again_as_it_was() {
+fn a_saved_machine_is_read_unchanged() {
     let folder = std::env::temp_dir().join(format!("mingle-saved-{}", std::process::id()));
     let mut tree = two_rails(1024);
     tree.put("module/nvidia_peermem/refcnt", "0\n");
@@ -334,7 +334,7 @@ fn what_was_saved_is_read_again_as_it_was() {
     assert_eq!(twice.unwrap_err().to_string(), "the folder is not empty");
 }
 
-/// Texts that a file may hold: right ones, halves of right ones, anything.
+/// Contents of a file: a valid text, a part of one, or anything.
 fn text() -> impl Strategy<Value = String> {
     let right = prop::sample::select(vec![
         "4: ACTIVE",
@@ -364,7 +364,7 @@ fn text() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_tree_whatever_it_holds_makes_the_probe_panic_or_say_half_a_value(
+    fn no_contents_make_the_probe_panic_or_return_a_part_of_a_value(
         changes in prop::collection::vec((any::<prop::sample::Index>(), prop::option::of(text())), 0..40),
         names in prop::collection::vec("[-a-z0-9$'\"\u{1b} :,=_]{1,20}", 0..3),
         fault in prop::option::of((0..200usize, any::<bool>())),
@@ -391,7 +391,7 @@ proptest! {
         let _ = pci::gpus(&tree);
         let choice = machine.choose();
         for port in &choice.ports {
-            // A value is in a file as a whole, or it is not known.
+            // Each value is in a file as a whole.
             for gid in &port.port.gids {
                 prop_assert!(tree.texts.values().any(|text| text.trim() == gid.gid.to_string()));
             }
@@ -399,10 +399,10 @@ proptest! {
                 let rate = format!("{} Gb/sec", f64::from(rate) / 1000.0);
                 prop_assert!(tree.texts.values().any(|text| text.trim().starts_with(&rate)), "{}", rate);
             }
-            for reason in port.left.iter().map(ToString::to_string) {
+            for reason in port.excluded.iter().map(ToString::to_string) {
                 prop_assert!(!reason.is_empty());
             }
-            prop_assert!(port.is_used() || port.gids.iter().all(|gid| gid.left.is_some()));
+            prop_assert!(port.is_used() || port.gids.iter().all(|gid| gid.excluded.is_some()));
         }
         for (name, value) in variables(&machine) {
             let plain = |c: char| c.is_ascii_alphanumeric() || "_.,:=@+-".contains(c);

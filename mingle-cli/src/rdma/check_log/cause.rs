@@ -1,19 +1,19 @@
-//! Why a network was not used, or not as well as it could be, and what to do.
+//! Why RDMA or GPUDirect RDMA was not used, and what to do about it.
 
-use super::{Cause, Log, Verdict};
+use super::{Cause, Log, LogVerdict};
 
-/// What the log gives as reasons, the likeliest first.
-pub(super) fn find(log: &Log, verdict: Verdict) -> Vec<Cause> {
+/// The causes that the log shows, the likeliest first.
+pub(super) fn find(log: &Log, verdict: LogVerdict) -> Vec<Cause> {
     let mut causes = Vec::new();
     let sockets = log.total.sockets > 0
-        || (verdict == Verdict::NoChannel && log.networks.names().any(|name| name == "Socket"));
+        || (verdict == LogVerdict::NoChannel && log.networks.names().any(|name| name == "Socket"));
     if log.networks.counts.len() > 1 {
         let names: Vec<_> = log.networks.names().map(String::as_str).collect();
         // NVIDIA/nccl#234.
         causes.push(cause(
             format!("the ranks have chosen different networks: {}", names.join(", ")),
-            "ranks with different networks wait for each other for ever; make all nodes alike, or set \
-             NCCL_NET or NCCL_IB_DISABLE=1 on all",
+            "ranks with different networks wait for each other for ever; give all nodes the same devices, or \
+             set NCCL_NET or NCCL_IB_DISABLE=1 on all of them",
         ));
     }
     if log.versions.counts.len() > 1 {
@@ -29,17 +29,17 @@ pub(super) fn find(log: &Log, verdict: Verdict) -> Vec<Cause> {
     if log.total.rdma > 0 {
         causes.extend(no_gpudirect(log));
     }
-    if verdict == Verdict::NoChannel {
+    if verdict == LogVerdict::NoChannel {
         causes.push(cause(
-            "no rank tells of a channel".to_owned(),
-            "either NCCL has not come that far: see the warnings; or it was told to say less: run with \
+            "no rank reports a channel".to_owned(),
+            "either NCCL ended before it opened channels (see the warnings), or it logs too little: run with \
              NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET",
         ));
     }
     causes
 }
 
-/// Why sockets.
+/// Why sockets were used.
 fn sockets_used(log: &Log) -> Vec<Cause> {
     let mut causes = Vec::new();
     let set = |name: &str| value(log, name);
@@ -48,7 +48,7 @@ fn sockets_used(log: &Log) -> Vec<Cause> {
         causes.push(cause("NCCL_IB_DISABLE is set".to_owned(), "unset NCCL_IB_DISABLE, or set it to 0"));
     }
     if set("NCCL_NET").is_some_and(|value| value.eq_ignore_ascii_case("Socket")) {
-        causes.push(cause("NCCL_NET asks for sockets".to_owned(), "unset NCCL_NET"));
+        causes.push(cause("NCCL_NET selects sockets".to_owned(), "unset NCCL_NET"));
     }
     if log.no_verbs {
         causes.push(cause(
@@ -64,40 +64,39 @@ fn sockets_used(log: &Log) -> Vec<Cause> {
         };
         causes.push(cause(
             cause_of,
-            "`mingle rdma` tells which devices there are, and why they cannot be used; a container needs \
-             /dev/infiniband, and NCCL_IB_HCA must fit a device whose port is up",
+            "`mingle rdma` shows the devices and why they cannot be used; a container needs /dev/infiniband, \
+             and NCCL_IB_HCA must match a device whose port is active",
         ));
     }
     if causes.is_empty() && !log.hcas.is_empty() {
         let hcas: Vec<_> = log.hcas.names().map(String::as_str).collect();
         causes.push(cause(
-            format!("RDMA devices were found, and yet sockets are used: {}", hcas.join(", ")),
-            "look whether they are found on every node, and for NCCL_NET, NCCL_NET_PLUGIN and the warnings",
+            format!("RDMA devices were found, but sockets are used: {}", hcas.join(", ")),
+            "check that every node finds its devices, and check NCCL_NET, NCCL_NET_PLUGIN and the warnings",
         ));
     }
     if causes.is_empty() {
         causes.push(cause(
             "the log does not say why".to_owned(),
-            "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET; `mingle rdma` tells which devices \
-             there are",
+            "run with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET; `mingle rdma` shows the devices",
         ));
     }
     causes
 }
 
-/// Why the data takes the way through the host's memory.
+/// Why the data goes through the host's memory.
 fn no_gpudirect(log: &Log) -> Vec<Cause> {
     let mut causes = Vec::new();
     if !log.refuse.is_empty() {
         let devices: Vec<_> = log.refuse.names().map(String::as_str).collect();
         let devices = devices.join(", ");
-        // src/transport/net_ib/gdr.cc, 2.30.7: one of three files of a module below /sys, or a trial with
-        // ibv_reg_dmabuf_mr; the two sides of DMA-BUF are asked apart.
+        // src/transport/net_ib/gdr.cc, 2.30.7: NCCL looks for one of three files of a module below /sys, or
+        // tries ibv_reg_dmabuf_mr. It checks DMA-BUF separately for the GPU and for the adapter.
         causes.push(if log.dma_buf {
             cause(
                 format!(
-                    "GPUDirect RDMA is off for {devices}: the GPU's driver has DMA-BUF, and the adapter's \
-                     has not; nor is there a peer memory module"
+                    "GPUDirect RDMA is off for {devices}: the GPU's driver supports DMA-BUF, the adapter's \
+                     does not, and no peer memory module is loaded"
                 ),
                 "load nvidia_peermem (modprobe nvidia_peermem), or update the adapter's driver and \
                  rdma-core; NCCL_DMABUF_ENABLE must not be 0",
@@ -105,8 +104,8 @@ fn no_gpudirect(log: &Log) -> Vec<Cause> {
         } else {
             cause(
                 format!("GPUDirect RDMA is off for {devices}: neither a peer memory module nor DMA-BUF"),
-                "load nvidia_peermem on the host (modprobe nvidia_peermem; the old one is nv_peer_mem), or \
-                 use the open kernel modules of the GPU's driver with Linux 5.12 or newer, for DMA-BUF",
+                "load nvidia_peermem on the host (modprobe nvidia_peermem; its predecessor is nv_peer_mem), or, \
+                 for DMA-BUF, use the open kernel modules of the GPU's driver with Linux 5.12 or newer",
             )
         });
     }
@@ -124,29 +123,29 @@ fn no_gpudirect(log: &Log) -> Vec<Cause> {
     }
     if causes.is_empty() && !log.register.is_empty() {
         causes.push(cause(
-            "the adapters can do GPUDirect RDMA, and some channels do without".to_owned(),
-            "adapter and GPU are probably too far from each other: `nvidia-smi topo -m` shows it, and \
+            "the adapters support GPUDirect RDMA, but some channels do not use it".to_owned(),
+            "adapter and GPU are probably too far from each other: `nvidia-smi topo -m` shows the distance, and \
              NCCL_NET_GDR_LEVEL sets how far they may be",
         ));
     }
     if causes.is_empty() && !log.ways.names().any(|way| way == "NET/IB" || way.starts_with("NET/IBext")) {
         causes.push(cause(
-            "the network's plugin does without GPUDirect RDMA".to_owned(),
-            "the plugin says why in lines of its own; that for EFA begins them with NET/OFI",
+            "the network plugin does not use GPUDirect RDMA".to_owned(),
+            "see the plugin's own lines; those of the plugin for EFA begin with NET/OFI",
         ));
     }
     if causes.is_empty() {
         causes.push(cause(
-            "NET/IB without GDRDMA: probably no peer memory module is loaded, and there is no DMA-BUF"
+            "NET/IB without GDRDMA: probably no peer memory module is loaded and DMA-BUF is not available"
                 .to_owned(),
-            "load nvidia_peermem on the host (modprobe nvidia_peermem); NCCL_DEBUG_SUBSYS=INIT,ENV,NET tells \
+            "load nvidia_peermem on the host (modprobe nvidia_peermem); NCCL_DEBUG_SUBSYS=INIT,ENV,NET shows \
              more",
         ));
     }
     causes
 }
 
-/// The value of a variable; of several, one that is not 0.
+/// The value of a variable. Of several values, one that is not 0.
 fn value<'a>(log: &'a Log, name: &str) -> Option<&'a str> {
     let values = log.settings.names().filter_map(|setting| setting.split_once('='));
     values.filter(|(known, _)| *known == name).map(|(_, value)| value).max_by_key(|value| *value != "0")

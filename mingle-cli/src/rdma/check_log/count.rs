@@ -1,4 +1,4 @@
-//! What is counted.
+//! Counts of names and of ends of channels.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -6,10 +6,10 @@ use std::ops::AddAssign;
 
 use serde::{Serialize, Serializer};
 
-/// Most different names of one kind.
+/// The most different names of one kind that are kept.
 pub(super) const NAMES: usize = 64;
 
-/// Ends of channels, by how they go.
+/// Ends of channels, by the network that they use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Ends {
     pub(super) gpudirect: u64,
@@ -18,9 +18,9 @@ pub(super) struct Ends {
     pub(super) other: u64,
 }
 
-/// How often each name was seen: the first [`NAMES`] of them, and how often any other.
+/// How often each of the first [`NAMES`] names was seen, and how often all others.
 #[derive(Debug, Serialize)]
-pub(super) struct Tally<T: Ord> {
+pub(super) struct Counts<T: Ord> {
     #[serde(serialize_with = "pairs", bound(serialize = "T: Serialize"))]
     pub(super) counts: BTreeMap<T, u64>,
     pub(super) others: u64,
@@ -28,13 +28,14 @@ pub(super) struct Tally<T: Ord> {
 
 impl Ends {
     pub(super) fn one(network: &str, gpudirect: bool) -> Self {
-        // `IBext` is nccl-rdma-sharp-plugins, `gIB` Google's plugin for RoCE, and `AWS Libfabric` or
-        // `Libfabric` that for EFA. Others can say GDRDMA without RDMA, as those for TCP with device memory.
+        // `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin for RoCE, and `AWS Libfabric` or
+        // `Libfabric` is the plugin for EFA. Others may say GDRDMA without RDMA, such as those for TCP with
+        // device memory.
         let is_rdma = match network.split_once('/') {
             Some(("NET", name)) => {
                 matches!(name, "IB" | "gIB") || name.starts_with("IBext") || name.ends_with("Libfabric")
             }
-            // SHARP, which is a function of InfiniBand's switches.
+            // SHARP, a function of InfiniBand switches.
             _ => true,
         };
         let mut ends = Self::default();
@@ -55,7 +56,8 @@ impl Ends {
         self.all().iter().sum()
     }
 
-    /// Which way most go; the better one where two are equal.
+    /// The index in [`Ends::all`] of the most frequent network, the better one of two that are equally
+    /// frequent.
     pub(super) fn most(self) -> Option<usize> {
         (0..4).rev().max_by_key(|&way| self.all()[way]).filter(|_| self.sum() > 0)
     }
@@ -74,7 +76,7 @@ impl AddAssign for Ends {
     }
 }
 
-impl<T: Ord> Tally<T> {
+impl<T: Ord> Counts<T> {
     pub(super) fn add(&mut self, name: T) {
         let is_full = self.counts.len() >= NAMES;
         match self.counts.entry(name) {
@@ -92,13 +94,13 @@ impl<T: Ord> Tally<T> {
     }
 }
 
-impl<T: Ord> Default for Tally<T> {
+impl<T: Ord> Default for Counts<T> {
     fn default() -> Self {
         Self { counts: BTreeMap::new(), others: 0 }
     }
 }
 
-/// `[{"name": ..., "count": ...}]`: what comes from a log is no key.
+/// `[{"name": ..., "count": ...}]`: text from a log must not become a key.
 fn pairs<T: Serialize, S: Serializer>(counts: &BTreeMap<T, u64>, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Named<'a, T> {

@@ -1,17 +1,17 @@
 //! One line of NCCL's log.
 //!
-//! The forms are those of NCCL's sources, read in 2.10.3, 2.14.3, 2.18.3, 2.21.5, 2.23.4, 2.26.2, 2.27.3
-//! and 2.30.7. Lines of several processes may be torn, and launchers put words of their own before them, so
-//! what fits no form is skipped.
+//! The forms are those in NCCL's sources, read in 2.10.3, 2.14.3, 2.18.3, 2.21.5, 2.23.4, 2.26.2, 2.27.3 and
+//! 2.30.7. Lines of several processes may be mixed, and launchers put text of their own before them, so a
+//! line of no known form is skipped.
 
-/// What a line says, and which process said it.
+/// What a line says, and which process wrote it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) process: Option<Process<'a>>,
     pub(super) fact: Fact<'a>,
 }
 
-/// `host:pid:tid`, as src/debug.cc prints it before every message; the thread does not matter here.
+/// The `host:pid:tid` that src/debug.cc prints before every message, without the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Process<'a> {
     pub(super) host: &'a str,
@@ -30,19 +30,19 @@ pub(super) enum Fact<'a> {
         to: u32,
         way: Way<'a>,
     },
-    /// One end of a channel of a network that computes (CollNet), which has no peer.
+    /// One end of a CollNet channel. Its network computes, so it has no peer.
     CollNet(Way<'a>),
     /// The network devices with their numbers: `mlx5_0:1/RoCE`, `mlx5_0:1/IB+mlx5_1:1/IB`.
     Hcas(Vec<(u32, String)>),
     /// A network device made of others.
     Virtual(u32, &'a str),
-    /// Whether the GPU's memory can be registered with a device.
+    /// Whether GPU memory can be registered with a device.
     Registers {
         network: &'a str,
         device: &'a str,
         yes: bool,
     },
-    /// `distance 5 > 4`: the device can do it, and is too far from the GPU.
+    /// `distance 5 > 4`: the device supports GPUDirect RDMA but is too far from the GPU.
     Far(&'a str),
     /// The GPU's driver can export its memory.
     DmaBuf,
@@ -53,11 +53,11 @@ pub(super) enum Fact<'a> {
     Setting(&'a str, &'a str),
     Plugin(&'a str),
     Warning(&'a str),
-    /// A message of NCCL's that tells nothing here.
+    /// An NCCL message without a meaning for the report.
     Other,
 }
 
-/// How data goes through a channel.
+/// How a channel sends its data.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Way<'a> {
     Net {
@@ -65,11 +65,11 @@ pub(super) enum Way<'a> {
         index: u32,
         gpudirect: bool,
     },
-    /// Within a node, or through NVLink: `P2P/CUMEM`, `SHM/direct/direct`.
+    /// Within a node or through NVLink: `P2P/CUMEM`, `SHM/direct/direct`.
     Local(&'a str),
 }
 
-/// `None` for a line that is not NCCL's.
+/// Parses a line. `None` if it is not NCCL's.
 pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     if let Some((head, body)) = line.split_once("NCCL WARN ") {
         return Some(Line { process: process(head), fact: fact(body, Fact::Warning(body)) });
@@ -78,11 +78,12 @@ pub(super) fn parse(line: &str) -> Option<Line<'_>> {
     if let Some((head, body)) = info {
         return Some(Line { process: process(head), fact: fact(body, Fact::Other) });
     }
-    // The version is printed without anything before it; src/init.cc, showVersion.
+    // NCCL prints its version without a process before it (src/init.cc, showVersion).
     version(line).map(|version| Line { process: None, fact: Fact::Version(version) })
 }
 
-/// mpirun and kubectl print words of their own before: `[1,26]<stdout>:host:8719:9555 [5]`.
+/// Finds the process in the text before the message. mpirun and kubectl print a prefix of their own:
+/// `[1,26]<stdout>:host:8719:9555 [5]`.
 fn process(head: &str) -> Option<Process<'_>> {
     head.split(' ').find_map(|word| {
         let (rest, thread) = word.rsplit_once(':')?;
@@ -93,16 +94,16 @@ fn process(head: &str) -> Option<Process<'_>> {
 }
 
 fn fact<'a>(body: &'a str, otherwise: Fact<'a>) -> Fact<'a> {
-    // Two processes have written at once, and where the first ends is anybody's guess.
+    // Two processes have written at once, and the end of the first message is unknown.
     if body.contains("NCCL INFO ") {
         return otherwise;
     }
     channel(body).or_else(|| device(body)).or_else(|| setting(body)).unwrap_or(otherwise)
 }
 
-/// src/transport/net.cc, p2p.cc, shm.cc, coll_net.cc: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0`.
-/// Until 2.6 the word was `Ring`; the number of the connection, after the slash, came with 2.12; in the
-/// brackets is a bus until 2.17, and since then a device.
+/// src/transport/net.cc, p2p.cc, shm.cc, coll_net.cc: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0`. Up
+/// to 2.6 the first word is `Ring`. The number of the connection, after the slash, came with 2.12. The
+/// brackets hold a bus up to 2.17, and a device since then.
 fn channel(body: &str) -> Option<Fact<'_>> {
     let (front, way) = body.split_once(" via ")?;
     let (kind, ranks) = front.split_once(" : ")?;
@@ -117,8 +118,8 @@ fn channel(body: &str) -> Option<Fact<'_>> {
     Some(Fact::Channel { from: leading(from)?.0, to: leading(to)?.0, way })
 }
 
-/// `NET/name/device`, for a device of another GPU's (PXN, since 2.12) `device(rank)`, then `/GDRDMA`,
-/// with `(PCI)` since 2.26, and `/Shared`. A plugin's name can hold blanks: `AWS Libfabric`.
+/// `NET/name/device`, or `device(rank)` for the device of another GPU (PXN, since 2.12), then `/GDRDMA`, with
+/// `(PCI)` since 2.26, and `/Shared`. A plugin's name can contain spaces: `AWS Libfabric`.
 fn way_of(text: &str) -> Option<Way<'_>> {
     let mut parts = text.split('/');
     match parts.next()? {
@@ -127,7 +128,8 @@ fn way_of(text: &str) -> Option<Way<'_>> {
             let (index, _) = leading(parts.next()?)?;
             Some(Way::Net { network, index, gpudirect: parts.any(|part| part.starts_with("GDRDMA")) })
         }
-        // What follows is how it reads or copies, or the GPU between: `P2P/CUMEM/read`, `P2P/indirect/3[3]`.
+        // Then comes how the data is read or copied, or the GPU between: `P2P/CUMEM/read`,
+        // `P2P/indirect/3[3]`.
         "P2P" => Some(Way::Local(text.get(..4 + parts.next()?.len())?)),
         _ if text.starts_with("SHM/") || text.starts_with("direct shared memory") => Some(Way::Local(text)),
         _ => None,
@@ -146,12 +148,12 @@ fn device(body: &str) -> Option<Fact<'_>> {
     if body.starts_with("NET/IB : No device found") {
         return Some(Fact::NoDevice);
     }
-    // src/misc/ibvwrap.cc, later ibvsymbols.cc. 2.30 tells of each name that it tries, misspelled; that
-    // libibverbs.so is missing is no harm where libibverbs.so.1, the last, is there.
+    // src/misc/ibvwrap.cc, later ibvsymbols.cc. 2.30 reports each name that it tries, with a misspelled word.
+    // A missing libibverbs.so does no harm if libibverbs.so.1, the last name, exists.
     if body.starts_with("Failed to open libibverbs") || body.starts_with("Count not open libibverbs.so.1") {
         return Some(Fact::NoVerbs);
     }
-    // src/init.cc, dmaBufSupported: the GPU's side only.
+    // src/init.cc, dmaBufSupported: this is about the GPU only.
     if body.starts_with("DMA-BUF is available") {
         return Some(Fact::DmaBuf);
     }
@@ -165,8 +167,8 @@ fn device(body: &str) -> Option<Fact<'_>> {
     direct(body).or_else(|| plugin(body)).or_else(|| version(body).map(Fact::Version))
 }
 
-/// Two lines that only begin alike: src/graph/topo.cc (until 2.12 net_ib.cc, and only of failure) tells of
-/// each device whether it can register the GPU's memory, src/graph/paths.cc of each pair whether it is near
+/// Two lines with the same beginning: src/graph/topo.cc (up to 2.12 net_ib.cc, and only for failures) reports
+/// for each device whether it can register GPU memory, src/graph/paths.cc for each pair whether they are near
 /// enough. The second is a TRACE in 2.30.
 fn direct(body: &str) -> Option<Fact<'_>> {
     let (before, text) = body.split_once("GPU Direct RDMA ")?;
@@ -186,7 +188,7 @@ fn plugin(body: &str) -> Option<Fact<'_>> {
     let name = body
         .strip_prefix("NET/Plugin: Loaded net plugin ")
         .or_else(|| body.strip_prefix("Successfully loaded external network plugin "))
-        // aws-ofi-nccl, whose provider may be TCP (NVIDIA/nccl#1597).
+        // aws-ofi-nccl; its provider may be TCP (NVIDIA/nccl#1597).
         .or_else(|| body.strip_prefix("NET/OFI ").filter(|text| text.starts_with("Selected ")))?;
     Some(Fact::Plugin(name))
 }
@@ -196,12 +198,12 @@ fn plugin(body: &str) -> Option<Fact<'_>> {
 fn setting(body: &str) -> Option<Fact<'_>> {
     let (name, value) = body.split_once(" set by environment to ").or_else(|| body.split_once(" set to "))?;
     let is_name = name.starts_with("NCCL_") && !name.contains(' ');
-    // Numbers are a sentence with its full stop.
+    // NCCL puts a full stop after a number.
     let value = value.strip_suffix('.').filter(|value| value.parse::<i64>().is_ok()).unwrap_or(value);
     is_name.then_some(Fact::Setting(name, value))
 }
 
-/// ` [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`; in 2.20 to 2.23, a device made of others
+/// ` [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB eth0:10.0.0.1<0>`; in 2.20 to 2.23 a device made of others
 /// is `[0]={[0] mlx5_2:1/RoCE, [1] mlx5_3:1/RoCE}`; in 2.30 a rail and a plane may follow the port.
 fn hcas(list: &str) -> Vec<(u32, String)> {
     let mut list = list.split(';').next().unwrap_or_default();
@@ -228,7 +230,7 @@ fn version(text: &str) -> Option<&str> {
     version.split(' ').next().filter(|version| version.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The number that a text begins with, and what follows.
+/// The number at the beginning of a text, and the rest of the text.
 fn leading(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
@@ -254,7 +256,7 @@ mod tests {
     #[test]
     fn channels_of_all_versions_are_read() {
         // NVIDIA/nccl#707, #1189, #1357, #1412, #1814, #1817, #367, #676; aws/aws-ofi-nccl#24. The forms with
-        // a proxy, (PCI) and Shared are put together from src/transport/net.cc.
+        // a proxy, (PCI) and Shared are derived from src/transport/net.cc.
         for (text, from, to, way) in [
             ("Channel 01 : 2[c7000] -> 0[87000] [receive] via NET/IB/5/GDRDMA", 2, 0, net("NET/IB", 5, true)),
             ("Channel 07/0 : 0[0] -> 2[0] [receive] via NET/IB/3/GDRDMA", 0, 2, net("NET/IB", 3, true)),
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_process_is_found_behind_what_launchers_print_first() {
+    fn the_process_is_found_after_a_prefix_from_the_launcher() {
         for (line, host, id) in [
             ("node-a:25668:27396 [0] NCCL INFO x", "node-a", 25_668),
             ("[1,26]<stdout>:ip-172-32-36-209:8716:9558 [2] NCCL INFO x", "ip-172-32-36-209", 8716),
@@ -305,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn the_devices_are_read_alone_and_in_groups() {
+    fn single_devices_and_groups_of_devices_are_read() {
         for (list, found) in [
             (" [0]mlx5_1:1/IB [1]mlx5_3:1/IB ; OOB eth0:10.100.62.64<0>", "0 mlx5_1:1/IB, 1 mlx5_3:1/IB"),
             (" [0]mlx5_0:1/IB/SHARP [RO]; OOB ibp25s0:10.20.0.119<0>", "0 mlx5_0:1/IB/SHARP"),
@@ -323,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_explains_a_choice_is_read() {
+    fn lines_that_explain_nccls_choice_are_read() {
         let registers = |network, device, yes| Fact::Registers { network, device, yes };
         for (text, fact) in [
             // NVIDIA/nccl#1537, #1410, #952, #1053, #1052, #1357, #1597; the rest from the sources.

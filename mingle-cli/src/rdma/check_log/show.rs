@@ -1,10 +1,10 @@
-//! The report for people.
+//! The report as text.
 
 use std::fmt;
 
-use super::{Device, Ends, Pair, Report, Tally, Verdict};
+use super::{Counts, Device, Ends, LogVerdict, Pair, Report};
 
-/// Most names and pairs in the text; JSON has all that was kept.
+/// The most names and pairs in the text. JSON has all that were kept.
 const SHOWN: usize = 16;
 
 impl fmt::Display for Report {
@@ -27,7 +27,7 @@ impl fmt::Display for Report {
         self.devices(f)?;
         self.pairs(f)?;
         if !self.warnings.is_empty() {
-            f.write_str("\nwarnings of NCCL's:\n")?;
+            f.write_str("\nwarnings from NCCL:\n")?;
             for (text, count) in self.warnings.counts.iter().take(SHOWN) {
                 writeln!(f, "  {count} x {text}")?;
             }
@@ -50,17 +50,21 @@ impl Report {
         let ways = ways.join(", ");
         let uniform = format!("{all} of {all} ends of network channels ({ways})");
         match self.verdict {
-            Verdict::RdmaWithGpudirect => write!(f, "RDMA with GPUDirect: {uniform}"),
-            Verdict::RdmaWithoutGpudirect => {
+            LogVerdict::RdmaWithGpudirect => write!(f, "RDMA with GPUDirect: {uniform}"),
+            LogVerdict::RdmaWithoutGpudirect => {
                 write!(f, "RDMA without GPUDirect: {uniform}: all data goes through the host's memory")
             }
-            Verdict::Sockets => write!(f, "sockets: {uniform}: RDMA is not used"),
-            Verdict::OtherNetwork => write!(f, "another network: {uniform}"),
-            Verdict::Mixed => {
-                write!(f, "mixed: {} of {all} ends of network channels ({ways})", Words(self.network_ends))
+            LogVerdict::Sockets => write!(f, "sockets: {uniform}: RDMA is not used"),
+            LogVerdict::OtherNetwork => write!(f, "another network: {uniform}"),
+            LogVerdict::Mixed => {
+                write!(
+                    f,
+                    "mixed: {} of {all} ends of network channels ({ways})",
+                    EndCounts(self.network_ends)
+                )
             }
-            Verdict::OneNode => f.write_str("one node: no channel goes through a network"),
-            Verdict::NoChannel => f.write_str("no channels: the log does not tell how data goes"),
+            LogVerdict::OneNode => f.write_str("one node: no channel uses a network"),
+            LogVerdict::NoChannel => f.write_str("no channels: the log does not show how data is sent"),
         }
     }
 
@@ -70,7 +74,7 @@ impl Report {
                 f.write_str("\nends of channels at each device:\n")?;
             }
             let name = name.as_deref().map(|name| format!(" ({name})")).unwrap_or_default();
-            writeln!(f, "  {network}/{index}{name}: {}", Words(*ends))?;
+            writeln!(f, "  {network}/{index}{name}: {}", EndCounts(*ends))?;
         }
         Ok(())
     }
@@ -78,29 +82,29 @@ impl Report {
     fn pairs(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, Pair { from, to, ends }) in self.other_pairs.iter().take(SHOWN).enumerate() {
             if i == 0 {
-                f.write_str("\nranks whose channels go another way than most:\n")?;
+                f.write_str("\nranks whose channels use another network than most:\n")?;
             }
-            writeln!(f, "  {from} -> {to}: {}", Words(*ends))?;
+            writeln!(f, "  {from} -> {to}: {}", EndCounts(*ends))?;
         }
         more(f, self.other_pairs.len().saturating_sub(SHOWN), 0)
     }
 }
 
 /// `8 RDMA with GPUDirect, 2 sockets`.
-struct Words(Ends);
+struct EndCounts(Ends);
 
-impl fmt::Display for Words {
+impl fmt::Display for EndCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = ["RDMA with GPUDirect", "RDMA without GPUDirect", "sockets", "another network"];
         let counts = self.0.all();
         let some = counts.iter().zip(names).filter(|(count, _)| **count > 0);
-        let words: Vec<_> = some.map(|(count, name)| format!("{count} {name}")).collect();
-        f.write_str(&words.join(", "))
+        let texts: Vec<_> = some.map(|(count, name)| format!("{count} {name}")).collect();
+        f.write_str(&texts.join(", "))
     }
 }
 
-/// `network: IB (16), Socket (1)`; how often is told only where there are several.
-fn fact<T: Ord + fmt::Display>(name: &str, tally: &Tally<T>) -> String {
+/// A line such as `network: IB (16), Socket (1)`. A single name has no count.
+fn fact<T: Ord + fmt::Display>(name: &str, tally: &Counts<T>) -> String {
     let text = |(name, count): (&T, &u64)| match tally.counts.len() {
         1 => name.to_string(),
         _ => format!("{name} ({count})"),
@@ -120,6 +124,6 @@ fn more(f: &mut fmt::Formatter<'_>, names: usize, others: u64) -> fmt::Result {
     match (names, others) {
         (0, 0) => Ok(()),
         (names, 0) => writeln!(f, "  and {names} more"),
-        (names, others) => writeln!(f, "  and {names} more, and {others} lines of yet others"),
+        (names, others) => writeln!(f, "  and {names} more, and {others} lines with other names"),
     }
 }

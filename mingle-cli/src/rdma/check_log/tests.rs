@@ -57,9 +57,9 @@ fn the_verdict_is_the_first_line() {
         (SOCKETS, "sockets: 1 of 1 ends of network channels (NET/Socket): RDMA is not used"),
         (
             "n:1:2 [0] NCCL INFO Channel 00 : 3[3] -> 4[4] via SHM/direct/direct",
-            "one node: no channel goes through a network",
+            "one node: no channel uses a network",
         ),
-        ("NCCL version 2.18.5+cuda12.0", "no channels: the log does not tell how data goes"),
+        ("NCCL version 2.18.5+cuda12.0", "no channels: the log does not show how data is sent"),
         (
             "n:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/FasTrak/0/GDRDMA",
             "another network: 1 of 1 ends of network channels (NET/FasTrak/GDRDMA)",
@@ -93,7 +93,7 @@ fn each_device_has_the_name_that_its_process_gave_it() {
 }
 
 #[test]
-fn programs_get_the_same() {
+fn the_json_report_has_the_same_facts() {
     let json = serde_json::to_value(report(&(DIRECT.to_owned() + SOCKETS))).unwrap();
     assert_eq!(json["verdict"], "mixed");
     assert_eq!(json["network_ends"]["gpudirect"], 4);
@@ -105,17 +105,17 @@ fn programs_get_the_same() {
 }
 
 #[test]
-fn each_trouble_has_its_cause() {
+fn each_problem_has_its_cause() {
     let socket = "n:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n";
     let ib = "n:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n";
     let far = "n:1:2 [0] NCCL INFO GPU Direct RDMA Disabled for GPU 1000 / HCA 0 (distance 5 > 4)\n";
-    for (log, words) in [
+    for (log, expected) in [
         (format!("{WITHOUT}{SOCKETS}"), "is off for mlx5_0, mlx5_1: neither"),
         (SOCKETS.to_owned(), "libibverbs could not be opened"),
         (WITHOUT.to_owned(), "GPUDirect RDMA is off for mlx5_0, mlx5_1: neither"),
         (
             format!("{WITHOUT}n:1:2 [0] NCCL INFO DMA-BUF is available on GPU device 0"),
-            "the adapter's has not",
+            "does not, and no peer memory module",
         ),
         (format!("{ib}{far}"), "too far from each other for GPUDirect RDMA (distance 5 > 4)"),
         (
@@ -124,7 +124,7 @@ fn each_trouble_has_its_cause() {
         ),
         (
             format!("{ib}n:1:2 [0] NCCL INFO NET/IB : GPU Direct RDMA Enabled for HCA 0 'mlx5_0'"),
-            "some channels do without",
+            "some channels do not use it",
         ),
         (ib.to_owned(), "probably no peer memory module"),
         (
@@ -133,29 +133,29 @@ fn each_trouble_has_its_cause() {
         ),
         (
             format!("{socket}n:1:2 [0] NCCL INFO NCCL_NET set by environment to Socket"),
-            "NCCL_NET asks for sockets",
+            "NCCL_NET selects sockets",
         ),
         (format!("{socket}n:1:2 [0] NCCL INFO NET/IB : No device found."), "NET/IB has found no device"),
         (
             format!("{socket}n:1:2 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB ; OOB x:1<0>"),
-            "yet sockets are used: mlx5_0:1/IB",
+            "but sockets are used: mlx5_0:1/IB",
         ),
         (socket.to_owned(), "the log does not say why"),
         (format!("{DIRECT}{SOCKETS}"), "different networks: IB, Socket"),
         (format!("{DIRECT}NCCL version 2.18.5+cuda12.0"), "2.18.5+cuda12.0, 2.21.5+cuda12.4"),
-        ("n:1:2 [0] NCCL INFO Using network Socket".to_owned(), "no rank tells of a channel"),
+        ("n:1:2 [0] NCCL INFO Using network Socket".to_owned(), "no rank reports a channel"),
     ] {
         let text = report(&log).to_string();
-        assert!(text.contains(words), "{words:?} is not in\n{text}");
+        assert!(text.contains(expected), "{expected:?} is not in\n{text}");
     }
 }
 
 #[test]
-fn a_setting_that_turns_nothing_off_is_no_cause() {
+fn a_setting_that_disables_nothing_is_not_a_cause() {
     let log = format!("{SOCKETS}n:1:2 [0] NCCL INFO NCCL_IB_DISABLE set by environment to 0.");
     assert!(!report(&log).to_string().contains("NCCL_IB_DISABLE is set"));
     assert!(report(DIRECT).causes.is_empty());
-    // Where nothing is told, no blank lines stand for it.
+    // Empty parts of the report leave no blank lines.
     let direct = "n:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA";
     assert!(!report(direct).to_string().contains("\n\n\n"));
 }
@@ -167,14 +167,14 @@ fn pairs_of_ranks_that_differ_from_most_are_named() {
     assert!(text.contains("mixed: 4 RDMA with GPUDirect, 1 RDMA without GPUDirect of 5"), "{text}");
     assert!(text.contains("\n  4 -> 12: 1 RDMA without GPUDirect\n"), "{text}");
     assert!(!text.contains("1 -> 3"), "{text}");
-    // So is one that goes the way of most only mostly.
+    // So is a pair of which only most channels use the network of most pairs.
     let partly = "n:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 3[1] [send] via NET/IB/0\n";
     let text = report(&(DIRECT.to_owned() + partly)).to_string();
     assert!(text.contains("\n  1 -> 3: 4 RDMA with GPUDirect, 1 RDMA without GPUDirect\n"), "{text}");
 }
 
 #[test]
-fn what_is_no_log_of_nccls_is_refused_with_how_to_make_one() {
+fn a_file_that_is_not_an_nccl_log_is_refused_with_how_to_make_one() {
     for text in ["", "epoch 1: loss 2.5\nepoch 2: loss 2.4\n", "NCCL"] {
         let error = read(text.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
@@ -183,7 +183,7 @@ fn what_is_no_log_of_nccls_is_refused_with_how_to_make_one() {
 }
 
 #[test]
-fn any_bytes_and_any_length_are_survived() {
+fn logs_of_any_bytes_and_any_length_are_read() {
     let mut log = b"\x00\xff\xfe".repeat(10_000);
     log.extend(b"\r\nn\x1b[2J\xe2\x80\xae:1:2 [0] NCCL WARN \x1b]0;x\x07\xc2\x9b oh no\r");
     log.extend(b"n:1:2 [0] NCCL INFO Using network \xff\x1b\n");

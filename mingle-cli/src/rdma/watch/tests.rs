@@ -1,6 +1,6 @@
 use super::*;
 
-/// A folder like /sys, removed at the end.
+/// A folder like /sys that is removed at the end.
 struct Sys(std::path::PathBuf);
 
 impl Sys {
@@ -26,7 +26,7 @@ impl Drop for Sys {
     }
 }
 
-/// Samples of one link, a second apart; it is gone where there is no value.
+/// Samples of one link, a second apart. `None` means that the link is gone.
 fn life(link: &Link, unit: Unit, values: &[Option<u64>]) -> Vec<Sample> {
     let sample = |(second, value): (u64, &Option<u64>)| {
         let counter = value.map(|value| Counter { value, unit });
@@ -51,7 +51,7 @@ fn port(name: &str) -> Link {
 }
 
 #[test]
-fn the_counters_of_rdma_count_four_bytes_each() {
+fn a_counter_of_a_port_counts_four_bytes() {
     let values = [Some(0), Some(800_000_000), Some(800_000_000)];
     assert_eq!(sent(&life(&port("mlx5_0"), Unit::FourBytes, &values)), ["3.2 GB/s", "0 B/s"]);
     assert_eq!(sent(&life(&port("efa0"), Unit::Bytes, &values)), ["800 MB/s", "0 B/s"]);
@@ -64,13 +64,13 @@ fn a_counter_that_is_reset_or_full_has_no_rate() {
     let values = [Some(100), Some(7), Some(8), None, Some(9), Some(10), Some(full), Some(full)];
     let rates = sent(&life(&port("mlx4_0"), Unit::FourBytes, &values));
     assert_eq!(rates, ["-", "4 B/s", "gone", "-", "4 B/s", "-", "-"]);
-    // A counter of 64 bits passes by.
+    // A counter of 64 bits may exceed the 32-bit maximum.
     let values = [Some(full - 250), Some(full + 250)];
     assert_eq!(sent(&life(&port("mlx5_0"), Unit::FourBytes, &values)), ["2.0 kB/s"]);
 }
 
 #[test]
-fn no_time_gives_no_rate() {
+fn two_samples_of_the_same_moment_have_no_rate() {
     let sample = life(&port("mlx5_0"), Unit::FourBytes, &[Some(1)]).remove(0);
     assert_eq!(sent(&[sample.clone(), sample]), ["-"]);
 }
@@ -93,7 +93,7 @@ fn rates_are_short_to_read() {
 }
 
 #[test]
-fn each_kind_of_device_is_read_where_it_counts() {
+fn each_kind_of_device_is_read_from_its_own_counters() {
     let sys = Sys::new(
         "kinds",
         &[
@@ -133,14 +133,14 @@ eth0              1 B/s         0 B/s
 }
 
 #[test]
-fn a_machine_without_anything_has_an_empty_table() {
+fn a_machine_without_devices_has_an_empty_table() {
     let sys = Sys::new("empty", &[]);
     let sample = read(&sys.0, Duration::ZERO);
     assert_eq!(table(&rates(&sample, &sample)).matches("none").count(), 2);
 }
 
 #[test]
-fn what_is_gone_stays_in_the_table_until_it_comes_back() {
+fn a_port_that_is_gone_stays_in_the_table_until_it_comes_back() {
     let mut out = Vec::new();
     let values = [Some(1), None, None, Some(5), Some(6)];
     show(life(&port("mlx5_0"), Unit::Bytes, &values).into_iter(), &mut out, false).unwrap();

@@ -44,10 +44,3 @@ pub(super) fn is_among(name: &str, theirs: &str, ours: &str) -> bool {
     let exact = if name == "NCCL_IB_HCA" { theirs.strip_prefix('=') } else { Some(theirs) };
     exact.is_some_and(|theirs| theirs.split(',').all(|port| ours.contains(&port)))
 }
-
-/// Whether NCCL's list syntax can hold this name. Linux allows every byte except `/` and white space in a
-/// name; NCCL splits its list at `,` and reads what follows a `:` as a port.
-pub(crate) fn is_nameable(interface: &str) -> bool {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
-    !interface.is_empty() && interface.chars().all(plain)
-}

@@ -6,8 +6,8 @@ mod result;
 use std::borrow::Cow;
 
 use super::{Facts, Setting, launcher};
+use crate::rdma::is_nameable;
 
-pub(crate) use advice::is_nameable;
 pub(super) use result::is_result;
 
 /// The variable that lists which variables of this environment mingle itself has set; see [`Variables`].

@@ -21,10 +21,10 @@ impl Applicant {
         self.node.endpoints.preferred()
     }
 
-    /// What is compared with the other nodes for RDMA.
-    pub(super) fn comparable(&self) -> rdma::Rank {
-        let Attributes { fabric, settings, .. } = self.node.attributes;
-        rdma::Rank { address: self.address().ip(), fabric, settings }
+    /// What of it is compared with the others.
+    pub(crate) fn comparable(&self) -> rdma::RankSummary {
+        let Attributes { fabric: summary, settings, .. } = self.node.attributes;
+        rdma::RankSummary { address: self.address().ip(), summary, settings }
     }
 }
 

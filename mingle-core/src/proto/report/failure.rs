@@ -88,7 +88,7 @@ impl fmt::Display for Failure {
             }
             Self::NoRdma { verdict } => {
                 f.write_str("RDMA is required, and not all ranks can use it together")?;
-                if verdict.names_nobody() {
+                if verdict.differences().is_empty() {
                     f.write_str("; no rank has a port for it")?;
                 }
                 verdict.facts().iter().try_for_each(|difference| write!(f, "; {difference}"))

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use mingle_core::rdma::{Family, LinkLayer, Machine, NodeType, PortState, Summary, Transport, Verbs};
+use mingle_core::rdma::{AddressFamily, LinkLayer, Machine, NodeType, PortState, Summary, Transport, Verbs};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -107,18 +107,18 @@ impl Fabric {
                 device.node_type = Some(NodeType::Unspecified);
                 port.link_layer = LinkLayer::Unknown;
             }
-            Roce4 => port.gids.retain(|entry| entry.gid.family() == Family::Ipv4),
-            Roce6 => port.gids.retain(|entry| entry.gid.family() == Family::Ipv6),
+            Roce4 => port.gids.retain(|entry| entry.gid.family() == AddressFamily::Ipv4),
+            Roce6 => port.gids.retain(|entry| entry.gid.family() == AddressFamily::Ipv6),
             Roce => {}
         }
         Summary::new(&machine)
     }
 
-    fn knows(self, family: Family) -> bool {
+    fn knows(self, family: AddressFamily) -> bool {
         match self {
             Roce => true,
-            Roce4 => family == Family::Ipv4,
-            Roce6 => family == Family::Ipv6,
+            Roce4 => family == AddressFamily::Ipv4,
+            Roce6 => family == AddressFamily::Ipv6,
             _ => false,
         }
     }
@@ -130,16 +130,16 @@ impl Fabric {
         let all = |wanted: Self| asked().all(|fabric| fabric == wanted);
         let know = |family| asked().all(|fabric| fabric.knows(family));
         if asked().next().is_none() {
-            return transport == Transport::Unasked;
+            return transport == Transport::NotExamined;
         }
         match transport {
-            Transport::Nothing => all(Nothing),
+            Transport::NoDevice => all(Nothing),
             Transport::InfiniBand => all(InfiniBand),
             Transport::Efa => all(Efa),
             Transport::Roce(addressing) => know(addressing.family),
             Transport::Sockets => {
                 let one = [Nothing, InfiniBand, Efa].into_iter().any(all);
-                !one && !know(Family::Ipv4) && !know(Family::Ipv6)
+                !one && !know(AddressFamily::Ipv4) && !know(AddressFamily::Ipv6)
             }
             _ => false,
         }
@@ -150,6 +150,6 @@ impl Fabric {
     pub fn are_enough(fabrics: &[Self]) -> bool {
         let know = |family| fabrics.iter().all(|fabric| fabric.knows(family));
         let all = |wanted: Self| fabrics.iter().all(|&fabric| fabric == wanted);
-        all(InfiniBand) || all(Efa) || know(Family::Ipv4) || know(Family::Ipv6)
+        all(InfiniBand) || all(Efa) || know(AddressFamily::Ipv4) || know(AddressFamily::Ipv6)
     }
 }

@@ -1,9 +1,9 @@
-//! `mingle rdma --watch`: what goes through the RDMA ports, beside what goes through the network interfaces.
+//! `mingle rdma --watch`: the traffic of the RDMA ports and of the network interfaces.
 //!
-//! With RoCE the two are apart although the wire is one: what the adapter sends itself never passes the
-//! network stack, and is not in the statistics of the interface (mlx5 has counters of its own for it, see the
-//! kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). What a soft device
-//! (rxe) sends passes it, and so does IP over InfiniBand: they are in both.
+//! RoCE traffic is counted apart from the interface's, although both use one wire: the adapter sends it
+//! without the network stack, so it is not in the interface's statistics (mlx5 has counters of its own for
+//! it, see the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). The
+//! traffic of a soft device (rxe) and IP over InfiniBand pass the network stack, so both counters have them.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -16,15 +16,15 @@ use std::time::{Duration, Instant};
 
 use mingle_core::HostName;
 
-/// What the counters stood at.
+/// The values of all counters at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Sample {
-    /// Since any origin, the same for all samples.
+    /// The time since an origin that all samples share.
     at: Duration,
     links: BTreeMap<Link, Counters>,
 }
 
-/// What data goes through.
+/// A port or interface with counters.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Link {
     /// Device and port.
@@ -44,7 +44,7 @@ struct Counter {
     unit: Unit,
 }
 
-/// What a counter counts.
+/// The unit of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Unit {
     /// "Total number of data octets, divided by 4 (lanes)", Documentation/ABI/stable/sysfs-class-infiniband.
@@ -53,7 +53,7 @@ enum Unit {
     Packets,
 }
 
-/// One line: a link, and how much went through it. `None` where it is gone.
+/// One line of the table: a link and its rates, or `None` if the link is gone.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Row {
     link: Link,
@@ -73,8 +73,8 @@ struct Rate {
     is_packets: bool,
 }
 
-/// Prints a block of rates every `every`, which is not zero: `count` of them, or without end. On a terminal
-/// (`live`) each takes the place of the last. That nobody reads any more is no error.
+/// Prints a block of rates at each interval `every`, which is not zero: `count` blocks, or without end. On a
+/// terminal (`live`) each block replaces the last. Ends without an error if nobody reads the output any more.
 pub(crate) fn run(
     sys: &Path,
     every: Duration,
@@ -82,20 +82,20 @@ pub(crate) fn run(
     live: bool,
     count: Option<u64>,
 ) -> io::Result<()> {
-    #[expect(clippy::disallowed_methods, reason = "the real world, whose counters these are")]
+    #[expect(clippy::disallowed_methods, reason = "the counters are those of the real machine")]
     let now = Instant::now;
     let started = now();
     let mut is_first = true;
     let samples = iter::from_fn(|| {
         if !is_first {
-            #[expect(clippy::disallowed_methods, reason = "a rate is what happens while time goes by")]
+            #[expect(clippy::disallowed_methods, reason = "a rate needs two samples at different times")]
             thread::sleep(every);
         }
         is_first = false;
         Some(read(sys, now() - started))
     });
     match count {
-        // One more than blocks: a rate lies between two of them.
+        // A block needs two samples, so take one sample more than blocks.
         Some(count) => show((0..=count).zip(samples).map(|(_, sample)| sample), out, live),
         None => show(samples, out, live),
     }
@@ -108,17 +108,18 @@ fn show(mut samples: impl Iterator<Item = Sample>, out: &mut dyn Write, live: bo
         let drawn = block.lines().count();
         let lead = match (live, drawn) {
             (_, 0) => String::new(),
-            // Up to where the last block began, and all below it away: it may have been longer.
+            // Move to the beginning of the last block and clear all below: it may have been longer.
             (true, lines) => format!("\x1b[{lines}A\x1b[J"),
             (false, _) => "\n".to_owned(),
         };
         block = table(&rates(&before, &after));
-        // At once, so that a terminal never shows half of it.
+        // In one write, so that a terminal never shows half of it.
         match out.write_all((lead + &block).as_bytes()).and_then(|()| out.flush()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
             written => written?,
         }
-        // A port that is gone stays in the table, without counters; interfaces come and go with containers.
+        // A port that is gone stays in the table without counters. Interfaces do not: they come and go with
+        // containers.
         for port in before.links.into_keys().filter(|link| matches!(link, Link::Rdma(..))) {
             after.links.entry(port).or_default();
         }
@@ -127,7 +128,7 @@ fn show(mut samples: impl Iterator<Item = Sample>, out: &mut dyn Write, live: bo
     Ok(())
 }
 
-/// What went through each link between two samples, RDMA first.
+/// The rates of each link between two samples, RDMA ports first.
 pub(crate) fn rates(before: &Sample, after: &Sample) -> Vec<Row> {
     let elapsed = after.at.saturating_sub(before.at);
     let mut links: Vec<&Link> = before.links.keys().chain(after.links.keys()).collect();
@@ -142,7 +143,7 @@ pub(crate) fn rates(before: &Sample, after: &Sample) -> Vec<Row> {
         });
         Row { link: link.clone(), rates }
     };
-    // An interface that has never carried a byte says nothing; machines have many of them.
+    // Leave out interfaces that have never carried a byte: machines have many of them.
     let is_idle = |link: &Link| {
         let counters = after.links.get(link).copied().unwrap_or_default();
         let is_zero = |counter: Option<Counter>| counter.is_some_and(|counter| counter.value == 0);
@@ -151,24 +152,25 @@ pub(crate) fn rates(before: &Sample, after: &Sample) -> Vec<Row> {
     links.into_iter().filter(|link| !is_idle(link)).map(row).collect()
 }
 
-/// `None` where no rate follows: the counter is new or cannot be read, has been reset, or is full.
+/// The rate between two values of a counter. `None` if the counter is new, cannot be read, was reset, or is
+/// full.
 fn rate(before: Option<Counter>, after: Option<Counter>, elapsed: Duration) -> Option<Rate> {
     let (before, after) = (before?, after?);
-    // The ABI says 64 bits; adapters without them have the 32 of the InfiniBand specification's PortCounters,
-    // which stop at the largest value instead of wrapping.
+    // The ABI says 64 bits. Adapters without such counters have the 32-bit PortCounters of the InfiniBand
+    // specification, which stop at the largest value instead of wrapping.
     let is_full = after.unit == Unit::FourBytes && after.value == u64::from(u32::MAX);
     if is_full || elapsed.is_zero() || before.unit != after.unit {
         return None;
     }
     let difference = after.value.checked_sub(before.value)?;
     let scale = if after.unit == Unit::FourBytes { 4.0 } else { 1.0 };
-    #[expect(clippy::cast_precision_loss, reason = "three digits of it are shown")]
+    #[expect(clippy::cast_precision_loss, reason = "only three digits are shown")]
     let units = difference as f64;
     let bytes_or_packets = units * scale / elapsed.as_secs_f64();
     Some(Rate { bytes_or_packets, is_packets: after.unit == Unit::Packets })
 }
 
-/// Reads the counters below `sys`, which is /sys. What cannot be read is left out.
+/// Reads the counters below `sys`, which is /sys. Counters that cannot be read are left out.
 pub(crate) fn read(sys: &Path, at: Duration) -> Sample {
     let class = sys.join("class");
     let mut links = BTreeMap::new();
@@ -182,7 +184,7 @@ pub(crate) fn read(sys: &Path, at: Duration) -> Sample {
     for interface in names(&class.join("net")) {
         let counters =
             counters(&class.join("net").join(&interface).join("statistics"), "tx_bytes", "rx_bytes");
-        // A file there, bonding_masters, is no interface.
+        // The file bonding_masters in this folder is not an interface.
         if counters != Counters::default() {
             links.insert(Link::Interface(interface), counters);
         }
@@ -190,8 +192,8 @@ pub(crate) fn read(sys: &Path, at: Duration) -> Sample {
     Sample { at, links }
 }
 
-/// InfiniBand and mlx5's RoCE have `counters`; EFA has bytes in `hw_counters`
-/// (drivers/infiniband/hw/efa/efa_verbs.c), and rxe packets (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
+/// The counters of a port. InfiniBand and mlx5's RoCE have `counters`; `hw_counters` has bytes for EFA
+/// (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
 fn port_counters(port: &Path) -> Counters {
     let hardware = port.join("hw_counters");
     let kinds = [
@@ -214,7 +216,7 @@ fn counters(folder: &Path, sent: &str, received: &str) -> Counters {
 }
 
 fn counter(file: &Path, unit: Unit) -> Option<Counter> {
-    // An adapter that cannot tell answers with words, such as `N/A (no PMA)`.
+    // An adapter without the counter returns a text such as `N/A (no PMA)`.
     Some(Counter { value: fs::read_to_string(file).ok()?.trim().parse().ok()?, unit })
 }
 
@@ -224,7 +226,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 impl Link {
-    /// mlx5_2 before mlx5_10: names that differ in their number only are ordered by it.
+    /// The sort key: names that differ only in their number are ordered by it, mlx5_2 before mlx5_10.
     fn order(&self) -> (bool, &str, usize, &str, u32) {
         let (is_interface, name, port) = match self {
             Self::Rdma(name, port) => (false, name, *port),
@@ -236,7 +238,7 @@ impl Link {
 
 impl fmt::Display for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The kernel takes any byte in a name but a slash, a colon and blanks.
+        // The kernel allows any byte in a name except a slash, a colon and white space.
         match self {
             Self::Rdma(name, port) => write!(f, "{}:{port}", HostName::new(name)),
             Self::Interface(name) => HostName::new(name).fmt(f),
@@ -249,7 +251,7 @@ impl fmt::Display for Rate {
         let unit = if self.is_packets { "pkt/s" } else { "B/s" };
         let mut value = self.bytes_or_packets;
         for prefix in ["", "k", "M", "G"] {
-            // Below what would be rounded to 1000.
+            // Values from 999.5 on would be rounded to 1000.
             if value < 999.5 {
                 let digits = usize::from(value < 99.95 && !prefix.is_empty());
                 return write!(f, "{value:.digits$} {prefix}{unit}");
@@ -260,7 +262,7 @@ impl fmt::Display for Rate {
     }
 }
 
-/// Both parts of the table, each with its heading.
+/// The table: RDMA ports, then interfaces, each part with its heading.
 fn table(rows: &[Row]) -> String {
     let (ports, interfaces): (Vec<&Row>, Vec<&Row>) =
         rows.iter().partition(|row| matches!(row.link, Link::Rdma(..)));

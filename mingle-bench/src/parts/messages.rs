@@ -1,5 +1,6 @@
-//! What one datagram costs a node: those of a simulated world, handed to a node that they are not for, which decodes each
-//! and lets it go; and turns in which a node answers one word by another.
+//! What one datagram costs a node. The datagrams come from a simulated world and go to a node that is not
+//! their recipient, so it decodes and drops them. Then come steps in which a node answers a message with
+//! another.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -10,7 +11,7 @@ use mingle_core::proto::{Config, Node, Output, Time};
 use mingle_core::proto::{NodeId, NodeInfo};
 use mingle_core::{HostName, JobId, World};
 
-use super::{Effort, turns};
+use super::{Effort, steps};
 use crate::report::{Row, Table};
 use crate::sample::Sample;
 use crate::sim::network::{Network, Weather};
@@ -26,65 +27,65 @@ const PING: u8 = 8;
 const WORLD: u32 = 40;
 const STRANGER: NodeId = NodeId([0xee; 16]);
 
-/// Each kind that a world says, decoded; a ping that is answered; and the turns of a small world.
+/// Each kind of message decoded, a ping answered, and the steps of a small world.
 pub fn measure(effort: Effort) -> Table {
     let mut table = Table::new(
-        "words",
-        "One datagram decoded, and turns of a node, from what happens to the words that it says",
+        "messages",
+        "One datagram decoded, and steps of a node from an event to the messages that it sends",
     );
     let batches = effort.choose(5, 51);
-    for word in recorded().values() {
+    for message in recorded().values() {
         table.rows.push(Row::new(
-            format!("{}, {} bytes: decoded", name(word), word.len()),
+            format!("{}, {} bytes: decoded", name(message), message.len()),
             "µs",
-            time(word, batches),
+            time(message, batches),
         ));
     }
-    table.rows.push(Row::new("ping: taken in, and pong said", "µs", time(&ping(), batches)));
-    for turn in turns::all() {
-        table.rows.push(Row::new(&turn.what, "µs", turn.time(batches)));
+    table.rows.push(Row::new("ping received: pong sent", "µs", time(&ping(), batches)));
+    for step in steps::all() {
+        table.rows.push(Row::new(&step.what, "µs", step.time(batches)));
     }
     table
 }
 
-/// What a word is called.
-pub(super) fn name(word: &[u8]) -> &'static str {
-    KINDS.get(usize::from(word[KIND]) - 1).copied().unwrap_or("another")
+/// The name of a message's kind.
+pub(super) fn name(message: &[u8]) -> &'static str {
+    KINDS.get(usize::from(message[KIND]) - 1).copied().unwrap_or("another")
 }
 
-/// The same work a given number of times, for whoever counts instructions.
+/// Decodes one message of each kind this many times, for a count of instructions.
 pub fn repeat(times: u32) {
-    let words = recorded();
+    let messages = recorded();
     let mut node = listener();
     for _ in 0..times {
-        for word in words.values().chain([&ping()]) {
-            hand_in(&mut node, word);
+        for message in messages.values().chain([&ping()]) {
+            hand_in(&mut node, message);
         }
     }
 }
 
-fn time(word: &[u8], batches: usize) -> Sample {
+fn time(message: &[u8], batches: usize) -> Sample {
     const BATCH: u32 = 1000;
     let mut node = listener();
     let batch = |_| {
         let begun = Instant::now();
         for _ in 0..BATCH {
-            hand_in(&mut node, black_box(word));
+            hand_in(&mut node, black_box(message));
         }
         begun.elapsed().as_secs_f64() * 1e6 / f64::from(BATCH)
     };
     (0..batches).map(batch).collect()
 }
 
-fn hand_in(node: &mut Node, word: &[u8]) {
+fn hand_in(node: &mut Node, message: &[u8]) {
     let from = SocketAddr::from((Ipv4Addr::new(10, 0, 0, 9), 29500));
-    node.handle_datagram(Time::ZERO, from, word);
+    node.handle_datagram(Time::ZERO, from, message);
     while let Some(output) = node.poll_output() {
         black_box(output);
     }
 }
 
-/// One of each kind that a world of some size says, addressed to nobody who is there.
+/// One message of each kind that a world sends, addressed to an unknown node.
 fn recorded() -> BTreeMap<u8, Vec<u8>> {
     let mut net = Network::new(7, Weather { loss: 0.05, ..Weather::fine() });
     net.tracing = false;
@@ -94,26 +95,26 @@ fn recorded() -> BTreeMap<u8, Vec<u8>> {
         net.hosts[host].config.node.attributes.wants_roster = true;
     }
     net.run(Duration::from_secs(60));
-    let mut words = BTreeMap::new();
-    for mut word in net.record.unwrap_or_default() {
-        word[RECIPIENT].fill(0xdd);
-        words.entry(word[KIND]).or_insert(word);
+    let mut messages = BTreeMap::new();
+    for mut message in net.record.unwrap_or_default() {
+        message[RECIPIENT].fill(0xdd);
+        messages.entry(message[KIND]).or_insert(message);
     }
-    words
+    messages
 }
 
 fn ping() -> Vec<u8> {
-    let mut word = b"MNGL\x01".to_vec();
-    word.extend([PING, 0, 0]);
-    word.extend(config().tag.0);
-    word.extend(STRANGER.0);
-    word.extend(config().id.0);
-    word.extend(config().lineage.generation.to_le_bytes());
-    word.extend(config().lineage.origin.to_le_bytes());
-    word
+    let mut message = b"MNGL\x01".to_vec();
+    message.extend([PING, 0, 0]);
+    message.extend(config().tag.0);
+    message.extend(STRANGER.0);
+    message.extend(config().id.0);
+    message.extend(config().lineage.generation.to_le_bytes());
+    message.extend(config().lineage.origin.to_le_bytes());
+    message
 }
 
-/// A node that has said its first words.
+/// A node that has sent its first messages.
 fn listener() -> Node {
     let mut node = Node::new(config(), 1, Time::ZERO);
     while let Some(Output::Multicast { .. } | Output::Event(_)) = node.poll_output() {}
@@ -139,16 +140,16 @@ mod tests {
     }
 
     #[test]
-    fn the_turns_of_a_world_of_two_are_those_of_a_world() {
-        let what: Vec<_> = turns::all().into_iter().map(|turn| turn.what).collect();
+    fn the_steps_of_a_world_of_two_lead_from_announce_to_done() {
+        let what: Vec<_> = steps::all().into_iter().map(|step| step.what).collect();
         let expected = [
-            "timer: taken in, and announce said",
-            "announce: taken in, and join said",
-            "join: taken in, and welcome said",
-            "token: taken in, and welcome, prepare said",
-            "prepare: taken in, and ready said",
-            "timer: taken in, and commit said",
-            "commit: taken in, and done, done, done said",
+            "timer fired: announce sent",
+            "announce received: join sent",
+            "join received: welcome sent",
+            "token received: welcome, prepare sent",
+            "prepare received: ready sent",
+            "timer fired: commit sent",
+            "commit received: done, done, done sent",
         ];
         assert_eq!(what, expected);
     }

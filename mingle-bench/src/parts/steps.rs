@@ -1,5 +1,5 @@
-//! A world of two whose words go straight from one node to the other: each turn in which a node says something, to be
-//! taken again from the state in which the node was.
+//! A world of two nodes whose messages go directly from one to the other. Each step in which a node sends a
+//! message is recorded with the node's state before it, so that it can be repeated.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -10,12 +10,12 @@ use mingle_core::World;
 use mingle_core::proto::NodeId;
 use mingle_core::proto::{Config, ConnId, DialId, Node, Output, TOKEN, Time};
 
-use super::words::{config, name};
+use super::messages::{config, name};
 use crate::sample::Sample;
 
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2)];
 
-/// What happens to a node.
+/// An event at a node.
 enum Input {
     Datagram(Vec<u8>),
     Dialed(DialId),
@@ -23,21 +23,21 @@ enum Input {
     Timeout,
 }
 
-/// One turn.
-pub(super) struct Turn {
-    /// The node before it, and which of the two it is.
+/// One step of a node.
+pub(super) struct Step {
+    /// The node before the step, and which of the two it is.
     node: Node,
     who: usize,
     now: Time,
     input: Input,
-    /// What happens, and what the node says then.
+    /// The event, and the messages that the node sends.
     pub(super) what: String,
 }
 
-impl Turn {
+impl Step {
     /// How long it takes, in microseconds.
     pub(super) fn time(&self, batches: usize) -> Sample {
-        // Few enough that all fit into the cache.
+        // Few enough to fit into the cache.
         const BATCH: u8 = 20;
         let batch = |_| {
             let mut nodes = vec![self.node.clone(); usize::from(BATCH)];
@@ -51,27 +51,27 @@ impl Turn {
     }
 }
 
-/// The turns of a world of two from its start to its end, the first of each kind.
-pub(super) fn all() -> Vec<Turn> {
+/// The steps of a world of two from its start to its end, the first of each kind.
+pub(super) fn all() -> Vec<Step> {
     let nodes = [0, 1].map(|who| Node::new(node(who), 1, Time::ZERO));
-    let mut two = Two { nodes, now: Time::ZERO, inputs: VecDeque::new(), connections: 0, turns: Vec::new() };
+    let mut two = Two { nodes, now: Time::ZERO, inputs: VecDeque::new(), connections: 0, steps: Vec::new() };
     while let Some((who, input)) = two.next() {
-        two.turn(who, input);
+        two.step(who, input);
     }
-    two.turns
+    two.steps
 }
 
 struct Two {
     nodes: [Node; 2],
     now: Time,
-    /// What is on its way, and to which.
+    /// The events on their way, and to which node.
     inputs: VecDeque<(usize, Input)>,
     connections: u64,
-    turns: Vec<Turn>,
+    steps: Vec<Step>,
 }
 
 impl Two {
-    /// What happens next: where nothing is on its way, time passes.
+    /// The next event. If none is on its way, time passes.
     fn next(&mut self) -> Option<(usize, Input)> {
         self.inputs.pop_front().or_else(|| {
             let timeouts = self.nodes.iter().enumerate();
@@ -81,14 +81,14 @@ impl Two {
         })
     }
 
-    fn turn(&mut self, who: usize, input: Input) {
+    fn step(&mut self, who: usize, input: Input) {
         let other = 1 - who;
         let before = self.nodes[who].clone();
-        let mut said = Vec::new();
+        let mut sent = Vec::new();
         let (inputs, connections) = (&mut self.inputs, &mut self.connections);
         hand(&mut self.nodes[who], who, self.now, &input, |output| match output {
             Output::Send { datagram, .. } | Output::Multicast { datagram } => {
-                said.push(name(&datagram));
+                sent.push(name(&datagram));
                 inputs.push_back((other, Input::Datagram(datagram)));
             }
             Output::Dial { dial, token, .. } => {
@@ -98,23 +98,23 @@ impl Two {
             }
             _ => {}
         });
-        if said.is_empty() {
+        if sent.is_empty() {
             return;
         }
-        let heard = match &input {
-            Input::Datagram(word) => name(word),
-            Input::Token(..) => "token",
-            Input::Dialed(_) => "connection",
-            Input::Timeout => "timer",
+        let event = match &input {
+            Input::Datagram(message) => format!("{} received", name(message)),
+            Input::Token(..) => "token received".to_owned(),
+            Input::Dialed(_) => "connection opened".to_owned(),
+            Input::Timeout => "timer fired".to_owned(),
         };
-        let what = format!("{heard}: taken in, and {} said", said.join(", "));
-        if self.turns.iter().all(|turn| turn.what != what) {
-            self.turns.push(Turn { node: before, who, now: self.now, input, what });
+        let what = format!("{event}: {} sent", sent.join(", "));
+        if self.steps.iter().all(|step| step.what != what) {
+            self.steps.push(Step { node: before, who, now: self.now, input, what });
         }
     }
 }
 
-/// Tells one of the two what happens, and takes what it says to that.
+/// Passes an event to one of the two nodes, and passes its outputs to `take`.
 fn hand(node: &mut Node, who: usize, now: Time, input: &Input, mut take: impl FnMut(Output)) {
     let local = ADDRESSES[who].into();
     match input {

@@ -1,7 +1,7 @@
-//! `mingle rdma --check-log`: what NCCL says in its log about the network that it uses.
+//! `mingle rdma --check-log`: what NCCL's log says about the network that it uses.
 //!
-//! A log can have gigabytes, the lines of many ranks mixed, and any bytes. It is read once; what is kept is
-//! counts and a bounded number of names, and only printable ASCII comes in.
+//! A log can have gigabytes, mix the lines of many ranks, and hold any bytes. It is read once; only counts
+//! and a bounded number of names are kept, and all text is reduced to printable ASCII.
 
 mod cause;
 mod count;
@@ -14,53 +14,53 @@ use std::io::{self, BufRead};
 
 use serde::Serialize;
 
-use count::{Ends, NAMES, Tally};
+use count::{Counts, Ends, NAMES};
 use line::{Fact, Line, Way};
 
-/// The part of a line that is looked at. NCCL's own lines have at most 2048 bytes of message
+/// How many bytes of a line are examined. The message of an NCCL line has at most 2048 bytes
 /// (src/transport/net_ib.cc, the list of devices).
 const LONGEST_LINE: usize = 4096;
 
-/// Most processes whose devices, and most pairs of ranks whose channels, are told apart.
+/// The most processes whose devices are kept apart, and the most pairs of ranks whose channels are.
 const PARTIES: usize = 4096;
 
-/// Longest text that is kept of a line.
+/// The longest text of a line that is kept, in bytes.
 const LONGEST_TEXT: usize = 160;
 
 /// What a log says.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
-    verdict: Verdict,
-    /// Ends of channels that go through a network: both ranks of a channel tell of theirs.
+    verdict: LogVerdict,
+    /// Ends of channels that use a network. Each rank of a channel reports its own end.
     network_ends: Ends,
-    /// How they go, in NCCL's words: `NET/IB/GDRDMA`.
-    ways: Tally<String>,
-    /// How channels within a node go: `P2P/CUMEM`.
-    within_nodes: Tally<String>,
+    /// The networks that they use, in NCCL's terms: `NET/IB/GDRDMA`.
+    ways: Counts<String>,
+    /// What channels within a node use: `P2P/CUMEM`.
+    within_nodes: Counts<String>,
     devices: Vec<Device>,
-    /// Pairs of ranks whose channels go another way than most.
+    /// Pairs of ranks whose channels use another network than most.
     other_pairs: Vec<Pair>,
-    versions: Tally<String>,
+    versions: Counts<String>,
     /// The networks that communicators have chosen.
-    networks: Tally<String>,
+    networks: Counts<String>,
     /// The devices that NCCL has found: `mlx5_0:1/RoCE`.
-    hcas: Tally<String>,
-    gid_indices: Tally<u32>,
-    plugins: Tally<String>,
-    /// Variables of NCCL, as `NAME=value`.
-    settings: Tally<String>,
-    warnings: Tally<String>,
+    hcas: Counts<String>,
+    gid_indices: Counts<u32>,
+    plugins: Counts<String>,
+    /// NCCL's variables, as `NAME=value`.
+    settings: Counts<String>,
+    warnings: Counts<String>,
     causes: Vec<Cause>,
 }
 
-/// The log in one word.
+/// The conclusion from a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Verdict {
+enum LogVerdict {
     RdmaWithGpudirect,
     RdmaWithoutGpudirect,
     Sockets,
-    /// A plugin that is not known here.
+    /// A plugin that this program does not know.
     OtherNetwork,
     Mixed,
     OneNode,
@@ -76,7 +76,8 @@ struct Device {
     ends: Ends,
 }
 
-/// Two ranks, as their communicator counts them: a job has several, and the log does not tell them apart.
+/// Two ranks as their communicator numbers them. A job has several communicators, and the log does not say
+/// which one a rank belongs to.
 #[derive(Debug, Serialize)]
 struct Pair {
     from: u32,
@@ -84,14 +85,14 @@ struct Pair {
     ends: Ends,
 }
 
-/// Why it is as it is, and what to do.
+/// A cause of what the log shows, and what to do about it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Cause {
     cause: String,
     cure: &'static str,
 }
 
-/// Reads a log to its end. What holds no line of NCCL's is [`io::ErrorKind::InvalidData`].
+/// Reads a log to its end. Without any NCCL line the error is [`io::ErrorKind::InvalidData`].
 pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
     let mut log = Log::default();
     let mut lines: u64 = 0;
@@ -104,8 +105,8 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
     })?;
     if log.lines == 0 {
         let error = format!(
-            "this is no log of NCCL's: none of its {lines} lines has `NCCL INFO`, `NCCL WARN` or `NCCL \
-             version` in it; to make one, run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET \
+            "this is not an NCCL log: none of its {lines} lines contains `NCCL INFO`, `NCCL WARN` or `NCCL \
+             version`; to make a log, run the job with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,ENV,NET \
              NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.log, and then check these files"
         );
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
@@ -113,7 +114,7 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
     Ok(log.report())
 }
 
-/// Calls `each` with the beginning of each line. A progress bar ends its lines with CR alone.
+/// Calls `each` with the beginning of each line. Lines end with LF or CR: progress bars use CR alone.
 fn each_line(mut input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<()> {
     let mut line = String::new();
     loop {
@@ -139,7 +140,7 @@ fn each_line(mut input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<
     }
 }
 
-/// As names of hosts are made safe, with blanks: all that is kept, and may reach a terminal, is this.
+/// Replaces bytes that are not printable ASCII: the text may reach a terminal.
 fn printable(byte: u8) -> char {
     match byte {
         b' '..=b'~' => char::from(byte),
@@ -148,28 +149,28 @@ fn printable(byte: u8) -> char {
     }
 }
 
-/// What has been read so far.
+/// The log as far as it has been read.
 #[derive(Debug, Default)]
 struct Log {
     lines: u64,
     total: Ends,
-    ways: Tally<String>,
-    within_nodes: Tally<String>,
+    ways: Counts<String>,
+    within_nodes: Counts<String>,
     devices: BTreeMap<(String, u32, Option<String>), Ends>,
     pairs: BTreeMap<(u32, u32), Ends>,
-    /// The devices that each process has numbered.
+    /// The devices of each process, by the process's own numbers.
     numbered: BTreeMap<(String, u32), BTreeMap<u32, String>>,
-    versions: Tally<String>,
-    networks: Tally<String>,
-    hcas: Tally<String>,
-    gids: Tally<u32>,
-    plugins: Tally<String>,
-    settings: Tally<String>,
-    warnings: Tally<String>,
-    /// Devices with which the GPU's memory cannot be registered, and those with which it can.
-    refuse: Tally<String>,
-    register: Tally<String>,
-    far: Tally<String>,
+    versions: Counts<String>,
+    networks: Counts<String>,
+    hcas: Counts<String>,
+    gids: Counts<u32>,
+    plugins: Counts<String>,
+    settings: Counts<String>,
+    warnings: Counts<String>,
+    /// The devices with which GPU memory cannot be registered, and those with which it can.
+    refuse: Counts<String>,
+    register: Counts<String>,
+    far: Counts<String>,
     dma_buf: bool,
     no_device: bool,
     no_verbs: bool,
@@ -189,7 +190,7 @@ impl Log {
                 }
             }
             Fact::Virtual(index, name) => self.number(line, *index, name),
-            // NCCL says so of interfaces too (NVIDIA/nccl#1053), where it means nothing.
+            // NCCL reports this for interfaces too (NVIDIA/nccl#1053), where it means nothing.
             Fact::Registers { network: "Socket", .. } | Fact::Other => {}
             Fact::Registers { device, yes: true, .. } => self.register.add(short(device)),
             Fact::Registers { device, yes: false, .. } => self.refuse.add(short(device)),
@@ -220,7 +221,7 @@ impl Log {
         }
     }
 
-    /// Each process counts its own devices: NCCL_IB_HCA may differ even within a node.
+    /// Each process numbers its own devices: NCCL_IB_HCA may differ even within a node.
     fn number(&mut self, line: &Line<'_>, index: u32, name: &str) {
         let Some(process) = process(line) else { return };
         let is_full = self.numbered.len() >= PARTIES;
@@ -261,16 +262,16 @@ impl Log {
         }
     }
 
-    fn verdict(&self) -> Verdict {
+    fn verdict(&self) -> LogVerdict {
         let Ends { gpudirect, rdma, sockets, other } = self.total;
         match (gpudirect, rdma, sockets, other) {
-            (0, 0, 0, 0) if self.within_nodes.is_empty() => Verdict::NoChannel,
-            (0, 0, 0, 0) => Verdict::OneNode,
-            (_, 0, 0, 0) => Verdict::RdmaWithGpudirect,
-            (0, _, 0, 0) => Verdict::RdmaWithoutGpudirect,
-            (0, 0, _, 0) => Verdict::Sockets,
-            (0, 0, 0, _) => Verdict::OtherNetwork,
-            _ => Verdict::Mixed,
+            (0, 0, 0, 0) if self.within_nodes.is_empty() => LogVerdict::NoChannel,
+            (0, 0, 0, 0) => LogVerdict::OneNode,
+            (_, 0, 0, 0) => LogVerdict::RdmaWithGpudirect,
+            (0, _, 0, 0) => LogVerdict::RdmaWithoutGpudirect,
+            (0, 0, _, 0) => LogVerdict::Sockets,
+            (0, 0, 0, _) => LogVerdict::OtherNetwork,
+            _ => LogVerdict::Mixed,
         }
     }
 }
@@ -279,7 +280,7 @@ fn process(line: &Line<'_>) -> Option<(String, u32)> {
     line.process.map(|process| (short(process.host), process.id))
 }
 
-/// All texts are ASCII by now.
+/// The beginning of a text. All texts are ASCII here.
 fn short(text: &str) -> String {
     text.trim_end().chars().take(LONGEST_TEXT).collect()
 }

@@ -1,0 +1,143 @@
+//! What a node sends the others about its RDMA devices.
+
+use serde::{Deserialize, Serialize};
+
+use super::choose::{Choice, RdmaKind};
+use super::gid::Addressing;
+use super::machine::Machine;
+
+/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub struct Summary {
+    pub(crate) capability: Capability,
+    pub(crate) ports: PortCounts,
+    /// The rate of each port in Mb/s, 0 where no port is usable or its rate cannot be read.
+    pub(crate) rate: u32,
+    /// Whether a kernel module for GPUDirect RDMA is loaded.
+    pub(crate) peer_memory: bool,
+    /// Whether this node's job cannot do without RDMA.
+    pub(crate) required: bool,
+}
+
+/// What a node can use. The order is that of the numbers on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Capability {
+    /// Nobody has looked at this node's devices.
+    #[default]
+    NotExamined,
+    /// There is no RDMA device.
+    NoDevice,
+    /// There are RDMA devices, but a job can use none of their ports.
+    NoUsablePort,
+    /// The user has disabled RDMA for NCCL on this host.
+    Disabled,
+    /// InfiniBand.
+    InfiniBand,
+    /// RDMA over Ethernet.
+    Roce,
+    /// Amazon's EFA.
+    Efa,
+}
+
+/// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For
+/// InfiniBand and EFA the first number holds the count and the others are 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub(crate) struct PortCounts(pub(super) [u16; 4]);
+
+impl Summary {
+    /// The summary of a machine. RDMA is not required; [`Summary::required`] changes that.
+    pub fn new(machine: &Machine) -> Self {
+        let choice = machine.choose();
+        let (capability, ports) = match choice.kind {
+            RdmaKind::NoDevice => (Capability::NoDevice, PortCounts::default()),
+            RdmaKind::NoUsablePort => (Capability::NoUsablePort, PortCounts::default()),
+            RdmaKind::InfiniBand => (Capability::InfiniBand, PortCounts::of(&choice)),
+            RdmaKind::Roce => (Capability::Roce, PortCounts::by_addressing(machine)),
+            RdmaKind::Efa => (Capability::Efa, PortCounts::of(&choice)),
+        };
+        let rate = choice.rate().unwrap_or(0);
+        Self { capability, ports, rate, peer_memory: machine.peer_memory.is_some(), required: false }
+    }
+
+    /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL
+    /// (NCCL_IB_DISABLE=1).
+    #[must_use]
+    pub fn disabled(self) -> Self {
+        if self.capability.is_usable() {
+            Self { capability: Capability::Disabled, ports: PortCounts::default(), ..self }
+        } else {
+            self
+        }
+    }
+
+    /// Sets whether the job requires RDMA: if one node requires it, no world forms without it.
+    #[must_use]
+    pub fn required(self, required: bool) -> Self {
+        Self { required, ..self }
+    }
+
+    /// Whether somebody has looked at the node's devices. Only then can it be compared with others.
+    pub(crate) fn is_examined(self) -> bool {
+        self.capability != Capability::NotExamined
+    }
+}
+
+impl Capability {
+    /// Whether a job can use RDMA with it.
+    pub fn is_usable(self) -> bool {
+        matches!(self, Self::InfiniBand | Self::Roce | Self::Efa)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::NotExamined => "unknown RDMA devices",
+            Self::NoDevice => "no RDMA",
+            Self::NoUsablePort => "no usable RDMA port",
+            Self::Disabled => "disabled RDMA",
+            Self::InfiniBand => "InfiniBand",
+            Self::Roce => "RoCE",
+            Self::Efa => "EFA",
+        }
+    }
+}
+
+impl PortCounts {
+    /// The ports of a machine without RoCE, where the addressing does not matter.
+    fn of(choice: &Choice<'_>) -> Self {
+        Self([count(choice), 0, 0, 0])
+    }
+
+    /// The ports of a machine with RoCE.
+    fn by_addressing(machine: &Machine) -> Self {
+        Self(Addressing::ALL.map(|addressing| count(&machine.choose_for(addressing))))
+    }
+
+    /// The ports for this RoCE addressing.
+    pub(super) fn with(self, addressing: Addressing) -> u16 {
+        self.0[addressing.place()]
+    }
+
+    /// The ports of a node without RoCE.
+    pub(super) fn without_addressing(self) -> u16 {
+        self.0[0]
+    }
+}
+
+fn count(choice: &Choice<'_>) -> u16 {
+    u16::try_from(choice.used().count()).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+impl Summary {
+    /// The longest summary on the wire.
+    pub(crate) fn largest() -> Self {
+        Self {
+            capability: Capability::Efa,
+            ports: PortCounts([u16::MAX; 4]),
+            rate: u32::MAX,
+            peer_memory: true,
+            required: true,
+        }
+    }
+}

@@ -1,0 +1,571 @@
+//! What the leader concludes from the summaries of all nodes.
+//!
+//! NCCL does not settle this by itself: a rank with InfiniBand and a rank without it wait for each other for
+//! ever (NVIDIA/nccl#234), and a rank that can open fewer devices than another may hang once the job runs
+//! (#2428). So each node sends a [`Summary`] when it joins, the leader compares them, and the commit brings
+//! the same [`Verdict`] to every rank.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::choose::{Choice, Rate, RdmaKind};
+use super::gid::Addressing;
+use super::summary::{Capability, Summary};
+use crate::model::List;
+
+/// The most ranks that a verdict names. The others are counted.
+pub(crate) const NAMED: usize = 6;
+
+/// What all ranks of a world use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Transport {
+    /// No rank's devices were examined: NCCL decides on each host by itself.
+    #[default]
+    NotExamined,
+    /// No host has an RDMA device.
+    NoDevice,
+    /// Some hosts have RDMA devices, but the ranks cannot all use RDMA together.
+    Sockets,
+    /// InfiniBand.
+    InfiniBand,
+    /// RoCE with this addressing on every rank.
+    Roce(Addressing),
+    /// EFA.
+    Efa,
+}
+
+impl Transport {
+    /// What a host uses in a world of its own.
+    pub fn alone(choice: &Choice<'_>) -> Self {
+        match (choice.kind, choice.addressing) {
+            (RdmaKind::NoDevice, _) => Self::NoDevice,
+            (RdmaKind::InfiniBand, _) => Self::InfiniBand,
+            (RdmaKind::Efa, _) => Self::Efa,
+            (RdmaKind::Roce, Some(addressing)) => Self::Roce(addressing),
+            (RdmaKind::NoUsablePort | RdmaKind::Roce, _) => Self::Sockets,
+        }
+    }
+
+    /// Whether it is RDMA.
+    pub fn is_rdma(self) -> bool {
+        matches!(self, Self::InfiniBand | Self::Roce(_) | Self::Efa)
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // Scripts read this word in the JSON document.
+            Self::NotExamined => f.write_str("unasked"),
+            Self::NoDevice | Self::Sockets => f.write_str("sockets"),
+            Self::InfiniBand => f.write_str("InfiniBand"),
+            Self::Roce(addressing) => addressing.fmt(f),
+            Self::Efa => f.write_str("EFA"),
+        }
+    }
+}
+
+/// The conclusion from the summaries of all ranks. It is the same on every rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What all ranks use.
+    pub transport: Transport,
+    differences: List<RankDifference, NAMED>,
+    /// How many further ranks differ.
+    unnamed: u32,
+}
+
+/// A rank that differs from most others. Its Display says how: `rank 3 (10.0.0.7): no active RDMA port`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RankDifference {
+    /// The rank.
+    pub rank: u32,
+    /// Its address.
+    pub address: IpAddr,
+    /// The worst of its differences.
+    pub difference: Difference,
+}
+
+/// How a rank differs from most others, the worst first. The order is that of the numbers on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Difference {
+    /// It can use something else.
+    Capability {
+        /// What it can use.
+        own: Capability,
+        /// What most others can use.
+        most: Capability,
+    },
+    /// None of its RoCE ports has a GID of the version and the address family that most others have.
+    Addressing,
+    /// It would use another number of ports.
+    PortCount {
+        /// Its own.
+        own: u16,
+        /// That of most others.
+        most: u16,
+    },
+    /// Its ports have another rate, in Mb/s.
+    Rate {
+        /// Its own.
+        own: u32,
+        /// That of most others.
+        most: u32,
+    },
+    /// Others have loaded a kernel module for GPUDirect RDMA, and it has not.
+    PeerMemory,
+    /// Its settings differ: the variables that the user has added, or how often a failed command is
+    /// restarted.
+    Settings,
+}
+
+impl Difference {
+    /// Whether it keeps all ranks from using RDMA.
+    pub fn prevents_rdma(&self) -> bool {
+        match self {
+            Self::Capability { own, .. } => *own != Capability::NotExamined,
+            Self::Addressing => true,
+            Self::PortCount { .. } | Self::Rate { .. } | Self::PeerMemory | Self::Settings => false,
+        }
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Capability { own: Capability::NotExamined, .. } => {
+                f.write_str("its RDMA devices were not examined and are not compared")
+            }
+            Self::Capability { own: Capability::NoDevice, .. } => f.write_str("no active RDMA port"),
+            Self::Capability { own: Capability::NoUsablePort, .. } => f.write_str("no usable RDMA port"),
+            Self::Capability { own: Capability::Disabled, .. } => {
+                f.write_str("RDMA is disabled for NCCL on that host")
+            }
+            Self::Capability { own, most } => {
+                write!(f, "it has {}, most others have {}", own.name(), most.name())
+            }
+            Self::Addressing => f.write_str(
+                "its RoCE ports have no GID of the version and address family that most others use",
+            ),
+            Self::PortCount { own: 1, most } => write!(f, "it has 1 RDMA port, most others have {most}"),
+            Self::PortCount { own, most } => write!(f, "it has {own} RDMA ports, most others have {most}"),
+            Self::Rate { own, most } => {
+                write!(f, "its RDMA ports run at {}, those of most others at {}", Rate(*own), Rate(*most))
+            }
+            Self::PeerMemory => f.write_str(
+                "nvidia_peermem is not loaded on that host; GPUDirect RDMA needs that module or DMA-BUF",
+            ),
+            Self::Settings => f.write_str("its settings differ from those of most others"),
+        }
+    }
+}
+
+impl fmt::Display for RankDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} ({}): {}", self.rank, self.address, self.difference)
+    }
+}
+
+/// A line that a verdict is worth. Its Display says the facts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum VerdictWarning<'a> {
+    /// One rank differs.
+    Rank {
+        /// Which, and how.
+        difference: &'a RankDifference,
+        /// Whether all ranks use sockets because of it.
+        all_use_sockets: bool,
+    },
+    /// So many further ranks differ.
+    MoreRanks(u32),
+}
+
+impl<'a> VerdictWarning<'a> {
+    /// How one rank differs, if the line is about one rank.
+    pub fn difference(&self) -> Option<&'a Difference> {
+        match self {
+            Self::Rank { difference, .. } => Some(&difference.difference),
+            Self::MoreRanks(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for VerdictWarning<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rank { difference, all_use_sockets: true } => {
+                write!(f, "{difference}; all ranks use sockets")
+            }
+            Self::Rank { difference, all_use_sockets: false } => difference.fmt(f),
+            Self::MoreRanks(ranks) => write!(f, "{ranks} more ranks differ from the others"),
+        }
+    }
+}
+
+impl Verdict {
+    /// Compares the ranks of a world, which are given in order.
+    pub(crate) fn of(ranks: &[RankSummary]) -> Self {
+        let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
+        let transport = comparison.transport();
+        if transport.is_rdma() {
+            comparison.compare_ports(transport);
+            comparison.compare_modules(transport);
+        }
+        comparison.compare_settings();
+        comparison.verdict(transport)
+    }
+
+    /// The ranks that differ from most others, in order: at most six of them.
+    pub fn differences(&self) -> &[RankDifference] {
+        &self.differences
+    }
+
+    /// How many ranks differ that [`Verdict::differences`] leaves out.
+    pub fn unnamed(&self) -> u32 {
+        self.unnamed
+    }
+
+    /// What a user should know of a world that has formed with this verdict.
+    pub fn warnings(&self) -> Vec<VerdictWarning<'_>> {
+        self.lines(self.transport == Transport::Sockets)
+    }
+
+    /// The differences without a consequence, for a world that does not form.
+    pub fn facts(&self) -> Vec<VerdictWarning<'_>> {
+        self.lines(false)
+    }
+
+    fn lines(&self, sockets: bool) -> Vec<VerdictWarning<'_>> {
+        let ranks = self.differences.iter().map(|difference| {
+            let all_use_sockets = sockets && difference.difference.prevents_rdma();
+            VerdictWarning::Rank { difference, all_use_sockets }
+        });
+        ranks.chain((self.unnamed > 0).then_some(VerdictWarning::MoreRanks(self.unnamed))).collect()
+    }
+
+    /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
+    /// able to use it together.
+    pub(crate) fn is_enough(&self, ranks: &[RankSummary]) -> bool {
+        let all_use_rdma = self.transport.is_rdma() && ranks.iter().all(|rank| rank.summary.is_examined());
+        all_use_rdma || !ranks.iter().any(|rank| rank.summary.required)
+    }
+}
+
+/// What is compared of a rank.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RankSummary {
+    pub(crate) address: IpAddr,
+    pub(crate) summary: Summary,
+    /// The hash of its settings.
+    pub(crate) settings: u64,
+}
+
+/// A comparison in progress: the ranks, and the worst difference of each by its rank.
+struct Comparison<'a> {
+    ranks: &'a [RankSummary],
+    differences: BTreeMap<usize, Difference>,
+}
+
+impl<'a> Comparison<'a> {
+    /// The ranks whose devices were examined.
+    fn examined(&self) -> impl Iterator<Item = (usize, Summary)> + Clone + use<'a> {
+        let summaries = self.ranks.iter().map(|rank| rank.summary).enumerate();
+        summaries.filter(|(_, summary)| summary.is_examined())
+    }
+
+    /// Notes how a rank differs, unless something worse is known of it.
+    fn note(&mut self, rank: usize, difference: Difference) {
+        self.differences.entry(rank).or_insert(difference);
+    }
+
+    /// Notes the ranks whose value is not that of most.
+    fn compare<T: Copy + Ord>(
+        &mut self,
+        values: impl Iterator<Item = (usize, T)> + Clone,
+        difference: impl Fn(T, T) -> Difference,
+    ) {
+        let Some(most) = most_frequent(values.clone().map(|(_, value)| value)) else { return };
+        for (rank, value) in values.filter(|(_, value)| *value != most) {
+            self.note(rank, difference(value, most));
+        }
+    }
+
+    /// What all ranks can use together. Notes the ranks that prevent more.
+    fn transport(&mut self) -> Transport {
+        if self.examined().next().is_none() {
+            return Transport::NotExamined;
+        }
+        let capabilities = self.examined().map(|(_, summary)| summary.capability);
+        let usable = most_frequent(capabilities.clone().filter(|capability| capability.is_usable()));
+        let most = usable.unwrap_or(Capability::NoDevice);
+        for (rank, RankSummary { summary, .. }) in self.ranks.iter().enumerate() {
+            if !summary.is_examined() {
+                self.note(rank, Difference::Capability { own: summary.capability, most });
+            }
+        }
+        let Some(usable) = usable else {
+            // No rank differs in a way that matters. Where devices exist, NCCL must still be kept from them.
+            let no_device = capabilities.clone().all(|capability| capability == Capability::NoDevice);
+            return if no_device { Transport::NoDevice } else { Transport::Sockets };
+        };
+        if capabilities.clone().any(|capability| capability != usable) {
+            for (rank, summary) in self.examined().filter(|(_, summary)| summary.capability != usable) {
+                self.note(rank, Difference::Capability { own: summary.capability, most: usable });
+            }
+            return Transport::Sockets;
+        }
+        match usable {
+            Capability::Roce => self.addressing().map_or(Transport::Sockets, Transport::Roce),
+            Capability::Efa => Transport::Efa,
+            _ => Transport::InfiniBand,
+        }
+    }
+
+    /// The addressing for which every rank has a port: v2 before v1, then the one with the most ports on the
+    /// rank that has the fewest for it. Where there is none, notes the ranks without the addressing that most
+    /// have.
+    fn addressing(&mut self) -> Option<Addressing> {
+        let ranks = self.examined();
+        let ports =
+            |addressing| ranks.clone().map(move |(rank, summary)| (rank, summary.ports.with(addressing)));
+        let fewest = |addressing| ports(addressing).map(|(_, ports)| ports).min().unwrap_or(0);
+        // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
+        let candidates = || Addressing::ALL.into_iter().rev();
+        let common = candidates().filter(|&addressing| fewest(addressing) > 0);
+        let common = common.max_by_key(|&addressing| (addressing.version, fewest(addressing)));
+        if common.is_none() {
+            let ranks_with = |addressing| ports(addressing).filter(|(_, ports)| *ports > 0).count();
+            let favourite = candidates().max_by_key(|&addressing| ranks_with(addressing))?;
+            for (rank, _) in ports(favourite).filter(|(_, ports)| *ports == 0) {
+                self.note(rank, Difference::Addressing);
+            }
+        }
+        common
+    }
+
+    fn compare_ports(&mut self, transport: Transport) {
+        let count = |summary: Summary| match transport {
+            Transport::Roce(addressing) => summary.ports.with(addressing),
+            _ => summary.ports.without_addressing(),
+        };
+        let counts = self.examined().map(|(rank, summary)| (rank, count(summary)));
+        self.compare(counts, |own, most| Difference::PortCount { own, most });
+        let rates = self.examined().map(|(rank, summary)| (rank, summary.rate));
+        self.compare(rates, |own, most| Difference::Rate { own, most });
+    }
+
+    /// Notes the ranks without a module for GPUDirect RDMA, where others have one. EFA has a module of its
+    /// own.
+    fn compare_modules(&mut self, transport: Transport) {
+        let is_loaded = |summary: &Summary| summary.peer_memory || transport == Transport::Efa;
+        if self.ranks.iter().any(|rank| is_loaded(&rank.summary)) {
+            for (rank, _) in self.examined().filter(|(_, summary)| !is_loaded(summary)) {
+                self.note(rank, Difference::PeerMemory);
+            }
+        }
+    }
+
+    fn compare_settings(&mut self) {
+        let settings = self.ranks.iter().map(|rank| rank.settings).enumerate();
+        self.compare(settings, |_, _| Difference::Settings);
+    }
+
+    fn verdict(self, transport: Transport) -> Verdict {
+        let unnamed = self.differences.len().saturating_sub(NAMED);
+        let differences = self.differences.into_iter().map(|(rank, difference)| RankDifference {
+            rank: u32::try_from(rank).unwrap_or(u32::MAX),
+            address: self.ranks[rank].address,
+            difference,
+        });
+        Verdict {
+            transport,
+            differences: differences.collect(),
+            unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The most frequent value. Of several equally frequent values, the one that comes first.
+fn most_frequent<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    let mut counts: Vec<(T, usize)> = Vec::new();
+    let mut places: BTreeMap<T, usize> = BTreeMap::new();
+    for value in values {
+        let place = *places.entry(value).or_insert_with(|| {
+            counts.push((value, 0));
+            counts.len() - 1
+        });
+        counts[place].1 += 1;
+    }
+    // `max_by_key` returns the last of several maxima, so reverse the order to get the first.
+    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(value, _)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rdma::gid::{AddressFamily, RoceVersion};
+    use crate::rdma::summary::PortCounts;
+
+    impl Verdict {
+        /// The longest verdict on the wire.
+        pub(crate) fn largest() -> Self {
+            let difference = RankDifference {
+                rank: u32::MAX,
+                address: IpAddr::from([0xff; 16]),
+                difference: Difference::Rate { own: u32::MAX, most: u32::MAX },
+            };
+            let differences = (0..99).map(|_| difference.clone()).collect();
+            Self { transport: Transport::Roce(Addressing::ALL[3]), differences, unnamed: u32::MAX }
+        }
+
+        /// Rank 3 has no RDMA device.
+        pub(crate) fn example() -> Self {
+            Self::of(&[roce(4), roce(5), roce(6), rank(7, Capability::NoDevice)])
+        }
+    }
+
+    const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
+    const V6: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv6 };
+
+    fn rank(last: u8, capability: Capability) -> RankSummary {
+        let usable = capability.is_usable();
+        let summary = Summary {
+            capability,
+            ports: PortCounts(if usable { [8, 0, 0, 0] } else { [0; 4] }),
+            rate: if usable { 400_000 } else { 0 },
+            ..Summary::default()
+        };
+        RankSummary { address: IpAddr::from([10, 0, 0, last]), summary, settings: 0 }
+    }
+
+    fn roce(last: u8) -> RankSummary {
+        rank(last, Capability::Roce)
+    }
+
+    fn concluded(ranks: &[RankSummary]) -> (Transport, Vec<String>) {
+        let verdict = Verdict::of(ranks);
+        (verdict.transport, verdict.warnings().iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn equal_ranks_use_what_they_have_and_no_warning_follows() {
+        let silent = |transport| (transport, Vec::<String>::new());
+        assert_eq!(concluded(&[roce(1), roce(2)]), silent(Transport::Roce(V4)));
+        assert_eq!(concluded(&[rank(1, Capability::InfiniBand); 4]), silent(Transport::InfiniBand));
+        assert_eq!(concluded(&[rank(1, Capability::Efa); 2]), silent(Transport::Efa));
+        assert_eq!(concluded(&[rank(1, Capability::NoDevice); 3]), silent(Transport::NoDevice));
+        assert_eq!(concluded(&[rank(1, Capability::NotExamined); 3]), silent(Transport::NotExamined));
+        assert_eq!(
+            concluded(&[rank(1, Capability::NoUsablePort), rank(2, Capability::NoDevice)]),
+            silent(Transport::Sockets)
+        );
+        assert_eq!(concluded(&[rank(1, Capability::NoDevice)]), silent(Transport::NoDevice));
+    }
+
+    #[test]
+    fn one_rank_without_rdma_makes_all_use_sockets_and_is_named() {
+        for (capability, fact) in [
+            (Capability::NoDevice, "no active RDMA port"),
+            (Capability::NoUsablePort, "no usable RDMA port"),
+            (Capability::Disabled, "RDMA is disabled for NCCL on that host"),
+            (Capability::InfiniBand, "it has InfiniBand, most others have RoCE"),
+            (Capability::Efa, "it has EFA, most others have RoCE"),
+        ] {
+            let (transport, lines) = concluded(&[roce(4), roce(5), roce(6), rank(7, capability)]);
+            assert_eq!(transport, Transport::Sockets);
+            assert_eq!(lines, [format!("rank 3 (10.0.0.7): {fact}; all ranks use sockets")]);
+        }
+    }
+
+    #[test]
+    fn where_two_capabilities_are_equally_frequent_rank_0_counts_as_most() {
+        let (_, lines) = concluded(&[rank(1, Capability::InfiniBand), roce(2)]);
+        assert_eq!(
+            lines,
+            ["rank 1 (10.0.0.2): it has RoCE, most others have InfiniBand; all ranks use sockets"]
+        );
+    }
+
+    #[test]
+    fn ranks_use_the_addressing_that_all_of_them_have() {
+        let (mut both, mut other) = (roce(2), roce(3));
+        both.summary.ports = PortCounts([8, 8, 8, 8]);
+        other.summary.ports = PortCounts([0, 8, 0, 8]);
+        assert_eq!(concluded(&[both, both]), (Transport::Roce(V4), vec![]));
+        assert_eq!(concluded(&[both, other]), (Transport::Roce(V6), vec![]));
+        // A rank that loses a port does not take all others off RDMA.
+        let mut most = both;
+        most.summary.ports = PortCounts([7, 8, 0, 0]);
+        let (transport, lines) = concluded(&[most, roce(3), roce(4)]);
+        assert_eq!(transport, Transport::Roce(V4));
+        assert_eq!(lines, ["rank 0 (10.0.0.2): it has 7 RDMA ports, most others have 8"]);
+        let (transport, lines) = concluded(&[roce(1), roce(2), other]);
+        assert_eq!(transport, Transport::Sockets);
+        let fact = "its RoCE ports have no GID of the version and address family that most others use";
+        assert_eq!(lines, [format!("rank 2 (10.0.0.3): {fact}; all ranks use sockets")]);
+    }
+
+    #[test]
+    fn differences_that_do_not_prevent_rdma_are_warnings_only() {
+        let mut few = roce(2);
+        few.summary.ports = PortCounts([1, 0, 0, 0]);
+        let mut slow = roce(3);
+        slow.summary.rate = 2_500;
+        let mut other = roce(4);
+        other.settings = 7;
+        let (transport, lines) = concluded(&[roce(1), few, slow, other, roce(5)]);
+        assert_eq!(transport, Transport::Roce(V4));
+        assert_eq!(
+            lines,
+            [
+                "rank 1 (10.0.0.2): it has 1 RDMA port, most others have 8",
+                "rank 2 (10.0.0.3): its RDMA ports run at 2.5 Gb/s, those of most others at 400 Gb/s",
+                "rank 3 (10.0.0.4): its settings differ from those of most others",
+            ]
+        );
+        let mut loaded = roce(1);
+        loaded.summary.peer_memory = true;
+        let fact = "nvidia_peermem is not loaded on that host; GPUDirect RDMA needs that module or DMA-BUF";
+        assert_eq!(concluded(&[loaded, roce(2)]).1, [format!("rank 1 (10.0.0.2): {fact}")]);
+    }
+
+    #[test]
+    fn a_rank_that_was_not_examined_is_named_and_prevents_nothing() {
+        let (transport, lines) = concluded(&[roce(1), rank(2, Capability::NotExamined)]);
+        assert_eq!(transport, Transport::Roce(V4));
+        assert_eq!(lines, ["rank 1 (10.0.0.2): its RDMA devices were not examined and are not compared"]);
+    }
+
+    #[test]
+    fn if_one_rank_requires_rdma_all_must_have_it_and_no_other_difference_counts() {
+        let needs = |rank: RankSummary| RankSummary { summary: rank.summary.required(true), ..rank };
+        let is_enough = |ranks: &[RankSummary]| Verdict::of(ranks).is_enough(ranks);
+        assert!(is_enough(&[roce(1), rank(2, Capability::NoDevice)]), "no rank requires it");
+        assert!(is_enough(&[needs(roce(1)), roce(2)]));
+        assert!(!is_enough(&[needs(roce(1)), rank(2, Capability::NoDevice)]));
+        assert!(!is_enough(&[needs(roce(1)), rank(2, Capability::NotExamined)]));
+        // More ranks with other settings than a verdict names.
+        let mut ranks = vec![needs(roce(1)); 20];
+        for (i, rank) in ranks.iter_mut().enumerate() {
+            rank.settings = u64::try_from(i).unwrap();
+        }
+        assert!(is_enough(&ranks));
+    }
+
+    #[test]
+    fn a_thousand_ranks_that_differ_are_counted_and_not_listed() {
+        let mut ranks = vec![roce(1); 1001];
+        ranks.extend(vec![rank(2, Capability::NoDevice); 1000]);
+        let (transport, lines) = concluded(&ranks);
+        assert_eq!(transport, Transport::Sockets);
+        assert_eq!(lines.len(), NAMED + 1);
+        assert_eq!(lines[NAMED], "994 more ranks differ from the others");
+    }
+}

@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut assignment = rendezvous.keep_listener(true).events(show).join().await?;
     time::timeout(Duration::from_secs(10), barrier(&mut assignment)).await??;
     let formed = assignment.formed;
-    println!("rank {} of {}: all have come to {}", formed.rank, formed.world, formed.master);
+    println!("rank {} of {}: all nodes have connected to {}", formed.rank, formed.world, formed.master);
     Ok(())
 }
 

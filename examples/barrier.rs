@@ -1,5 +1,5 @@
-//! A barrier at the start of any program: no node continues before all nodes have connected to rank 0, which takes over
-//! the listening socket of the rendezvous. Run it on each of four hosts, or four times on one:
+//! A barrier at the start of any program: no node continues before all nodes have connected to rank 0, which
+//! takes over the listening socket of the rendezvous. Run it on each of four hosts, or four times on one:
 //! `cargo run --example barrier -- foo 4 [lo]`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program")]

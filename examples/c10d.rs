@@ -1,5 +1,6 @@
-//! A hand-over to torchrun's own rendezvous: this process becomes torchrun, and its variables name the store, the node that
-//! holds it and this host, so that torchrun need not guess: `cargo run --example c10d -- foo 4 torchrun train.py`.
+//! A hand-over to torchrun's own rendezvous: this process becomes torchrun, and its variables name the store,
+//! the node that holds it and this host, so that torchrun need not guess: `cargo run --example c10d -- foo 4
+//! torchrun train.py`.
 
 use std::os::unix::process::CommandExt as _;
 use std::{env, error::Error, process::Command};

@@ -1,4 +1,5 @@
-//! The documents are right: their lines are run, their links followed, and their quotes looked up in the code.
+//! The documents are right: their lines are run, their links followed, and their quotes looked up in the
+//! code.
 
 #![allow(
     clippy::unwrap_used,
@@ -45,8 +46,8 @@ enum Kind {
     Other,
 }
 
-/// A block without a fence is shell, unless it is here: document, the block's beginning, its kind. The first that fits
-/// counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
+/// A block without a fence is shell, unless it is here: document, the block's beginning, its kind. The first
+/// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
 const NOT_SHELL: [(&str, &str, Kind); 17] = [
     ("ARCHITECTURE.md", "mingle-core/  ", Kind::Tree),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
@@ -124,8 +125,8 @@ fn every_block_of_shell_is_shell() {
     assert_none(&wrong, "not shell");
 }
 
-/// The beginning of each piece of shell. It runs the real mingle and no other program; `...` stands for the options that
-/// every job needs.
+/// The beginning of each piece of shell. It runs the real mingle and no other program; `...` stands for the
+/// options that every job needs.
 const PRELUDE: &str = r#"
 PATH=/nowhere
 mingle() {
@@ -163,7 +164,8 @@ fn count(text: &str) -> usize {
     words.windows(2).filter(is_call).count()
 }
 
-/// All shell that calls mingle, in blocks and in lines of tables, and all options that stand alone, with their places.
+/// All shell that calls mingle, in blocks and in lines of tables, and all options that stand alone, with
+/// their places.
 fn calls(documents: &[Document]) -> Vec<(String, String)> {
     let shell = blocks(documents, Kind::Shell).into_iter().map(|(place, block)| (place, block.text.clone()));
     let mut calls: Vec<_> = shell.filter(|(_, text)| count(text) > 0).collect();

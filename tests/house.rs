@@ -1,12 +1,12 @@
-//! Rules of the house that a compiler does not hold: which folder imports which, how long a file is, and where flags
-//! are named. CONTRIBUTING.md gives their reasons.
+//! Rules of the house that a compiler does not hold: which folder imports which, how long a file is, and
+//! where flags are named. CONTRIBUTING.md gives their reasons.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The folders of mingle-core/src, each with the folders whose items it may use. Everything is listed after what it
-/// uses, so data flows one way.
+/// The folders of mingle-core/src, each with the folders whose items it may use.
+/// Everything is listed after what it uses, so data flows one way.
 const FOLDERS: [(&str, &[&str]); 7] = [
     ("model", &[]),
     ("host", &["model"]),
@@ -138,7 +138,9 @@ fn no_line_is_wider_than_the_page() {
         let sources = sources(folder).into_iter().filter(|(path, _)| !path.starts_with("target/"));
         sources.flat_map(move |(path, text)| {
             let wide = text.lines().enumerate().filter(|(_, line)| line.chars().count() > COLUMNS);
-            let is_comment = |line: &str| line.trim_start().starts_with("//") && !line.contains("http");
+            let is_comment = |line: &str| {
+                line.trim_start().starts_with("//") && !line.contains("http") && !line.contains(" | ")
+            };
             wide.filter(|(_, line)| is_comment(line))
                 .map(|(at, _)| format!("{folder}/{path}:{}", at + 1))
                 .collect::<Vec<_>>()

@@ -41,8 +41,11 @@ mod host;
 #[cfg(feature = "net")]
 mod net;
 
+#[cfg(feature = "net")]
 #[doc(inline)]
-pub use error::{Error, Failure};
+pub use error::Error;
+#[doc(inline)]
+pub use error::Failure;
 pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, RankBy, Warning};

@@ -71,8 +71,8 @@ fn literal(chars: &mut std::iter::Peekable<std::str::Chars<'_>>) -> String {
     text
 }
 
-/// The parts of a quoted line that are in no literal. The line is cut at each value (a word with a digit in it, or one of
-/// `names`), and further where one literal may end and another begin.
+/// The parts of a quoted line that are in no literal. The line is cut at each value (a word with a digit in
+/// it, or one of `names`), and further where one literal may end and another begin.
 pub(crate) fn unknown(line: &str, names: &[&str], texts: &[String]) -> Vec<String> {
     let is_known = |part: &str| texts.iter().any(|text| text.contains(part));
     let (mut parts, mut is_number) = (vec![String::new()], false);

@@ -1,5 +1,5 @@
-//! docs/reference.md against the program: its lists of options and exit codes are generated from the help, and
-//! everything else that it names is what the program prints or its source defines, no more and no less.
+//! docs/reference.md against the program: its lists of options and exit codes are generated from the help,
+//! and everything else that it names is what the program prints or its source defines, no more and no less.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -233,7 +233,8 @@ fn every_option_has_its_variable() {
     crate::assert_none(&wrong, "not read");
 }
 
-/// Whether this can be the name of a variable: capitals, and more than one word unless it is one that is known.
+/// Whether this can be the name of a variable: capitals, and more than one word unless it is one that is
+/// known.
 fn is_variable(text: &str) -> bool {
     let is_name = text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
@@ -406,7 +407,8 @@ fn json(lab: &Lab, node: usize, args: &[&str]) -> String {
     lab.spawn(node, &args).finish().stdout
 }
 
-/// Of NCCL, shortened: most channels use RDMA with GPUDirect, one without, and the module is missing on a host.
+/// Of NCCL, shortened: most channels use RDMA with GPUDirect, one without, and the module is missing on a
+/// host.
 const LOG: &str = "\
 a:1:2 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB bond0:10.10.10.5<0>
 a:1:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA

@@ -21,7 +21,8 @@ use crate::model::{Member, Metadata, Roster, Slots};
 ///   "slots": {"own": 1, "before": 0, "total": 1},
 ///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
 ///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []},
-///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503, "slots": 1, "metadata": {}}]
+///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503,
+///     "slots": 1, "metadata": {}}]
 /// }
 /// ```
 #[derive(Debug, Clone, Serialize)]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-use crate::error::Error;
+use crate::net::error::Error;
 
 #[allow(clippy::disallowed_methods, reason = "the driver is where the protocol gets its time from")]
 pub(crate) fn clock() -> Instant {

@@ -14,9 +14,9 @@ use super::network::Network;
 use super::sockets::links::{change_groups, watch};
 use super::sockets::multicast::{Groups, broadcast_receiver};
 use super::sockets::watched::{Watched, readable};
-use crate::error::Error;
 use crate::host::Interface;
 use crate::model::JobId;
+use crate::net::error::Error;
 use crate::proto::{MAX_DATAGRAM, Warning};
 
 /// Receives all datagrams to a pair of groups. It notices new interfaces and addresses within two seconds.

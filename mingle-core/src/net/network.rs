@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::discovery::Seed;
-use crate::error::Error;
 use crate::host::{self, Family, Filter, Interface, NoInterface};
 use crate::model::JobId;
+use crate::net::error::Error;
 
 /// The settings of the network: the same for a rendezvous and for the commands that examine or watch one.
 ///

@@ -16,9 +16,9 @@ use super::network::Network;
 use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{bind_endpoint, reset_on_close};
 use super::sockets::multicast::{DatagramSockets, Groups};
-use crate::error::Error;
 use crate::host::{self, Interface};
 use crate::model::{JobId, NodeId};
+use crate::net::error::Error;
 use crate::proto::Warning;
 
 /// How many endpoints are written to a seed folder.

@@ -78,7 +78,8 @@ impl<T: Copy + Ord> Timers<T> {
         self.0.contains_key(&timer)
     }
 
-    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a peer.
+    /// Whether this process was stopped past the timer, so that silence until then is no evidence against a
+    /// peer.
     pub(crate) fn slept_through(&self, timer: T, now: Time) -> bool {
         self.get(timer).is_some_and(|at| was_stopped(at, now))
     }

@@ -1,5 +1,5 @@
-//! `find-mdns JOB INDEX WORLD`: registers one service, prints a line once all of the world's are resolved, and stays
-//! until its input ends, since others may not have resolved it yet.
+//! `find-mdns JOB INDEX WORLD`: registers one service, prints a line once all of the world's are resolved,
+//! and stays until its input ends, since others may not have resolved it yet.
 
 use std::collections::BTreeSet;
 use std::io::Read;

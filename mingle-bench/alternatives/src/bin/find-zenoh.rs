@@ -1,5 +1,5 @@
-//! `find-zenoh JOB INDEX WORLD`: a peer with a liveliness token, prints a line once it sees the tokens of all, and
-//! stays until its input ends, since others may not have seen its own yet.
+//! `find-zenoh JOB INDEX WORLD`: a peer with a liveliness token, prints a line once it sees the tokens of
+//! all, and stays until its input ends, since others may not have seen its own yet.
 
 use std::collections::BTreeSet;
 use std::io::Read;

@@ -26,8 +26,8 @@ use nix::libc;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use crate::error::Error;
 use crate::model::{JobTag, NodeId};
+use crate::net::error::Error;
 use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";

@@ -4,11 +4,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{Driver, are_loopback};
-use crate::error::Error;
 use crate::host::{Interface, endpoints};
 use crate::model::Endpoints;
 use crate::net::Network;
 use crate::net::clock::clock;
+use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
 use crate::proto::{Event, Node, Warning};

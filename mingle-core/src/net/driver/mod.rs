@@ -17,12 +17,12 @@ mod upkeep;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use crate::error::Error;
 use crate::host::{Interface, holder_of, host_name};
 use crate::model::{Endpoints, NodeId};
 use crate::net::assignment::Assignment;
 use crate::net::clock::{clock, random};
 use crate::net::discovery::seed_dir::SeedDir;
+use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Accepted, Connections, Incoming};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use tokio::task::AbortHandle;
 
 use super::Driver;
-use crate::error::Error;
 use crate::net::discovery::seed_dir::{OwnFile, SeedDir};
 use crate::net::discovery::sources::Sources;
+use crate::net::error::Error;
 
 /// After a restart the members of the former world are seeds for this long.
 const FORMER: Duration = Duration::from_secs(60);

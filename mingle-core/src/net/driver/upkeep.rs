@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use super::{Driver, LOOK};
-use crate::error::Error;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
+use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::proto::{Event, Node, Tried, Warning};
 

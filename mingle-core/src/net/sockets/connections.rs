@@ -12,8 +12,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, TaskEvent};
-use crate::error::Error;
 use crate::net::clock::clock;
+use crate::net::error::Error;
 use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
 /// The most accepted connections without a token. One more closes the oldest.

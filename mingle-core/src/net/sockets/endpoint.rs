@@ -10,9 +10,9 @@ use nix::libc;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
-use crate::error::Error;
 use crate::model::JobId;
 use crate::net::Network;
+use crate::net::error::Error;
 
 /// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the
 /// right one of several processes on a host, and a firewall needs no rule for other ports.

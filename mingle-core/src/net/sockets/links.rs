@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use super::multicast::{DatagramSockets, Groups};
 use super::watched::Watched;
-use crate::error::Error;
 use crate::host::Interface;
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::discovery::advertiser;
+use crate::net::error::Error;
 use crate::proto::Warning;
 
 /// The datagram sockets, and the interfaces that they use.

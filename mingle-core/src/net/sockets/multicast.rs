@@ -11,8 +11,8 @@ use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrIn, SockaddrIn6, sendms
 use socket2::{Domain, InterfaceIndexOrAddress, Protocol, SockRef, Socket, Type};
 
 use super::endpoint::{deafen, enlarge, is_without_ipv6};
-use crate::error::Error;
 use crate::host::Interface;
+use crate::net::error::Error;
 use crate::proto::Warning;
 
 /// A node's datagram sockets: its own port, the groups of both families, and broadcasts.

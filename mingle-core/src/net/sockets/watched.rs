@@ -8,7 +8,7 @@ use std::task::Poll;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::error::Error;
+use crate::net::error::Error;
 
 /// A socket that the runtime watches for incoming datagrams. It is not watched for writing: a datagram is
 /// sent at once or lost, also by other holders of the same socket.

@@ -106,8 +106,8 @@ impl Round {
         }
     }
 
-    /// A node cannot reach the master. The first to report that gives the others time to report the same. Returns
-    /// whether this is the first.
+    /// A node cannot reach the master. The first to report that gives the others time to report the same.
+    /// Returns whether this is the first.
     pub(super) fn add_failure(&mut self, shared: &mut Shared) -> bool {
         let is_first = !std::mem::replace(&mut self.failing, true);
         if is_first {

@@ -6,8 +6,8 @@
 //!
 //! ```text
 //! a command fails           its node notifies all others (Over), and they stop their commands: `ending`
-//! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone, and the world is
-//!                           over as above: `liveness`
+//! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone, and the
+//!                           world is over as above: `liveness`
 //! a command ends well       its node asks rank 0 for its release (Finished); rank 0 releases all nodes
 //!                           (Released) when every node has asked: `release`
 //! ```

@@ -11,8 +11,8 @@ use super::families::{common_in_the_end, ever_common};
 use super::seeds::{connected, is_member};
 use crate::network::{Fabric, Host, Network, Unformed};
 
-/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop, and a
-/// connection whose address has vanished ends by keepalive, after 25 s.
+/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop,
+/// and a connection whose address has vanished ends by keepalive, after 25 s.
 const USUAL: Time = Time::from_secs(30);
 
 /// Checks what is promised. Where a world has formed, returns how long that took after the last start or the

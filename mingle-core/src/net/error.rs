@@ -1,0 +1,84 @@
+//! Why a rendezvous on real sockets failed.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::proto::Failure;
+
+/// Why [`Rendezvous::join`](crate::Rendezvous::join) gave no assignment. In every case all sockets are closed
+/// and nothing of the attempt is left behind.
+///
+/// The text states the fact; what the operating system said is the [source](std::error::Error::source), and
+/// not also in the text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// No network interface can be used.
+    #[error("no usable network interface: {reasons}")]
+    NoInterface {
+        /// Which interfaces there are, and why each is not used.
+        reasons: String,
+        /// Whether the caller's filters leave interfaces out.
+        is_filtered: bool,
+    },
+    /// Another program holds the port that the caller asked for.
+    #[error("port {port} is taken on this host")]
+    PortTaken {
+        /// The port.
+        port: u16,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Another program holds the discovery port alone, so that no other can share it.
+    #[error("cannot hear group {group} on UDP port {port}, which another program does not share")]
+    DiscoveryPortTaken {
+        /// The port.
+        port: u16,
+        /// The group.
+        group: IpAddr,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A socket could not be made or set up.
+    #[error("{what}")]
+    Socket {
+        /// What was tried, on what.
+        what: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The protocol ended without a world.
+    #[error(transparent)]
+    Failed(#[from] Failure),
+}
+
+impl Error {
+    /// The error and its source in one line, for a warning.
+    pub(crate) fn chain(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    #[test]
+    fn the_operating_systems_words_are_in_the_source_and_not_in_the_text() {
+        let denied = || io::Error::other("denied");
+        let errors = [
+            Error::PortTaken { port: 1, source: denied() },
+            Error::DiscoveryPortTaken { port: 1, group: [239, 192, 0, 1].into(), source: denied() },
+            Error::Socket { what: "cannot listen".to_owned(), source: denied() },
+        ];
+        for error in errors {
+            assert!(!error.to_string().contains("denied"), "{error}");
+            assert_eq!(error.source().map(ToString::to_string).as_deref(), Some("denied"));
+        }
+    }
+}

@@ -17,12 +17,20 @@ struct Cost {
     mean: f64,
     /// From the last start to the last end.
     took: Duration,
+    /// The whole of it in words.
+    text: String,
 }
 
 /// Forms a world of so many nodes, which all start within `spread`, and prints its cost.
 fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
-    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes));
-    let mut net = Network::new(51, Weather { loss, ..Weather::fine() });
+    let cost = form_with(51, nodes, loss, spread);
+    eprintln!("{nodes} nodes that start within {spread:?}, {}% loss: {}", loss * 100.0, cost.text);
+    cost
+}
+
+fn form_with(seed: u64, nodes: u32, loss: f64, spread: Duration) -> Cost {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(u64::from(nodes) + 1000 * (seed - 51));
+    let mut net = Network::new(seed, Weather { loss, ..Weather::fine() });
     net.tracing = false;
     for number in 1..=nodes {
         net.add(number, nodes, None, rng.random_range(Time::ZERO..=spread));
@@ -40,18 +48,16 @@ fn form(nodes: u32, loss: f64, spread: Duration) -> Cost {
     let ended = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
     let took = ended.saturating_sub(started);
     let mean = each(total(|host| host.sent));
-    eprintln!(
-        "{nodes} nodes that start within {spread:?}, {}% loss: {mean:.1} datagrams and {:.0} bytes sent a node, \
-         {:.1} received; leader {} sent, {} received; {:.2} dials a node; {took:.1?} from the last start to the \
-         last end",
-        loss * 100.0,
+    let text = format!(
+        "{mean:.1} datagrams and {:.0} bytes sent a node, {:.1} received; leader {} sent, {} received; {:.2} dials a \
+         node; {took:.1?} from the last start to the last end",
         each(total(|host| host.sent_bytes)),
         each(total(|host| host.received)),
         leader.sent,
         leader.received,
         each(total(|host| host.dials)),
     );
-    Cost { mean, took }
+    Cost { mean, took, text }
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn worlds_in_which_nodes_listen_first_keep_every_promise() {
     let runs = std::env::var("MINGLE_SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
     for seed in 0..runs {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let nodes = rng.random_range(17..=90);
+        let nodes = rng.random_range(65..=130);
         let weather = Weather { loss: rng.random_range(0.0..0.2), duplicate: 0.1, ..Weather::fine() };
         let spread = ms(rng.random_range(0..50));
         let mut net = Network::new(seed, weather);
@@ -109,5 +115,29 @@ fn a_world_of_10000_forms_in_seconds() {
     ] {
         let cost = form(10_000, loss, spread);
         assert!(cost.mean < datagrams && cost.took < time, "{cost:?}");
+    }
+}
+
+#[test]
+#[ignore = "a measurement for the limits in proto/scale.rs; CONTRIBUTING.md has the command and the figures"]
+fn what_a_world_of_each_size_costs() {
+    for nodes in [8, 16, 32, 64, 65, 128, 256, 1000] {
+        for (loss, spread) in [(0.0, ms(0)), (0.0, ms(1000)), (0.05, ms(0)), (0.05, ms(1000)), (0.3, ms(100))]
+        {
+            if loss > 0.1 && nodes > 256 {
+                continue;
+            }
+            let runs = if nodes > 256 { 10 } else { 40 };
+            let mut costs: Vec<_> = (0..runs).map(|run| form_with(51 + run, nodes, loss, spread)).collect();
+            costs.sort_by_key(|cost| cost.took);
+            let mean =
+                costs.iter().map(|cost| cost.mean).sum::<f64>() / f64::from(u32::try_from(runs).unwrap());
+            let (median, worst) = (costs[costs.len() / 2].took, costs.last().unwrap().took);
+            println!(
+                "{nodes} nodes within {spread:?}, {}% loss, {runs} runs: median {median:.1?}, worst {worst:.1?}, \
+                 {mean:.1} datagrams a node",
+                loss * 100.0
+            );
+        }
     }
 }

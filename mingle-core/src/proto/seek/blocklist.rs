@@ -6,11 +6,9 @@ use std::time::Duration;
 use crate::model::NodeId;
 use crate::proto::timer::Time;
 
-/// How long a candidate that did not answer is ignored the first time. A stale or replayed announce cannot
-/// keep a node from leading for long.
-const SILENT: Duration = Duration::from_secs(1);
-/// How long a candidate that answers, but could not be joined, is ignored the first time.
-const UNREACHED: Duration = Duration::from_secs(10);
+/// How long a candidate is ignored the first time. A stale or replayed announce cannot keep a node from
+/// leading for long.
+const FIRST: Duration = Duration::from_secs(1);
 /// The time doubles with each failure, up to this.
 const LONGEST: Duration = Duration::from_secs(60);
 /// The most candidates that are remembered. One more replaces the one whose time ends the soonest.
@@ -30,16 +28,16 @@ struct Blocked {
 impl Blocklist {
     /// The candidate did not answer.
     pub(super) fn silent(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, SILENT, true);
+        self.add(id, now, true);
     }
 
     /// The candidate's datagrams arrive, but it could not be joined.
     pub(super) fn unreached(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, UNREACHED, false);
+        self.add(id, now, false);
     }
 
-    fn add(&mut self, id: NodeId, now: Time, first: Duration, silent: bool) {
-        let length = self.0.get(&id).map_or(first, |blocked| (blocked.length * 2).max(first).min(LONGEST));
+    fn add(&mut self, id: NodeId, now: Time, silent: bool) {
+        let length = self.0.get(&id).map_or(FIRST, |blocked| (blocked.length * 2).min(LONGEST));
         self.0.insert(id, Blocked { until: now + length, length, silent });
         if self.0.len() > REMEMBERED {
             let soonest = self.0.iter().min_by_key(|(_, blocked)| blocked.until).map(|(&id, _)| id);

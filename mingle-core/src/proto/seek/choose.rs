@@ -24,7 +24,7 @@ impl Seek {
 
     /// Whether this node only listens so far, in a world whose nodes do not all announce themselves at once.
     fn only_listens(&self, shared: &Shared) -> bool {
-        !self.announced && !shared.scale().is_small()
+        !self.announced && shared.scale().is_large()
     }
 
     /// The time to announce has come. Returns the candidate to follow instead: the best that announced itself
@@ -74,7 +74,7 @@ impl Seek {
             let is_fresh = !candidate.explicit && candidate.members <= 1;
             // Even a node that has announced itself: it would be the first member of the candidate, which
             // then comes before all candidates with a lower address.
-            let is_early = shared.now < self.listening && !shared.scale().is_small();
+            let is_early = shared.now < self.listening && shared.scale().is_large();
             if is_fresh && (is_early || self.only_listens(shared)) {
                 self.remember(candidate, source, shared);
                 return false;

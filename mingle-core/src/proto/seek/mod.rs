@@ -218,7 +218,7 @@ fn draw_put_off(shared: &mut Shared) -> u32 {
 /// How long to listen before the first announce: nothing in a small world, in which all may announce
 /// themselves at once.
 fn suppression(shared: &mut Shared) -> Duration {
-    if shared.scale().is_small() {
+    if !shared.scale().is_large() {
         return Duration::ZERO;
     }
     // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.

@@ -48,9 +48,12 @@ enum Kind {
 
 /// A block without a fence is shell, unless it is here: document, the block's beginning, its kind. The first
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
-const NOT_SHELL: [(&str, &str, Kind); 17] = [
-    ("ARCHITECTURE.md", "mingle-core/  ", Kind::Tree),
+const NOT_SHELL: [(&str, &str, Kind); 20] = [
+    ("ARCHITECTURE.md", "mingle-core/src/  ", Kind::Tree),
+    ("ARCHITECTURE.md", "model  <-", Kind::Other),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
+    ("CONTRIBUTING.md", "// mingle-core/src/env/launcher", Kind::Other),
+    ("CONTRIBUTING.md", "pub gpus: ", Kind::Other),
     ("PROTOCOL.md", "", Kind::Other),
     ("README.md", "mingle: warning: ", Kind::Quoted),
     ("README.md", "mingle: ", Kind::Progress),

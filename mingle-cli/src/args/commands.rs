@@ -114,9 +114,10 @@ pub(crate) struct AirArgs {
 
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
-/// With --job-id and --world, run on several hosts at once, it also finds out which host reaches which by
-/// multicast, by UDP and by TCP on the master's port. It needs no root; it names what only root can read.
-/// Exit codes: 0 a world can form, 3 not all hosts came, 5 the network keeps a world from forming.
+/// If it runs with --job-id and --world on several hosts at the same time, it also tests which host reaches
+/// which: by multicast, by UDP, and by TCP on the master's port. It needs no root; without root it lists what
+/// it could not read. Exit codes: 0 a world can form, 3 some hosts did not appear, 5 the network keeps a
+/// world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {

@@ -63,9 +63,9 @@ pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
     /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different
-    /// names do not meet. It separates jobs; it is not a password. The variable MINGLE_JOB_ID is
-    /// percent-encoded, both where mingle reads it and where mingle prints it: only a % must be written as
-    /// %25.
+    /// names do not meet. The name is no secret: anyone who knows it can take part. The variable
+    /// MINGLE_JOB_ID is percent-encoded, both where mingle reads it and where mingle prints it: only a % must
+    /// be written as %25.
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
@@ -167,8 +167,8 @@ pub(crate) struct JoinArgs {
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
-    /// A number with ms, s, m or h; a number alone is seconds. After that time a message names the nodes and
-    /// ranks that are missing, and the exit code is 3.
+    /// A number followed by ms, s, m or h; a number alone is seconds. If nodes are still missing after this
+    /// time, a message names the nodes and ranks that are missing, and the exit code is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 

@@ -58,8 +58,8 @@ fn become_it(
         })?;
     journal.command_started(std::process::id());
     let stop = command.become_it(&mut process);
-    // The command has not started, so nothing reads the file. Otherwise this process is the command, and the
-    // file stays.
+    // `exec` has failed, so no command will read the file: remove it. After an `exec` that succeeds this line
+    // never runs, and the file stays for the command.
     drop(hostfile);
     Err(stop)
 }

@@ -1,5 +1,4 @@
 //! The network interfaces of this host, and which of them may be used.
-
 //!
 //! ```text
 //! system      reads the kernel's list, /proc and /sys

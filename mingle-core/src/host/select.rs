@@ -68,8 +68,8 @@ pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interf
     Ok(chosen.into_iter().map(|(_, interface)| interface).collect())
 }
 
-/// A message carries six endpoints (`HINTED_ENDPOINTS`): this many of the preferred family and this many of
-/// the other, if there are enough of both.
+/// A message carries six endpoints ([`Endpoints::ADVERTISED`](crate::model::Endpoints::ADVERTISED)): this
+/// many of the preferred family and this many of the other, if there are enough of both.
 const PREFERRED: usize = 4;
 const OTHER: usize = 2;
 

@@ -55,6 +55,7 @@ pub(crate) fn addresses() -> io::Result<Vec<(String, IpNet)>> {
 }
 
 /// An interface as the C library lists it, and its hardware address.
+#[derive(Clone)]
 struct Link {
     interface: Interface,
     mac: String,
@@ -69,7 +70,7 @@ impl Link {
 /// The interfaces in the C library's list, by index.
 ///
 /// The crate network-interface gives the same from a list of its own, without flags. It opens a socket for
-/// each address to ask for the index, 40 ms for the 600 interfaces of a Kubernetes host, and fails as a whole
+/// each entry to ask for the index, 40 ms for the 600 interfaces of a Kubernetes host, and fails as a whole
 /// if one name is not UTF-8. The tests compare with it.
 ///
 /// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart,
@@ -90,7 +91,11 @@ fn links(entries: &[Entry]) -> Vec<Link> {
             deprecated: Vec::new(),
         };
         let link = Link { interface, mac: address.to_string() };
-        links.entry(&entry.interface_name).and_modify(|same| *same = None).or_insert(Some(link));
+        let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));
+        // Under churn, the kernel may list one link twice.
+        if named.as_ref().is_some_and(|named| named.interface.index != link.interface.index) {
+            *named = None;
+        }
     }
     // An interface that vanishes while it is read has no index any more.
     let is_there = |link: &Link| link.interface.index != 0;

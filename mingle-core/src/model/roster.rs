@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{HostName, Metadata, NodeId, Rank};
 
-/// One node of a formed world.
+/// One node of a formed world. Its serde form is the one on the wire, without the rank, and no API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Member {
     /// The rank of the node. It is not sent: an encoded roster is in the order of ranks.

@@ -107,7 +107,7 @@ impl Listener {
                 _ = self.rejoin.tick() => Groups::rejoin_all(&self.groups),
                 _ = self.look.tick() => {
                     if let Err(error) = self.look_at_interfaces() {
-                        tracing::debug!(%error, "looking at the interfaces");
+                        tracing::debug!(error = error.chain(), "looking at the interfaces");
                     }
                 }
             }

@@ -82,7 +82,7 @@ pub struct Config {
     pub prefers_ipv6: bool,
     /// How the node orders the others if it leads.
     pub rank_by: RankBy,
-    /// How long to wait; nothing waits for ever.
+    /// How long to wait; `None` waits for ever.
     pub timeout: Option<Duration>,
 }
 

@@ -156,8 +156,9 @@ pub(crate) fn rates(before: &Sample, after: &Sample) -> Vec<Row> {
 /// full.
 fn rate(before: Option<Counter>, after: Option<Counter>, elapsed: Duration) -> Option<Rate> {
     let (before, after) = (before?, after?);
-    // The ABI says 64 bits. Adapters without such counters have the 32-bit PortCounters of the InfiniBand
-    // specification, which stop at the largest value instead of wrapping.
+    // The kernel's document of these files says 64 bits. An adapter without 64-bit counters reports the
+    // 32-bit PortCounters of the InfiniBand specification. These stop at the largest value instead of
+    // wrapping, so a counter that is full says nothing any more.
     let is_full = after.unit == Unit::FourBytes && after.value == u64::from(u32::MAX);
     if is_full || elapsed.is_zero() || before.unit != after.unit {
         return None;

@@ -31,7 +31,7 @@ use crate::net::error::Error;
 use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
-/// How often a node writes its own file again.
+/// A node writes its own file again at the first look this long after the last time.
 const HEARTBEAT: Duration = Duration::from_secs(4);
 /// A file that is this much older than this node's own is removed.
 const STALE: Duration = Duration::from_secs(60);

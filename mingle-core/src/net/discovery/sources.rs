@@ -20,7 +20,8 @@ use crate::net::Network;
 use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
-/// How many of the job's ports are tried for a seed without a port: on most hosts a node has the first.
+/// The number of ports to try on a host that the user gave without a port: the first ones of the job's
+/// sequence. On most hosts a node of the job listens on the first.
 const PORTS: usize = 8;
 /// The pause between two look-ups of the names: it doubles from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);

@@ -60,7 +60,9 @@ impl Driver {
         }
         let again = interfaces == self.links.interfaces();
         match self.links.change(interfaces) {
-            Err(error) if again => tracing::debug!(%error, "changing to the same interfaces again"),
+            Err(error) if again => {
+                tracing::debug!(error = error.chain(), "changing to the same interfaces again")
+            }
             Err(error) => self.warn(Warning::Interfaces { error: error.chain() }),
             Ok(()) => {}
         }

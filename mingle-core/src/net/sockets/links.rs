@@ -130,7 +130,8 @@ impl Links {
                 let Some(Err(error)) = sent else { continue };
                 tracing::debug!(interface = interface.name, %to, %error, "sending to all");
                 let key = (interface.index, to.is_ipv6());
-                // A broadcast reaches no more than the group on the same interface.
+                // No warning for a broadcast: it leaves by the same interface as the group, which is warned
+                // of.
                 if to.ip().is_multicast() && !is_temporary(&error) && !self.failed.contains(&key) {
                     self.failed.push(key);
                     let (group, interface) = (to.ip(), interface.name.clone());

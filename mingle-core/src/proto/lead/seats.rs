@@ -131,7 +131,8 @@ impl Lead {
             self.book.remove(id);
             return;
         }
-        // While it is still a member, so that it learns of the void too: it may be alive, and ready.
+        // Void the round before the node leaves the book, so that the node gets Void too. It may be alive and
+        // ready, and would otherwise wait for the outcome.
         self.rounds.void_for_change(&self.book, shared);
         self.book.vacate(id);
         self.report_change(shared);

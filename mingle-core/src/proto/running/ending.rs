@@ -9,8 +9,8 @@ use crate::model::{End, NodeId};
 use crate::proto::report::Over;
 use crate::wire::{Ended, Message};
 
-/// How long a node repeats to the others that the world is over. A member that has not answered by then
-/// learns it from the next formation.
+/// How long a node keeps notifying the other members that the world is over. A member that has not answered
+/// by then learns it from the next formation.
 const NOTIFY: Duration = Duration::from_secs(1);
 /// The same where no formation follows.
 const NOTIFY_LAST: Duration = Duration::from_secs(15);

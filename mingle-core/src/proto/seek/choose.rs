@@ -40,9 +40,10 @@ impl Seek {
         is_better.then_some((best, source))
     }
 
-    /// A candidate announces itself while this node only listens, and joins the best of them when all that
-    /// started with it have had their turn. A node that joined the first would join several in turn; and the
-    /// leader would rarely be the node that becomes the master, which costs each node a second connection.
+    /// Remembers a candidate that announces itself while this node only listens. The node follows the best
+    /// one that it has heard, once every candidate that started at about the same time had its chance to
+    /// announce itself. If it followed the first one, it would change its leader each time a better one
+    /// appears. And the leader would rarely become the master, which costs each node a second connection.
     fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
         match &mut self.best {
             Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}

@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 /// The RDMA devices of a host, and what its user has asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fabric {
-    Unasked,
+    NotExamined,
     Nothing,
     Unusable,
     Disabled,
@@ -22,9 +22,9 @@ pub enum Fabric {
     Roce,
 }
 
-use Fabric::{Disabled, Efa, InfiniBand, Nothing, Roce, Roce4, Roce6, Unasked, Unusable};
+use Fabric::{Disabled, Efa, InfiniBand, NotExamined, Nothing, Roce, Roce4, Roce6, Unusable};
 
-const ALL: [Fabric; 9] = [Unasked, Nothing, Unusable, Disabled, InfiniBand, Efa, Roce4, Roce6, Roce];
+const ALL: [Fabric; 9] = [NotExamined, Nothing, Unusable, Disabled, InfiniBand, Efa, Roce4, Roce6, Roce];
 
 /// The fabrics of a world: most hosts have the usual one. They have random numbers of their own, so that a
 /// change here does not change the rest of a seed's world.
@@ -98,7 +98,7 @@ impl Fabric {
         let port = &mut device.ports[0];
         port.rate = Some(if slow { 25_000 } else { 400_000 });
         match self {
-            Unasked => return Summary::default(),
+            NotExamined => return Summary::default(),
             Disabled => return Summary::new(&machine).disabled(),
             Nothing => machine.devices.clear(),
             Unusable => port.state = Some(PortState(1)),
@@ -126,7 +126,7 @@ impl Fabric {
     /// Whether hosts with these fabrics may use `transport`: all that were asked must have it, and sockets
     /// are right only where they have nothing else in common.
     pub fn suits(transport: Transport, fabrics: &[Self]) -> bool {
-        let asked = || fabrics.iter().copied().filter(|&fabric| fabric != Unasked);
+        let asked = || fabrics.iter().copied().filter(|&fabric| fabric != NotExamined);
         let all = |wanted: Self| asked().all(|fabric| fabric == wanted);
         let know = |family| asked().all(|fabric| fabric.knows(family));
         if asked().next().is_none() {

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Plants bugs, one at a time, and looks whether the tests of mingle-core see them: the simulator and the
-# exhaustive search. Works on a copy of the tree. Takes a few minutes.
+# Plants one bug after another in a copy of the tree and checks that the tests of mingle-core fail: the
+# simulator, then the unit tests with the exhaustive search. Takes a few minutes.
 #
-#   tests/planted/run.sh            all of them
-#   tests/planted/run.sh 07 12      some
+#   tests/planted/run.sh            all bugs
+#   tests/planted/run.sh 07 12      some bugs
 #
-# LIMIT=seconds for each command (300); KEEP=directory for the output of each run.
+# LIMIT: seconds for each command (300). KEEP: a directory for the output of each run.
 set -euo pipefail
 
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
@@ -16,20 +16,20 @@ trap 'rm -rf -- "$copy"' EXIT
 tree=$copy/tree logs=${KEEP:-$copy/logs}
 mkdir -p -- "$tree" "$logs"
 
-# What git knows and what is new, as it is now. Cargo takes a file that is older than a build for built: all
-# are touched, or the bug of an earlier copy would stay.
+# Copies the tracked and the new files as they are now. Cargo does not rebuild a file that is older than the
+# last build, so touch all files: a bug of an earlier copy would stay in the build otherwise.
 (cd -- "$root" && git ls-files -z --cached --others --exclude-standard -- ':!fuzz/corpus' |
     while IFS= read -r -d '' file; do if [[ -e $file ]]; then printf '%s\0' "$file"; fi; done |
     tar --create --null --files-from=- --file=-) | tar --extract --touch --directory="$tree" --file=-
 
-# All that is built again is mingle-core, and that without what makes it slow to build.
+# Only mingle-core is rebuilt for each bug: build it fast, not small.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$root/target/planted}
 export CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_INCREMENTAL=1
-# The copy may lie in another repository.
+# The copy may lie inside another repository, which git must not find.
 export GIT_CEILING_DIRECTORIES=$copy
 cargo_test=(cargo test --release --quiet -p mingle-core --no-default-features)
 
-# The tests that an output says have failed, those with random worlds first, and the first seeds.
+# Prints the failed tests of an output, those with random worlds first, and the first seeds.
 caught_by() {
     local tests seeds more
     tests=$(sed -n 's/^---- \(.*::\)\?\(.*\) stdout ----$/\2/p' "$1" | sort -u)
@@ -44,14 +44,14 @@ caught_by() {
     if [[ $seeds ]]; then printf ' (%s)' "${seeds//$'\n'/, }"; fi
 }
 
-# Runs one command in the copy.
+# Runs a command in the copy.
 in_copy() {
-    # A bug can make the exhaustive search endless, and what it remembers.
+    # A bug can make the exhaustive search endless: limit its time and its memory.
     (cd -- "$tree" && ulimit -v 8000000 && RUSTFLAGS=-Awarnings timeout -k 5 "$limit" "$@")
 }
 
-# Builds and runs the tests in the copy: the simulator, and where that sees nothing the tests beside the
-# code, the exhaustive search among them. 0: they pass, 1: they fail, 2: they do not build, 3: no end.
+# Builds and runs the simulator in the copy, then the unit tests if the simulator passes. Returns 0 if all
+# pass, 1 if a test fails, 2 if the build fails, 3 if the time limit is over.
 try() {
     local status=0 tests
     for tests in '--test sim' --lib; do
@@ -68,7 +68,7 @@ status=0
 try "$logs/none" || status=$?
 if ((status)); then
     tail -n 40 "$logs/none" >&2
-    echo "the tests fail, or have no end within $limit s, without any bug: nothing can be learned" >&2
+    echo "without any bug, the tests fail or take longer than $limit s; fix that first" >&2
     exit 1
 fi
 
@@ -93,7 +93,7 @@ for patch in "$here"/*.patch; do
     0) verdict='NOT CAUGHT' missed=$((missed + 1)) ;;
     1) verdict=$(caught_by "$logs/$name") ;;
     2) verdict="NOT BUILT: $(grep -m 1 -E '^error' "$logs/$name" || true)" missed=$((missed + 1)) ;;
-    *) verdict="no end within $limit s" missed=$((missed + 1)) ;;
+    *) verdict="NOT FINISHED within $limit s" missed=$((missed + 1)) ;;
     esac
     printf '| %s | %s | %s |\n' "$name" "$verdict" "$((SECONDS - began))"
     git -C "$tree" apply -R -C1 -- "$patch"

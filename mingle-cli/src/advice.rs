@@ -112,10 +112,19 @@ fn about_failure(failure: &Failure) -> Option<String> {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
         Failure::NoRdma { verdict } => {
-            let why = if verdict.differences().is_empty() { "'mingle rdma' says why, and " } else { "" };
-            let of_ranks: Vec<String> = verdict.facts().iter().filter_map(about_difference).collect();
-            let of_ranks = of_ranks.first().map_or(String::new(), |advice| format!("; {advice}"));
-            format!("{why}without --require-rdma all ranks would use sockets{of_ranks}")
+            let mut advice = Vec::new();
+            if verdict.differences().is_empty() {
+                advice.push("'mingle rdma' says why".to_owned());
+            }
+            for fact in verdict.facts() {
+                if let (VerdictWarning::Rank { difference, .. }, Some(about)) =
+                    (fact, about_difference(&fact))
+                {
+                    advice.push(format!("for rank {}: {about}", difference.rank));
+                }
+            }
+            advice.push("without --require-rdma the world would form".to_owned());
+            advice.join("; ")
         }
         _ => return None,
     })
@@ -124,8 +133,8 @@ fn about_failure(failure: &Failure) -> Option<String> {
 fn about_deadline(report: &Report) -> Option<String> {
     let mut advice = Vec::new();
     advice.extend(match report.cause() {
-        Cause::Running => Some("another job needs another job ID"),
-        Cause::NobodyHeard => {
+        Cause::Running => Some("if this is another job, give it another --job-id"),
+        Cause::NobodyHeard if !report.blames_the_secret() => {
             Some("the others have not started, or multicast does not pass between them and this node")
         }
         Cause::Unreached => Some("check the firewall for these ports"),
@@ -149,7 +158,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::NobodyHeard { tried, .. } => {
             let ways = match tried {
                 Tried::Broadcast => {
-                    "neither multicast nor broadcast passes here: give each node --seed HOST of another, or a \
+                    "neither multicast nor broadcast passes here: give each node --seed with the address of another, or a \
                      shared --seed-dir"
                 }
                 Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
@@ -157,7 +166,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
                     "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
                 }
                 _ => {
-                    "multicast does not pass here: give each node --seed HOST of another, a shared --seed-dir, or \
+                    "multicast does not pass here: give each node --seed with the address of another, a shared --seed-dir, or \
                      on one link --broadcast"
                 }
             };
@@ -174,9 +183,10 @@ fn about_warning(warning: &Warning) -> Option<String> {
 
 fn no_interface(is_filtered: bool) -> &'static str {
     if is_filtered {
-        "change --interface; `ip -brief address` shows what there is"
+        "change --interface, or bring that interface up; `ip -brief address` shows what there is"
     } else {
-        "bring one up and give it an address; nodes on one host need only `ip link set lo up`"
+        "bring one up and give it an address, or name one without multicast by --interface; nodes on one host need only \
+         `ip link set lo up`"
     }
 }
 

@@ -106,7 +106,7 @@ impl Lines {
     /// The line for an event, unless it is the same as the last one.
     fn describe(&mut self, event: &Event) -> Option<String> {
         let line = match event {
-            Event::Leading => format!("leading job {} ({})", self.job, nodes(self.world)),
+            Event::Leading => format!("leading job {} (a world of {})", self.job, nodes(self.world)),
             Event::Following(leader) => format!("joined {leader}"),
             Event::LostLeader(leader) => format!("lost the leader {leader}; looking for another"),
             Event::Progress(progress) => self.progress(progress),
@@ -197,7 +197,7 @@ mod tests {
     fn every_change_is_one_line() {
         let mut lines = lines();
         for (event, line) in [
-            (Event::Leading, "leading job foo (8 nodes)"),
+            (Event::Leading, "leading job foo (a world of 8 nodes)"),
             (Event::Following(leader()), "joined node-a (10.0.0.1:29503)"),
             (Event::LostLeader(leader()), "lost the leader node-a (10.0.0.1:29503); looking for another"),
             (here(1, &[], &[]), "1 of 8 nodes here"),

@@ -138,7 +138,7 @@ pub(crate) struct JoinArgs {
     #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) master_port: Option<String>,
 
-    /// Address of another node, without multicast; repeatable
+    /// Address of another node, for networks without multicast; repeatable
     ///
     /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
     /// gpu[01-04]. mingle tries all addresses of a name and looks the name up again, as a Kubernetes headless
@@ -168,7 +168,7 @@ pub(crate) struct JoinArgs {
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
     /// A number followed by ms, s, m or h; a number alone is seconds. If nodes are still missing after this
-    /// time, a message names the nodes and ranks that are missing, and the exit code is 3.
+    /// time, a message names the nodes that were here and how many are missing, and the exit code is 3.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 

@@ -133,6 +133,11 @@ impl Examined {
                 "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
             )));
         }
+        // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
+        let (_, warnings) = reader.secret(None)?;
+        for warning in warnings {
+            stderr::say(format_args!("warning: {warning}"));
+        }
         let limit = reader.read(args.timeout, "timeout", timeout)?;
         let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));

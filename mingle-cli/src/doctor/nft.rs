@@ -60,7 +60,7 @@ fn chain(value: &Value) -> Chain {
     Chain { name: text("name").to_owned(), hook, drops: text("policy") == "drop", rules: Vec::new() }
 }
 
-/// The rules of one JSON rule: a action map is one rule for each of its entries.
+/// The rules of one JSON rule: a verdict map is one rule for each of its entries.
 fn rules(value: &Value) -> Vec<Rule> {
     let mut rules = Vec::new();
     let mut conditions: Vec<Condition> = Vec::new();

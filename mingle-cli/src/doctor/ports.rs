@@ -32,10 +32,9 @@ pub(super) fn failed(error: &Error, holder: Option<&str>) -> Finding {
                 "choose another --discovery-port or --master-port, or end the program that has the port";
             Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
         }
-        Error::DiscoveryPortTaken { port, group, .. } => {
+        Error::DiscoveryPortTaken { source, .. } => {
             let cure = "choose another --discovery-port, or end the program that has the port";
-            let looked = format!("group {group} on UDP port {port}");
-            Finding::new(Status::Problem, "sockets", looked, "another program does not share the port", cure)
+            Finding::new(Status::Problem, "sockets", error.to_string(), source.to_string(), cure)
         }
         other => {
             let cure = "check the interfaces above, or choose one with --interface";

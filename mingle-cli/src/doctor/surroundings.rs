@@ -121,7 +121,7 @@ fn kubernetes(place: Surroundings<'_>, nics: &[Nic]) -> Finding {
         },
         |cni| {
             (
-                format!("a Kubernetes pod, judging by its interfaces on {}: {}", cni.name, cni.multicast),
+                format!("a Kubernetes pod, probably on {} (judging by its interfaces): {}", cni.name, cni.multicast),
                 cni.cure,
             )
         },

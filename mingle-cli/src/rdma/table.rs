@@ -52,7 +52,7 @@ pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables
     }
     if !machine.gpus.is_empty() && !machine.devices.is_empty() {
         let module = machine.peer_memory.as_deref();
-        let loaded = module.map_or("none is loaded, DMA-BUF may replace it".to_owned(), str::to_owned);
+        let loaded = module.map_or("none is loaded; DMA-BUF may serve instead".to_owned(), str::to_owned);
         // Writing to a string cannot fail.
         let _ = writeln!(text, "\nKernel module for GPUDirect RDMA: {loaded}");
     }

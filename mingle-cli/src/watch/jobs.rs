@@ -119,8 +119,8 @@ impl Scene for Jobs {
     }
 
     fn silence(&self) -> String {
-        "no job was heard: only private jobs are forming now, if any, or multicast does not pass to this host; give \
-         the --job-id of a private job, or see 'mingle doctor'"
+        "no job was heard: none is forming now, or multicast does not pass to this host; a private job is not listed, so give \
+         its --job-id; see 'mingle doctor'"
             .to_owned()
     }
 }

@@ -30,7 +30,7 @@ pub enum Error {
         source: io::Error,
     },
     /// Another program holds the discovery port alone, so that no other can share it.
-    #[error("cannot hear group {group} on UDP port {port}, which another program does not share")]
+    #[error("cannot hear group {group} on UDP port {port}, which another program holds for itself alone")]
     DiscoveryPortTaken {
         /// The port.
         port: u16,

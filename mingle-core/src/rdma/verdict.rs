@@ -161,7 +161,9 @@ impl fmt::Display for Difference {
             Self::PeerMemory => f.write_str(
                 "nvidia_peermem is not loaded on that host; GPUDirect RDMA needs that module or DMA-BUF",
             ),
-            Self::Settings => f.write_str("its settings differ from those of most others"),
+            Self::Settings => f.write_str(
+                "the variables that its user sets, or its restarts, differ from those of most others",
+            ),
         }
     }
 }
@@ -527,7 +529,7 @@ mod tests {
             [
                 "rank 1 (10.0.0.2): it has 1 RDMA port, most others have 8",
                 "rank 2 (10.0.0.3): its RDMA ports run at 2.5 Gb/s, those of most others at 400 Gb/s",
-                "rank 3 (10.0.0.4): its settings differ from those of most others",
+                "rank 3 (10.0.0.4): the variables that its user sets, or its restarts, differ from those of most others",
             ]
         );
         let mut loaded = roce(1);

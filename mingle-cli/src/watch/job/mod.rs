@@ -221,8 +221,12 @@ impl Job {
             }
             None if !self.nodes.is_empty() => {
                 lines.push(format!(
-                    "job {name}: {} nodes heard, and none leads{generation}",
-                    self.nodes.len()
+                    "job {name}: {} heard, and none leads{generation}",
+                    if self.nodes.len() == 1 {
+                        "1 node".to_owned()
+                    } else {
+                        format!("{} nodes", self.nodes.len())
+                    }
                 ));
                 lines.push("RDMA: unknown, since no node leads".to_owned());
             }

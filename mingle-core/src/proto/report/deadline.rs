@@ -109,7 +109,7 @@ impl Report {
 
     fn write_heard(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, node) in self.heard.iter().enumerate() {
-            write!(f, "{}{node}", if i == 0 { "; heard: " } else { ", " })?;
+            write!(f, "{}{node}", if i == 0 { "; other nodes heard: " } else { ", " })?;
         }
         Ok(())
     }

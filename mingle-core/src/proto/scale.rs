@@ -11,7 +11,7 @@ pub(crate) const FIRST_REPEAT: Duration = Duration::from_millis(20);
 pub(crate) struct Scale(pub(crate) u32);
 
 impl Scale {
-    /// Up to 16 nodes, nobody waits before the first announce.
+    /// Up to 16 nodes, no node waits before its first announce.
     pub(crate) fn is_small(self) -> bool {
         self.0 <= 16
     }

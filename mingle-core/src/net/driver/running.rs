@@ -88,7 +88,7 @@ impl RunningWorld {
 
     /// Waits for the world's next change. Cancel-safe.
     ///
-    /// After [`Change::Over`] the caller stops its command. [`Change::Told`] follows it, and follows each
+    /// After [`Change::Over`] the caller stops its command. [`Change::Notified`] follows it, and follows each
     /// [`RunningWorld::fail`]: once the command has ended, the caller may call
     /// [`again`](RunningWorld::again). [`Change::Finished`] follows [`RunningWorld::succeed`], unless the
     /// world is over before.

@@ -30,26 +30,27 @@ impl Seek {
     /// The time to announce has come. Returns the candidate to follow instead: the best that announced itself
     /// while this node listened.
     ///
-    /// Not before: half of all nodes come before the first that announces. If each of them announced itself
-    /// at once, or answered, one announce would cause thousands; and a node that joins the first joins
-    /// several in turn.
+    /// A node does not yield before that time. Half of all nodes start before the first one announces itself:
+    /// if each of them announced itself at once, or answered, one announce would cause thousands. And a node
+    /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
-        // Others may have joined meanwhile, and nobody yields in a round.
+        // Others may have joined meanwhile, and no candidate yields in a round.
         let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
         let is_better = Key::of(&best) > Self::key(lead, shared) && !self.is_blocked(best.id, shared);
         is_better.then_some((best, source))
     }
 
-    /// A candidate announces itself while this node only listens, and joins the best of them when all that
-    /// started with it have had their turn. A node that joined the first would join several in turn; and the
-    /// leader would rarely be the node that becomes the master, which costs each node a second connection.
+    /// Remembers the best candidate that announces itself while this node only listens; this node joins it
+    /// when all that started with this node have had time to announce themselves. A node that joined the
+    /// first candidate would join several in turn; and the leader would rarely be the node that becomes the
+    /// master, which costs each node a second connection.
     fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
         match &mut self.best {
             Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
             Some(best) => *best = (candidate.clone(), source),
             None => {
                 self.best = Some((candidate.clone(), source));
-                // Spread, or all join in one moment.
+                // Spread over time, or all would join in one moment.
                 let longest = shared.scale().listening();
                 let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
                 let at = self.listening.max(shared.now + longest) + spread;
@@ -72,8 +73,8 @@ impl Seek {
                 return false;
             }
             let is_fresh = !candidate.explicit && candidate.members <= 1;
-            // Even a node that has announced itself: it would be the first member of the candidate, which
-            // then comes before all candidates with a lower address.
+            // This also holds for a node that has announced itself: it would be the first member of the
+            // candidate, which then comes before all candidates with a lower address.
             let is_early = shared.now < self.listening && !shared.scale().is_small();
             if is_fresh && (is_early || self.only_listens(shared)) {
                 self.remember(candidate, source, shared);

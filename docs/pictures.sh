@@ -16,7 +16,7 @@ if [ ! -x "$mingle" ]; then
 fi
 cp -- "$mingle" "$scratch/mingle"
 
-# With a background, for dark pages; without the comment, which describes the machine that drew the picture.
+# Adds a background, for dark pages; removes the comment, which describes the machine that drew the picture.
 plantuml -tsvg -pipe <"$docs/flow.puml" |
     sed -e '/<!--/,/-->/{s/<!--.*//; /-->/!{/<svg/!d}; s/.*-->//}' -e 's|<g>|<g><rect width="100%" height="100%" fill="#fff"/>|' \
         >"$scratch/flow.svg"
@@ -34,7 +34,7 @@ cat >"$scratch/session" <<'END'
 ip link set lo up
 for node in a b c d; do
     unshare --uts bash node "$node" &
-    # In the order of the letters, so that the first node leads.
+    # The nodes start in alphabetical order, so that node-a leads.
     until grep -q '^mingle: ' "$node" 2>/dev/null; do sleep 0.1; done
 done
 wait
@@ -56,7 +56,7 @@ for node in "abcd":
         text.stylize("cyan", 0, prompt.end() if prompt else 0)
         console.print(text, soft_wrap=True)
 picture = console.export_svg(title="four nodes", unique_id="session")
-# Fonts from elsewhere are not fetched for a picture; without them it is drawn in the reader's own.
+# No picture fetches fonts from another site; without them, the reader's own font is used.
 pathlib.Path("session.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S))
 END
 mv -- "$scratch/flow.svg" "$scratch/session.svg" "$docs/"

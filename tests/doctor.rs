@@ -170,7 +170,7 @@ fn a_wrong_argument_is_a_usage_error() {
 }
 
 #[test]
-fn only_loopback_is_a_problem() {
+fn a_host_with_only_loopback_is_a_problem() {
     let Some(lab) = Options::nodes(1).start() else { return };
     shell(&lab, 0, "ip link set eth0 down");
     let report = alone(&lab, 0, "");

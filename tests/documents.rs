@@ -46,7 +46,7 @@ enum Kind {
     Other,
 }
 
-/// A block without a fence is shell, unless it is here: document, the block's beginning, its kind. The first
+/// The blocks without a fence that are not shell: document, the block's beginning, its kind. The first entry
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
 const NOT_SHELL: [(&str, &str, Kind); 20] = [
     ("ARCHITECTURE.md", "mingle-core/src/  ", Kind::Tree),
@@ -128,8 +128,8 @@ fn every_block_of_shell_is_shell() {
     assert_none(&wrong, "not shell");
 }
 
-/// The beginning of each piece of shell. It runs the real mingle and no other program; `...` stands for the
-/// options that every job needs.
+/// The beginning of each piece of shell. The shell runs the real mingle and no other program; `...` stands
+/// for the options that every job needs.
 const PRELUDE: &str = r#"
 PATH=/nowhere
 mingle() {
@@ -138,7 +138,7 @@ mingle() {
         if [ "$word" = ... ]; then words+=(--job-id foo --world 4); else words+=("$word"); fi
     done
     if [ "${words[*]}" = 'rdma --watch' ]; then
-        # Ends only when its reader does.
+        # This command ends only when its reader does.
         "$MINGLE" "${words[@]}" | /usr/bin/head -c 1 >/dev/null
         status=${PIPESTATUS[0]}
     else
@@ -147,7 +147,7 @@ mingle() {
     fi
     echo "ended: $status: mingle ${words[*]}" >&2
 }
-# Of a command that another program starts, only mingle is run.
+# Where another program would start mingle, only mingle is run.
 command_not_found_handle() {
     while [ "$#" -gt 0 ] && [ "$1" != mingle ]; do shift; done
     [ "$#" = 0 ] || "$@"

@@ -16,7 +16,7 @@ mod lab;
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 mod machine;
 
-use fabric::{Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, told, vars};
+use fabric::{Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of};
 use lab::proc::GUARD;
 use lab::world::{World, finish_all};
 use lab::{Options, Policy};
@@ -141,7 +141,7 @@ fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
         let own = if rank == 1 { and(hcas(RAIL8), &CHOOSE) } else { pinned(RAIL8, "3") };
         assert_eq!(fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
         // Only this host warns of it.
-        let warned = told(outcome);
+        let warned = warnings_of(outcome);
         assert_eq!(warned.len(), usize::from(rank == 1), "{}", outcome.render());
         assert!(warned.iter().all(|line| line.contains("NCCL 2.21 or later")), "{}", outcome.render());
     }
@@ -177,12 +177,12 @@ fn a_rank_with_another_rate_is_named_and_all_use_rdma() {
     let world = World::of(&outcomes);
     for (outcome, printed) in outcomes.iter().zip(&world.nodes) {
         assert_eq!(fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
-        let told = told(outcome);
-        assert_eq!(told.len(), 1, "{}", outcome.render());
+        let warnings = warnings_of(outcome);
+        assert_eq!(warnings.len(), 1, "{}", outcome.render());
         assert!(
-            told[0]
+            warnings[0]
                 .starts_with("rank 0 (10.77.0.10): its RDMA ports run at 25 Gb/s, those of most others at "),
-            "{told:?}"
+            "{warnings:?}"
         );
     }
 }
@@ -237,8 +237,8 @@ fn if_one_rank_has_only_v1_and_the_others_have_both_all_use_v1() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         let printed = fabric::advice(&world.nodes[rank]);
         assert_eq!(printed, and(pinned(ROCE, "2"), &v1), "{}", outcome.render());
-        let told = told(outcome);
-        assert!(matches!(&told[..], [line] if line.contains("RoCE v1 is used")), "{}", outcome.render());
+        let warnings = warnings_of(outcome);
+        assert!(matches!(&warnings[..], [line] if line.contains("RoCE v1 is used")), "{}", outcome.render());
     }
 }
 
@@ -253,7 +253,7 @@ fn a_rank_without_a_usable_port_is_named_and_prints_the_reason() {
     for (rank, outcome) in outcomes.iter().enumerate() {
         assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
         let own: &[&str] = if rank == 1 { &[why, named] } else { &[named] };
-        assert_eq!(told(outcome), own, "{}", outcome.render());
+        assert_eq!(warnings_of(outcome), own, "{}", outcome.render());
     }
     // If all hosts are like that, no rank differs; NCCL must be kept from the devices all the same.
     expect(&lab, "iwarp everywhere", &four("iwarp"), &all(&sockets()), &[why]);
@@ -284,12 +284,12 @@ fn all_ranks_get_the_same_verdict_if_packets_are_lost() {
     for round in 0..6 {
         lab.forget();
         let mut nodes = four("one-roce");
-        let (mut told, mut warning) = (pinned(ROCE, "3"), None);
+        let (mut expected, mut warning) = (pinned(ROCE, "3"), None);
         if round % 2 == 0 {
             nodes[round / 2] = Node::of("none");
-            (told, warning) = (sockets(), Some(nothing(round / 2)));
+            (expected, warning) = (sockets(), Some(nothing(round / 2)));
         }
         let warnings: Vec<&str> = warning.as_deref().into_iter().collect();
-        expect(&lab, &format!("30% loss {round}"), &nodes, &all(&told), &warnings);
+        expect(&lab, &format!("30% loss {round}"), &nodes, &all(&expected), &warnings);
     }
 }

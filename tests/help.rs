@@ -35,7 +35,7 @@ fn mingle(args: &[&str]) -> Output {
     plain(lab::MINGLE).args(args).output().unwrap()
 }
 
-/// What mingle prints, where it succeeds and prints nothing on stderr.
+/// The output of mingle, which must succeed and print nothing on stderr.
 fn printed(args: &[&str]) -> String {
     let output = mingle(args);
     let (out, err) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
@@ -86,7 +86,7 @@ fn the_help_matches_its_golden_files() {
 
 #[test]
 fn a_mistyped_argument_is_answered_with_a_suggestion() {
-    for (args, code, meant) in [
+    for (args, code, suggestion) in [
         (&["--wrold", "4"][..], 2, "a similar argument exists: '--world'"),
         (&["--job-id", "a", "-w", "4", "--timeuot=1s"], 2, "a similar argument exists: '--timeout'"),
         (&["dcotor"], 2, "a similar subcommand exists: 'doctor'"),
@@ -95,8 +95,8 @@ fn a_mistyped_argument_is_answered_with_a_suggestion() {
         (&["rdma", "--fromat", "json"], 2, "a similar argument exists: '--format'"),
     ] {
         let output = mingle(args);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(meant), "mingle {args:?}: no {meant:?} in\n{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(suggestion), "mingle {args:?}: no {suggestion:?} in\n{stderr}");
         assert_eq!(output.status.code(), Some(code), "{args:?}");
     }
 }
@@ -125,7 +125,7 @@ fn each_shell_can_read_its_completions() {
     }
 }
 
-/// What two of the shells offer where the user presses tab.
+/// The completions that two of the shells offer at the tab key.
 #[test]
 fn a_shell_completes_an_option() {
     let script = r#"source /dev/stdin; COMP_WORDS=(mingle --see); COMP_CWORD=1; _mingle mingle --see mingle

@@ -82,8 +82,8 @@ fn a_host_on_only_the_second_network_prints_the_address_that_it_proved_with_a_wa
     assert_eq!(of_all("RANK"), ["0", "1", "2", "3"]);
     assert!(of_all("MASTER_PORT").iter().all(|port| *port == vars[0]["MASTER_PORT"]));
     for (node, outcome) in outcomes.iter().enumerate() {
-        let told = warnings(outcome).iter().any(|warning| warning.contains(&format!("master at {second}")));
-        assert_eq!(told, node == 3, "{}", outcome.render());
+        let warned = warnings(outcome).iter().any(|warning| warning.contains(&format!("master at {second}")));
+        assert_eq!(warned, node == 3, "{}", outcome.render());
     }
 }
 
@@ -211,8 +211,8 @@ fn with_unregistered_groups_dropped_broadcast_or_seeds_form_a_world_and_the_warn
     form(&lab, "both", &["--broadcast", &both, &seed, &seed]).expect(&lab, &[0, 1, 2, 3]);
     for outcome in finish_all(neither) {
         outcome.failed(3, &["nobody else was heard", "multicast does not pass"]);
-        let told = warnings(&outcome);
-        let silence = told.iter().find(|warning| warning.contains("within 15 s"));
+        let warnings = warnings(&outcome);
+        let silence = warnings.iter().find(|warning| warning.contains("within 15 s"));
         assert!(silence.is_some_and(|text| text.contains("--seed HOST")), "{}", outcome.render());
     }
 }

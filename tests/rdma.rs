@@ -57,7 +57,7 @@ fn every_saved_machine_gets_its_expected_variables() {
             .collect();
         pairs.sort();
         assert_eq!(pairs, lines, "{name}");
-        // The table ends with them, in another order.
+        // The table ends with the variables, in another order.
         let table = shown(&machine, "table");
         let mut last: Vec<_> = table.lines().rev().take(lines.len()).collect();
         last.sort_unstable();
@@ -124,7 +124,7 @@ fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
     wrong_addresses.add_address("ens1np0 10.0.0.1");
     let text = |path: &Path| path.to_str().unwrap().to_owned();
     let (full_text, empty, wrong) = (text(&full), text(&no_snapshot), text(&wrong_addresses.0));
-    for (args, said) in [
+    for (args, message) in [
         (vec!["--from", "/nonexistent"], "--from /nonexistent: not a snapshot: it has neither addrs.txt nor"),
         (vec!["--from", &empty], "not a snapshot: it has neither addrs.txt nor class/infiniband"),
         (vec!["--from", &wrong], "is not a line such as \"eth0 inet 10.1.2.3/24\""),
@@ -146,7 +146,7 @@ fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
         let outcome = rdma(&args);
         assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
         assert_eq!(outcome.stdout, "", "{}", outcome.render());
-        assert!(outcome.stderr.contains(said), "no {said:?} on stderr of {}", outcome.render());
+        assert!(outcome.stderr.contains(message), "no {message:?} on stderr of {}", outcome.render());
     }
     assert_eq!(fs::read_dir(&full).unwrap().count(), 1, "nothing was written there");
 }

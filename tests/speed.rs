@@ -1,4 +1,4 @@
-//! How long a formation takes, with and without loss. These are measurements, so they run alone.
+//! The time that a formation takes, with and without loss. These are measurements, so they run alone.
 
 #![allow(
     clippy::unwrap_used,

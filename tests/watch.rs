@@ -100,7 +100,7 @@ fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
     let screen = Stream::collect(File::from(terminal.master));
     assert!(watcher.wait().unwrap().success());
     node.signal("KILL");
-    // Other tests' processes may hold the terminal, so its end is not waited for.
+    // Other tests' processes may hold the terminal, so this test does not wait for its end.
     let is_whole = |all: &str| all.ends_with("more lines\r\n");
     let is_whole = screen.wait_until(Instant::now() + PATIENCE, is_whole);
     let text = screen.text();

@@ -21,8 +21,8 @@ mount --bind "$names" /etc/hosts
 rm "$names"
 hostname "node$host"
 
-# Whether it is the store's host, it would guess by names too. The defaults of --redirects and --tee torch 1.13 cannot
-# read under Python 3.11: these concern the second worker, which there is not. By default it looks once in 5 s whether
-# its worker has ended.
+# torchrun would also guess by names whether this is the store's host. torch 1.13 cannot read the defaults of
+# --redirects and --tee under Python 3.11; the values here are about a second worker, which does not exist. By default
+# torchrun looks only every 5 s whether its worker has ended.
 exec torchrun --rdzv_backend c10d --rdzv_endpoint "$1:29400" --rdzv_conf "is_host=$((host == 0))" --rdzv_id "$job" \
     --nnodes "$#" --nproc_per_node 1 --redirects 1:1 --tee 1:1 --monitor_interval 0.1 --no_python echo formed

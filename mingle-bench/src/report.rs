@@ -19,7 +19,7 @@ pub enum Target {
 /// A figure that was measured many times: a row of a table.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// What was measured.
+    /// The name of the figure.
     pub what: String,
     unit: &'static str,
     /// The measurements.

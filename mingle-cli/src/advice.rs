@@ -1,7 +1,7 @@
 //! Exit codes, and what a user can do about each failure and warning of the library.
 //!
 //! The library states facts: what was tried, on what, and what was seen. Flags, commands and exit codes are
-//! added here and nowhere else. What is printed is the fact, a semicolon, and the advice.
+//! added here and nowhere else. A printed message is the fact, a semicolon, and the advice.
 
 use std::error::Error as _;
 use std::fmt::Display;
@@ -190,7 +190,7 @@ fn no_interface(is_filtered: bool) -> &'static str {
     }
 }
 
-/// What a user can do about the difference of a rank, on its host.
+/// The advice for the host of a rank that differs.
 fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
     let advice = match warning.difference()? {
         Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --no-rdma",
@@ -263,7 +263,7 @@ mod tests {
         let (code, text) = deadline(Report { unauthentic, ..report() });
         assert_eq!(code, 6);
         assert!(
-            text.contains("heard; 7 datagrams of this job were not authentic, from 10.0.0.2; the"),
+            text.contains("heard; 7 datagrams of this job were not authentic, from 10.0.0.2; give"),
             "{text}"
         );
         assert!(text.ends_with("; give every node the same secret"), "{text}");

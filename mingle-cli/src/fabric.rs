@@ -1,4 +1,4 @@
-//! RDMA in a rendezvous: what this host tells the other nodes, and what it prints in the end.
+//! RDMA in a rendezvous: the summary for the other nodes, and the variables that are printed in the end.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use mingle_core::rdma::{Choice, Machine, Summary, Transport, Verdict};
 use crate::exit::Stop;
 use crate::{advice, stderr};
 
-/// What the user wants.
+/// The user's wishes for RDMA.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
     /// Do not examine the RDMA devices and print no variables for them.
@@ -22,12 +22,12 @@ pub(crate) struct Wanted {
     pub(crate) root: Option<PathBuf>,
 }
 
-/// What was found on this host.
+/// The RDMA devices that were found on this host.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// `None` if the devices were not examined.
     machine: Option<Machine>,
-    /// What this node sends to the others.
+    /// The summary that this node sends to the others.
     pub(crate) summary: Summary,
     extent: Extent,
 }

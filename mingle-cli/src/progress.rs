@@ -76,7 +76,7 @@ impl<'a> Progress<'a> {
 impl Live {
     fn new() -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
-            // Cleared when dropped, so that the next line stands alone.
+            // Cleared when dropped, so that nothing of it is left beside the next line.
             .with_finish(ProgressFinish::AndClear);
         let bar = match ProgressStyle::with_template("mingle: {msg} ({elapsed})") {
             Ok(style) => bar.with_style(style),

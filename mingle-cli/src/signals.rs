@@ -12,7 +12,7 @@ use crate::exit::Stop;
 /// The signals that end a rendezvous.
 pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 
-/// The signals that arrive after this has been made. It is made and used within a runtime.
+/// Receives the signals that arrive after it was made. Make and use it within a runtime.
 pub(crate) struct Signals(Vec<(Signal, Stream)>);
 
 impl Signals {

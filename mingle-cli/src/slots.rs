@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_for_each_gpu_that_may_be_used() {
+    fn there_is_one_worker_for_each_gpu_that_may_be_used() {
         let nvidia = Machine::new("nvidia", 8, &[]);
         assert_eq!(nvidia.slots(&[]), 8);
         for (name, value, expected) in [
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_nodes_of_amd_only_gpus_count() {
+    fn only_gpus_count_among_the_nodes_of_amds_driver() {
         let amd = Machine::new("amd", 0, &["0\n", "0\n", "51234\n", "12\n"]);
         assert_eq!(amd.slots(&[]), 2);
         assert_eq!(amd.slots(&[("ROCR_VISIBLE_DEVICES", "1")]), 1);

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Four containers of the image in the Dockerfile on one Docker network form a world, of which they were told nothing
-# but the job's name; and four more where one is told the other's name, and no multicast is needed.
+# Four containers of the image in the Dockerfile form a world on one Docker network: all that they share is the job's
+# name. Four more, which cannot hear each other's multicast, form one by a seed: a container's name.
 #
-# Wants the static program that the Dockerfile names, or program=FILE.
+# Needs the static program that the Dockerfile names, or program=FILE.
 
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.."
@@ -39,11 +39,11 @@ fi
 size=$(docker image inspect --format '{{.Size}}' "$name")
 [ "$size" -lt 10000000 ] || fail "the image has $size bytes"
 
-# Not --internal: where the bridge's packets pass iptables, Docker drops there what is not for the network's own
-# addresses, and so all multicast.
+# Not --internal: where the bridge's packets pass iptables, Docker would drop all packets that are not for an address of
+# the network, and so all multicast.
 docker network create "$name" >/dev/null
 
-# Starts four containers with these arguments, in which I is the container's number, and looks at what they print.
+# Starts four containers with these arguments, in which I is the container's number, and checks their output.
 world() {
     local job=$1 more=("${@:2}")
     containers=()
@@ -66,8 +66,8 @@ world() {
 }
 
 world multicast
-# Each with a group of its own, so that only the name is left, which the program must find in Docker's name service
-# without the files of the C library beside it.
+# Each container has a multicast group of its own, so it finds the others by the name alone. The program must look the
+# name up in Docker's name service without the files of the C library beside it.
 world names --group 239.255.1.I --seed node-0
 
 printf -- 'Four containers of an image of %d bytes formed a world, by multicast and by a name.\n' "$size"

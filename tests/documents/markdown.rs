@@ -34,9 +34,9 @@ pub(crate) struct Block {
 pub(crate) struct Span {
     pub(crate) line: usize,
     pub(crate) text: String,
-    /// The anchor of the section in which it stands.
+    /// The anchor of the section that holds it.
     pub(crate) section: String,
-    /// The column of the table in which it stands, counted from 1; 0 outside of tables.
+    /// The column of the table that holds it, counted from 1; 0 outside of tables.
     pub(crate) column: usize,
 }
 

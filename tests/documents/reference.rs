@@ -58,7 +58,7 @@ struct Entry {
     heading: String,
     /// Such as `-w, --world <N>`.
     usage: String,
-    /// Without what they are indented by.
+    /// Without their indentation.
     lines: Vec<String>,
 }
 
@@ -95,7 +95,7 @@ impl Entry {
         long.split(|c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')).next()
     }
 
-    /// The variable that stands for it, by the rule that the help tells; no option about the help has one.
+    /// The option's variable, by the rule that the help states; three options have none.
     fn variable(&self) -> Option<String> {
         let long = self.long().filter(|long| !["help", "version", "set"].contains(long))?;
         Some(format!("MINGLE_{}", long.to_ascii_uppercase().replace('-', "_")))
@@ -233,8 +233,7 @@ fn every_option_has_its_variable() {
     crate::assert_none(&wrong, "not read");
 }
 
-/// Whether this can be the name of a variable: capitals, and more than one word unless it is one that is
-/// known.
+/// Whether this can be the name of a variable: capitals, with an underscore unless it is a known name.
 fn is_variable(text: &str) -> bool {
     let is_name = text.starts_with(|c: char| c.is_ascii_uppercase())
         && text.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_');
@@ -372,7 +371,8 @@ fn every_event_is_in_the_reference() {
     same(&texts(&reference(), "events", 1), &defined, "events");
 }
 
-/// The paths of all fields in a document, such as `roster[].rank`. What is `listed` is not looked into.
+/// The paths of all fields in a document, such as `roster[].rank`. The search does not go below a `listed`
+/// path.
 fn fields(value: &Value, path: &str, listed: &BTreeSet<String>, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(fields_of) if !fields_of.is_empty() && !listed.contains(path) => {
@@ -401,14 +401,13 @@ fn same_fields(printed: &[&str], section: &str) {
     same(&listed, &found, section);
 }
 
-/// What mingle prints on a node as JSON.
+/// The JSON that mingle prints on a node.
 fn json(lab: &Lab, node: usize, args: &[&str]) -> String {
     let args = [args, &["--format", "json"]].concat();
     lab.spawn(node, &args).finish().stdout
 }
 
-/// Of NCCL, shortened: most channels use RDMA with GPUDirect, one without, and the module is missing on a
-/// host.
+/// A log of NCCL, shortened: most channels use RDMA with GPUDirect, one without, and a host lacks the module.
 const LOG: &str = "\
 a:1:2 [1] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB bond0:10.10.10.5<0>
 a:1:2 [1] NCCL INFO Channel 00/0 : 1[1] -> 3[1] [send] via NET/IB/0/GDRDMA

@@ -111,20 +111,20 @@ fn without_a_pinned_index_family_and_version_are_printed() {
 #[test]
 fn the_users_own_variables_are_kept() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let told = pinned(ROCE, "3");
+    let agreed = pinned(ROCE, "3");
     let nodes = |value| {
         let mut nodes = four("one-roce");
         nodes[1] = nodes[1].clone().set("NCCL_IB_HCA", value);
         nodes
     };
-    let kept = without(told.clone(), "NCCL_IB_HCA");
-    expect(&lab, "the same", &nodes("=mlx5_0:1"), &but(1, &kept, &told), &[]);
+    let kept = without(agreed.clone(), "NCCL_IB_HCA");
+    expect(&lab, "the same", &nodes("=mlx5_0:1"), &but(1, &kept, &agreed), &[]);
 
     // The index is not printed for another device, and a warning names the difference.
     let outcomes = finish_all(start(&lab, "another", &nodes("=mine:1")));
     let world = World::of(&outcomes);
     for (rank, (printed, outcome)) in world.nodes.iter().zip(&outcomes).enumerate() {
-        let own = if rank == 1 { without(kept.clone(), "NCCL_IB_GID_INDEX") } else { told.clone() };
+        let own = if rank == 1 { without(kept.clone(), "NCCL_IB_GID_INDEX") } else { agreed.clone() };
         assert_eq!(advice(printed), own, "{}", outcome.render());
         let differs = "NCCL_IB_HCA==mine:1 is kept as you set it; =mlx5_0:1 would match";
         assert_eq!(outcome.stderr.contains(differs), rank == 1, "{}", outcome.render());
@@ -137,8 +137,8 @@ fn a_user_who_forces_rdma_where_all_use_sockets_gets_a_warning() {
     let nodes = [Node::of("one-roce").set("NCCL_IB_DISABLE", "0"), Node::of("none")];
     let outcomes = finish_all(start(&lab, "forced", &nodes));
     World::of(&outcomes);
-    let told = "warning: NCCL_IB_DISABLE=0 is kept as you set it; 1 would match";
-    assert!(outcomes[0].stderr.contains(told), "{}", outcomes[0].render());
+    let warning = "warning: NCCL_IB_DISABLE=0 is kept as you set it; 1 would match";
+    assert!(outcomes[0].stderr.contains(warning), "{}", outcomes[0].render());
     assert!(!outcomes[1].stderr.contains("is kept"), "{}", outcomes[1].render());
 }
 
@@ -173,8 +173,8 @@ fn variables_given_with_set_are_always_printed() {
     let mut nodes: Vec<_> = four("one-roce").into_iter().map(|node| node.with(more)).collect();
     nodes[3] = nodes[3].clone().set("NCCL_IB_SL", "5");
     let wanted = [("NCCL_IB_SL", "1"), ("NCCL_IB_GID_INDEX", "7"), ("NCCL_IB_TIMEOUT", "22")];
-    let told = and(pinned(ROCE, "3"), &wanted);
-    expect(&lab, "set", &nodes, &all(&told), &[]);
+    let agreed = and(pinned(ROCE, "3"), &wanted);
+    expect(&lab, "set", &nodes, &all(&agreed), &[]);
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
     let warning = "rank 2 (10.77.0.12): the variables that its user sets, or its restarts, differ from those of most others; give every node the same --set and --max-restarts";

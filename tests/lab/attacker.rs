@@ -154,7 +154,7 @@ impl Attacker {
         let announce = Body::announce(ME, host, own);
         self.say(1, ME, to, &announce);
         if refuses {
-            // Rank taken, by a host with an interesting name.
+            // A refusal: another node, whose host has a hostile name, holds the rank.
             let body = Body::default().number(0).text(host).address(own).0;
             self.say(7, ME, to, &body);
             return;
@@ -164,7 +164,7 @@ impl Attacker {
         let ranks = [u32::MAX, 4, 1, 1];
         let rank = ranks[self.random.below(ranks.len())];
         let round = self.turn as u64;
-        let words = [
+        let messages = [
             (6, lease),
             (3, introduction.clone()),
             (4, introduction),
@@ -176,7 +176,7 @@ impl Attacker {
             (15, Body::default().number(u64::MAX).0),
             (8, Vec::new()),
         ];
-        for (kind, body) in words {
+        for (kind, body) in messages {
             self.say(kind, ME, to, &body);
         }
     }

@@ -67,7 +67,7 @@ pub fn expect(lab: &Lab, job: &str, nodes: &[Node], variables: &[Vars], warnings
         own.sort_unstable();
         listed.sort_unstable();
         assert_eq!(listed, own, "MINGLE_SET of {}", outcome.render());
-        assert_eq!(told(outcome), warnings, "warnings of {}", outcome.render());
+        assert_eq!(warnings_of(outcome), warnings, "warnings of {}", outcome.render());
     }
     outcomes
 }
@@ -85,7 +85,8 @@ pub fn lines<'a>(outcome: &'a Outcome, beginning: &str) -> Vec<&'a str> {
     outcome.stderr.lines().filter_map(|line| line.strip_prefix("mingle: ")?.strip_prefix(beginning)).collect()
 }
 
-pub fn told(outcome: &Outcome) -> Vec<&str> {
+/// The warnings on stderr.
+pub fn warnings_of(outcome: &Outcome) -> Vec<&str> {
     lines(outcome, "warning: ")
 }
 

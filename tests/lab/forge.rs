@@ -68,7 +68,7 @@ impl Body {
         self.bytes(&[0]).bytes(&address.ip().octets()).number(u64::from(address.port()))
     }
 
-    /// Rank 0 given, more members than anybody: better than every real one.
+    /// A candidate with a given rank 0 and more members than any other: better than every real one.
     pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
         let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4);
         best.text(host).number(1).address(at)

@@ -38,7 +38,7 @@ enum Quiet {
     Held,
 }
 
-/// Where the default route of each node leads.
+/// The way of each node's default route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     Bridge,
@@ -46,7 +46,7 @@ pub enum Route {
     None,
 }
 
-/// What the network of a lab is like.
+/// The properties of a lab's network.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a property of the network")]
 pub struct Options {
@@ -157,17 +157,17 @@ pub fn skip(reason: &str) {
 pub struct Lab {
     holder: Child,
     stdin: Option<ChildStdin>,
-    /// The process in whose namespaces each node lives.
+    /// For each node, the process that has the node's namespaces.
     nodes: Vec<u32>,
     user: bool,
     transcripts: Mutex<Vec<Transcript>>,
     _quiet: Quiet,
 }
 
-/// What the bridge does to packets. ARP always passes.
+/// The packets that the bridge drops. ARP always passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// How many of 100 packets are lost, for each receiver by itself.
+    /// The percentage of packets that are lost, for each receiver by itself.
     pub loss: u32,
     /// No multicast passes.
     pub no_multicast: bool,
@@ -277,7 +277,7 @@ impl Lab {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Changes what the bridge does to packets, at once.
+    /// Changes at once which packets the bridge drops.
     pub fn set(&self, policy: &Policy) {
         self.nft(self.holder.id(), &script::policy(policy));
     }

@@ -13,8 +13,8 @@ use super::{Lab, MINGLE, skip};
 pub struct Preload(PathBuf);
 
 impl Preload {
-    /// Builds the library with the C compiler, which Rust needs to link. None, with a message, where there is
-    /// none.
+    /// Builds the library with the C compiler, which Rust needs to link. None, with a message, where no C
+    /// compiler is installed.
     #[must_use]
     pub fn build() -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Longer than any test takes, so that a program that hangs fails its test instead of blocking it.
 pub const PATIENCE: Duration = Duration::from_secs(40);
 
-/// The guard, which is printed first. Where the process is killed after it, it makes `eval` fail.
+/// The guard, which is printed first. It makes `eval` fail if the process is killed before it prints more.
 pub const GUARD: &str = "! true;\n";
 
 /// The text that a process has written to one of its outputs so far.

@@ -57,7 +57,7 @@ fn without_multicast_a_shared_folder_forms_a_world_and_is_empty_afterwards() {
 fn a_node_that_fails_or_is_terminated_removes_its_file() {
     let Some(lab) = without_multicast() else { return };
     let folder = Folder::new("left");
-    // So many other files are there that a node is reading the folder when it is told to stop.
+    // The folder holds so many other files that a node is still reading it when SIGTERM arrives.
     for i in 0..20_000 {
         File::create(folder.0.join(format!("other-{i}"))).unwrap();
     }

@@ -1,5 +1,5 @@
-//! What one datagram costs a node. The datagrams come from a simulated world and go to a node that is not
-//! their recipient, so it decodes and drops them. Then come steps in which a node answers a message with
+//! The cost of one datagram for a node. The datagrams come from a simulated world and go to a node that is
+//! not their recipient, which decodes and drops them. Then come steps in which a node answers a message with
 //! another.
 
 use std::collections::BTreeMap;

@@ -20,10 +20,10 @@ pub struct Part {
     pub measure: fn(Effort) -> Table,
 }
 
-/// How much is measured.
+/// How thoroughly the benchmark measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effort {
-    /// Shows that it works: seconds for each part.
+    /// A trial that each part works: seconds for each.
     Short,
     /// For the report: minutes.
     Full,

@@ -22,11 +22,12 @@ const LOADED: Duration = Duration::from_secs(10);
 struct Contender {
     name: &'static str,
     command: fn(&str, usize) -> Command,
-    /// Whether it prints when it has found all nodes but ends later, because others may still need it.
+    /// Whether the program prints when it has found all nodes but ends later, because others may still need
+    /// it.
     stays: bool,
     /// How long waiting nodes need to settle.
     settled: Duration,
-    /// It is measured in every so many rounds, since some take seconds.
+    /// The program is measured in one of this many rounds, since some programs take seconds.
     every: usize,
 }
 
@@ -193,7 +194,7 @@ impl Run {
         Some(Self { child, begun, ended, silent: read.is_ok_and(|length| length == 0) })
     }
 
-    /// Lets it end. Returns whether it has succeeded.
+    /// Lets the process end. Returns whether it has succeeded.
     fn end(mut self) -> bool {
         drop(self.child.stdin.take());
         self.child.wait().is_ok_and(|status| status.success()) && !self.silent

@@ -17,7 +17,7 @@ const FIRST: Duration = Duration::from_millis(300);
 /// The number of nodes in a large world.
 const MANY: u32 = 1000;
 
-/// What was used during a time.
+/// The resources that waiting nodes use.
 #[derive(Debug, Clone, Copy)]
 pub struct Rates {
     /// Processor time, in percent of one core.

@@ -36,13 +36,13 @@ pub(crate) struct Config {
     rank: Option<Rank>,
     secret: Option<Secret>,
     private: bool,
-    /// What is wrong, but does not end the run.
+    /// Mistakes that do not end the run.
     pub(crate) warnings: Vec<String>,
     pub(crate) network: Network,
     rank_by: Option<RankBy>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
-    /// Which values a scheduler has provided, and in which variables; none where it has provided none.
+    /// The values that a scheduler has provided, with their variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
     pub(crate) tf_ps: u32,
@@ -117,7 +117,7 @@ impl Config {
         Ok(())
     }
 
-    /// The rendezvous as it is described here.
+    /// The rendezvous of this configuration.
     pub(crate) fn rendezvous(&self) -> RendezvousBuilder {
         let mut builder = Rendezvous::builder(self.job.clone(), self.world)
             .rank(self.rank)
@@ -150,7 +150,7 @@ impl Config {
 /// What `mingle run` does when a command fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restarts {
-    /// How often all nodes restart at most.
+    /// The most restarts of all nodes.
     pub(crate) most: u32,
     /// How long a command may take to stop before it is killed; none means for ever.
     pub(crate) stop_timeout: Option<Duration>,
@@ -205,7 +205,7 @@ impl Identity {
     }
 }
 
-/// Which settings a scheduler has provided, in the order in which they are printed.
+/// The settings that a scheduler has provided, in the order in which they are printed.
 #[derive(Debug, Default)]
 struct Provenance(Vec<Origin>);
 

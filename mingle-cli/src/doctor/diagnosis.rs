@@ -1,4 +1,4 @@
-//! What follows from the matrix: which direction is broken, and what breaks exactly that.
+//! The conclusions from the matrix: which direction is broken, and what breaks exactly that direction.
 
 use super::finding::{Finding, Status};
 use super::matrix::{Board, Cell, Way};
@@ -76,7 +76,7 @@ fn no_multicast(board: &Board) -> Finding {
     Finding::new(Status::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
-/// What is wrong from one host to another.
+/// The fault on the way from one host to another.
 fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (a, b, port) = (board.name(from), board.name(to), board.port(to));
     let looked = format!("from {a} to {b}");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_host_of_one_family_discards_what_came_by_the_other() {
+    fn a_new_host_of_one_family_discards_the_results_of_the_other() {
         let both = |id| {
             let more = "[fd00::1]:29500".parse().unwrap();
             Card { at: [card(id).at, vec![more]].concat(), ..card(id) }
@@ -317,8 +317,8 @@ mod tests {
         let host = "x".repeat(63);
         let at = vec!["[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap(); 4];
         let row = (0..31).map(|id| Contact(u32::MAX - id, 31, 999_999, 999_999)).collect();
-        let word = Notice::Row(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
+        let row = Notice::Row(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
         let tag = "foo".parse::<JobId>().unwrap().tag();
-        assert!(encode(tag, &word).len() <= super::super::matrix::LONGEST);
+        assert!(encode(tag, &row).len() <= super::super::matrix::LONGEST);
     }
 }

@@ -35,11 +35,11 @@ pub(super) struct Finding {
     /// A name for programs, which stays when the messages change.
     pub(super) check: &'static str,
     pub(super) status: Status,
-    /// What was looked at.
+    /// The subject that was examined.
     pub(super) looked: String,
-    /// What was seen there.
+    /// The facts about the subject.
     pub(super) seen: String,
-    /// What to do, in one line.
+    /// The remedy, in one line.
     pub(super) cure: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::finding::{Finding, Status};
 /// A table with its chains.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Table {
-    /// For people: `nftables inet filter`.
+    /// As messages name it, such as `nftables inet filter`.
     pub(super) name: String,
     pub(super) chains: Vec<Chain>,
 }
@@ -33,7 +33,7 @@ pub(super) enum Hook {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Rule {
-    /// For people.
+    /// As messages show it.
     pub(super) text: String,
     pub(super) conditions: Vec<Condition>,
     pub(super) action: Action,
@@ -66,11 +66,11 @@ pub(super) enum Test {
     Protocol(Vec<String>),
     /// The destination port lies in one of these.
     Port(Vec<(u16, u16)>),
-    /// The same, for TCP where it is true, and otherwise for UDP.
+    /// The same for one protocol: TCP if the flag is true, else UDP.
     PortOf(bool, Vec<(u16, u16)>),
     /// The destination lies in one of these networks.
     Destination(Vec<(IpAddr, u8)>),
-    /// The packet is IPv6 where one of these is true, or IPv4 where one is false.
+    /// The packet is of one of these families: true is IPv6, false is IPv4.
     Family(Vec<bool>),
     /// The connection is in one of these states, in small letters.
     State(Vec<String>),
@@ -79,7 +79,7 @@ pub(super) enum Test {
     /// Never true for the packets of a rendezvous, such as ICMP.
     Never,
     Unknown,
-    /// Not known, and for IPv6 only where it is true, or otherwise for IPv4 only.
+    /// An unknown condition on packets of one family: IPv6 if the flag is true, else IPv4.
     UnknownOf(bool),
 }
 
@@ -110,7 +110,7 @@ const CHECK: &str = "firewall";
 /// The most nested calls. The kernel refuses chains that call each other in a circle, but text may hold them.
 const DEPTH: usize = 16;
 
-/// What the rules do with each of the packets. `what` names the program that printed the rules.
+/// The packets that the rules drop or may drop. `what` names the program that printed the rules.
 pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     for packet in packets {
@@ -290,7 +290,7 @@ pub(super) fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
 pub(super) mod tests {
     use super::*;
 
-    /// What the rules do with UDP to a group and TCP to this host.
+    /// The findings on UDP to a group and TCP to this host.
     pub(in crate::doctor) fn judge(what: &str, tables: &[Table]) -> Vec<(Status, String)> {
         let packets = [packet(false, [239, 192, 1, 2], 29499), packet(true, [10, 0, 0, 1], 29500)];
         examine(what, tables, &packets).into_iter().map(|finding| (finding.status, finding.seen)).collect()
@@ -354,16 +354,16 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_unknown_condition_makes_it_a_may() {
+    fn an_unknown_condition_turns_drops_into_may_drop() {
         let doubtful = Fate::Doubtful("'a rule'".to_owned());
         assert_eq!(fate(false, vec![rule(&[Test::Unknown], Action::Drop)]), doubtful);
         assert_eq!(
             fate(true, vec![rule(&[Test::Unknown], Action::Accept)]),
             Fate::Doubtful("the policy".to_owned())
         );
-        // A condition that is certainly not met spares the question.
+        // A condition that is certainly not met settles it: the rule does not apply.
         assert_eq!(fate(false, vec![rule(&[Test::Unknown, Test::Never], Action::Drop)]), Fate::Passes);
-        // Dropped in any case, whatever an earlier rule would have dropped too.
+        // The second rule drops the packet even if the first does not.
         let both = vec![rule(&[Test::Unknown], Action::Drop), rule(&[], Action::Drop)];
         assert_eq!(fate(false, both), Fate::Dropped("'a rule'".to_owned()));
     }

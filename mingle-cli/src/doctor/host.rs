@@ -1,4 +1,4 @@
-//! What the job finds on this host after the rendezvous: names, proxies, shared memory, RDMA.
+//! The parts of this host that a job meets after the rendezvous: names, proxies, shared memory, RDMA.
 
 use std::net::IpAddr;
 

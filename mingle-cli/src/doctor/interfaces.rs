@@ -134,7 +134,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_loopback_or_nothing_is_a_problem() {
+    fn a_host_with_only_loopback_or_no_interface_is_a_problem() {
         for all in [vec![], vec![nic("lo", Kind::Loopback, "127.0.0.1/8")]] {
             assert_eq!(examine(&all)[0].status, Status::Problem, "{all:?}");
         }

@@ -51,7 +51,7 @@ fn parse(text: &str) -> Rule {
             }
             "-j" | "-g" => {
                 rule.action = action(words.next().unwrap_or_default(), word == "-g");
-                // What follows says how to reject, or what to write to the log.
+                // The options after the target say how to reject, or what to log.
                 break;
             }
             // Names keep their capitals.
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_and_what_is_not_known_makes_it_a_may() {
+    fn a_policy_counts_and_an_unknown_condition_turns_drops_into_may_drop() {
         let found = judge("DROP", &["-A INPUT -p tcp -j ACCEPT"]);
         assert!(found.len() == 1 && found[0].1.starts_with("the policy drops UDP"), "{found:?}");
         let unknown = judge("ACCEPT", &["-A INPUT -m recent --name bad --rcheck -j DROP"]);

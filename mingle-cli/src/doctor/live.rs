@@ -89,7 +89,7 @@ impl Wires {
 
     async fn send(&self, bytes: &[u8], to: SocketAddr) {
         if let Some(socket) = self.own.get(usize::from(to.is_ipv6())) {
-            // What is lost here is lost, as on any network.
+            // A datagram that cannot be sent is lost, as on any network.
             let _ = socket.send_to(bytes, to).await;
         }
     }

@@ -1,4 +1,4 @@
-//! Which host reaches which: what hosts that run the doctor at once tell each other, and what follows.
+//! Which host reaches which: the messages of hosts that run the doctor at once, and the matrix from them.
 //!
 //! Each host keeps a row: what it has heard from each other host. Hosts send their rows by multicast, by UDP
 //! and over TCP, and relay the rows of others, so that one working path suffices to learn of all hosts.
@@ -46,11 +46,11 @@ pub(super) struct Card {
     pub(super) done: bool,
 }
 
-/// What one host knows of another: ID, flags, and round-trip times of UDP and TCP in microseconds.
+/// One host's knowledge of another: ID, flags, and round-trip times of UDP and TCP in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Contact(pub(super) u32, pub(super) u8, pub(super) u32, pub(super) u32);
 
-/// What hosts send each other. The names are in the datagrams.
+/// The messages between hosts. The names of the variants are in the datagrams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Notice {
     /// A host about itself: its card, the number of this row, and the row.
@@ -242,7 +242,7 @@ impl Board {
         self.entry(self.me, id).is_none_or(|entry| entry.1 & TCP == 0)
     }
 
-    /// Whether this host's word reaches the other one by TCP alone, as far as is known.
+    /// Whether this host's messages reach the other host by TCP alone, as far as is known.
     pub(super) fn is_deaf(&self, id: u32) -> bool {
         self.entry(id, self.me).is_none_or(|entry| entry.1 & (UNICAST | MULTICAST) == 0)
     }
@@ -251,7 +251,7 @@ impl Board {
         self.nodes.len() >= self.world
     }
 
-    /// Whether all are here and every way works.
+    /// Whether all hosts are here and every path works.
     pub(super) fn is_complete(&self) -> bool {
         let ways = [Way::Multicast, Way::Udp, Way::Tcp];
         self.is_full()
@@ -281,7 +281,7 @@ impl Board {
         all.filter(|(from, to)| from != to)
     }
 
-    /// What a host is called: by its name and its preferred address.
+    /// The host as the report names it: by its name and its preferred address.
     pub(super) fn name(&self, id: u32) -> String {
         self.nodes.get(&id).map_or_else(String::new, |node| match node.card.at.first() {
             Some(at) => format!("{} ({})", node.card.host, at.ip()),

@@ -247,7 +247,7 @@ mod tests {
 
     #[cfg(target_endian = "little")]
     #[test]
-    fn a_membership_that_the_kernel_lacks_is_told() {
+    fn a_membership_that_the_kernel_lacks_is_a_warning() {
         let on = |name| examine(seen(&[tried(name)]))[0].clone();
         assert_eq!(on("eth0").status, Status::Ok);
         assert_eq!(on("lo").status, Status::Warning);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_back_is_a_problem() {
+    fn a_multicast_that_does_not_come_back_is_a_problem() {
         let deaf = Trial { came_back: false, ..tried("eth0") };
         let mute = Trial { sent: Err("EPERM".to_owned()), ..deaf.clone() };
         for (tried, text) in [(deaf, "did not come back"), (mute, "cannot be sent: EPERM")] {

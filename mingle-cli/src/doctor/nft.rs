@@ -117,7 +117,7 @@ fn condition(found: &Value) -> Condition {
         (Some(left), Some(right)) if !ordered => test(left, right),
         _ => Test::Unknown,
     };
-    // What is about another protocol is not met, the other way round either.
+    // A condition on another protocol is not met, negated or not.
     Condition { negated: negated && is != Test::Never, is }
 }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ruleset_is_none() {
+    fn a_text_without_a_ruleset_has_no_tables() {
         for text in ["", "{}", "[]", "{\"nftables\": 7}"] {
             assert_eq!(tables(text, &[]), None, "{text}");
         }

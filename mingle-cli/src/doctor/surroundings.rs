@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use super::finding::{Finding, Status};
 use super::interfaces::Nic;
 
-/// What is read from the host, as text.
+/// The facts that are read from the host, most of them as text.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Surroundings<'a> {
     /// Whether KUBERNETES_SERVICE_HOST is set, or a service account is mounted.
@@ -27,11 +27,11 @@ pub(super) struct Surroundings<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Cni {
     name: &'static str,
-    /// How the names of its interfaces on a host begin.
+    /// The beginnings of the names of its interfaces on a host.
     prefixes: &'static [&'static str],
     /// Whether it carries multicast between pods.
     multicast: &'static str,
-    /// What makes a world form.
+    /// The setting with which a world forms there.
     cure: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What the doctor reads on this host: files, and the output of the programs that print firewall rules.
+//! The doctor's sources on this host: files, and the output of the programs that print firewall rules.
 
 use std::fs;
 use std::io::{self, Read};
@@ -59,7 +59,8 @@ impl Files {
     }
 }
 
-/// What the host's packet filters do with these packets. Each program that prints rules may take `limit`.
+/// The findings on the host's packet filters for these packets. Each program that prints rules may take
+/// `limit`.
 pub(super) fn firewall(files: &Files, packets: &[Packet], limit: Duration) -> Vec<Finding> {
     let mut findings = Vec::new();
     let rules = output("nft", &["-j", "-t", "list", "ruleset"], limit);

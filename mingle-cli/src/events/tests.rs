@@ -145,7 +145,7 @@ fn each_phase_has_its_time_with_a_file_or_without() {
 }
 
 #[test]
-fn a_bug_is_told_like_every_other_failure() {
+fn a_bug_is_reported_like_every_other_failure() {
     let path = scratch("bug");
     let low = JoinArgs {
         job_id: Some("foo".to_owned()),

@@ -71,14 +71,14 @@ fn a_reader_never_sees_half_of_a_file() {
 }
 
 #[test]
-fn what_the_file_was_besides_its_text_it_stays() {
+fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
     let folder = Folder::new("kept");
     let output = folder.output("hostfile", "link");
     let file = folder.0.join("file");
     fs::write(&file, "old").unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o640)).unwrap();
     symlink("file", &output.path).unwrap();
-    // What a process of this number has left behind once.
+    // A leftover of a killed process with the same ID.
     fs::write(folder.0.join(format!(".file.mingle-{}-0", std::process::id())), "").unwrap();
     output.write("new").unwrap();
     assert!(fs::symlink_metadata(&output.path).unwrap().is_symlink());
@@ -96,12 +96,12 @@ fn a_file_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn only_the_place_can_make_a_file_be_written_in_place() {
-    // EBUSY is a mount point's, EROFS and EACCES the folder's.
+fn only_a_mount_point_or_an_unwritable_folder_makes_a_file_be_written_in_place() {
+    // EBUSY and EXDEV come from a mount point, EACCES and EROFS from the folder.
     for number in [16, 18, 13, 30] {
         assert!(is_refused(&io::Error::from_raw_os_error(number)), "{number}");
     }
-    // ENOSPC and EIO would lose what is there as well.
+    // After ENOSPC or EIO, writing in place would lose the old text as well.
     for number in [28, 5] {
         assert!(!is_refused(&io::Error::from_raw_os_error(number)), "{number}");
     }
@@ -110,7 +110,7 @@ fn only_the_place_can_make_a_file_be_written_in_place() {
 const BLOCK: &str = "# mingle foo begin\n10.0.0.1 a\n# mingle foo end\n";
 
 #[test]
-fn a_block_is_replaced_where_it_stands_and_every_other_line_is_kept() {
+fn a_block_is_replaced_in_its_place_and_every_other_line_is_kept() {
     let old = "# mingle foo begin\n10.0.0.9 a\n10.0.0.8 b\n# mingle foo end\n";
     let other = "# mingle bar begin\n10.0.0.7 c\n# mingle bar end\n";
     for (before, after) in [
@@ -130,7 +130,7 @@ fn a_block_is_replaced_where_it_stands_and_every_other_line_is_kept() {
 }
 
 #[test]
-fn a_first_block_comes_last_and_a_last_line_without_an_end_gets_none() {
+fn a_new_block_is_appended_and_a_missing_last_line_break_stays_missing() {
     for (file, expected) in [
         ("", BLOCK.to_owned()),
         ("a\n", format!("a\n{BLOCK}")),
@@ -161,7 +161,7 @@ fn a_hosts_file_is_changed_and_not_replaced() {
 }
 
 #[test]
-fn of_several_blocks_one_is_left_and_what_has_no_end_is_not_touched() {
+fn of_several_blocks_one_is_left_and_a_block_without_an_end_stays() {
     let block = "# mingle a begin\n1.1.1.1 new\n# mingle a end\n";
     let old = "x\n# mingle a begin\n2.2.2.2 b\n# mingle a end\ny\n";
     let twice = [old, old].concat();

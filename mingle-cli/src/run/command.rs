@@ -35,7 +35,7 @@ impl Drop for Hostfile {
 }
 
 impl Command {
-    /// The parser guarantees a first word.
+    /// The parser guarantees at least one argument.
     pub(super) fn new(words: Vec<OsString>) -> Self {
         Self(words)
     }
@@ -160,7 +160,8 @@ fn contains(word: &OsStr, part: &str) -> bool {
     word.as_bytes().windows(part.len()).any(|window| window == part.as_bytes())
 }
 
-/// The word with its placeholders filled in. Values are not searched for placeholders, and other braces stay.
+/// The argument with its placeholders filled in. Values are not searched for placeholders, and other braces
+/// stay.
 fn filled(word: &OsStr, fillings: &[(&str, OsString)]) -> OsString {
     let mut rest = word.as_bytes();
     let mut whole = Vec::with_capacity(rest.len());

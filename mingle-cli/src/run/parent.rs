@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A process that survives SIGKILL for this long hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
 
-/// What follows when the command, or its world, has ended.
+/// The next step after the command, or its world, has ended.
 enum After {
     /// All commands have succeeded.
     Finished,
@@ -341,7 +341,7 @@ impl<'a> Attended<'a> {
     }
 }
 
-/// The exit code that stands for how a command has ended, as a shell has it.
+/// The exit code for the end of a command, as a shell gives it.
 fn code(end: End) -> u8 {
     match end {
         End::Exited(code) => code,

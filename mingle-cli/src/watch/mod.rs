@@ -43,7 +43,7 @@ const SILENT: Duration = Duration::from_secs(5);
 /// The most lines for the changes since the last ones were shown: a stranger can cause any number.
 const MOST_LINES: usize = 1024;
 
-/// What is shown: one job or all jobs. Times are since the start.
+/// The subject that is watched: one job or all jobs. Times are since the start.
 trait Scene {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
     /// The changes since the last call, a line each.

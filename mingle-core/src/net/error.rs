@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_operating_systems_words_are_in_the_source_and_not_in_the_text() {
+    fn the_operating_systems_error_is_the_source_and_not_in_the_text() {
         let denied = || io::Error::other("denied");
         let errors = [
             Error::PortTaken { port: 1, source: denied() },

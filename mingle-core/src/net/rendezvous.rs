@@ -133,8 +133,8 @@ impl RendezvousBuilder {
     }
 
     /// Whether to keep the job out of the list that `mingle watch` shows. Default: no. The leader then
-    /// advertises the job's name and the number of its members once a second; of a job with a secret, only
-    /// that one exists.
+    /// advertises the job once a second: its name and the number of its members, or for a job with a secret
+    /// only that there is one.
     pub fn private(mut self, private: bool) -> Self {
         self.0.private = private;
         self

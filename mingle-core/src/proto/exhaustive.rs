@@ -19,7 +19,7 @@ use crate::wire::{Codec, Message};
 /// By then every node has ended: its timeout is 30 s, and a round that began before has limits of its own.
 const END: Time = Time::from_secs(60);
 
-/// What the network may still do.
+/// The faults that the network may still cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Budget {
     losses: u32,
@@ -299,7 +299,7 @@ impl State {
         next
     }
 
-    /// What holds in every state.
+    /// Checks the promises that hold in every state.
     fn check(&self) {
         assert!(self.now < END, "no end: {self:#?}");
         let world = self.nodes.len();
@@ -318,7 +318,7 @@ impl State {
         }
     }
 
-    /// What holds at the end.
+    /// Checks the promises that hold at the end.
     fn check_end(&self) {
         for outcome in &self.outcomes {
             assert!(outcome.is_some(), "a node has not ended: {self:#?}");

@@ -1,15 +1,15 @@
 //! The protocol as a state machine: no socket, no clock, no global randomness.
 //!
-//! The caller hands what happens to a [`Node`] (`handle_*`, each with the time), and asks it what to do
+//! The caller hands events to a [`Node`] (`handle_*`, each with the time), and asks it what to do
 //! ([`Node::poll_output`], [`Node::poll_timeout`]). The driver in `net` does that with real sockets; a
 //! simulation does it with a seed, and the same seed gives the same run. Most programs want `Rendezvous`
 //! instead.
 //!
-//! `node` hands what happens to its parts, each of which owns its state: `seek` finds the leader, `lead`
-//! keeps the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds,
-//! `prove` has the connections. `running` is a world after it has formed, `observe` reads and sends nothing.
-//! `shared`, `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets.
-//! `PROTOCOL.md` has the reasons.
+//! `node` hands each event to its parts, each of which owns its state: `seek` finds the leader, `lead` keeps
+//! the book of members and runs the rounds, `follow` joins a leader and takes part in its rounds, `prove` has
+//! the connections. `running` is a world after it has formed, `observe` reads and sends nothing. `shared`,
+//! `timer`, `backoff`, `waves` and `scale` serve all of them, `report` is what the caller gets. `PROTOCOL.md`
+//! has the reasons.
 
 mod backoff;
 #[cfg(test)]
@@ -76,7 +76,7 @@ pub struct Config {
     /// The formation of the job that the node takes part in: the first, unless it comes from an earlier one
     /// or has heard of a later one.
     pub lineage: Lineage,
-    /// What the leader learns of this node.
+    /// This node as it describes itself to its leader.
     pub node: NodeInfo,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
@@ -135,7 +135,7 @@ pub struct DialId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
-/// What the driver is to do. Outputs are carried out in order.
+/// An instruction for the driver, which carries out the outputs in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Output {

@@ -30,7 +30,7 @@ pub enum RdmaKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice<'a> {
-    /// What the job can use.
+    /// The kind of RDMA that the job can use.
     pub kind: RdmaKind,
     /// How the ports are addressed. Only RoCE has an addressing.
     pub addressing: Option<Addressing>,
@@ -124,12 +124,12 @@ pub enum GidReason {
 }
 
 impl Machine {
-    /// What a job should use on this machine.
+    /// The ports and GIDs that a job should use on this machine.
     pub fn choose(&self) -> Choice<'_> {
         self.choose_by(None)
     }
 
-    /// What a job should use on this machine in a world with this RoCE addressing.
+    /// The ports and GIDs that a job should use on this machine in a world with this RoCE addressing.
     pub fn choose_for(&self, addressing: Addressing) -> Choice<'_> {
         self.choose_by(Some(addressing))
     }

@@ -1,4 +1,4 @@
-//! What a node sends the others about its RDMA devices.
+//! The summary of a node's RDMA devices, which it sends to the other nodes.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,11 +19,11 @@ pub struct Summary {
     pub(crate) required: bool,
 }
 
-/// What a node can use. The order is that of the numbers on the wire.
+/// The RDMA that a node can use. The order is that of the numbers on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Capability {
-    /// Nobody has looked at this node's devices.
+    /// The node's devices were not examined.
     #[default]
     NotExamined,
     /// There is no RDMA device.
@@ -77,14 +77,14 @@ impl Summary {
         Self { required, ..self }
     }
 
-    /// Whether somebody has looked at the node's devices. Only then can it be compared with others.
+    /// Whether the node's devices were examined. Only then can the summary be compared with others.
     pub(crate) fn is_examined(self) -> bool {
         self.capability != Capability::NotExamined
     }
 }
 
 impl Capability {
-    /// Whether a job can use RDMA with it.
+    /// Whether a job can use RDMA with this capability.
     pub fn is_usable(self) -> bool {
         matches!(self, Self::InfiniBand | Self::Roce | Self::Efa)
     }

@@ -1,4 +1,4 @@
-//! What the leader concludes from the summaries of all nodes.
+//! The leader's conclusion from the summaries of all nodes.
 //!
 //! NCCL does not settle this by itself: a rank with InfiniBand and a rank without it wait for each other for
 //! ever (NVIDIA/nccl#234), and a rank that can open fewer devices than another may hang once the job runs
@@ -19,7 +19,7 @@ use crate::model::List;
 /// The most ranks that a verdict names. The others are counted.
 pub(crate) const NAMED: usize = 6;
 
-/// What all ranks of a world use.
+/// The transport that all ranks of a world use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Transport {
@@ -39,7 +39,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// What a host uses in a world of its own.
+    /// The transport of a host in a world of its own.
     pub fn alone(choice: &Choice<'_>) -> Self {
         match (choice.kind, choice.addressing) {
             (RdmaKind::NoDevice, _) => Self::NoDevice,
@@ -72,7 +72,7 @@ impl fmt::Display for Transport {
 /// The conclusion from the summaries of all ranks. It is the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// What all ranks use.
+    /// The transport that all ranks use.
     pub transport: Transport,
     differences: List<RankDifference, NAMED>,
     /// How many further ranks differ.
@@ -174,7 +174,7 @@ impl fmt::Display for RankDifference {
     }
 }
 
-/// A line that a verdict is worth. Its Display says the facts.
+/// A warning that follows from a verdict. Its Display states the facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum VerdictWarning<'a> {
@@ -234,7 +234,7 @@ impl Verdict {
         self.unnamed
     }
 
-    /// What a user should know of a world that has formed with this verdict.
+    /// The warnings for a user of a world that has formed with this verdict.
     pub fn warnings(&self) -> Vec<VerdictWarning<'_>> {
         self.lines(self.transport == Transport::Sockets)
     }
@@ -260,7 +260,7 @@ impl Verdict {
     }
 }
 
-/// What is compared of a rank.
+/// The facts about a rank that are compared with those of the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RankSummary {
     pub(crate) address: IpAddr,
@@ -282,7 +282,7 @@ impl<'a> Comparison<'a> {
         summaries.filter(|(_, summary)| summary.is_examined())
     }
 
-    /// Notes how a rank differs, unless something worse is known of it.
+    /// Notes how a rank differs, unless a worse difference of that rank is known.
     fn note(&mut self, rank: usize, difference: Difference) {
         self.differences.entry(rank).or_insert(difference);
     }
@@ -299,7 +299,7 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// What all ranks can use together. Notes the ranks that prevent more.
+    /// The best transport that all ranks can use together. Notes the ranks that prevent a better one.
     fn transport(&mut self) -> Transport {
         if self.examined().next().is_none() {
             return Transport::NotExamined;

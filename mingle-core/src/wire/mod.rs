@@ -1,4 +1,4 @@
-//! What travels: datagrams with a clear header and a bincode body, and the token of a proof.
+//! The wire format: datagrams with a clear header and a bincode body, and the token of a proof.
 //!
 //! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds,
 //! `token` the only bytes on a TCP connection, and `notice` the datagram to the directory group.

@@ -14,11 +14,11 @@ pub struct NodeInfo {
     pub host: HostName,
     /// The endpoints at which the node can be reached, TCP and UDP.
     pub endpoints: Endpoints,
-    /// Everything else that the caller says of the node.
+    /// The other facts about the node, which the caller gives.
     pub attributes: Attributes,
 }
 
-/// What the caller says of a node, beside its name and its endpoints.
+/// The facts that the caller gives about a node, beside its name and its endpoints.
 ///
 /// A new attribute of a node goes here: the join carries it to the leader, and all code reads it from here.
 /// The order of the fields is their order on the wire.

@@ -20,7 +20,7 @@ const MAGIC: [u8; 4] = *b"MNGJ";
 const VERSION: u8 = 1;
 const HEADER: usize = 24;
 
-/// What a leader advertises of its job, once a second, to all on the link.
+/// A leader's notice of its job, which it sends once a second to all on the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// A job without a secret.
@@ -32,8 +32,8 @@ pub enum Notice {
         /// How many members there are.
         joined: u32,
     },
-    /// A job with a secret: the first half of its tag, which tells it from other jobs. Whoever knows the job
-    /// ID can compute it.
+    /// A job with a secret: the first half of its tag, which tells it from other jobs. Anyone who knows the
+    /// job ID can compute it.
     Sealed([u8; 8]),
 }
 

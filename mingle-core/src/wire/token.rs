@@ -18,7 +18,8 @@ const PORT: Range<usize> = 76..78;
 /// The offset of the MAC.
 const MAC: usize = 80;
 
-/// What a node writes, once, on a connection that it opens: which node dials which node, at which endpoint.
+/// The bytes that a node writes once on each connection that it opens: which node dials which, at which
+/// endpoint.
 ///
 /// ```text
 /// offset  size  field

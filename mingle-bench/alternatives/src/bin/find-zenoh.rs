@@ -16,7 +16,7 @@ fn main() {
 async fn find(job: &str, index: &str, world: usize) {
     let session = zenoh::open(zenoh::Config::default()).await.expect("a session");
     let tokens = session.liveliness().declare_subscriber(format!("{job}/*")).history(true).await.expect("heard");
-    let _token = session.liveliness().declare_token(format!("{job}/{index}")).await.expect("told");
+    let _token = session.liveliness().declare_token(format!("{job}/{index}")).await.expect("a token is declared");
     let mut seen = BTreeSet::new();
     while seen.len() < world {
         let sample = tokens.recv_async().await.expect("a token");

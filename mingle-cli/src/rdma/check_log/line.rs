@@ -4,7 +4,7 @@
 //! 2.30.7. Lines of several processes may be mixed, and launchers put text of their own before them, so a
 //! line of no known form is skipped.
 
-/// What a line says, and which process wrote it.
+/// The content of a line, and the process that wrote it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Line<'a> {
     pub(super) process: Option<Process<'a>>,
@@ -128,7 +128,7 @@ fn way_of(text: &str) -> Option<Way<'_>> {
             let (index, _) = leading(parts.next()?)?;
             Some(Way::Net { network, index, gpudirect: parts.any(|part| part.starts_with("GDRDMA")) })
         }
-        // Then comes how the data is read or copied, or the GPU between: `P2P/CUMEM/read`,
+        // Then comes the method by which the data is read or copied, or the GPU between: `P2P/CUMEM/read`,
         // `P2P/indirect/3[3]`.
         "P2P" => Some(Way::Local(text.get(..4 + parts.next()?.len())?)),
         _ if text.starts_with("SHM/") || text.starts_with("direct shared memory") => Some(Way::Local(text)),

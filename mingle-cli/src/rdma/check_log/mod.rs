@@ -27,7 +27,7 @@ const PARTIES: usize = 4096;
 /// The longest text of a line that is kept, in bytes.
 const LONGEST_TEXT: usize = 160;
 
-/// What a log says.
+/// The findings in a log.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     verdict: LogVerdict,
@@ -35,7 +35,7 @@ pub(crate) struct Report {
     network_ends: Ends,
     /// The networks that they use, in NCCL's terms: `NET/IB/GDRDMA`.
     ways: Counts<String>,
-    /// What channels within a node use: `P2P/CUMEM`.
+    /// The transports of channels within a node: `P2P/CUMEM`.
     within_nodes: Counts<String>,
     devices: Vec<Device>,
     /// Pairs of ranks whose channels use another network than most.

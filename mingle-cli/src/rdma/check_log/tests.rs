@@ -167,7 +167,7 @@ fn pairs_of_ranks_that_differ_from_most_are_named() {
     assert!(text.contains("mixed: 4 RDMA with GPUDirect, 1 RDMA without GPUDirect of 5"), "{text}");
     assert!(text.contains("\n  4 -> 12: 1 RDMA without GPUDirect\n"), "{text}");
     assert!(!text.contains("1 -> 3"), "{text}");
-    // So is a pair of which only most channels use the network of most pairs.
+    // A pair is also named if only some of its channels differ from those of most pairs.
     let partly = "n:1:2 [0] NCCL INFO Channel 01/0 : 1[1] -> 3[1] [send] via NET/IB/0\n";
     let text = report(&(DIRECT.to_owned() + partly)).to_string();
     assert!(text.contains("\n  1 -> 3: 4 RDMA with GPUDirect, 1 RDMA without GPUDirect\n"), "{text}");

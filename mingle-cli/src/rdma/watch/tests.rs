@@ -151,7 +151,7 @@ fn a_port_that_is_gone_stays_in_the_table_until_it_comes_back() {
 }
 
 #[test]
-fn a_terminal_is_drawn_over_and_a_file_goes_on() {
+fn a_terminal_is_redrawn_and_a_file_grows() {
     let samples = || life(&port("mlx5_0"), Unit::Bytes, &[Some(1), Some(2), Some(3)]).into_iter();
     let (mut live, mut file) = (Vec::new(), Vec::new());
     show(samples(), &mut live, true).unwrap();
@@ -169,7 +169,7 @@ fn no_name_reaches_the_terminal_raw() {
 }
 
 #[test]
-fn a_reader_that_has_gone_ends_it_quietly() {
+fn a_closed_pipe_ends_the_watch_without_an_error() {
     struct Closed(io::ErrorKind);
     impl Write for Closed {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -186,7 +186,7 @@ fn a_reader_that_has_gone_ends_it_quietly() {
 }
 
 #[test]
-fn as_many_blocks_are_printed_as_are_asked_for() {
+fn the_number_of_blocks_is_the_one_that_was_asked_for() {
     let sys = Sys::new("count", &[]);
     let mut out = Vec::new();
     run(&sys.0, Duration::from_nanos(1), &mut out, false, Some(3)).unwrap();

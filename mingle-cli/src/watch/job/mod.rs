@@ -56,7 +56,7 @@ struct HeardNode {
 /// The leader that the others join.
 struct Leader<'a> {
     id: NodeId,
-    gathering: &'a Candidacy,
+    candidacy: &'a Candidacy,
     is_silent: bool,
 }
 
@@ -96,16 +96,16 @@ impl Job {
                     self.news.push(format!("the world ended: rank {rank}, {end}"));
                 }
             }
-            word @ (Observed::Leads(_) | Observed::Seeks { .. } | Observed::Hints { .. }) => {
+            observed @ (Observed::Leads(_) | Observed::Seeks { .. } | Observed::Hints { .. }) => {
                 if self.lineage != sighting.lineage {
                     self.lineage = sighting.lineage;
                     self.nodes.clear();
                     self.named.clear();
                 }
                 self.heard = Some(now);
-                self.update(now, from, sighting.node, word);
+                self.update(now, from, sighting.node, observed);
             }
-            // It shows only that the node is alive.
+            // Any other message shows only that its sender is alive.
             _ => {
                 if self.lineage == sighting.lineage {
                     self.heard = Some(now);
@@ -119,7 +119,7 @@ impl Job {
 
     /// Whether a datagram of this lineage counts: of the lineage that is shown, or of a restart after it.
     /// Datagrams of an earlier world and of another run of the job are ignored, until the lineage that is
-    /// shown falls silent: a new run begins at generation 0, and anybody can forge a generation that no
+    /// shown falls silent: a new run begins at generation 0, and a stranger can forge a generation that no
     /// restart will ever reach.
     fn admits(&self, now: Duration, lineage: Lineage) -> bool {
         let ours = self.lineage;
@@ -127,15 +127,15 @@ impl Job {
         lineage == ours || is_restart || self.heard.is_none_or(|at| is_silent(now, at))
     }
 
-    fn update(&mut self, now: Duration, from: SocketAddr, id: NodeId, word: Observed) {
-        match word {
-            Observed::Leads(gathering) => {
-                let (leader, joined) = (gathering.progress.leader.clone(), gathering.progress.joined);
-                let newest = gathering.progress.newest.clone();
+    fn update(&mut self, now: Duration, from: SocketAddr, id: NodeId, observed: Observed) {
+        match observed {
+            Observed::Leads(candidacy) => {
+                let (leader, joined) = (candidacy.progress.leader.clone(), candidacy.progress.joined);
+                let newest = candidacy.progress.newest.clone();
                 if let Some(node) = self.node(now, id, &leader.host, leader.address) {
                     // A candidate has either rank 0 or no given rank.
-                    node.rank = gathering.explicit.then_some(0);
-                    node.leads = Some((gathering, now));
+                    node.rank = candidacy.explicit.then_some(0);
+                    node.leads = Some((candidacy, now));
                 }
                 if self.leader(now).is_some_and(|leader| leader.id == id) {
                     self.count(now, id, joined, &newest);
@@ -189,9 +189,9 @@ impl Job {
             self.nodes.iter().filter_map(|(id, node)| node.leads.as_ref().map(|announced| (*id, announced)));
         let loud = all.clone().filter(|(_, (_, at))| !is_silent(now, *at));
         // Where all are silent, the one that was heard last.
-        let best = loud.max_by_key(|(id, (gathering, _))| gathering.precedence(*id));
-        let (id, (gathering, at)) = best.or_else(|| all.max_by_key(|(_, (_, at))| *at))?;
-        Some(Leader { id, gathering, is_silent: is_silent(now, *at) })
+        let best = loud.max_by_key(|(id, (candidacy, _))| candidacy.precedence(*id));
+        let (id, (candidacy, at)) = best.or_else(|| all.max_by_key(|(_, (_, at))| *at))?;
+        Some(Leader { id, candidacy, is_silent: is_silent(now, *at) })
     }
 
     /// The lines above the table: progress, leader, RDMA and problems.
@@ -203,8 +203,8 @@ impl Job {
         };
         let name = &self.name;
         match self.leader(now) {
-            Some(Leader { gathering, is_silent, .. }) => {
-                let progress = &gathering.progress;
+            Some(Leader { candidacy, is_silent, .. }) => {
+                let progress = &candidacy.progress;
                 lines.push(format!("job {name}: {progress}"));
                 lines.push(if is_silent {
                     format!(
@@ -214,7 +214,7 @@ impl Job {
                 } else {
                     format!("{} leads{generation}", progress.leader)
                 });
-                lines.push(match gathering.rdma {
+                lines.push(match candidacy.rdma {
                     Some(tally) => format!("RDMA: {}", tally.among(progress.joined)),
                     None => "RDMA: unknown, since no node here has looked for it".to_owned(),
                 });
@@ -282,7 +282,7 @@ struct Row<'a> {
     first: Duration,
 }
 
-/// What a node does, as far as its datagrams show it.
+/// A node's state, as far as its datagrams show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Leads,
@@ -293,7 +293,7 @@ enum State {
 }
 
 impl State {
-    /// For people.
+    /// As lines and tables show it.
     fn text(self) -> &'static str {
         match self {
             Self::Leads => "leads",
@@ -304,7 +304,7 @@ impl State {
         }
     }
 
-    /// For programs: these names stay.
+    /// As the JSON document has it: these names stay.
     fn name(self) -> &'static str {
         match self {
             Self::Leads => "gathers",
@@ -376,11 +376,11 @@ impl Scene for Job {
             })
             .collect();
         let leader = self.leader(now);
-        let rdma = leader.as_ref().and_then(|leader| leader.gathering.rdma).map(|tally| {
+        let rdma = leader.as_ref().and_then(|leader| leader.candidacy.rdma).map(|tally| {
             let Tally { infiniband, roce, efa } = tally;
             json!({ "usable": tally.usable(), "infiniband": infiniband, "roce": roce, "efa": efa })
         });
-        let progress = leader.as_ref().map(|leader| &leader.gathering.progress);
+        let progress = leader.as_ref().map(|leader| &leader.candidacy.progress);
         let missing: Option<Vec<[u32; 2]>> = progress.map(|progress| {
             progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
         });

@@ -12,20 +12,20 @@ fn at(node: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, 0, node], 29503))
 }
 
-fn sighting(node: u8, generation: u32, word: Observed) -> Sighting {
-    of_run(1, node, generation, word)
+fn sighting(node: u8, generation: u32, observed: Observed) -> Sighting {
+    of_run(1, node, generation, observed)
 }
 
 /// Of the run of the job that has this origin.
-fn of_run(origin: u64, node: u8, generation: u32, word: Observed) -> Sighting {
-    Sighting { node: NodeId([node; 16]), lineage: Lineage { generation, origin }, observed: word }
+fn of_run(origin: u64, node: u8, generation: u32, observed: Observed) -> Sighting {
+    Sighting { node: NodeId([node; 16]), lineage: Lineage { generation, origin }, observed }
 }
 
 /// Node `number`, which seeks a leader.
 fn stranger(number: u128, generation: u32) -> Sighting {
-    let word = Observed::Seeks { host: HostName::new(&format!("h{number}")), rank: None };
+    let observed = Observed::Seeks { host: HostName::new(&format!("h{number}")), rank: None };
     let lineage = Lineage { generation, ..Lineage::default() };
-    Sighting { node: NodeId((number + 1).to_be_bytes()), lineage, observed: word }
+    Sighting { node: NodeId((number + 1).to_be_bytes()), lineage, observed }
 }
 
 /// The states of the rows, by host.
@@ -93,21 +93,21 @@ fn each_change_is_a_line_and_each_node_a_row() {
 }
 
 #[test]
-fn rdma_is_unknown_while_no_node_leads_or_none_has_looked() {
+fn rdma_is_unknown_while_no_node_leads_or_no_node_was_examined() {
     let mut job = job();
     assert_eq!(job.news(seconds(0)), ["job foo: nothing heard so far"]);
     job.observe(seconds(1), at(3), sighting(3, 0, seeks(3, 3)));
     assert!(job.table(seconds(1)).contains("\nRDMA: unknown, since no node leads\n"));
     assert_eq!(job.document(seconds(1))["rdma"], Value::Null);
-    let Observed::Leads(mut gathering) = leads(1, 1, &[], &[]) else { unreachable!() };
-    assert!(gathering.rdma.take().is_some());
-    job.observe(seconds(2), at(1), sighting(1, 0, Observed::Leads(gathering)));
+    let Observed::Leads(mut candidacy) = leads(1, 1, &[], &[]) else { unreachable!() };
+    assert!(candidacy.rdma.take().is_some());
+    job.observe(seconds(2), at(1), sighting(1, 0, Observed::Leads(candidacy)));
     assert!(job.table(seconds(2)).contains("\nRDMA: unknown, since no node here has looked for it\n"));
     assert_eq!(job.document(seconds(2))["rdma"], Value::Null);
 }
 
 #[test]
-fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_not_heard() {
+fn a_newer_generation_replaces_the_nodes_and_an_older_one_is_ignored() {
     let mut job = job();
     job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &[], &[])));
     job.observe(seconds(2), at(1), sighting(1, 0, Observed::Over { rank: 2, end: End::Exited(3) }));

@@ -125,7 +125,7 @@ impl Sources {
     }
 }
 
-/// What the look-ups have given so far.
+/// The results of the look-ups so far.
 struct Known {
     events: UnboundedSender<TaskEvent>,
     /// The addresses that each name had last.

@@ -14,7 +14,7 @@ use crate::proto::{ConnId, DialId, TOKEN, Warning};
 /// 0.4, 0.8 s and so on, so at 30% loss one token in a hundred thousand takes longer.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a task beside the driver reports. A connection's task sends its events in order, and its end last.
+/// A report from a task beside the driver. A connection's task sends its events in order, and its end last.
 #[derive(Debug)]
 pub(crate) enum TaskEvent {
     /// A connection that this node opens is established, from this local address.

@@ -24,7 +24,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// An accepted connection, or why accepting failed.
 pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr)>;
 
-/// What [`Connections::next`] waits for.
+/// The events that [`Connections::next`] waits for.
 #[derive(Debug)]
 pub(crate) enum Incoming {
     Event(TaskEvent),

@@ -187,7 +187,7 @@ mod tests {
         let own = UdpSocket::bind("127.0.0.1:0").unwrap();
         let job = "foo".parse().unwrap();
         let mut links = Links::open(&job, &network, false, Vec::new(), vec![own]).unwrap();
-        // Behind the group whose port another program holds without sharing it.
+        // Pushed behind the group whose port another program holds without sharing it.
         let free = "239.192.1.2:0".parse().unwrap();
         links.sockets.groups.push(Groups::join(free, &[]).unwrap());
         let lo = vec![Interface::loopback(Ipv4Addr::LOCALHOST)];

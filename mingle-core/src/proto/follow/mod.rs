@@ -28,7 +28,7 @@ const LONGEST_REDIAL: Duration = Duration::from_millis(500);
 /// The longest interval between two joins.
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 
-/// What this node does with one leader.
+/// This node's state with one leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Follow {
     leader: Leader,
@@ -141,7 +141,7 @@ impl Follow {
         self.round.as_ref().is_some_and(Participation::is_ready)
     }
 
-    /// What the leader announced last, for a node that has joined it.
+    /// The progress that the leader announced last, for a node that has joined it.
     pub(crate) fn progress(&self) -> Option<&Progress> {
         self.progress.as_ref().filter(|_| self.joined)
     }

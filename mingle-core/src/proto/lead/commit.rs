@@ -93,8 +93,9 @@ impl Committed {
         if from != self.plan.master && self.awaits_master(book, now) { Message::Pong } else { self.message() }
     }
 
-    /// Whether the master, which learns of the commit first, has yet to confirm it. As soon as the others
-    /// know, their jobs connect to its port, and until it knows itself it would take them for nodes.
+    /// Whether the master, which learns of the commit first, has yet to confirm it. As soon as the other
+    /// nodes know of the commit, their jobs connect to the master's port; a master that does not know yet
+    /// would take these connections for nodes.
     fn awaits_master(&self, book: &Book, now: Time) -> bool {
         let unaware = book.get(self.plan.master).is_some_and(|entry| !entry.done);
         unaware && now < self.since + MASTER_FIRST
@@ -125,7 +126,7 @@ impl Committed {
         *self.unaware.of(entry) -= 1;
         self.waves.answered(shared);
         if self.plan.master == id {
-            // Now the others may know.
+            // The master knows, so the others may learn of the commit.
             self.waves = Waves::in_round(shared.scale(), shared.now);
             shared.timers.set(Timer::Wave, shared.now);
         }

@@ -36,7 +36,7 @@ const LEFT: Duration = Duration::from_secs(1);
 /// The longest interval between pings, and between redirects.
 const REPEAT: Duration = Duration::from_millis(250);
 
-/// What a candidate knows as a leader.
+/// A candidate's state as a leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Lead {
     book: Book,
@@ -212,7 +212,7 @@ impl Lead {
     /// This node follows a better candidate.
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
         self.frozen = true;
-        // Nobody is pinged meanwhile, so nobody's silence counts.
+        // A frozen leader pings no member, so a member's silence is no evidence.
         self.challenges.clear();
         shared.timers.stop(Timer::StepDown);
         shared.timers.stop(Timer::PingChallenged);

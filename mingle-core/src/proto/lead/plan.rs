@@ -1,4 +1,4 @@
-//! What a round decides before anybody proves anything: ranks, master, roster, and the verdict on RDMA.
+//! The plan of a round, made before any proof: ranks, master, roster, and the verdict on RDMA.
 
 use std::collections::BTreeMap;
 

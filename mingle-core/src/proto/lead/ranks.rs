@@ -21,7 +21,7 @@ impl Applicant {
         self.node.endpoints.preferred()
     }
 
-    /// What of it is compared with the others.
+    /// The summary and the settings that are compared with those of the other ranks.
     pub(crate) fn comparable(&self) -> rdma::RankSummary {
         let Attributes { fabric: summary, settings, .. } = self.node.attributes;
         rdma::RankSummary { address: self.address().ip(), summary, settings }
@@ -55,8 +55,9 @@ pub(super) fn settle_family(
 }
 
 /// The nodes in the order of their ranks, the master first, after the proofs between these provers and
-/// masters have failed. Prefer a master with no known broken path; then one that nobody failed to reach; then
-/// one that has itself found that nobody reaches it. Nothing is returned where no node can be master.
+/// masters have failed. Prefers a master with no known broken path; then one that no node has failed to
+/// reach; then one that has itself found that no node reaches it. Returns nothing where no node can be
+/// master.
 pub(super) fn choose(
     mut applicants: Vec<Applicant>,
     order: RankBy,

@@ -20,8 +20,8 @@ use crate::proto::timer::{Time, Timer};
 use crate::rdma::Verdict;
 use crate::wire::{Message, Ready, Refusal, Want};
 
-/// For this long another round starts although no other node can be master. A round of failed proofs takes
-/// 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
+/// For this long another round starts although no node is left that can be master. A round of failed proofs
+/// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
 /// Between two checks whether the members have an address family in common.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -54,10 +54,10 @@ enum Phase {
     Over(Result<Formed, Failure>),
 }
 
-/// What [`Rounds::repeat`] has found.
+/// The result of [`Rounds::repeat`].
 #[derive(Debug)]
 pub(super) enum Repeated {
-    /// What is due was sent.
+    /// The due messages were sent.
     Sent,
     /// No round is under way: one may start.
     Collecting,
@@ -147,7 +147,7 @@ impl Rounds {
     fn choose(&self, applicants: Vec<Applicant>, persists: bool, shared: &Shared) -> Option<Vec<Applicant>> {
         let order = shared.config.rank_by;
         ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
-            // No candidate for master is left, but what kept the nodes apart may be over soon.
+            // No candidate for master is left, but the fault between the nodes may be over soon.
             persists.then(|| ranks::choose(applicants, order, &BTreeSet::new())).flatten()
         })
     }

@@ -11,7 +11,7 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::{Join, Message, Refusal, Welcome};
 
-/// How long nodes may join of which none reaches this one over TCP.
+/// How long nodes may go on joining while none of them reaches this one over TCP.
 const STEP_DOWN: Duration = Duration::from_secs(3);
 /// The most nodes that the caller is warned of.
 const WARNINGS: usize = 16;

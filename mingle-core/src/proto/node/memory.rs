@@ -1,4 +1,4 @@
-//! What a node has heard, for the report at its deadline. Bounded, whatever is sent.
+//! A bounded record of what a node has heard, for the report at its deadline.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! Which part each message of this job and formation concerns.
+//! Hands each message of this job and formation to the part that it concerns.
 
 use std::net::SocketAddr;
 
@@ -88,7 +88,7 @@ impl Node {
             }
             return;
         }
-        // What the candidate sends to this node alone, this node's leader may never hear.
+        // If the candidate announced itself to this node alone, this node's leader may never hear of it.
         let learned = if recipient == Recipient::All { Learned::ByItself } else { Learned::Personally };
         self.on_candidate(candidate, source, learned);
     }

@@ -148,8 +148,8 @@ impl Node {
         self.check_end();
     }
 
-    /// Whether a datagram belongs to the formation that this node takes part in. One of another is dealt with
-    /// here.
+    /// Whether a datagram belongs to the formation that this node takes part in. Handles a datagram of
+    /// another formation.
     fn is_of_this_formation(
         &mut self,
         header: &Header,
@@ -166,10 +166,10 @@ impl Node {
                     self.shared.send(from, header.sender, &Message::Pong);
                 }
             }
-            // That world has all its nodes. Whether it needs this one shows when it ends.
+            // That world has all its nodes. When it ends, the next lineage shows whether it needs this node.
             Ordering::Greater if *message == Message::Running => self.on_running(from),
             Ordering::Greater if matches!(message, Message::Missing(_)) => {}
-            // What this node is bound by ends in time, and the later formation is heard again then.
+            // A bound node's round ends in time, and the node hears of the later formation again then.
             Ordering::Greater if self.is_bound() => {}
             // Only a datagram to this very node cannot be a replay of an earlier run.
             Ordering::Greater if recipient == Recipient::This => {

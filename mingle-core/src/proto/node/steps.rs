@@ -1,4 +1,4 @@
-//! What concerns several parts of a node: to follow a candidate, to leave it, to step down.
+//! The steps that concern several parts of a node: to follow a candidate, to leave it, to step down.
 
 use std::net::SocketAddr;
 
@@ -56,8 +56,8 @@ impl Node {
         self.lead.resume(&self.arrivals, &mut self.shared);
     }
 
-    /// Hands on what may make this node a member. Where it does, its own members are redirected to the
-    /// leader.
+    /// Passes an event that may make this node a member to `act`. If this node has then joined, it redirects
+    /// its own members to the leader.
     pub(super) fn joining(&mut self, act: impl FnOnce(&mut Follow, &mut Shared) -> bool) {
         let Some(follow) = &mut self.follow else { return };
         if act(follow, &mut self.shared) {
@@ -68,7 +68,7 @@ impl Node {
         }
     }
 
-    /// Sends this node's own members to the leader that it has joined.
+    /// Redirects this node's own members to the leader that it has joined.
     pub(super) fn redirect_members(&mut self) {
         if let Some(follow) = self.follow.as_ref().filter(|follow| follow.is_joined()) {
             self.lead.redirect(follow.introduction(), &mut self.shared);
@@ -149,7 +149,7 @@ impl Node {
             return;
         }
         if self.lead.is_deserted(&self.shared) {
-            // They have stopped asking: they are gone, and this node may be well.
+            // The joining nodes have stopped asking: they are gone, and this node may be reachable after all.
             self.lead.clear();
             return;
         }

@@ -42,11 +42,11 @@ fn hear(node: &mut Node, message: &Message) -> Vec<Output> {
 }
 
 fn says(outputs: &[Output], wanted: fn(&Message) -> bool) -> bool {
-    let said = outputs.iter().filter_map(|output| match output {
+    let sent = outputs.iter().filter_map(|output| match output {
         Output::Send { datagram, .. } => codec().decode(datagram).ok(),
         _ => None,
     });
-    said.into_iter().any(|(_, message)| wanted(&message))
+    sent.into_iter().any(|(_, message)| wanted(&message))
 }
 
 fn has_formed(outputs: &[Output]) -> bool {
@@ -144,12 +144,12 @@ fn a_commit_of_another_round_forms_no_world() {
     let prepared = hear(&mut node, &Message::Prepare(prepare));
     assert!(says(&prepared, |message| matches!(message, Message::Ready(_))), "{prepared:?}");
     for round in [0, 6, 8] {
-        let told = hear(
+        let outputs = hear(
             &mut node,
             &Message::Commit(Commit { round, endpoint: 0, verdict: crate::rdma::Verdict::default() }),
         );
-        assert!(!has_formed(&told), "round {round}");
-        assert!(!says(&told, |message| matches!(message, Message::Done(_))), "round {round}");
+        assert!(!has_formed(&outputs), "round {round}");
+        assert!(!says(&outputs, |message| matches!(message, Message::Done(_))), "round {round}");
     }
     assert!(has_formed(&hear(
         &mut node,

@@ -51,14 +51,14 @@ pub(crate) struct Won {
     pub(super) local: Option<IpAddr>,
 }
 
-/// What a dial that closed was.
+/// The role of a dial that has closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Closed {
-    /// No dial of these.
+    /// It was no dial to this target.
     Unknown,
-    /// One of several.
+    /// A dial that the target had not named.
     Dial,
-    /// The one that the target had named.
+    /// The dial that the target had named.
     Won,
 }
 

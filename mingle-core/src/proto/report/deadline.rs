@@ -1,4 +1,4 @@
-//! What a node knows when its timeout has passed.
+//! The report of a node whose timeout has passed.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::RankRange;
 use crate::model::{HostName, Peer, Rank, World};
 
-/// What a node knows when its timeout has passed: the facts behind the message.
+/// The facts that a node knows when its timeout has passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// The size of the world.
@@ -36,7 +36,7 @@ pub struct Report {
     pub unauthentic_others: u64,
 }
 
-/// What most likely kept the world from forming, by a [`Report`].
+/// The most likely reason why no world formed, by a [`Report`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
@@ -56,7 +56,7 @@ impl Report {
     /// Most names in a report.
     pub const NAMES: usize = 16;
 
-    /// What most likely kept the world from forming.
+    /// The most likely reason why no world formed.
     pub fn cause(&self) -> Cause {
         if self.running.is_some() && self.joined <= 1 {
             Cause::Running

@@ -22,7 +22,7 @@ pub struct Formed {
     pub digest: Digest,
     /// All members, where this node asked for them.
     pub roster: Option<Roster>,
-    /// What the ranks use to reach each other, and which of them differ: the same on every rank.
+    /// The transport that the ranks use, and which of them differ: the same on every rank.
     pub verdict: Verdict,
     /// How many workers there are, here and in all.
     pub slots: Slots,

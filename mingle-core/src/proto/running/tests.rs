@@ -257,7 +257,7 @@ fn a_finished_member_waits_30_seconds_for_its_release() {
 }
 
 #[test]
-fn a_process_that_was_stopped_takes_nobody_for_gone() {
+fn a_process_that_was_stopped_takes_no_member_for_gone() {
     let mut running = running(0, None);
     a_newcomer_asks(&mut running);
     let late = Time::from_secs(100);
@@ -348,7 +348,7 @@ fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
         node.handle_datagram(Time::ZERO, address(3), &announce(recipient));
         assert!(!node.has_ended());
     }
-    // It asks the sender of both that it may be a recipient of whether its lineage is real.
+    // For each of the two datagrams that may be for it, the node asks the sender whether the lineage is real.
     let questions = std::iter::from_fn(|| node.poll_output()).map(|output| match output {
         Output::Send { to, datagram } => (to, datagram[5], datagram[40..56] == id(3).0),
         other => panic!("{other:?}"),

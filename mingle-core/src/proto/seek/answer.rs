@@ -45,14 +45,14 @@ impl Seek {
             self.call_newcomers(shared);
         }
         if to_all && again && !recent {
-            // Our unicast may not reach it.
+            // This node's unicast may not reach the node that asks.
             self.answered_all = Some(shared.now);
             shared.multicast(&announce);
         }
     }
 
-    /// Another node asks a member. If it asks all, its leader evidently has not heard it, or is not heard by
-    /// it.
+    /// Another node asks a member. If that node asks all, its leader evidently has not heard it, or it has
+    /// not heard its leader.
     pub(crate) fn answer_as_member(
         &mut self,
         from: NodeId,

@@ -30,11 +30,11 @@ impl Seek {
     /// The time to announce has come. Returns the candidate to follow instead: the best that announced itself
     /// while this node listened.
     ///
-    /// Not before: half of all nodes come before the first that announces. If each of them announced itself
-    /// at once, or answered, one announce would cause thousands; and a node that joins the first joins
-    /// several in turn.
+    /// A node does not yield before that time. Half of all nodes start before the first one announces itself:
+    /// if each of them announced itself at once, or answered, one announce would cause thousands. And a node
+    /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
-        // Others may have joined meanwhile, and nobody yields in a round.
+        // Others may have joined meanwhile, and no candidate yields in a round.
         let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
         let is_better = Key::of(&best) > Self::key(lead, shared) && !self.is_blocked(best.id, shared);
         is_better.then_some((best, source))
@@ -50,7 +50,7 @@ impl Seek {
             Some(best) => *best = (candidate.clone(), source),
             None => {
                 self.best = Some((candidate.clone(), source));
-                // Spread, or all join in one moment.
+                // Spread over time, or all would join in one moment.
                 let longest = shared.scale().listening();
                 let spread = (longest / 2).mul_f64(shared.rng.random_range(0.0..1.0));
                 let at = self.listening.max(shared.now + longest) + spread;

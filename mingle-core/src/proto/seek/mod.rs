@@ -30,7 +30,7 @@ use seeds::Seeds;
 /// The longest interval between two announces or solicits: with its jitter, a waiting node sends fewer than
 /// 1.4 datagrams a second.
 const LONGEST_REPEAT: Duration = Duration::from_secs(1);
-/// How long a node that nobody reached over TCP leaves leading to others.
+/// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
 /// The state of a node's search for its leader.
@@ -178,7 +178,7 @@ impl Seek {
         self.blocklist.silent(id, shared.now);
     }
 
-    /// Ignores a candidate that answers, but cannot be reached over TCP or refuses everybody.
+    /// Ignores a candidate that answers, but cannot be reached over TCP or refuses all nodes.
     pub(crate) fn block_unreached(&mut self, id: NodeId, shared: &Shared) {
         self.blocklist.unreached(id, shared.now);
     }

@@ -208,7 +208,7 @@ fn a_hostile_host_name_is_made_safe_by_decoding() {
 }
 
 #[test]
-fn the_bytes_on_the_wire_are_these() {
+fn a_message_has_its_golden_bytes() {
     // Other releases and other implementations read these bytes. A change here is a new protocol version.
     let commit = Commit { round: 300, endpoint: 2, verdict: Verdict::example() };
     let bytes = encode(TAG, HEAD, &Message::Commit(commit.clone()));
@@ -300,7 +300,7 @@ fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
 }
 
 #[test]
-fn the_sealed_bytes_on_the_wire_are_these() {
+fn a_sealed_message_has_its_golden_bytes() {
     // A change here is a new protocol version.
     let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));
     let bytes = codec.encode(HEAD, &Message::Done(300));

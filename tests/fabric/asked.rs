@@ -178,8 +178,8 @@ fn variables_given_with_set_are_always_printed() {
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
     let warning = "rank 2 (10.77.0.12): the variables that its user sets, or its restarts, differ from those of most others; give every node the same --set and --max-restarts";
-    let there = and(told.clone(), &[("NCCL_IB_SL", "2")]);
-    expect(&lab, "set apart", &nodes, &but(2, &there, &told), &[warning]);
+    let there = and(agreed.clone(), &[("NCCL_IB_SL", "2")]);
+    expect(&lab, "set apart", &nodes, &but(2, &there, &agreed), &[warning]);
 }
 
 #[test]

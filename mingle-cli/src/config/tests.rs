@@ -100,9 +100,8 @@ fn an_argument_wins_over_its_variable() {
         ),
         (3, Some("/shared/seeds".into()), true, true)
     );
-    let fabric = &all.fabric;
-    assert_eq!((fabric.required, fabric.no_rdma, fabric.extent.gid_index), (true, false, false));
-    assert!(fabric.extent.tune_sockets);
+    let (fabric, extent) = (&all.fabric, &all.fabric.extent);
+    assert!(fabric.required && !fabric.no_rdma && !extent.gid_index && extent.tune_sockets);
 
     let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
     let some = config(&line, &environment).unwrap();

@@ -61,7 +61,7 @@ impl Driver {
         let again = interfaces == self.links.interfaces();
         match self.links.change(interfaces) {
             Err(error) if again => {
-                tracing::debug!(error = error.chain(), "changing to the same interfaces again")
+                tracing::debug!(error = error.chain(), "changing to the same interfaces again");
             }
             Err(error) => self.warn(Warning::Interfaces { error: error.chain() }),
             Ok(()) => {}

@@ -25,7 +25,8 @@
 //! | simulate the protocol | [`proto`] |
 //!
 //! The protocol is a state machine without sockets, clock or global randomness, [`proto::Node`]. The feature
-//! `net`, on by default, drives it with real sockets on a tokio runtime; a simulation drives it with a seed.
+//! `net`, on by default, drives it with real sockets on a tokio runtime; a simulation drives it from a random
+//! seed.
 //! `PROTOCOL.md` defines the messages and what they guarantee.
 
 pub mod env;

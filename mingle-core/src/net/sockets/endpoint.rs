@@ -14,8 +14,9 @@ use crate::model::JobId;
 use crate::net::Network;
 use crate::net::error::Error;
 
-/// A node's own port. Every datagram leaves from one of `sockets`, multicast too, so that an answer finds the
-/// right one of several processes on a host, and a firewall needs no rule for other ports.
+/// A node's own port. Every datagram, multicast included, is sent from one of `sockets`. So answers come back
+/// to this port, which belongs to one process of several on a host, and a firewall needs no rule for other
+/// ports.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     /// One for each family, listening on all its addresses, not blocking: IPv4 first, then IPv6 if the kernel

@@ -296,8 +296,9 @@ pub(crate) fn broadcast_receiver(port: u16) -> Result<UdpSocket, Error> {
 /// Sends one datagram to a group or broadcast address by the interface of this index, from `source`, which
 /// must be one of that interface's addresses. Never blocks: a full buffer is [`io::ErrorKind::WouldBlock`].
 ///
-/// Both index and source are needed: with the index alone the kernel may use the source address of another
-/// interface, and with the address alone it may choose another interface that holds the same address.
+/// Both the interface index and the source address are needed. With the index alone the kernel may use the
+/// source address of another interface. With the source address alone it may send by another interface that
+/// holds the same one.
 pub(crate) fn send_by(
     socket: &impl AsFd,
     to: SocketAddr,

@@ -215,8 +215,8 @@ fn draw_put_off(shared: &mut Shared) -> u32 {
     if range.start() == range.end() { *range.start() } else { shared.rng.random_range(range) }
 }
 
-/// How long to listen before the first announce: nothing in a small world, in which all may announce
-/// themselves at once.
+/// How long to listen before the first announce. Nothing in a small world, where it does no harm if all nodes
+/// announce themselves at once; in a large world a random time, so that most nodes hear an announce first.
 fn suppression(shared: &mut Shared) -> Duration {
     if !shared.scale().is_large() {
         return Duration::ZERO;

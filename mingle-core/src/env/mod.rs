@@ -69,19 +69,6 @@ mod tests {
         let formed = formed("10.0.0.1:29503");
         let job: JobId = job.parse().unwrap();
         let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        Variables::new(Facts { interface, ..facts(&job, &formed) }, lookup)
-    }
-
-    /// Facts with nothing beside the world itself.
-    pub(super) fn facts<'a>(job: &'a JobId, formed: &'a Formed) -> Facts<'a> {
-        Facts {
-            job,
-            formed,
-            interface: None,
-            fabric: &[],
-            settings: &[],
-            slots_given: false,
-            parameter_servers: 0,
-        }
+        Variables::new(Facts { interface, ..Facts::new(&job, &formed) }, lookup)
     }
 }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::env::tests::facts;
 use crate::model::{Digest, HostName, Member, Metadata, NodeId, World};
 use crate::proto::Formed;
 use crate::rdma::Verdict;
@@ -38,7 +37,7 @@ const IPV6: [&str; 4] = ["[fd00::1%7]:29503", "[fd00::2]:29503", "[fd00::3]:2950
 
 fn text(format: Format, formed: &Formed, parameter_servers: u32) -> Result<String, Unfit> {
     let job = "my job".parse().unwrap();
-    let facts = Facts { interface: Some("eth0"), parameter_servers, ..facts(&job, formed) };
+    let facts = Facts { interface: Some("eth0"), parameter_servers, ..Facts::new(&job, formed) };
     let variables = format.variables(facts, |_| None)?;
     Ok(match format.render(facts, &variables)? {
         Rendered::Script(script) => script.as_str().to_owned(),
@@ -157,7 +156,7 @@ fn without_a_roster_only_formats_that_list_no_nodes_are_printed() {
 #[test]
 fn variables_of_one_launcher_are_removed_by_the_next_format() {
     let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
-    let facts = facts(&job, &formed);
+    let facts = Facts::new(&job, &formed);
     for first in Format::all() {
         let before = first.variables(facts, |_| None).unwrap();
         let lookup = |name: &str| before.set().iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());

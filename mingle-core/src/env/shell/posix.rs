@@ -97,7 +97,7 @@ fn is_safe_value(name: &str, value: &str) -> bool {
 mod tests {
     use super::super::{Script, Shell};
     use super::*;
-    use crate::env::tests::{facts, formed, variables};
+    use crate::env::tests::{formed, variables};
 
     fn exports(variables: &Variables) -> String {
         Script::exports(Shell::Posix, variables).unwrap().as_str().to_owned()
@@ -139,7 +139,7 @@ export MINGLE_SET='PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
     fn an_ipv6_master_address_has_no_brackets_and_no_scope() {
         let (job, formed) = ("foo".parse().unwrap(), formed("[fd00::1%7]:29500"));
         assert!(
-            exports(&Variables::new(facts(&job, &formed), |_| None))
+            exports(&Variables::new(crate::env::Facts::new(&job, &formed), |_| None))
                 .contains("export MASTER_ADDR='fd00::1';")
         );
     }

@@ -1,6 +1,6 @@
 //! Which variables are set, kept and removed, by what the user and an earlier mingle have set.
 
-use super::super::tests::{facts, formed, variables};
+use super::super::tests::{formed, variables};
 use super::*;
 
 fn value<'a>(variables: &'a Variables, name: &str) -> Option<&'a str> {
@@ -99,7 +99,7 @@ fn the_number_of_workers_yields_to_the_environment_unless_it_was_given() {
     let (job, formed) = ("foo".parse().unwrap(), formed("10.0.0.1:29503"));
     let set = |slots_given, environment: &[(&str, &str)]| {
         let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let variables = Variables::new(Facts { slots_given, ..facts(&job, &formed) }, lookup);
+        let variables = Variables::new(Facts { slots_given, ..Facts::new(&job, &formed) }, lookup);
         let listed = value(&variables, "MINGLE_SET").unwrap().split(',').any(|n| n == PET_NPROC_PER_NODE);
         (value(&variables, PET_NPROC_PER_NODE).map(str::to_owned), listed)
     };

@@ -108,6 +108,7 @@ fn kills_around_the_commit(job: &str, victims: &[usize], rounds: usize) {
         let mut procs: Vec<Proc> = (0..4).map(|node| lab.spawn(node, &args)).collect();
         let victim = victims[random.below(victims.len())];
         sleep_until(procs[3].started + Duration::from_millis(random.below(250) as u64));
+        procs[victim].expect_guard();
         if procs[victim].is_running() {
             procs[victim].signal("KILL");
         }

@@ -144,6 +144,14 @@ impl Proc {
         assert!(found, "{text:?} was not the latest about {subject:?} of\n{}", self.transcript.render());
     }
 
+    /// Waits until the program has printed the line that makes `eval` fail. Before its first instruction a
+    /// process that is killed prints nothing.
+    pub fn expect_guard(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        let printed = self.transcript.stdout.wait_until(deadline, |text| text.starts_with(GUARD));
+        assert!(printed, "no guard within {PATIENCE:?}: {}", self.transcript.render());
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }

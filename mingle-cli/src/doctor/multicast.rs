@@ -9,8 +9,8 @@ use super::finding::{Finding, Status};
 /// An interface in `/proc/net/igmp`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Igmp {
-    /// The IGMP version that the kernel uses on the interface: 3, or 2 or 1 for a while after it heard a query
-    /// of that version (`igmp_mc_seq_show`, net/ipv4/igmp.c).
+    /// The IGMP version that the kernel uses on the interface: 3, or 2 or 1 for a while after it heard a
+    /// query of that version (`igmp_mc_seq_show`, net/ipv4/igmp.c).
     pub(super) version: u8,
     pub(super) groups: Vec<Ipv4Addr>,
 }

@@ -71,8 +71,8 @@ impl Scale {
     }
 
     /// How many copies of Done a node sends, since nobody answers them. One in a large world: the end of the
-    /// lease says the same, and each copy costs every node a datagram, of 8 in all. Two copies would help under
-    /// heavy loss: 256 nodes at 30% took 3.4 s instead of 4.6 s in the simulator.
+    /// lease says the same, and each copy costs every node a datagram, of 8 in all. Two copies would help
+    /// under heavy loss: 256 nodes at 30% took 3.4 s instead of 4.6 s in the simulator.
     pub(crate) fn done_copies(self) -> usize {
         if self.is_large() { 1 } else { UNANSWERED_COPIES }
     }

@@ -1,4 +1,4 @@
-//! What the arguments will ask for, found without parsing them.
+//! The format and command that the arguments will ask for, found without parsing them.
 
 use std::ffi::{OsStr, OsString};
 

@@ -107,7 +107,7 @@ pub(crate) fn after(stop: &Stop, config: &Config) {
     ));
 }
 
-/// What to examine: this host, and with a world of other hosts the network between them.
+/// The subject of an examination: this host, and with a world of other hosts the network between them.
 struct Examined {
     job: JobId,
     /// How many hosts run the doctor at once, if several do.

@@ -86,7 +86,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     })
 }
 
-/// What to watch: one job, or all jobs on a link.
+/// The subject of a watch: one job, or all jobs on a link.
 #[derive(Debug)]
 struct Watched {
     job: Option<JobId>,

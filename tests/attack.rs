@@ -22,6 +22,8 @@ use lab::{Lab, MINGLE, Options};
 
 #[path = "lab/attacker.rs"]
 mod attacker;
+#[path = "lab/liar.rs"]
+mod liar;
 
 const SECRET: (&str, &str) = ("MINGLE_SECRET", "5eaf00d1-the-horse-knows-5eaf00d1");
 const NO_SECRET: (&str, &str) = ("MINGLE_SECRET", "");
@@ -90,7 +92,10 @@ fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
     let job = format!("sealed {how}");
     let attacker = attack(lab, &job, how);
     let args = line_with(&job, 4, "-v");
-    let mut procs: Vec<Proc> = (0..3).map(|node| spawn(lab, node, &args, SECRET)).collect();
+    // The first node logs each datagram.
+    let logged = line_with(&job, 4, "-vv");
+    let start = |node| spawn(lab, node, if node == 0 { &logged } else { &args }, SECRET);
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
     for proc in &procs {
         proc.expect_stderr("3 of 4 nodes here");
     }
@@ -100,6 +105,9 @@ fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
     let outcomes = finish_all(procs);
     World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
     outcomes.iter().for_each(is_clean);
+    // Otherwise the attack has not reached the node, and the test shows nothing.
+    let reached = |line: &str| line.contains("from=10.77.0.14:29777") && line.contains("datagram dropped");
+    assert!(how == "connect" || outcomes[0].stderr.lines().any(reached), "{how}: {}", outcomes[0].render());
     drop(attacker);
     outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started
 }
@@ -133,6 +141,123 @@ fn a_replayed_formation_changes_nothing_in_a_later_one() {
     }
 }
 
+/// The number that the attacker reports by this name, such as how many messages of a kind it has heard.
+fn reported(report: &str, name: &str) -> u64 {
+    let number = report.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    number.map_or(0, |number| number.parse().unwrap())
+}
+
+/// Runs a node with given rank 1 of a world of three, which an attacker leads that tells this lie. Returns
+/// what the node said, and the attacker's last report.
+fn led_by_a_liar(lab: &Lab, lie: &str, more: &str) -> (Outcome, String) {
+    let job = format!("lie {lie}");
+    let attacker = attack(lab, &job, &job);
+    let outcome = spawn(lab, 0, &line_with(&job, 3, more), NO_SECRET).finish_within(Duration::from_secs(20));
+    let report = more_hits(&attacker, 1);
+    let _ = writeln!(std::io::stderr(), "{lie}: {report}");
+    // Otherwise the node has not joined the attacker, and the test shows nothing.
+    assert!(reported(&report, "Join") > 0 && reported(&report, "connections") > 0, "{report}");
+    lab.forget();
+    (outcome, report)
+}
+
+#[test]
+fn a_node_believes_no_leader_that_contradicts_what_it_knows_by_itself() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    // An attacker that does not lie leads a world: all that the others say reaches the node.
+    let (honest, report) = led_by_a_liar(&lab, "nothing", "--rank 1 --timeout 3s");
+    let vars = honest.formed();
+    assert_eq!((&vars["RANK"][..], &vars["MASTER_ADDR"][..]), ("1", "10.77.0.14"), "{}", honest.render());
+    assert!(reported(&report, "Ready") > 0 && reported(&report, "Done") > 0, "{report}");
+    for lie in ["rank", "master", "two masters"] {
+        let (outcome, report) = led_by_a_liar(&lab, lie, "--rank 1 --timeout 3s");
+        outcome.failed(3, &[]);
+        assert_eq!(reported(&report, "Ready"), 0, "{lie}: {report}");
+    }
+}
+
+#[test]
+fn a_node_that_gets_a_wrong_roster_asks_for_it_less_and_less_often() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let (outcome, report) = led_by_a_liar(&lab, "roster", "--rank 1 --timeout 4s --format hostfile");
+    assert!(!outcome.status.success(), "{}", outcome.render());
+    let wants = reported(&report, "Want");
+    // Once at first, and then once a second.
+    assert!((2..=10).contains(&wants), "{report}");
+}
+
+#[test]
+fn one_running_of_no_world_does_not_keep_a_first_world_from_forming() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let attacker = attack(&lab, "first", "lie running");
+    let args = line_with("first", 4, "-v");
+    let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, NO_SECRET)).collect();
+    for proc in &procs {
+        proc.expect_stderr("3 of 4 nodes here");
+    }
+    let report = more_hits(&attacker, 3);
+    procs.push(spawn(&lab, 3, &args, NO_SECRET));
+    let started = procs[3].started;
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+    let _ = writeln!(std::io::stderr(), "running: {report}; formed in {took:?}");
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}
+
+/// What one forged datagram may draw to an address that has sent nothing else: twelve Joins of its own
+/// length, and one connection.
+const DRAWN: (u64, u64) = (12 * 576, 1);
+
+#[test]
+fn one_forged_announce_or_hint_draws_twelve_joins_at_most_and_one_connection() {
+    let Some(lab) = Options::nodes(5).start() else { return };
+    let victim = format!("ip route add local {}/32 dev eth0", liar::VICTIM);
+    assert!(lab.shell(FIFTH, "sh", &victim).status.success());
+    for node in 0..4 {
+        let way = format!("ip route replace {}/32 via {} dev eth0", liar::VICTIM, lab.address(FIFTH));
+        assert!(lab.shell(node, "sh", &way).status.success());
+    }
+    for kind in ["Announce", "Hint"] {
+        let job = format!("aim {kind}");
+        let args = line_with(&job, 2, "--rank 1 --timeout 6s");
+        let proc = spawn(&lab, 0, &args, NO_SECRET);
+        proc.expect_guard();
+        let attacker = attack(&lab, &job, &format!("lie aim {kind}"));
+        hits(&attacker, 1);
+        let outcome = proc.finish_within(Duration::from_secs(18));
+        outcome.failed(3, &[]);
+        let report = hits(&attacker, 1);
+        let _ = writeln!(std::io::stderr(), "{kind}: {report}");
+        let drawn = (reported(&report, "bytes"), reported(&report, "connections"));
+        // Otherwise the node has not believed the datagram, and the test shows nothing.
+        assert!(drawn.0 > 0 && reported(&report, "Join") > 0, "{report}");
+        assert!(drawn.0 <= DRAWN.0 && drawn.1 <= DRAWN.1, "{report}");
+        lab.forget();
+    }
+}
+
+#[test]
+fn every_message_of_the_hand_written_attacker_passes_the_decoder() {
+    use lab::forge::{Body, datagram};
+    use mingle_core::proto::testing::Forger;
+    let tag = "forged".parse::<mingle_core::JobId>().unwrap().tag();
+    let reader = Forger::new(tag, None);
+    let (me, at) = ([0x66; 16], std::net::SocketAddrV4::new(Ipv4Addr::new(10, 77, 0, 14), 29777));
+    for host in HOSTILE {
+        let others = [
+            (1, Body::announce(me, host, at)),
+            (2, Body::solicit(host)),
+            (5, Body::join(1, host, at)),
+            (7, Body::default().number(0).text(host).address(at).0),
+        ];
+        for (kind, body) in attacker::leads(host, at, 1, 1, 7).into_iter().chain(others) {
+            let read = reader.read(&datagram(tag.0, kind, me, [1; 16], &body));
+            assert_eq!(read.map(|(kind, _)| kind), Ok(kind), "{host:?}");
+        }
+    }
+}
+
 /// Attacks a world without a secret, and checks that each node ends in time, with a known code and valid
 /// output.
 fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
@@ -146,8 +271,11 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
         spawn(lab, node, &line_with(&job, 4, &more), NO_SECRET)
     };
     let mut procs: Vec<Proc> = (0..3).map(start).collect();
-    if how != "refuse" {
-        procs[0].expect_stderr("leading");
+    match how {
+        "refuse" => {}
+        // The attacker may be quicker than the node.
+        "lead" => procs[0].expect_stderr("joined"),
+        _ => procs[0].expect_stderr("leading"),
     }
     more_hits(&attacker, 20);
     procs.push(start(3));
@@ -188,6 +316,24 @@ fn under_attack_nodes_without_a_secret_print_nothing_foreign_and_end_in_time() {
                 assert!(all.contains(" is taken by ") && all.contains("_ (10.77.0.14:29777)"), "{all}");
             }
             _ => {}
+        }
+        // The same: the third node logs what it hears from the attacker.
+        let log = &outcomes[2].stderr;
+        let heard = |what: &str| {
+            log.lines().any(|line| line.contains("from=10.77.0.14:29777") && line.contains(what))
+        };
+        match how {
+            "lead" => assert!(heard(" Prepare(") && heard(" Commit(") && all.contains("proving"), "{all}"),
+            "refuse" => assert!(heard(" Refuse("), "{all}"),
+            "join" => assert!(heard(" Join("), "{all}"),
+            "replay" => assert!(heard(" Announce("), "{all}"),
+            // Some of the random bytes look sealed.
+            "malformed" => {
+                assert!(heard("dropped=malformed") || heard("dropped=not authentic"), "{all}");
+            }
+            // Each of its hits is a connection that was accepted.
+            "connect" => {}
+            other => panic!("nothing shows that {other} has reached a node"),
         }
         lab.forget();
     }

@@ -65,6 +65,7 @@ fn a_usage_error_names_the_wrong_argument() {
         (vec!["--job-id", "x", "--world", "4", "--timeout", "soon"], "soon"),
         (vec!["--job-id", "x", "--world", "4", "--group", "10.0.0.1"], "10.0.0.1"),
         (vec!["--job-id", "x", "--world", "4", "--ttl", "0"], "ttl"),
+        (vec!["--job-id", "x", "--world", "4", "--master-port", "29499"], "are both 29499"),
         (vec!["--job-id", "x", "--world", "4", "--format", "xml"], "xml"),
         (vec!["--job-id", "x", "--world", "4", "--wrold", "4"], "--wrold"),
         (vec!["--job-id", "x", "--world", "4", "extra"], "extra"),
@@ -171,7 +172,7 @@ fn another_version_of_the_protocol_is_named_at_the_deadline() {
     let send = format!("cat {} >/dev/udp/239.255.7.7/29499", file.display());
     assert!(lab.shell(1, "bash", &send).status.success());
     std::fs::remove_file(&file).unwrap();
-    fails(&proc.finish(), 3, &["nobody else was heard", "10.77.0.11:", "protocol version 9, this node 1"]);
+    fails(&proc.finish(), 3, &["nobody else was heard", "10.77.0.11:", "protocol version 9, this node 2"]);
 }
 
 #[test]

@@ -13,6 +13,8 @@ mod cni;
 #[path = "networks/folder.rs"]
 mod folder;
 mod lab;
+#[path = "networks/strangers.rs"]
+mod strangers;
 #[path = "networks/unicast.rs"]
 mod unicast;
 

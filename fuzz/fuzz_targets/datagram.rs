@@ -1,18 +1,19 @@
-//! Hands one datagram to a node: any bytes, and any body in a valid frame.
+//! Hands one datagram to a node in any situation: any bytes, and any message of the real encoder.
 #![no_main]
-#![allow(dead_code)]
 
-#[path = "../../mingle-core/tests/hostile/machine.rs"]
+#[path = "../../mingle-core/tests/hostile/machine/mod.rs"]
 mod machine;
 
 use libfuzzer_sys::fuzz_target;
-use mingle_core::proto::NodeId;
-use mingle_core::proto::Time;
+use machine::stages::{STAGES, stranger};
+use machine::{Attack, Bytes};
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&[node, kind], body)) = data.split_first_chunk::<2>() else { return };
-    let from = ([10, 0, 0, 2], 29500).into();
-    machine::node(node).handle_datagram(Time::ZERO, from, data);
-    let framed = machine::datagram(kind, NodeId([2; 16]), NodeId([1; 16]), body);
-    machine::node(node).handle_datagram(Time::ZERO, from, &framed);
+    let Some((&[stage, secret], rest)) = data.split_first_chunk::<2>() else { return };
+    let play = STAGES[usize::from(stage) % STAGES.len()].play(secret % 2 == 1);
+    play.clone().link.attack(stranger(1), rest);
+    let mut play = play;
+    let mut bytes = Bytes::new(rest);
+    let attack = Attack::read(&mut bytes, &play);
+    attack.send(&mut play, bytes.rest());
 });

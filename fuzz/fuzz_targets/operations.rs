@@ -1,10 +1,11 @@
-//! Runs a node from start to end: datagrams, tokens, connections and time in any order.
+//! Runs a node to its end: datagrams, tokens, connections and time in any order.
 #![no_main]
-#![allow(dead_code)]
 
-#[path = "../../mingle-core/tests/hostile/machine.rs"]
+#[path = "../../mingle-core/tests/hostile/machine/mod.rs"]
 mod machine;
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| machine::run(data));
+fuzz_target!(|data: &[u8]| {
+    machine::run(data, |stage| !stage.runs());
+});

@@ -1,15 +1,16 @@
-//! Hands one token to a node.
+//! Hands one token to a node in any situation.
 #![no_main]
-#![allow(dead_code)]
 
-#[path = "../../mingle-core/tests/hostile/machine.rs"]
+#[path = "../../mingle-core/tests/hostile/machine/mod.rs"]
 mod machine;
 
 use libfuzzer_sys::fuzz_target;
-use mingle_core::proto::{ConnId, TOKEN, Time};
+use machine::stages::STAGES;
+use mingle_core::proto::{ConnId, TOKEN};
 
 fuzz_target!(|data: &[u8]| {
-    let Some((&[node], token)) = data.split_first_chunk::<1>() else { return };
+    let Some((&[stage, secret], token)) = data.split_first_chunk::<2>() else { return };
     let Some(token) = token.first_chunk::<TOKEN>() else { return };
-    machine::node(node).handle_token(Time::ZERO, ConnId(1), [10, 0, 0, 1].into(), token);
+    let mut play = STAGES[usize::from(stage) % STAGES.len()].play(secret % 2 == 1);
+    play.link.node(|node, now| node.handle_token(now, ConnId(1), [10, 0, 0, 1].into(), token));
 });

@@ -22,6 +22,7 @@ pub mod sample;
     dead_code,
     missing_docs,
     unreachable_pub,
+    unused_imports,
     reason = "the simulator of the library's tests, of which this crate uses a part"
 )]
 mod sim {

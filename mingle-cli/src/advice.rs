@@ -35,7 +35,9 @@ pub(crate) fn code(error: &Error) -> NonZeroU8 {
             | Failure::WorldDiffers { .. }
             | Failure::WorldFull { .. }
             | Failure::NoRdma { .. } => CONFLICT,
-            Failure::MasterUnproved { .. } | Failure::OutcomeUnknown { .. } => NETWORK,
+            Failure::MasterUnproved { .. } | Failure::Unready { .. } | Failure::OutcomeUnknown { .. } => {
+                NETWORK
+            }
             _ => OTHER,
         },
         _ => NETWORK,
@@ -54,6 +56,7 @@ pub(crate) fn kind(error: &Error) -> &'static str {
             Failure::WorldDiffers { .. } => "world_differs",
             Failure::WorldFull { .. } => "world_full",
             Failure::MasterUnproved { .. } => "master_unproved",
+            Failure::Unready { .. } => "unready",
             Failure::NoRdma { .. } => "no_rdma",
             Failure::OutcomeUnknown { .. } => "outcome_unknown",
             _ => "other",
@@ -111,6 +114,11 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::MasterUnproved { .. } => {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
+        Failure::Unready { .. } => {
+            "start that node again with -v, which says what it waits for; a path that drops packets of more than 1,000 \
+             bytes is one cause"
+                .to_owned()
+        }
         Failure::NoRdma { verdict } => {
             let mut advice = Vec::new();
             if verdict.differences().is_empty() {
@@ -163,7 +171,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
                 }
                 Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
                 Tried::Seeds => {
-                    "neither multicast nor UDP to the seeds passes: check firewalls for the job's ports"
+                    "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
                 }
                 _ => {
                     "multicast does not pass here: give each node --seed with the address of another, a shared --seed-dir, or \

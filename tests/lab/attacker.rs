@@ -19,6 +19,25 @@ const ALL: Id = [0; 16];
 /// The group of the flood, which several jobs use.
 const SHARED: Ipv4Addr = Ipv4Addr::new(239, 255, 7, 7);
 
+/// Everything that a leader can send, and more.
+pub(crate) fn leads(host: &str, own: SocketAddrV4, dial: u32, rank: u32, round: u64) -> Vec<(u8, Vec<u8>)> {
+    let introduction = Body::default().candidate(ME, host, own).address(own).0;
+    // The endpoint with this index, and no verdict on RDMA.
+    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0]).0;
+    vec![
+        (6, Body::default().bytes(&[1]).number(u64::from(dial)).bytes(&[1]).0),
+        (3, introduction.clone()),
+        (4, introduction),
+        (10, Body::prepare(round, dial, rank, ME, own)),
+        (19, Body::part(round, ME, host, own)),
+        (12, Body::default().number(u64::from(dial)).0),
+        (16, commit(0)),
+        (16, commit(200)),
+        (15, Body::default().number(u64::MAX).0),
+        (8, Vec::new()),
+    ]
+}
+
 struct Attacker {
     tag: Id,
     own: SocketAddrV4,
@@ -44,6 +63,9 @@ fn helper_attacks() {
     let job: JobId = setting("LAB_JOB").parse().unwrap();
     let address: Ipv4Addr = setting("LAB_SELF").parse().unwrap();
     let how = setting("LAB_ATTACK");
+    if let Some(lie) = how.strip_prefix("lie ") {
+        return crate::liar::run(lie, &job, address);
+    }
     let group = if how == "flood" { SHARED } else { job.group_v4() };
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
     ear.join_multicast_v4(&group, &address).unwrap();
@@ -159,24 +181,9 @@ impl Attacker {
             self.say(7, ME, to, &body);
             return;
         }
-        let introduction = Body::default().candidate(ME, host, own).address(own).0;
-        let lease = Body::default().bytes(&[1]).number(u64::from(dial)).bytes(&[1]).0;
         let ranks = [u32::MAX, 4, 1, 1];
         let rank = ranks[self.random.below(ranks.len())];
-        let round = self.turn as u64;
-        let messages = [
-            (6, lease),
-            (3, introduction.clone()),
-            (4, introduction),
-            (10, Body::prepare(round, dial, rank, ME, own)),
-            (19, Body::part(round, ME, host, own)),
-            (12, Body::default().number(u64::from(dial)).0),
-            (16, Body::default().number(round).bytes(&[0]).0),
-            (16, Body::default().number(round).bytes(&[200]).0),
-            (15, Body::default().number(u64::MAX).0),
-            (8, Vec::new()),
-        ];
-        for (kind, body) in messages {
+        for (kind, body) in leads(host, own, dial, rank, self.turn as u64) {
             self.say(kind, ME, to, &body);
         }
     }

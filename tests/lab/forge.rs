@@ -2,6 +2,8 @@
 
 use std::net::SocketAddrV4;
 
+use mingle_core::proto::VERSION;
+
 /// Names that would harm a shell or a terminal, or mislead a reader.
 pub const HOSTILE: [&str; 8] = [
     "$(reboot)",
@@ -20,11 +22,12 @@ pub const RAW: [&str; 9] =
 
 pub type Id = [u8; 16];
 
-/// A datagram of version 1.
+/// A datagram of the first formation.
 pub fn datagram(tag: Id, kind: u8, sender: Id, recipient: Id, body: &[u8]) -> Vec<u8> {
     let length = u16::try_from(body.len()).unwrap_or(u16::MAX).to_le_bytes();
-    let mut bytes = [&b"MNGL\x01"[..], &[kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
-    if matches!(kind, 2 | 5) {
+    let mut bytes =
+        [&b"MNGL"[..], &[VERSION, kind], &length, &tag, &sender, &recipient, &[0; 12], body].concat();
+    if kind <= 5 {
         bytes.resize(bytes.len().max(576), 0);
     }
     bytes
@@ -35,7 +38,8 @@ pub fn token(tag: Id, prover: Id, target: Id, to: SocketAddrV4, dial: u32) -> Ve
     let address = to.ip().to_ipv6_mapped().octets();
     let port = to.port().to_le_bytes();
     let mut bytes =
-        [&b"MNGL\x01\0\0\0"[..], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port].concat();
+        [&b"MNGL"[..], &[VERSION, 0, 0, 0], &tag, &prover, &target, &dial.to_le_bytes(), &address, &port]
+            .concat();
     bytes.resize(112, 0);
     bytes
 }

@@ -30,6 +30,20 @@ fn an_address_that_appears_three_seconds_after_the_start_is_used() {
 }
 
 #[test]
+fn the_wait_for_an_address_counts_towards_the_deadline() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    lab.at(0, "ip addr flush dev eth0");
+    let proc = lab.spawn(0, &line_with("late address", 2, "--interface eth0 --timeout 4s"));
+    proc.expect_stderr("no usable network interface yet");
+    sleep_until(proc.started + Duration::from_secs(2));
+    lab.restore_ipv4(0);
+    let started = proc.started;
+    let outcome = proc.finish();
+    outcome.failed(3, &["nobody else was heard"]);
+    assert!(outcome.ended - started < Duration::from_millis(5500), "{:?}", outcome.ended - started);
+}
+
+#[test]
 fn an_interface_that_appears_while_a_node_waits_is_used() {
     let Some(lab) = Options::nodes(4).start() else { return };
     // The only interface leads nowhere, and stays the preferred one.

@@ -1,8 +1,14 @@
 //! Seeds: on a routed network, by name, with ports, and as the bridge between islands.
 
-use crate::lab::proc::Proc;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use mingle_core::JobId;
+
+use crate::lab::proc::{PATIENCE, Proc};
 use crate::lab::world::{World, finish_all, form, line_with};
-use crate::lab::{Lab, Options};
+use crate::lab::{Lab, MINGLE, Options};
 use crate::{expect, form_with};
 
 fn pods(names: bool) -> Option<Lab> {
@@ -99,5 +105,106 @@ fn one_seed_joins_two_multicast_islands_to_one_world() {
         procs.sort_by_key(|(i, _)| *i);
         let outcomes = finish_all(procs.into_iter().map(|(_, proc)| proc).collect());
         World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_seed_with_the_port_of_torchruns_own_rendezvous_finds_a_node_at_the_jobs_ports() {
+    let Some(lab) = pods(false) else { return };
+    let master = lab.address(0).to_string();
+    for (job, more) in [("the port of c10d", ""), ("a given port, too", "--master-port 23456")] {
+        let seed = format!("--seed {}:29400 {more}", lab.address(0));
+        expect(&form_with(&lab, job, &seed), &[0, 1, 2, 3], &master, "eth0");
+    }
+}
+
+#[test]
+fn a_discovery_port_among_the_jobs_own_ports_is_left_to_the_groups() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let job = "its own discovery port";
+    let mut ports = job.parse::<JobId>().unwrap().ports();
+    let (first, second) = (ports.next().unwrap(), ports.next().unwrap());
+    let world = form_with(&lab, job, &format!("--discovery-port {first}"));
+    world.expect(&lab, &[0, 1, 2, 3]);
+    assert_eq!(world.common("MASTER_PORT"), second.to_string());
+}
+
+#[test]
+#[ignore = "a program that the other tests run in a node"]
+fn helper_knows_no_name() {
+    let server = UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).unwrap();
+    let _ = writeln!(std::io::stdout(), "listening");
+    let mut buffer = [0; 512];
+    while let Ok((length, from)) = server.recv_from(&mut buffer) {
+        // RFC 1035, 4.1.1: a response, with the code of a name that does not exist.
+        buffer[2] |= 0x80;
+        buffer[3] = buffer[3] & 0xf0 | 3;
+        let _ = writeln!(std::io::stdout(), "query");
+        if std::env::var_os("LAB_SILENT").is_some() {
+            continue;
+        }
+        let _ = server.send_to(&buffer[..length], from);
+    }
+}
+
+/// Starts a name server that knows no name, for the programs of this node.
+fn name_server(lab: &Lab, node: usize, more: &[(&str, &str)]) -> Proc {
+    let program = std::env::current_exe().unwrap();
+    let mut command = lab.command(node, program.to_str().unwrap());
+    command.args(["--exact", "unicast::helper_knows_no_name", "--ignored", "--nocapture", "--quiet"]);
+    command.envs(more.iter().copied());
+    let server = lab.start(node, command);
+    let listens = |text: &str| text.contains("listening");
+    let deadline = Instant::now() + PATIENCE;
+    assert!(server.transcript.stdout.wait_until(deadline, listens), "{}", server.transcript.render());
+    server
+}
+
+#[test]
+fn a_name_whose_server_does_not_answer_does_not_delay_the_other_seeds() {
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    lab.route_everything();
+    let server = name_server(&lab, 1, &[("LAB_SILENT", "1")]);
+    lab.at(1, &format!("echo '{} known' >>/etc/hosts", lab.address(0)));
+    let procs = [(0, ""), (1, "--seed unanswered,known")];
+    let procs = procs.map(|(node, more)| lab.spawn(node, &line_with("unanswered", 2, more)));
+    let started = procs[1].started;
+    let outcomes = finish_all(procs.into());
+    expect(&World::of(&outcomes), &[0, 1], &lab.address(0).to_string(), "eth0");
+    assert!(server.transcript.stdout.text().contains("query"), "the other name was not looked up");
+    // A look-up is given up after 3 s.
+    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+    assert!(took < Duration::from_millis(2500), "{took:?}");
+}
+
+#[test]
+fn names_are_looked_up_before_each_formation_and_not_while_the_commands_run() {
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    let server = name_server(&lab, 0, &[]);
+    let queries = || server.transcript.stdout.text().matches("query").count();
+    let deadline = Instant::now() + PATIENCE;
+    let wait = |proc: &Proc, wanted: &dyn Fn(&str) -> bool| {
+        assert!(proc.transcript.stdout.wait_until(deadline, wanted), "{}", proc.transcript.render());
+    };
+    let script = "echo started; sleep 3; echo ends; sleep 1; exit $((7 * (1 - MINGLE_GENERATION)))";
+    let start = |node: usize| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "names", "-w", "2", "--max-restarts", "1", "--seed", "pods"]);
+        lab.start(node, {
+            command.args(["--", "sh", "-c", script]);
+            command
+        })
+    };
+    let procs = [0, 1].map(start);
+    wait(&procs[0], &|text| text.contains("started"));
+    let before = queries();
+    wait(&procs[0], &|text| text.contains("ends"));
+    // The kernel may still have had a query for each family.
+    let during = queries() - before;
+    wait(&procs[0], &|text| text.matches("started").count() == 2);
+    wait(&server, &|text| text.matches("query").count() > before + during);
+    assert!(before > 0 && during <= 2, "{before} queries before, {during} while the commands ran");
+    for outcome in finish_all(procs.into()) {
+        assert!(outcome.status.success(), "{}", outcome.render());
     }
 }

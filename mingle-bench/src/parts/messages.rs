@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use mingle_core::proto::{Config, Node, Output, Time};
+use mingle_core::proto::{Config, Node, Output, Time, VERSION};
 use mingle_core::proto::{NodeId, NodeInfo};
 use mingle_core::{HostName, JobId, World};
 
@@ -104,8 +104,8 @@ fn recorded() -> BTreeMap<u8, Vec<u8>> {
 }
 
 fn ping() -> Vec<u8> {
-    let mut message = b"MNGL\x01".to_vec();
-    message.extend([PING, 0, 0]);
+    let mut message = b"MNGL".to_vec();
+    message.extend([VERSION, PING, 0, 0]);
     message.extend(config().tag.0);
     message.extend(STRANGER.0);
     message.extend(config().id.0);

@@ -100,7 +100,8 @@ pub fn form(nodes: u32, start: Start) -> Option<Cost> {
     let formed = |host: &Host| matches!(host.outcome, Some(Ok(_)));
     (net.broken.is_empty() && net.hosts.iter().all(formed)).then_some(())?;
 
-    let leader = &net.hosts[net.committed?];
+    let leader = net.commits().next()?.leader;
+    let leader = &net.hosts[*net.history.host_of.get(&leader)?];
     let mean =
         |of: fn(&Host) -> u64| net.hosts.iter().map(|host| number(of(host))).sum::<f64>() / f64::from(nodes);
     let last = |of: fn(&Host) -> Option<Time>| net.hosts.iter().filter_map(of).max();

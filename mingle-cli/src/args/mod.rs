@@ -142,7 +142,8 @@ pub(crate) struct JoinArgs {
     ///
     /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
     /// gpu[01-04]. mingle tries all addresses of a name and looks the name up again, as a Kubernetes headless
-    /// service needs. Multicast is used as well. One node that all others can reach is enough.
+    /// service needs. Beside a port such as torchrun's 29400 it tries those of this job. Multicast is used as
+    /// well. One node that all others can reach is enough.
     #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
     pub(crate) seed: Vec<String>,
 
@@ -304,7 +305,7 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   4    a conflict: rank taken, another world size, all seats taken, or RDMA is
        required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
-       reach, outcome unknown
+       reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)

@@ -183,7 +183,7 @@ impl Visit {
     ) -> Result<u16, Stop> {
         let used: Vec<Interface> =
             judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let first = network.master_port.or_else(|| job.ports().next()).unwrap_or_default();
+        let first = network.master_port.or_else(|| network.ports(job).next()).unwrap_or_default();
         let given = network.master_port.is_some();
         let station = match Station::open(used, job, network) {
             Ok(station) => station,

@@ -201,5 +201,6 @@ mod tests {
         assert!(off(RdmaKind::Efa, &[], &[("NCCL_NET", "socket")]));
         assert!(off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));
         assert!(!off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=0"], &[("NCCL_IB_DISABLE", "1")]));
+        assert!(!off(RdmaKind::InfiniBand, &["NCCL_DEBUG=1"], &[]), "another setting");
     }
 }

@@ -1,6 +1,6 @@
 //! The endpoints of a node.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -46,6 +46,24 @@ impl Endpoints {
     }
 }
 
+/// Whether a node can have this endpoint. Others would send to a whole link, or to nobody.
+fn is_unicast(endpoint: &SocketAddr) -> bool {
+    let is_broadcast = endpoint.ip() == Ipv4Addr::BROADCAST;
+    endpoint.port() != 0 && !endpoint.ip().is_unspecified() && !endpoint.ip().is_multicast() && !is_broadcast
+}
+
+/// Reads one endpoint, which a node can have.
+pub(crate) fn deserialize_unicast<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<SocketAddr, D::Error> {
+    let endpoint = SocketAddr::deserialize(deserializer)?;
+    if is_unicast(&endpoint) {
+        Ok(endpoint)
+    } else {
+        Err(serde::de::Error::custom("an address that no node can have"))
+    }
+}
+
 impl From<SocketAddr> for Endpoints {
     fn from(endpoint: SocketAddr) -> Self {
         Self(vec![endpoint])
@@ -70,6 +88,9 @@ impl Serialize for Endpoints {
 impl<'de> Deserialize<'de> for Endpoints {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let list = List::<SocketAddr, { Self::ADVERTISED }>::deserialize(deserializer)?;
+        if !list.iter().all(is_unicast) {
+            return Err(serde::de::Error::custom("an address that no node can have"));
+        }
         Self::new(list.into_vec()).ok_or_else(|| serde::de::Error::custom("a node without an endpoint"))
     }
 }

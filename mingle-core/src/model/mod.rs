@@ -11,6 +11,7 @@ mod roster;
 mod secret;
 
 pub use endpoints::Endpoints;
+pub(crate) use endpoints::deserialize_unicast;
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
 pub(crate) use id::{directory_v4, directory_v6};

@@ -31,8 +31,8 @@ pub struct Network {
     /// host: the kernel answers for every address in 127.0.0.0/8. Default: none, and [`Network::interfaces`]
     /// decides.
     pub loopback: Option<Ipv4Addr>,
-    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node.
-    /// Default: [`Network::DISCOVERY_PORT`].
+    /// The UDP port of the multicast groups and of broadcasts, 1 to 65535; must be the same on every node,
+    /// and other than [`Network::master_port`]. Default: [`Network::DISCOVERY_PORT`].
     pub discovery_port: u16,
     /// The IPv4 multicast group, for networks that pass only certain groups; must be the same on every node.
     /// Default: none, and [`JobId::group_v4`] decides.
@@ -46,7 +46,7 @@ pub struct Network {
     /// no.
     pub prefers_ipv6: bool,
     /// The node's own port for TCP and UDP, 1 to 65535; MASTER_PORT if the node becomes rank 0. Default:
-    /// none, and the node takes the first free port of [`JobId::ports`].
+    /// none, and the node takes the first free one of [`Network::ports`].
     pub master_port: Option<u16>,
     /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
     /// reach by their seeds is enough. Default: none.
@@ -64,6 +64,13 @@ impl Network {
     pub fn groups(&self, job: &JobId) -> [SocketAddr; 2] {
         let v4 = self.group.unwrap_or_else(|| job.group_v4());
         [(v4, self.discovery_port).into(), (job.group_v6(), self.discovery_port).into()]
+    }
+
+    /// The ports that a node without a given one tries, in order: those of the job without the discovery
+    /// port, which is the same on every node. A node's own port cannot be shared with the groups.
+    pub fn ports(&self, job: &JobId) -> impl Iterator<Item = u16> + use<> {
+        let discovery = self.discovery_port;
+        job.ports().filter(move |port| *port != discovery)
     }
 
     /// The family that comes first where a host has both.
@@ -105,5 +112,20 @@ impl From<NoInterface> for Error {
             }
             NoInterface::Unsuitable { reasons, is_filtered } => Self::NoInterface { reasons, is_filtered },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_discovery_port_is_no_port_of_a_node() {
+        let job: JobId = "foo".parse().unwrap();
+        let all: Vec<u16> = job.ports().collect();
+        let network = Network { discovery_port: all[1], ..Network::default() };
+        let ports: Vec<u16> = network.ports(&job).collect();
+        assert_eq!((ports.len(), ports[0], &ports[1..]), (499, all[0], &all[2..]));
+        assert!(Network::default().ports(&job).eq(all));
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! This is the code of the rendezvous itself, so that what works here works there.
 
+use std::future::pending;
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
@@ -179,9 +180,9 @@ impl Station {
         &self.interfaces
     }
 
-    /// Follows seeds and shared folder: the returned future passes all known addresses to `found` again and
-    /// again until `found` returns false. None if there are neither seeds nor a folder. `id` is random, and
-    /// names this host's file.
+    /// Follows seeds and shared folder: the returned future passes all known addresses to `found` whenever
+    /// they change, until `found` returns false. None if there are neither seeds nor a folder. `id` is
+    /// random, and names this host's file.
     ///
     /// # Errors
     /// [`Error::Socket`] if the folder cannot be written to.
@@ -216,7 +217,11 @@ impl Station {
                     }
                 }
             };
-            tokio::join!(sources.follow(sender), pass_on);
+            tokio::select! {
+                () = pass_on => {}
+                // Without names and a folder this ends, and `pass_on` after the last address.
+                () = async { sources.follow(sender).await; pending().await } => {}
+            }
         }))
     }
 }

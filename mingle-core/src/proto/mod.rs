@@ -26,6 +26,8 @@ mod running;
 mod scale;
 mod seek;
 mod shared;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod timer;
 mod waves;
 

@@ -224,9 +224,9 @@ mod tests {
             assert_eq!((sighting.node, sighting.observed), (NODE, Observed::Sealed));
         }
         let mut later = encoded(None, &announce());
-        later[4] = 2;
+        later[4] = crate::wire::VERSION + 1;
         let sighting = Observer::new(job().tag(), None).read(&later).unwrap();
-        assert_eq!(sighting.observed, Observed::Version(2));
+        assert_eq!(sighting.observed, Observed::Version(crate::wire::VERSION + 1));
         let elsewhere = "bar".parse::<JobId>().unwrap().tag();
         assert_eq!(Observer::new(elsewhere, None).read(&sealed), None);
         assert_eq!(Observer::new(job().tag(), None).read(&sealed[..20]), None);

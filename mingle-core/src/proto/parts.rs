@@ -1,62 +1,112 @@
 //! The roster in parts, for nodes that want it: how a leader cuts it, and how a follower puts it together.
 
-use crate::model::{Digest, Roster, World};
+use crate::model::{Digest, NodeId, Rank, Roster, Slots, World};
 use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
+
+/// The most parts that are asked for at once: one for each bit of a want.
+const WINDOW: usize = 32;
+
+/// What a prepare says of the place of this node in the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) id: NodeId,
+    pub(crate) rank: Rank,
+    pub(crate) slots: Slots,
+    pub(crate) master: NodeId,
+}
+
+impl Place {
+    /// Whether the roster says the same.
+    fn is_in(&self, roster: &Roster) -> bool {
+        let members = roster.members();
+        let own = usize::try_from(self.rank.get()).ok().and_then(|rank| members.get(rank));
+        let once = members.iter().filter(|member| member.id == self.id).count() == 1;
+        once && own.is_some_and(|own| own.id == self.id)
+            && members.first().is_some_and(|first| first.id == self.master)
+            && roster.slots(self.rank) == Some(self.slots)
+    }
+}
+
+/// What a part has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Added {
+    /// Nothing that this node would ask for now.
+    Part,
+    /// The last of those that were asked for is there: more can be asked for.
+    Window,
+    /// The roster is complete.
+    Complete,
+    /// The roster is not that of the prepare: all parts are missing again.
+    Wrong,
+}
 
 /// The parts that have arrived, and the digest that they must have together.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     world: World,
+    place: Place,
     digest: Digest,
     length: usize,
     arrived: Vec<Option<Vec<u8>>>,
+    /// The index after the last part that was asked for.
+    asked_to: usize,
     roster: Option<Roster>,
 }
 
 impl Parts {
     /// No parts yet, of a roster of this many bytes. A roster longer than any of this world is cut off, and
     /// so is never complete.
-    pub(crate) fn new(world: World, digest: Digest, length: u32) -> Self {
+    pub(crate) fn new(world: World, digest: Digest, length: u32, place: Place) -> Self {
         let most = usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);
-        Self { world, digest, length, arrived: vec![None; length.div_ceil(PART)], roster: None }
+        Self {
+            world,
+            place,
+            digest,
+            length,
+            arrived: vec![None; length.div_ceil(PART)],
+            asked_to: 0,
+            roster: None,
+        }
     }
 
-    /// Adds a part. Returns whether it changed what is wanted.
-    pub(crate) fn add(&mut self, part: Part) -> bool {
+    /// Adds a part.
+    pub(crate) fn add(&mut self, part: Part) -> Added {
         let Some(index) = usize::try_from(part.index).ok().filter(|&index| index < self.arrived.len()) else {
-            return false;
+            return Added::Part;
         };
         let slot = &mut self.arrived[index];
         if slot.is_some() || part.bytes.len() != (self.length - index * PART).min(PART) {
-            return false;
+            return Added::Part;
         }
         *slot = Some(part.bytes.into_vec());
-        if self.arrived.iter().all(Option::is_some) {
-            self.complete();
+        match self.first_missing() {
+            None => self.complete(),
+            Some(missing) if missing >= self.asked_to => Added::Window,
+            Some(_) => Added::Part,
         }
-        // The end of a window of requests, or of the roster.
-        self.roster.is_some() || self.first_missing().is_some_and(|missing| missing % 32 == 0)
     }
 
     fn first_missing(&self) -> Option<usize> {
         self.arrived.iter().position(Option::is_none)
     }
 
-    /// Puts the roster together, or starts again where its digest differs.
-    fn complete(&mut self) {
+    /// Puts the roster together, or starts again where it is not the one of the prepare.
+    fn complete(&mut self) -> Added {
         let bytes: Vec<u8> = self.arrived.iter_mut().filter_map(Option::take).flatten().collect();
         let roster = wire::decode_roster(&bytes, self.world);
-        self.roster = roster.filter(|roster| roster.digest() == self.digest);
+        self.roster = roster.filter(|roster| roster.digest() == self.digest && self.place.is_in(roster));
+        if self.roster.is_some() { Added::Complete } else { Added::Wrong }
     }
 
     /// What to ask the leader for; nothing once all parts are there.
-    pub(crate) fn want(&self, round: u64) -> Option<Want> {
+    pub(crate) fn want(&mut self, round: u64) -> Option<Want> {
         if self.roster.is_some() {
             return None;
         }
         let first = self.first_missing()?;
-        let window = self.arrived.iter().skip(first).take(32).enumerate();
+        self.asked_to = first + WINDOW;
+        let window = self.arrived.iter().skip(first).take(WINDOW).enumerate();
         let mask = window.filter(|(_, part)| part.is_none()).fold(0, |mask, (bit, _)| mask | 1 << bit);
         Some(Want { round, first: u32::try_from(first).ok()?, mask })
     }
@@ -103,7 +153,14 @@ mod tests {
 
     fn expected(roster: &Roster, digest: Digest) -> Parts {
         let world = World::new(u32::try_from(roster.members().len()).unwrap()).unwrap();
-        Parts::new(world, digest, u32::try_from(wire::encode_roster(roster).len()).unwrap())
+        let length = u32::try_from(wire::encode_roster(roster).len()).unwrap();
+        Parts::new(world, digest, length, place(roster, 0))
+    }
+
+    fn place(roster: &Roster, rank: u32) -> Place {
+        let members = roster.members();
+        let id = members[usize::try_from(rank).unwrap()].id;
+        Place { id, rank: Rank(rank), slots: roster.slots(Rank(rank)).unwrap(), master: members[0].id }
     }
 
     #[test]
@@ -133,14 +190,56 @@ mod tests {
         let mut parts = expected(&sent, roster(5).digest());
         let want = parts.want(1).unwrap();
         for part in answer(&want, &wire::encode_roster(&sent)) {
-            parts.add(part);
+            assert_eq!(parts.add(part), Added::Wrong);
         }
         assert_eq!(parts.want(1), Some(want));
     }
 
     #[test]
+    fn a_roster_in_which_this_node_has_another_place_than_in_the_prepare_is_wrong() {
+        let sent = roster(4);
+        let length = u32::try_from(wire::encode_roster(&sent).len()).unwrap();
+        let arrives = |place| {
+            let mut parts = Parts::new(World::new(4).unwrap(), sent.digest(), length, place);
+            let want = parts.want(1).unwrap();
+            answer(&want, &wire::encode_roster(&sent)).into_iter().map(|part| parts.add(part)).last()
+        };
+        let right = place(&sent, 2);
+        assert_eq!(arrives(right), Some(Added::Complete));
+        let slots = Slots { total: 31, ..right.slots };
+        for wrong in [
+            Place { id: NodeId([9; 16]), ..right },
+            Place { rank: Rank(3), ..right },
+            Place { master: right.id, ..right },
+            Place { slots, ..right },
+        ] {
+            assert_eq!(arrives(wrong), Some(Added::Wrong), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn more_is_asked_for_only_when_a_whole_window_has_arrived() {
+        let sent = roster(3000);
+        let bytes = wire::encode_roster(&sent);
+        let mut parts = expected(&sent, sent.digest());
+        let mut windows = 0;
+        while let Some(want) = parts.want(1) {
+            // The first part of the window comes last, as after a loss.
+            let mut answers = answer(&want, &bytes);
+            let first = answers.remove(0);
+            for part in answers {
+                assert_eq!(parts.add(part), Added::Part);
+            }
+            windows += u32::from(parts.add(first) == Added::Window);
+        }
+        assert!(parts.is_complete() && windows >= 2, "{windows} windows");
+    }
+
+    #[test]
     fn a_roster_longer_than_any_of_its_world_takes_no_memory() {
-        assert_eq!(Parts::new(World::new(4).unwrap(), roster(4).digest(), u32::MAX).arrived.len(), 4);
+        let four = roster(4);
+        let parts = Parts::new(World::new(4).unwrap(), four.digest(), u32::MAX, place(&four, 0));
+        assert_eq!(parts.arrived.len(), 4);
         let mut longest = roster(1).members()[0].clone();
         longest.host = HostName::new(&"n".repeat(HostName::MAX));
         longest.address = "[fdff:ffff:ffff:ffff:ffff:ffff:ffff:ffff]:65535".parse().unwrap();
@@ -155,5 +254,21 @@ mod tests {
     fn a_want_beyond_the_end_gets_no_parts() {
         let want = Want { round: 1, first: u32::MAX, mask: u32::MAX };
         assert!(answer(&want, &wire::encode_roster(&roster(4))).is_empty());
+    }
+
+    #[test]
+    fn a_part_of_a_wrong_length_takes_no_place() {
+        let sent = roster(40);
+        let mut parts = expected(&sent, sent.digest());
+        let want = parts.want(1).unwrap();
+        let right = answer(&want, &wire::encode_roster(&sent));
+        assert!(right.len() > 1);
+        let wrong = Part { round: 1, index: 0, bytes: [0; 3].into_iter().collect() };
+        parts.add(wrong);
+        let (first, others) = right.split_first().unwrap();
+        for part in others {
+            assert_ne!(parts.add(part.clone()), Added::Wrong);
+        }
+        assert_eq!(parts.add(first.clone()), Added::Complete);
     }
 }

@@ -15,3 +15,15 @@ const LATEST: Duration = Duration::from_millis(100);
 pub(crate) fn was_stopped(due: Time, now: Time) -> bool {
     now.saturating_sub(due) > LATEST
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timer_that_fires_more_than_100_ms_late_shows_that_the_process_was_stopped() {
+        let ms = Duration::from_millis;
+        assert!(!was_stopped(ms(1000), ms(900)) && !was_stopped(ms(1000), ms(1100)));
+        assert!(was_stopped(ms(1000), ms(1101)));
+    }
+}

@@ -95,7 +95,8 @@ impl Scale {
         least.max(self.turn() * 20 * RELEASE_REQUESTS)
     }
 
-    fn nodes(self) -> usize {
+    /// How many nodes there are.
+    pub(crate) fn nodes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
@@ -129,5 +130,12 @@ mod tests {
             (Scale(750).release_silence(least), Scale(1500).release_silence(least)),
             (least, 2 * least)
         );
+    }
+
+    #[test]
+    fn limits_grow_with_the_world() {
+        assert_eq!((Scale(64).done_copies(), Scale(65).done_copies()), (3, 1));
+        assert_eq!((Scale(4).most_entries(), Scale(1000).most_entries()), (72, 2064));
+        assert_eq!((Scale(4).most_askers(), Scale(3000).most_askers()), (4096, 6000));
     }
 }

@@ -13,8 +13,11 @@ use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
-use crate::model::{NodeId, Peer, Rank};
+use crate::model::{Endpoints, NodeId, Peer, Rank};
 use crate::wire::{Codec, Header, Message, NodeInfo, Solicit, Token};
+
+/// The most endpoints that a node remembers after it has lost them.
+const LOST: usize = 64;
 
 /// The context that [`Node`](super::Node) lends to its parts.
 #[derive(Debug, Clone)]
@@ -26,6 +29,8 @@ pub(crate) struct Shared {
     pub(crate) codec: Codec,
     /// Other nodes have tried to connect to this one, and none has succeeded since.
     unreached: bool,
+    /// Endpoints that this node has published and lost, the latest last.
+    lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
 }
@@ -44,12 +49,13 @@ pub(crate) enum Recipient {
 impl Shared {
     pub(crate) fn new(config: Config, seed: u64, now: Time) -> Self {
         Self {
-            codec: Codec::new(config.tag, config.keys.as_ref()),
+            codec: Codec::new(config.tag, config.keys.as_ref()).for_world(config.world),
             config,
             now,
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             timers: Timers::default(),
             unreached: false,
+            lost: VecDeque::new(),
             outputs: VecDeque::new(),
             dials: 0,
         }
@@ -63,6 +69,19 @@ impl Shared {
     /// choice for master.
     pub(crate) fn set_unreached(&mut self, unreached: bool) {
         self.unreached = unreached;
+    }
+
+    /// Replaces this node's endpoints.
+    pub(crate) fn set_endpoints(&mut self, endpoints: Endpoints) {
+        let own = std::mem::replace(&mut self.config.node.endpoints, endpoints);
+        self.lost.extend(own.iter().filter(|endpoint| !self.config.node.endpoints.contains(endpoint)));
+        let excess = self.lost.len().saturating_sub(LOST);
+        self.lost.drain(..excess);
+    }
+
+    /// Whether this is an endpoint of this node, or was: its leader may not know yet that it is gone.
+    pub(crate) fn has_had(&self, endpoint: &SocketAddr) -> bool {
+        self.config.node.endpoints.contains(endpoint) || self.lost.contains(endpoint)
     }
 
     /// This node as its leader records it.
@@ -112,6 +131,12 @@ impl Shared {
         let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
         self.outputs.push_back(Output::Dial { dial, to, token: self.codec.encode_token(&token) });
         dial
+    }
+
+    /// The number of the last dial.
+    #[cfg(test)]
+    pub(crate) fn dials(&self) -> u32 {
+        self.dials
     }
 
     pub(crate) fn hang_up(&mut self, dial: DialId) {

@@ -41,6 +41,12 @@ pub(crate) enum Timer {
     WelcomeNext,
     /// A member's next solicit to its seeds.
     AskSeeds,
+    /// In a round: the leader was not heard for too long, or the round takes too long.
+    InDoubt,
+    /// The world of this lineage runs without this node, and none of its nodes has said so for a while.
+    StandAside,
+    /// All are ready: the leader commits, once the ends of connections that wait have been read.
+    Commit,
 }
 
 /// When each timer of a kind `T` fires. Of two that are due at the same time, the lesser fires first.
@@ -125,5 +131,15 @@ mod tests {
         timers.set(Timer::AskLeader, Time::ZERO);
         assert_eq!(timers.expire(Time::ZERO), Some(Timer::AskLeader));
         assert_eq!(timers.expire(Time::ZERO), Some(Timer::Wave));
+    }
+
+    #[test]
+    fn a_timer_is_slept_through_if_it_is_set_and_long_overdue() {
+        let ms = Duration::from_millis;
+        let mut timers = Timers::default();
+        timers.set(Timer::InDoubt, ms(1000));
+        assert!(!timers.slept_through(Timer::InDoubt, ms(1100)));
+        assert!(timers.slept_through(Timer::InDoubt, ms(1101)));
+        assert!(!timers.slept_through(Timer::StepDown, ms(5000)), "it is not set");
     }
 }

@@ -133,3 +133,56 @@ impl Waves {
         self.queue.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::Xoshiro256PlusPlus;
+
+    use super::*;
+
+    fn many(count: usize) -> VecDeque<NodeId> {
+        (0..count).map(|number| NodeId(u128::try_from(number).unwrap().to_be_bytes())).collect()
+    }
+
+    #[test]
+    fn a_window_has_128_under_way_until_they_answer_or_2_ms_have_passed() {
+        let (mut window, mut waiting) = (Window::new(), many(1000));
+        let now = Time::from_millis(7);
+        assert_eq!(window.take(&mut waiting, now).len(), 128);
+        assert_eq!(window.again(), now + Duration::from_millis(2));
+        assert_eq!(window.take(&mut waiting, now).len(), 0);
+        assert_eq!(window.again(), now + Duration::from_millis(2), "nothing was sent: no longer wait");
+        // Half of them must have answered before more are sent.
+        let answered = (0..128).take_while(|_| !window.answered()).count();
+        assert_eq!(answered, 63);
+        assert_eq!(window.take(&mut waiting, now).len(), 64);
+        assert_eq!(window.take(&mut waiting, now + Duration::from_millis(2)).len(), 128);
+        assert_eq!(waiting.len(), 1000 - 128 - 64 - 128);
+    }
+
+    #[test]
+    fn a_wave_goes_to_all_that_have_not_answered_and_the_next_begins_an_interval_after_its_end() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
+        let mut waves = Waves::new(Time::ZERO);
+        let mut now = Time::ZERO;
+        let mut written = 0;
+        while written < 300 {
+            let (burst, again) = waves.next_burst(|| many(300), now, &mut rng);
+            written += burst.len();
+            assert_eq!((burst.len() <= 128, waves.number()), (true, 0));
+            assert_eq!(waves.is_between(), written == 300);
+            let pause = again.saturating_sub(now);
+            if written < 300 {
+                assert_eq!(pause, Duration::from_millis(2));
+            } else {
+                assert!((15..=25).contains(&pause.as_millis()), "{pause:?}");
+                let (early, later) = waves.next_burst(|| many(300), now, &mut rng);
+                assert_eq!((early.len(), later), (0, again), "it is not due yet");
+            }
+            now = again;
+        }
+        let (burst, _) = waves.next_burst(|| many(3), now, &mut rng);
+        assert_eq!((burst.len(), waves.number()), (3, 1));
+    }
+}

@@ -244,4 +244,14 @@ mod tests {
         assert!(folder.disk().open_device("uverbs0").is_err());
         assert!(folder.disk().read("dev_infiniband/uverbs0").is_err());
     }
+
+    #[test]
+    fn a_machine_without_the_folder_of_devices_has_none_and_a_snapshot_without_it_is_an_error() {
+        let folder = Folder::new("no-devices");
+        let of = |dev: &str| Disk { sys: folder.0.clone(), dev: folder.0.join(dev), folders: None };
+        assert_eq!(of("missing").devices().unwrap(), Vec::<String>::new());
+        assert!(of("saved/devices/nic/state").devices().is_err(), "it is no folder");
+        fs::remove_dir_all(folder.0.join("saved/dev_infiniband")).unwrap();
+        assert!(folder.disk().devices().is_err());
+    }
 }

@@ -131,3 +131,19 @@ fn is_address(name: &str) -> bool {
     parts.len() == 4
         && parts.iter().all(|part| !part.is_empty() && part.bytes().all(|b| b.is_ascii_hexdigit()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_a_device_has_four_hexadecimal_parts() {
+        for name in ["0000:01:00.0", "10000:e1:00.7"] {
+            assert!(is_address(name), "{name}");
+        }
+        for name in ["pci0000:00", "0000:01:00", "0000:zz:00.0", "0000::00.0", "0000:01:00.0.1", "power", ""]
+        {
+            assert!(!is_address(name), "{name}");
+        }
+    }
+}

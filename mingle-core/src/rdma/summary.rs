@@ -141,3 +141,23 @@ impl Summary {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_could_be_used_is_disabled() {
+        use Capability::{Disabled, Efa, InfiniBand, NoDevice, NoUsablePort, NotExamined, Roce};
+        let disabled = |capability| Summary { capability, ..Summary::largest() }.disabled();
+        for capability in [InfiniBand, Roce, Efa] {
+            assert_eq!(
+                (disabled(capability).capability, disabled(capability).ports),
+                (Disabled, PortCounts::default())
+            );
+        }
+        for capability in [NotExamined, NoDevice, NoUsablePort, Disabled] {
+            assert_eq!(disabled(capability), Summary { capability, ..Summary::largest() });
+        }
+    }
+}

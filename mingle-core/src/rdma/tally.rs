@@ -98,6 +98,7 @@ mod tests {
 
     #[test]
     fn a_tally_follows_joins_and_leaves_and_exists_only_if_a_node_was_examined() {
+        assert_eq!(Counted::new(has(Roce)).tally(), Some(Tally { roce: 1, ..Tally::default() }));
         let mut counted = Counted::new(has(NotExamined));
         assert_eq!(counted.tally(), None);
         for capability in [Roce, NoDevice, InfiniBand, Disabled, Efa, Roce] {

@@ -8,7 +8,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
 use super::files::Files;
-use super::{Address, AddressFamily, Choice, Gid, GidEntry, Machine, RdmaKind, Transport, pci, read, save};
+use super::{
+    Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, RdmaKind, Relation, Summary,
+    Transport, pci, read, save,
+};
 use crate::env::fabric::{self, Extent};
 
 /// Files in memory: texts and links by path. A folder exists if a path implies it.
@@ -234,6 +237,164 @@ fn a_tunnel_comes_after_the_ports_own_interface_and_a_lower_index_first() {
 }
 
 #[test]
+fn every_interface_of_a_device_with_two_is_its_own() {
+    let mut tree = two_rails(8);
+    // The kernel lists both ports of a card with two below one PCI device.
+    tree.put("devices/pci0000:00/0000:00:01.0/net/eth0/type", "1\n");
+    let machine = read::machine(&tree, addresses());
+    assert_eq!(machine.devices[0].ports[0].gids[3].relation, Relation::Own);
+    assert_eq!(machine.choose().ports[0].gid_index(), Some(3));
+}
+
+/// Two InfiniBand devices.
+fn infiniband() -> Tree {
+    let mut tree = two_rails(8);
+    for n in 0..2 {
+        tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/link_layer"), "InfiniBand\n");
+    }
+    tree
+}
+
+#[test]
+fn an_infiniband_port_needs_no_gid() {
+    let mut tree = infiniband();
+    tree.texts.retain(|path, _| !path.contains("gids") && !path.contains("gid_attrs"));
+    let machine = read::machine(&tree, addresses());
+    assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1,mlx5_1:1");
+}
+
+#[test]
+fn an_infiniband_port_that_is_down_excludes_no_ethernet() {
+    let mut tree = two_rails(8);
+    tree.put("class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n");
+    tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    let machine = read::machine(&tree, addresses());
+    let choice = machine.choose();
+    assert_eq!((choice.kind, choice.used().count()), (RdmaKind::Roce, 1));
+    let reasons = |port: usize| {
+        let gids = choice.ports[port].gids.iter();
+        gids.filter_map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(reasons(0), BTreeSet::from(["the port is not used".to_owned()]));
+    tree.put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    let machine = read::machine(&tree, addresses());
+    assert_eq!((machine.choose().kind, machine.choose().used().count()), (RdmaKind::InfiniBand, 1));
+}
+
+#[test]
+fn a_gid_whose_interface_is_not_named_belongs_to_none() {
+    let mut tree = two_rails(8);
+    for name in ["\n", "a/b\n"] {
+        tree.put("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3", name);
+        assert_eq!(read::machine(&tree, addresses()).devices[0].ports[0].gids[3].interface, None, "{name:?}");
+    }
+}
+
+#[test]
+fn sockets_are_tuned_only_if_that_is_asked_for_and_only_without_rdma() {
+    let machine = read::machine(&two_rails(8), addresses());
+    let tuned = |transport, tune_sockets| {
+        let extent = Extent { tune_sockets, ..Extent::default() };
+        let found: BTreeMap<_, _> = fabric::variables(&machine, transport, extent).into_iter().collect();
+        ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"].map(|name| found.get(name).cloned())
+    };
+    let both = [Some("4".to_owned()), Some("8".to_owned())];
+    assert_eq!(tuned(Transport::Sockets, true), both);
+    assert_eq!(tuned(Transport::NoDevice, true), both);
+    assert_eq!(tuned(Transport::Sockets, false), [None, None]);
+    assert_eq!(tuned(Transport::alone(&machine.choose()), true), [None, None]);
+}
+
+#[test]
+fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
+    let machine = read::machine(&Tree::default(), addresses());
+    assert_eq!(fabric::variables(&machine, Transport::InfiniBand, Extent::default()), []);
+}
+
+#[test]
+fn a_summary_says_what_can_be_used_and_whether_a_module_for_gpus_is_loaded() {
+    let mut tree = two_rails(8);
+    let summary = |tree: &Tree| Summary::new(&read::machine(tree, addresses()));
+    assert_eq!((summary(&tree).capability, summary(&tree).peer_memory), (Capability::Roce, false));
+    tree.put("module/nv_peer_mem/refcnt", "0\n");
+    assert!(summary(&tree).peer_memory);
+    for n in 0..2 {
+        tree.put(&format!("class/infiniband/mlx5_{n}/ports/1/state"), "1: DOWN\n");
+    }
+    assert_eq!(summary(&tree).capability, Capability::NoUsablePort);
+    assert_eq!(summary(&Tree::default()).capability, Capability::NoDevice);
+}
+
+#[test]
+fn the_interface_on_which_a_software_device_runs_is_its_own() {
+    let mut tree = two_rails(8);
+    let relation = |tree: &Tree| read::machine(tree, addresses()).devices[0].ports[0].gids[3].relation;
+    tree.put("class/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3", "eth5\n");
+    assert_ne!(relation(&tree), Relation::Own);
+    tree.put("class/infiniband/mlx5_0/parent", "eth5\n");
+    assert_eq!(relation(&tree), Relation::Own);
+}
+
+#[test]
+fn efa_is_amazons_and_is_not_used_beside_roce() {
+    let mut tree = two_rails(8);
+    tree.put("class/infiniband/mlx5_1/node_type", "7: unspecified\n");
+    tree.put("class/infiniband/mlx5_1/ports/1/link_layer", "Unspecified\n");
+    tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x1d0f\n");
+    let machine = read::machine(&tree, addresses());
+    let choice = machine.choose();
+    assert_eq!((choice.kind, choice.used().count()), (RdmaKind::Roce, 1));
+    assert_eq!(choice.ports[1].excluded.as_ref().unwrap().to_string(), "EFA is not used beside RoCE");
+    tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    let machine = read::machine(&tree, addresses());
+    assert_eq!(machine.choose().kind, RdmaKind::Efa);
+    let found: BTreeMap<_, _> =
+        fabric::variables(&machine, Transport::Sockets, Extent::default()).into_iter().collect();
+    assert_eq!(found["NCCL_NET"], "Socket");
+    tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
+    assert_eq!(read::machine(&tree, addresses()).choose().kind, RdmaKind::NoUsablePort);
+}
+
+/// A bus below each bus, as a link to a folder above it makes in a saved machine.
+struct Endless;
+
+impl Files for Endless {
+    fn read(&self, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        match path {
+            "devices" => Ok(vec!["pci0000:00".to_owned()]),
+            _ if path.starts_with("devices/") && path.len() < 1000 => Ok(vec!["0000:00:01.0".to_owned()]),
+            _ if path.starts_with("devices/") => panic!("nobody looks that deep: {path}"),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn exists(&self, _: &str) -> bool {
+        false
+    }
+
+    fn resolve(&self, _: &str) -> io::Result<String> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn open_device(&self, _: &str) -> io::Result<()> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+
+    fn devices(&self) -> io::Result<Vec<String>> {
+        Err(io::ErrorKind::NotFound.into())
+    }
+}
+
+#[test]
+fn the_search_for_gpus_ends_although_the_buses_do_not() {
+    assert_eq!(pci::gpus(&Endless), []);
+}
+
+#[test]
 fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let mut tree = two_rails(8);
     let mut held = addresses();
@@ -291,6 +452,19 @@ fn a_port_with_another_family_than_most_is_not_used() {
 }
 
 #[test]
+fn a_gid_that_could_not_be_used_anyway_keeps_its_reason_where_the_port_is_not_used() {
+    let mut tree = two_rails(8);
+    tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+    let machine = read::machine(&tree, addresses());
+    let choice = machine.choose();
+    let reason = |slot: usize| choice.ports[0].gids[slot].excluded.as_ref().map(ToString::to_string);
+    assert!(choice.ports[0].excluded.is_some());
+    let port = Some("the port is not used".to_owned());
+    assert_eq!(reason(3), port, "its own address");
+    assert!([1, 5].map(reason).iter().all(|other| other.is_some() && *other != port));
+}
+
+#[test]
 fn a_traffic_class_is_printed_only_if_all_ports_have_the_same() {
     let mut tree = two_rails(8);
     tree.put("class/infiniband/mlx5_0/tc/1/traffic_class", "Global tclass=106\n");
@@ -330,7 +504,7 @@ fn a_saved_machine_is_read_unchanged() {
     std::fs::remove_dir_all(&folder).unwrap();
     saved.unwrap();
     assert_eq!(again.unwrap(), machine);
-    assert_eq!(machine.gpus.len(), 1);
+    assert_eq!((machine.gpus.len(), machine.peer_memory.as_deref()), (1, Some("nvidia_peermem")));
     assert_eq!(twice.unwrap_err().to_string(), "the folder is not empty");
 }
 

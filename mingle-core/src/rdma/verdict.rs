@@ -569,5 +569,10 @@ mod tests {
         assert_eq!(transport, Transport::Sockets);
         assert_eq!(lines.len(), NAMED + 1);
         assert_eq!(lines[NAMED], "994 more ranks differ from the others");
+        let verdict = Verdict::of(&ranks);
+        let difference = Difference::Capability { own: Capability::NoDevice, most: Capability::Roce };
+        assert_eq!(verdict.warnings()[0].difference(), Some(&difference));
+        assert_eq!(verdict.warnings()[NAMED].difference(), None);
+        assert_eq!((verdict.differences().len(), verdict.unnamed()), (6, 994));
     }
 }

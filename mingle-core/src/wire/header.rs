@@ -23,7 +23,7 @@ use super::Dropped;
 use crate::model::{JobTag, Lineage, NodeId};
 
 /// The version of the protocol that this library speaks.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 pub(super) const MAGIC: [u8; 4] = *b"MNGL";
 pub(super) const TAG: Range<usize> = 8..24;
@@ -96,6 +96,13 @@ pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
 /// too short. Another version of the protocol may have anything in its place.
 pub(crate) fn claimed_sender(datagram: &[u8]) -> Option<NodeId> {
     datagram.get(SENDER).map(id)
+}
+
+/// Whether a datagram may arrive at a group: its clear header names all nodes as the recipient, or it is of
+/// another version, whose header is not known.
+#[cfg(feature = "net")]
+pub(crate) fn may_be_for_group(datagram: &[u8]) -> bool {
+    datagram.get(4) != Some(&VERSION) || datagram.get(RECIPIENT).is_some_and(|to| to == NodeId::ALL.0)
 }
 
 pub(super) fn kind(datagram: &[u8]) -> u8 {

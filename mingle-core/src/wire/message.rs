@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use super::{Config, NodeInfo};
-use crate::model::{Digest, End, Endpoints, HostName, List, Member, NodeId, Peer, Rank, Roster, World};
+use crate::model::{
+    Digest, End, Endpoints, HostName, List, Member, NodeId, Peer, Rank, Roster, World, deserialize_unicast,
+};
 use crate::rdma::{Tally, Verdict};
 
 /// The most host names in an announce.
@@ -14,6 +16,8 @@ pub(crate) const NEWEST: usize = 3;
 pub(crate) const RUNS: usize = 8;
 /// The most pairs of prover and master in a refusal.
 pub(crate) const UNPROVED: usize = 3;
+/// The most members in a refusal that were not ready.
+pub(crate) const UNREADY: usize = 6;
 /// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;
 /// The most ranks in one [`Message::Missing`].
@@ -21,9 +25,34 @@ pub(crate) const MISSING: usize = 32;
 /// An upper limit of the length of one roster entry, in bytes.
 pub(crate) const LONGEST_ENTRY: usize = 1000;
 
-/// Declares the messages: the number of the kind on the wire, the name, and the type of the body.
+/// To whom a kind of message may be addressed. Any other recipient makes a datagram malformed, so a message
+/// to one node has no effect if it is sent to all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Recipients {
+    all: bool,
+    anyone: bool,
+    one: bool,
+}
+
+const ONE: Recipients = Recipients { all: false, anyone: false, one: true };
+const ALL: Recipients = Recipients { all: true, anyone: false, one: false };
+const ONE_OR_ALL: Recipients = Recipients { all: true, anyone: false, one: true };
+const EVERY_SORT: Recipients = Recipients { all: true, anyone: true, one: true };
+
+impl Recipients {
+    fn include(self, recipient: NodeId) -> bool {
+        match recipient {
+            NodeId::ALL => self.all,
+            NodeId::ANYONE => self.anyone,
+            _ => self.one,
+        }
+    }
+}
+
+/// Declares the messages: the number of the kind on the wire, the name, the type of the body, and the
+/// recipients that it may have.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $number:literal $name:ident $(($body:ty))?,)*) => {
+    ($($(#[$doc:meta])* $number:literal $name:ident $(($body:ty))? to $to:ident,)*) => {
         /// What the body of a datagram says.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub(crate) enum Message {
@@ -31,10 +60,30 @@ macro_rules! messages {
         }
 
         impl Message {
+            #[cfg(feature = "testing")]
+            pub(super) const KINDS: &[(u8, &str)] = &[$(($number, stringify!($name))),*];
+
+            /// A message of this kind with fields from any bytes.
+            #[cfg(feature = "testing")]
+            pub(super) fn draw(kind: u8, from: &mut super::testing::Source<'_>) -> Option<Self> {
+                match kind {
+                    $($number => Some(messages!(@draw from $name $(($body))?)),)*
+                    _ => None,
+                }
+            }
+
             pub(super) fn kind(&self) -> u8 {
                 match self {
                     $(messages!(@pattern $name $(($body))?) => $number,)*
                 }
+            }
+
+            /// Whether the message may be addressed to this recipient.
+            pub(crate) fn may_be_to(&self, recipient: NodeId) -> bool {
+                let recipients = match self {
+                    $(messages!(@pattern $name $(($body))?) => $to,)*
+                };
+                recipients.include(recipient)
             }
 
             pub(super) fn encode_body(&self, config: Config, bytes: &mut Vec<u8>) {
@@ -57,70 +106,76 @@ macro_rules! messages {
     (@bind $var:ident $name:ident) => { Self::$name };
     (@encode $var:ident $config:ident $bytes:ident ($body:ty)) => { put($var, $config, $bytes) };
     (@encode $var:ident $config:ident $bytes:ident) => { () };
+    (@draw $from:ident $name:ident ($body:ty)) => { Self::$name(super::testing::Draw::draw($from)) };
+    (@draw $from:ident $name:ident) => { Self::$name };
     (@decode $bytes:ident $config:ident $name:ident ($body:ty)) => { take($bytes, $config).map(Self::$name) };
     (@decode $bytes:ident $config:ident $name:ident) => { $bytes.is_empty().then_some(Self::$name) };
 }
 
 messages! {
     /// A candidate announces itself to all nodes; a leader also reports its progress to its members with it.
-    1 Announce(Announce),
+    1 Announce(Announce) to EVERY_SORT,
     /// A node without a leader asks all nodes who leads; a member asks its seeds.
-    2 Solicit(Solicit),
+    2 Solicit(Solicit) to EVERY_SORT,
     /// A node that knows two candidates introduces the better one to the worse one, and a member introduces
     /// its leader to a node that solicits.
-    3 Hint(Introduction),
+    3 Hint(Introduction) to ONE_OR_ALL,
     /// A leader that has itself joined a better one sends its members there.
-    4 Redirect(Introduction),
+    4 Redirect(Introduction) to ONE,
     /// A follower asks its leader for a seat; a member reports its new endpoints.
-    5 Join(Join),
+    5 Join(Join) to ONE,
     /// A leader answers a join.
-    6 Welcome(Welcome),
+    6 Welcome(Welcome) to ONE,
     /// A leader ends a node's join, and gives the reason.
-    7 Refuse(Refusal),
+    7 Refuse(Refusal) to ONE,
     /// A node asks another one whether it is there.
-    8 Ping,
+    8 Ping to ONE,
     /// The answer to a ping, and to a node of an earlier lineage.
-    9 Pong,
+    9 Pong to ONE,
     /// A leader begins a round: it tells each member its rank and the master, to which the member must prove
     /// a connection.
-    10 Prepare(Prepare),
+    10 Prepare(Prepare) to ONE,
     /// A member asks the master whether one of its dials has arrived.
-    11 Prove,
+    11 Prove to ONE,
     /// The master answers a prover with the number of its last dial that has arrived.
-    12 Proved(u32),
+    12 Proved(u32) to ONE,
     /// A member reports to its leader that it has all it needs. It is bound to the round until commit or
     /// void.
-    13 Ready(Ready),
+    13 Ready(Ready) to ONE,
     /// A member reports to its leader that it cannot reach the master, in the round of this number.
-    14 Unproved(u64),
+    14 Unproved(u64) to ONE,
     /// A leader ends the round of this number without a world.
-    15 Void(u64),
+    15 Void(u64) to ONE,
     /// A leader tells its members that all were ready: the world has formed.
-    16 Commit(Commit),
+    16 Commit(Commit) to ONE,
     /// A member acknowledges the commit of the round of this number to its leader.
-    17 Done(u64),
+    17 Done(u64) to ONE,
     /// A member asks its leader for parts of the roster.
-    18 Want(Want),
+    18 Want(Want) to ONE,
     /// A leader sends one part of the roster, to a member or, where several want it, to all nodes.
-    19 Part(Part),
+    19 Part(Part) to ONE_OR_ALL,
     /// A member of a running world notifies all others that a command has failed or a node is gone.
-    20 Over(Ended),
+    20 Over(Ended) to ONE_OR_ALL,
     /// A member of a running world, whose command has ended well, asks rank 0 for its release.
-    21 Finished,
+    21 Finished to ONE,
     /// Rank 0 of a running world releases a member: all commands have ended well.
-    22 Released,
+    22 Released to ONE,
     /// A released member acknowledges that to rank 0.
-    23 Leaving,
+    23 Leaving to ONE,
     /// A member of a running world tells a newcomer that the job runs already.
-    24 Running,
+    24 Running to ONE,
     /// A member of a running world asks all nodes which of these ranks are there.
-    25 Missing(List<u32, MISSING>),
+    25 Missing(List<u32, MISSING>) to ALL,
 }
 
 impl Message {
-    /// Whether the message is padded to [`PADDED`](super::PADDED) bytes.
+    /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
+    /// that it does not know yet, the sender's or the one in the message.
     pub(super) fn is_padded(&self) -> bool {
-        matches!(self, Self::Solicit(_) | Self::Join(_))
+        matches!(
+            self,
+            Self::Announce(_) | Self::Solicit(_) | Self::Hint(_) | Self::Redirect(_) | Self::Join(_)
+        )
     }
 }
 
@@ -162,6 +217,7 @@ pub(crate) struct Solicit {
 pub(crate) struct Introduction {
     pub(crate) candidate: Candidate,
     /// The source address of the candidate's datagrams, as the sender sees it.
+    #[serde(deserialize_with = "deserialize_unicast")]
     pub(crate) source: SocketAddr,
 }
 
@@ -194,6 +250,8 @@ pub(crate) enum Refusal {
     MasterUnproved(List<(Peer, Peer), UNPROVED>),
     /// A node requires RDMA, and not all nodes have it.
     NoRdma(Verdict),
+    /// These members answer, and were not ready in round after round.
+    Unready(List<Peer, UNREADY>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -280,7 +338,7 @@ fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
     debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
 }
 
-fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Config) -> Option<T> {
+pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Config) -> Option<T> {
     let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
     (used == bytes.len()).then_some(body)
 }

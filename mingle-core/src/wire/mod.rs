@@ -13,21 +13,25 @@ mod message;
 mod node_info;
 mod notice;
 mod seal;
+#[cfg(feature = "testing")]
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod token;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 
-use crate::model::{JobTag, Keys, NodeId};
+use crate::model::{JobTag, Keys, NodeId, World};
 use header::HEADER;
 use seal::{Replays, Seal};
 
 pub use header::VERSION;
+#[cfg(feature = "net")]
+pub(crate) use header::may_be_for_group;
 pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
     Announce, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING, Message, NEWEST, PART,
-    Part, Prepare, RUNS, Ready, Refusal, Solicit, Want, Welcome, decode_roster, encode_roster,
+    Part, Prepare, RUNS, Ready, Refusal, Solicit, UNREADY, Want, Welcome, decode_roster, encode_roster,
 };
 pub use node_info::{Attributes, NodeInfo};
 pub use notice::Notice;
@@ -38,9 +42,13 @@ pub(crate) use token::Token;
 /// 1,280 bytes (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
 pub const MAX_DATAGRAM: usize = 1200;
 
-/// The least length of a solicit and of a join, in bytes. No answer to either is longer, so a forged source
-/// address amplifies nothing.
+/// The least length, in bytes, of each message after which its recipient writes to an address that it has
+/// not heard before: an announce, a solicit, a hint, a redirect and a join. No single answer is longer, so a
+/// forged address gains little.
 pub(crate) const PADDED: usize = 576;
+
+/// What padding is compared with, as a whole.
+const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
 
 /// Why a datagram or a token was dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,8 +84,16 @@ pub(crate) struct Codec {
 
 impl Codec {
     pub(crate) fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
-        let sealed = keys.map(|keys| (Seal::new(&keys.seal), Replays::default()));
+        let sealed = keys.map(|keys| (Seal::new(&keys.seal), Replays::new(0)));
         Self { tag, sealed, token_key: keys.map(|keys| keys.token) }
+    }
+
+    /// The same for a node of a world of this size, every node of which may send to it.
+    pub(crate) fn for_world(mut self, world: World) -> Self {
+        if let Some((_, replays)) = &mut self.sealed {
+            *replays = Replays::new(usize::try_from(world.get()).unwrap_or(usize::MAX));
+        }
+        self
     }
 
     /// The datagram that carries `message`.
@@ -149,9 +165,13 @@ fn decode_plain(datagram: &[u8]) -> Result<(Header, Message), Dropped> {
     let (body, padding) = rest.split_at_checked(header::body_length(head)).ok_or(Dropped::Malformed)?;
     let message = Message::decode_body(header::kind(head), body, config()).ok_or(Dropped::Malformed)?;
     let is_well_padded = if message.is_padded() {
-        datagram.len() >= PADDED && padding.iter().all(|&byte| byte == 0)
+        datagram.len() >= PADDED && ZEROS.get(..padding.len()) == Some(padding)
     } else {
         padding.is_empty()
     };
-    if is_well_padded { Ok((Header::decode(head), message)) } else { Err(Dropped::Malformed) }
+    let header = Header::decode(head);
+    // Only a world that has formed is followed by another formation, and it has an origin.
+    let is_possible = header.lineage.generation == 0 || header.lineage.origin != 0;
+    let is_well_formed = is_well_padded && is_possible && message.may_be_to(header.recipient);
+    if is_well_formed { Ok((header, message)) } else { Err(Dropped::Malformed) }
 }

@@ -75,14 +75,16 @@ fn nonce(sender: NodeId, counter: [u8; COUNTER]) -> XNonce {
 /// How far behind the newest counter a datagram may arrive. A leader has one counter for all its members, so
 /// the counters of two datagrams to one member can be far apart.
 const WINDOW: usize = 1024;
-/// The most senders that are remembered.
+/// The most senders that are remembered in a small world.
 const SENDERS: usize = 4096;
 
 /// The datagrams of each sender that have been accepted, so that none is accepted twice (as RFC 4303, section
 /// 3.4.3).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Replays {
     senders: BTreeMap<NodeId, Window>,
+    /// The most senders that are remembered.
+    most: usize,
     /// The number of datagrams so far. The sender that was not heard for the longest time is forgotten first.
     clock: u64,
 }
@@ -97,10 +99,15 @@ struct Window {
 }
 
 impl Replays {
+    /// For a world of `nodes`, each of which may start a second time.
+    pub(super) fn new(nodes: usize) -> Self {
+        Self { senders: BTreeMap::new(), most: nodes.saturating_mul(2).max(SENDERS), clock: 0 }
+    }
+
     /// Returns whether this datagram is new, and remembers it.
     pub(super) fn accept(&mut self, sender: NodeId, counter: u64) -> bool {
         self.clock += 1;
-        if self.senders.len() >= SENDERS && !self.senders.contains_key(&sender) {
+        if self.senders.len() >= self.most && !self.senders.contains_key(&sender) {
             let oldest = self.senders.iter().min_by_key(|(_, window)| window.heard).map(|(&id, _)| id);
             oldest.map(|id| self.senders.remove(&id));
         }
@@ -147,7 +154,7 @@ mod tests {
 
     #[test]
     fn every_counter_is_accepted_once_in_any_order_within_the_window() {
-        let mut replays = Replays::default();
+        let mut replays = Replays::new(4);
         for counter in [5, 3, 4, 900, 1, 2, 2000, 1999, 977] {
             assert!(replays.accept(A, counter), "{counter}");
             assert!(!replays.accept(A, counter), "{counter} again");
@@ -162,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_memory_of_senders_is_bounded_and_keeps_those_that_go_on() {
-        let mut replays = Replays::default();
+        let mut replays = Replays::new(4);
         assert!(replays.accept(A, 1));
         for n in 1..20_000u128 {
             assert!(replays.accept(NodeId(n.to_be_bytes()), 1));
@@ -191,5 +198,29 @@ mod tests {
         }
         assert_eq!(seal.open(NodeId([2; 16]), 8, &sealed), None, "another sender's nonce");
         assert_eq!(Seal::new(&[8; 32]).open(A, 8, &sealed), None, "another key");
+    }
+
+    #[test]
+    fn each_of_many_windows_of_counters_is_accepted_once_although_some_are_lost() {
+        for step in [1, 7, 1000, 1024, 5000] {
+            let mut replays = Replays::new(2);
+            for counter in (1..40_000).step_by(step) {
+                assert!(replays.accept(A, counter), "{counter} of every {step}");
+                assert!(!replays.accept(A, counter), "{counter} again");
+            }
+        }
+    }
+
+    #[test]
+    fn the_sender_that_was_silent_longest_is_forgotten_first() {
+        let mut replays = Replays::new(2);
+        let most = replays.most;
+        let id = |number: usize| NodeId(u128::try_from(number).unwrap().to_be_bytes());
+        for number in 0..most {
+            assert!(replays.accept(id(number), 1));
+        }
+        assert!(replays.accept(id(0), 2));
+        assert!(replays.accept(id(most), 1), "one is forgotten");
+        assert!(!replays.accept(id(0), 2), "a replay");
     }
 }

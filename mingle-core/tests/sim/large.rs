@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use mingle_core::Failure;
 use mingle_core::proto::Time;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use crate::network::{Host, Network, Weather};
+use crate::network::{Host, Network, Unformed, Weather};
 use crate::{formed, ms};
 
 /// What a world has cost.
@@ -41,7 +42,7 @@ fn form_with(seed: u64, nodes: u32, loss: f64, spread: Duration) -> Cost {
     assert_eq!(ranks.len(), net.hosts.len(), "ranks are distinct");
     assert!((0..net.hosts.len()).all(|host| formed(&net, host).digest == formed(&net, 0).digest));
 
-    let leader = &net.hosts[net.committed.unwrap()];
+    let leader = &net.hosts[net.history.host_of[&net.commits().next().unwrap().leader]];
     let total = |of: fn(&Host) -> u64| net.hosts.iter().map(of).sum::<u64>();
     let each = |sum: u64| f64::from(u32::try_from(sum).unwrap()) / f64::from(nodes);
     let started = net.hosts.iter().filter_map(|host| host.started).max().unwrap();
@@ -97,7 +98,9 @@ fn worlds_in_which_nodes_listen_first_keep_every_promise() {
             .collect();
         // Where the leader dies while it commits, no node may know the outcome (PROTOCOL.md, what cannot be
         // promised).
-        let unknown = killed && net.failures.contains("outcome unknown");
+        let is_unknown =
+            |host: &Host| matches!(host.outcome, Some(Err(Unformed::Failed(Failure::OutcomeUnknown { .. }))));
+        let unknown = killed && net.hosts.iter().any(is_unknown);
         assert!(digests.len() == 1 || digests.is_empty() && unknown, "seed {seed}: {digests:?}");
     }
 }

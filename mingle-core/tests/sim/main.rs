@@ -10,7 +10,9 @@ mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 mod restarts;
+mod running_storms;
 mod secrets;
+mod stops;
 mod storms;
 
 use std::collections::BTreeMap;

@@ -72,7 +72,9 @@ mod tests {
         for name in ["-n", ".a", "_"] {
             assert!(!is_usable(name), "{name}");
         }
-        for name in ["node-a", "gpu01.example.org", "7node", "localhosts", "0xyz"] {
+        for name in
+            ["node-a", "gpu01.example.org", "7node", "localhosts", "0xyz", "face", "dead.beef", "1.face"]
+        {
             assert!(is_usable(name), "{name}");
         }
     }

@@ -174,6 +174,20 @@ fn variables_of_one_launcher_are_removed_by_the_next_format() {
     }
 }
 
+#[test]
+fn a_name_or_value_outside_of_the_alphabet_is_written_in_no_format_for_shells() {
+    let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
+    let facts = Facts::new(&job, &formed);
+    for (name, value) in [("A", "a b"), ("A", "$(reboot)"), ("A", "it's"), ("a-b", "1"), ("A B", "1")] {
+        let variable = (name.into(), value.to_owned());
+        let variables = Variables::with(facts, &[], vec![variable], |_| None);
+        for format in [Format::SH, Format::FISH, Format::DOTENV] {
+            let refused = format.render(facts, &variables);
+            assert!(matches!(refused, Err(Unfit::Unsafe(_))), "{format}: {name}={value}");
+        }
+    }
+}
+
 /// Host names with characters that a shell, or a reader of lines, lists or JSON, gives a meaning.
 const HOSTILE: [&str; 8] = [
     "$(reboot)",

@@ -115,8 +115,9 @@ fn stale_advice_is_removed_and_other_listed_names_are_not() {
     let shell = [
         ("NCCL_SOCKET_IFNAME", "=eth0"),
         ("GLOO_SOCKET_IFNAME", "mine"),
-        ("MINGLE_SET", "NCCL_SOCKET_IFNAME,PATH,$(reboot)"),
+        ("MINGLE_SET", "NCCL_SOCKET_IFNAME,PATH,$(reboot),NCCL_;reboot"),
         ("PATH", "/bin"),
+        ("NCCL_;reboot", "1"),
     ];
     let variables = variables("foo", None, &shell);
     assert_eq!(variables.unset(), ["NCCL_SOCKET_IFNAME"], "only names that mingle may set");
@@ -134,4 +135,14 @@ fn an_interface_whose_name_nccl_cannot_read_is_left_out() {
     for name in ["eth0", "enp1s0f0np0", "bond0.100", "veth1@if2", "br-lan"] {
         assert!(!variables("foo", Some(name), &[]).interface_is_unnameable(), "{name}");
     }
+}
+
+#[test]
+fn a_host_in_no_world_removes_the_number_of_workers_of_an_earlier_one() {
+    let lookup = |name: &str| match name {
+        PET_NPROC_PER_NODE => Some("8".to_owned()),
+        MINGLE_SET => Some("PET_NPROC_PER_NODE,PET_NNODES".to_owned()),
+        _ => None,
+    };
+    assert_eq!(Variables::of_fabric(&[], &[], lookup).unset(), [PET_NPROC_PER_NODE]);
 }

@@ -110,10 +110,12 @@ mod tests {
         assert_eq!(advertiser.advertise(origin + Duration::from_secs(60)), None);
     }
 
+    /// The second formation of the job.
+    const LINEAGE: Lineage = Lineage { generation: 1, origin: 1 };
+
     /// Delivers a message to the node, and passes its events to the advertiser.
     fn deliver(node: &mut Node, advertiser: &mut Advertiser, now: Time, message: &Message) {
-        let header =
-            Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: Lineage::default() };
+        let header = Header { sender: NodeId([9; 16]), recipient: NodeId([1; 16]), lineage: LINEAGE };
         let datagram = Codec::new(advertiser.job.tag(), None).encode(header, message);
         node.handle_datagram(now, "10.0.0.9:29503".parse().unwrap(), &datagram);
         node.handle_timeout(now);
@@ -132,6 +134,7 @@ mod tests {
     fn leading() -> (Node, Advertiser) {
         let rendezvous = builder().build();
         let config = Config::new(NodeId([1; 16]), rendezvous.job.tag(), rendezvous.world, node_info("a", 1));
+        let config = Config { lineage: LINEAGE, ..config };
         let (mut node, mut advertiser) =
             (Node::new(config, 1, Time::ZERO), Advertiser::new(&rendezvous).unwrap());
         deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Ping);

@@ -12,8 +12,9 @@ const HOSTS: usize = 4096;
 /// A host where another node may be: a name or an address, with a port or without.
 ///
 /// A rendezvous tries all IPv4 and IPv6 addresses of a name and looks the name up again until the world has
-/// formed: a Kubernetes headless service resolves to all pods, some of which start later. Without a port it
-/// tries the first eight of [`JobId::ports`](crate::JobId::ports).
+/// formed: a Kubernetes headless service resolves to all pods, some of which start later. Without a port, or
+/// with one that is none of these, it tries the given [`Network::master_port`](crate::Network::master_port)
+/// and the first eight of [`Network::ports`](crate::Network::ports).
 ///
 /// ```
 /// use mingle_core::Seed;

@@ -23,16 +23,21 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use nix::libc;
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::model::{JobTag, NodeId};
 use crate::net::error::Error;
+use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
 const HEAD: &str = "mingle 1";
 /// A node writes its own file again at the first look this long after the last time.
 const HEARTBEAT: Duration = Duration::from_secs(4);
+/// The same while the node's world runs, and nothing else is done in the folder. Four of these fit into
+/// [`STALE`].
+const KEEP: Duration = Duration::from_secs(15);
 /// A file that is this much older than this node's own is removed.
 const STALE: Duration = Duration::from_secs(60);
 /// The most bytes that are read from a file.
@@ -156,15 +161,16 @@ impl SeedDir {
     /// Writes the same bytes again, which gives the file the server's current time and changes nothing for
     /// readers.
     fn touch(&self) -> io::Result<()> {
-        // O_NOFOLLOW: not through a link that has replaced the file.
-        let own =
-            File::options().write(true).custom_flags(libc::O_NOFOLLOW).open(self.folder.join(&self.own));
+        // Not through a link that has replaced the file, and not into a pipe, whose opening would block.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let own = File::options().write(true).custom_flags(flags).open(self.folder.join(&self.own));
         match own {
             Ok(mut own) => own.write_all(self.text.as_bytes()),
-            // Another node has removed the file, since this process was stopped for long; or it is a link.
-            // Replace it.
+            // Another node has removed the file, since this process was stopped for long; or it is a link or
+            // a pipe. Replace it.
             Err(error)
-                if error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ELOOP) =>
+                if error.kind() == io::ErrorKind::NotFound
+                    || matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENXIO)) =>
             {
                 self.create()
             }
@@ -175,20 +181,42 @@ impl SeedDir {
     /// Renews this node's file and reads the folder, however long that takes.
     pub(crate) fn look(mut self) -> oneshot::Receiver<Look> {
         detached(move || {
-            let mut warning = None;
-            // The next look tries again after an error.
-            if self.untouched.is_none_or(|ago| ago >= HEARTBEAT)
-                && let Err(error) = self.write()
-            {
-                let folder = self.folder.display();
-                tracing::debug!(%folder, %error, "writing to the seed folder");
-                let is_new = !std::mem::replace(&mut self.has_warned, true);
-                let (folder, error) = (self.folder.clone(), error.to_string());
-                warning = is_new.then_some(Warning::SeedDirUnwritable { folder, error });
-            }
+            let warning = self.renew();
             let (others, pause) = self.read();
             Look { folder: self, others, pause, warning }
         })
+    }
+
+    /// Renews this node's file until the receiver or this future is dropped, and reads nothing: the other
+    /// nodes of a running world are known, and a newcomer reads this file.
+    pub(crate) async fn keep(mut self, events: UnboundedSender<TaskEvent>) {
+        while !events.is_closed() {
+            let renewed = detached(move || {
+                let warning = self.renew();
+                (self, warning)
+            });
+            // An error means that no thread could start, or that it panicked.
+            let Ok((folder, warning)) = renewed.await else { return };
+            self = folder;
+            if let Some(warning) = warning {
+                let _ = events.send(TaskEvent::Warning(warning));
+            }
+            tokio::time::sleep(KEEP).await;
+            self.untouched = self.untouched.map(|ago| ago + KEEP);
+        }
+    }
+
+    /// Writes this node's file if it is time to. Returns a warning the first time that this fails; the next
+    /// call tries again.
+    fn renew(&mut self) -> Option<Warning> {
+        if self.untouched.is_some_and(|ago| ago < HEARTBEAT) {
+            return None;
+        }
+        let error = self.write().err()?;
+        let folder = self.folder.clone();
+        tracing::debug!(folder = %folder.display(), %error, "writing to the seed folder");
+        let is_new = !std::mem::replace(&mut self.has_warned, true);
+        is_new.then(|| Warning::SeedDirUnwritable { folder, error: error.to_string() })
     }
 
     /// The addresses in the other nodes' files, and the pause before the next look.
@@ -257,6 +285,7 @@ fn endpoints(path: &Path) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     use super::*;
 
@@ -301,6 +330,26 @@ mod tests {
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
     }
 
+    #[tokio::test]
+    async fn while_a_world_runs_a_node_renews_its_file_and_leaves_the_others_alone() {
+        assert!(KEEP >= HEARTBEAT && KEEP * 4 <= STALE);
+        let folder = Folder::new("kept");
+        let ((a, _own), (b, _other)) = (folder.open(1), folder.open(2));
+        let modified = |name: &str| fs::metadata(folder.0.join(name)).unwrap().modified().unwrap();
+        let long_ago = modified(&a.own) - STALE * 2;
+        for name in [&a.own, &b.own] {
+            File::options().write(true).open(folder.0.join(name)).unwrap().set_modified(long_ago).unwrap();
+        }
+        let name = a.own.clone();
+        let (sender, _receiver) = tokio::sync::mpsc::unbounded_channel();
+        let keeping = tokio::spawn(SeedDir { untouched: Some(HEARTBEAT), ..a }.keep(sender));
+        while modified(&name) == long_ago {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(modified(&b.own), long_ago);
+        keeping.abort();
+    }
+
     #[test]
     fn the_stale_file_of_a_killed_node_is_removed_but_not_another_jobs() {
         let folder = Folder::new("stale");
@@ -328,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_in_place_of_a_nodes_file_is_replaced_and_not_followed() {
+    fn a_link_or_a_pipe_in_place_of_a_nodes_file_is_replaced_and_not_followed() {
         let folder = Folder::new("link");
         let (a, _own) = folder.open(1);
         let precious = folder.0.join("precious");
@@ -336,9 +385,14 @@ mod tests {
         fs::remove_file(folder.0.join(&a.own)).unwrap();
         symlink(&precious, folder.0.join(&a.own)).unwrap();
         symlink(&precious, folder.0.join(format!(".{}", a.own))).unwrap();
+        let own = folder.0.join(&a.own);
         a.touch().unwrap();
         assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
-        assert!(fs::symlink_metadata(folder.0.join(&a.own)).unwrap().is_file());
+        assert!(fs::symlink_metadata(&own).unwrap().is_file());
+        fs::remove_file(&own).unwrap();
+        assert!(Command::new("mkfifo").arg(&own).status().unwrap().success());
+        a.touch().unwrap();
+        assert!(fs::symlink_metadata(&own).unwrap().is_file());
     }
 
     #[test]

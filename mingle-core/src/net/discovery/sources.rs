@@ -4,24 +4,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::net::lookup_host;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot::Receiver;
 use tokio::task::JoinSet;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::seed::{Seed, misleads};
-use super::seed_dir::{Look, SeedDir};
+use super::seed_dir::SeedDir;
 use crate::model::JobId;
 use crate::net::Network;
 use crate::net::sockets::connection::TaskEvent;
 use crate::proto::Warning;
 
-/// The number of ports to try on a host that the user gave without a port: the first ones of the job's
-/// sequence. On most hosts a node of the job listens on the first.
+/// The number of ports to guess on a host: the first ones that a node tries. On most hosts a node of the job
+/// listens on the first.
 const PORTS: usize = 8;
 /// The pause between two look-ups of the names: it doubles from the first to the last.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
@@ -32,6 +31,8 @@ const PAUSE_EACH: Duration = Duration::from_millis(10);
 const AT_ONCE: usize = 64;
 /// How long to wait for the answer to one name, or for a look at the folder.
 const ANSWER: Duration = Duration::from_secs(3);
+/// How often what is known is sent while other names are still looked up.
+const PUBLISH: Duration = Duration::from_millis(100);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 
@@ -40,21 +41,13 @@ const UNRESOLVED: Duration = Duration::from_secs(5);
 pub(crate) struct Sources {
     seeds: Vec<Seed>,
     folder: Option<SeedDir>,
-    /// The ports to try for a seed without a port.
-    ports: Vec<u16>,
+    guesses: Guesses,
 }
 
 impl Sources {
     pub(crate) fn new(network: &Network, job: &JobId, folder: Option<SeedDir>) -> Self {
-        let ports = Self::ports(network.master_port, job.ports());
-        Self { seeds: network.seeds.clone(), folder, ports }
-    }
-
-    /// The given master port comes first, since most likely all nodes were given the same one.
-    fn ports(given: Option<u16>, all: impl Iterator<Item = u16>) -> Vec<u16> {
-        let mut ports: Vec<u16> = given.into_iter().collect();
-        ports.extend(all.take(PORTS).filter(|port| Some(*port) != given));
-        ports
+        let guesses = Guesses::new(network.master_port, network.ports(job));
+        Self { seeds: network.seeds.clone(), folder, guesses }
     }
 
     /// Whether there are neither seeds nor a folder.
@@ -62,82 +55,162 @@ impl Sources {
         self.seeds.is_empty() && self.folder.is_none()
     }
 
-    /// Sends all known addresses again and again, until the receiver or this future is dropped.
-    pub(crate) async fn follow(mut self, events: UnboundedSender<TaskEvent>) {
-        // Addresses are sent before any name is looked up.
-        let fixed: Vec<SocketAddr> =
-            self.seeds.iter().filter_map(|seed| Some(self.at(seed, seed.address()?))).flatten().collect();
-        if !fixed.is_empty() && events.send(TaskEvent::Seeds(fixed.clone())).is_err() {
-            return;
+    /// Sends all known addresses whenever they change, until this future is dropped. Name servers and file
+    /// server answer at their own pace, and none waits for another.
+    pub(crate) async fn follow(self, events: UnboundedSender<TaskEvent>) {
+        let (addresses, names): (Vec<Seed>, Vec<Seed>) =
+            self.seeds.into_iter().partition(|seed| seed.address().is_some());
+        let mut known = Known::new(events, self.guesses);
+        for seed in addresses {
+            known.addresses.extend(seed.address().map(|ip| (seed, vec![ip])));
         }
-        let names: Vec<Seed> = self.seeds.iter().filter(|seed| seed.address().is_none()).cloned().collect();
-        if names.is_empty() && self.folder.is_none() {
-            return;
-        }
-        let least = PAUSE_EACH * u32::try_from(names.len()).unwrap_or(u32::MAX);
-        let mut pause = PAUSE_FIRST;
-        let mut known =
-            Known { events, names: BTreeMap::new(), warned: BTreeSet::new(), waited: Duration::ZERO };
-        // The look at the folder that is under way, and the result of the last one.
-        let mut looking: Option<Receiver<Look>> = None;
-        let (mut others, mut is_silent) = (Vec::new(), false);
-        loop {
-            looking = self.folder.take().map(SeedDir::look).or(looking);
-            // File server and name server answer at their own pace.
-            let looked = async { Some(timeout(ANSWER, looking.as_mut()?).await) };
-            let (answers, looked) = tokio::join!(look_up(&names), looked);
-            for (seed, answer) in answers {
-                known.learn(seed, answer);
-            }
-            match looked {
-                Some(Ok(look)) => {
-                    looking = None;
-                    // An error means that no thread could start, or that it panicked: the folder is given up.
-                    if let Ok(look) = look {
-                        others = look.others;
-                        pause = pause.max(look.pause);
-                        self.folder = Some(look.folder);
-                        look.warning.into_iter().for_each(|warning| known.warn(warning));
-                    }
-                }
-                Some(Err(Elapsed { .. })) if !std::mem::replace(&mut is_silent, true) => {
-                    known.warn(Warning::SeedDirSilent);
-                }
-                Some(Err(_)) | None => {}
-            }
-            let resolved =
-                known.names.iter().flat_map(|(seed, ips)| ips.iter().flat_map(|ip| self.at(seed, *ip)));
-            let found = fixed.iter().copied().chain(resolved).chain(others.iter().copied()).collect();
-            if known.events.send(TaskEvent::Seeds(found)).is_err() {
-                return;
-            }
-            let rest = pause.max(least);
-            tokio::time::sleep(rest).await;
-            known.waited += rest;
-            pause = (pause * 2).min(PAUSE_LAST);
-        }
-    }
-
-    /// The endpoints of a seed at this address.
-    fn at(&self, seed: &Seed, address: IpAddr) -> Vec<SocketAddr> {
-        let ports = seed.port.map_or_else(|| self.ports.clone(), |port| vec![port]);
-        ports.into_iter().map(|port| SocketAddr::new(address, port)).collect()
+        // Addresses are sent before any name is looked up. Without any, what an earlier node knew stays until
+        // the first answer.
+        known.is_new = !known.addresses.is_empty();
+        known.publish();
+        let known = Mutex::new(known);
+        tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
     }
 }
 
-/// The results of the look-ups so far.
+fn lock(known: &Mutex<Known>) -> MutexGuard<'_, Known> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Looks the names up again and again.
+async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
+    if names.is_empty() {
+        return;
+    }
+    let least = PAUSE_EACH * u32::try_from(names.len()).unwrap_or(u32::MAX);
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let mut waiting = names.iter().cloned();
+        let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
+        let mut publish = tokio::time::interval(PUBLISH);
+        while !lookups.is_empty() {
+            tokio::select! {
+                Some(answer) = lookups.join_next() => {
+                    if let Some(seed) = waiting.next() {
+                        lookups.spawn(look_up(seed));
+                    }
+                    if let Ok((seed, answer)) = answer {
+                        lock(known).learn(seed, answer);
+                    }
+                }
+                // One name that is not answered must not delay the others.
+                _ = publish.tick() => lock(known).publish(),
+            }
+        }
+        lock(known).publish();
+        let rest = pause.max(least);
+        tokio::time::sleep(rest).await;
+        lock(known).waited += rest;
+        pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+/// Looks at the folder again and again. Without a thread to look with, the folder is given up.
+async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
+    let Some(folder) = folder else { return };
+    let (mut looking, mut least, mut is_silent) = (folder.look(), Duration::ZERO, false);
+    loop {
+        match timeout(ANSWER, &mut looking).await {
+            Ok(Ok(look)) => {
+                lock(known).learn_folder(look.others, look.warning);
+                tokio::time::sleep(look.pause.max(least)).await;
+                least = PAUSE_LAST;
+                looking = look.folder.look();
+            }
+            Ok(Err(_)) => return,
+            Err(_) if is_silent => {}
+            Err(_) => {
+                is_silent = true;
+                lock(known).warn(Warning::SeedDirSilent);
+            }
+        }
+    }
+}
+
+/// Looks up one name.
+async fn look_up(seed: Seed) -> (Seed, io::Result<Vec<IpAddr>>) {
+    let answer = match timeout(ANSWER, lookup_host((seed.host.clone(), 0))).await {
+        Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    (seed, answer)
+}
+
+/// The ports at which a node of the job most likely is.
+#[derive(Debug)]
+struct Guesses(Vec<u16>);
+
+impl Guesses {
+    /// This node's own port comes first if it was given, since most likely all nodes were given the same one.
+    fn new(given: Option<u16>, usual: impl Iterator<Item = u16>) -> Self {
+        let others = usual.take(PORTS).filter(|port| given != Some(*port));
+        Self(given.into_iter().chain(others).collect())
+    }
+
+    /// The ports to try on a host that was named with this port or without one. Another port than the guesses
+    /// may be a habit, such as torchrun's 29400 and 29500, so these are tried as well.
+    fn with(&self, named: Option<u16>) -> Vec<u16> {
+        let is_guess = named.is_some_and(|port| self.0.contains(&port));
+        let guesses = self.0.iter().filter(|_| !is_guess);
+        named.into_iter().chain(guesses.copied()).collect()
+    }
+
+    /// The endpoints of a seed at this address.
+    fn at(&self, seed: &Seed, address: IpAddr) -> impl Iterator<Item = SocketAddr> {
+        self.with(seed.port).into_iter().map(move |port| SocketAddr::new(address, port))
+    }
+}
+
+/// What is known so far.
 struct Known {
     events: UnboundedSender<TaskEvent>,
-    /// The addresses that each name had last.
-    names: BTreeMap<Seed, Vec<IpAddr>>,
+    guesses: Guesses,
+    /// The addresses that each seed had last.
+    addresses: BTreeMap<Seed, Vec<IpAddr>>,
+    /// The addresses in the files of the folder.
+    folder: Vec<SocketAddr>,
+    /// Whether something has changed since this was sent.
+    is_new: bool,
     /// The names that do not resolve, and the useless addresses of names, of which the caller has been
     /// warned.
     warned: BTreeSet<(Seed, Option<IpAddr>)>,
-    /// The sum of all pauses.
+    /// The sum of all pauses between look-ups.
     waited: Duration,
 }
 
 impl Known {
+    fn new(events: UnboundedSender<TaskEvent>, guesses: Guesses) -> Self {
+        let (addresses, folder) = (BTreeMap::new(), Vec::new());
+        let (warned, waited) = (BTreeSet::new(), Duration::ZERO);
+        Self { events, guesses, addresses, folder, is_new: false, warned, waited }
+    }
+
+    /// Sends all addresses, if they have changed.
+    fn publish(&mut self) {
+        if std::mem::take(&mut self.is_new) {
+            let seeds = self.addresses.iter().flat_map(|(seed, ips)| ips.iter().map(move |ip| (seed, *ip)));
+            let seeds = seeds.flat_map(|(seed, ip)| self.guesses.at(seed, ip));
+            let found = seeds.chain(self.folder.iter().copied()).collect();
+            // Sending fails if the driver has ended.
+            let _ = self.events.send(TaskEvent::Seeds(found));
+        }
+    }
+
+    fn learn_folder(&mut self, others: Vec<SocketAddr>, warning: Option<Warning>) {
+        self.is_new |= self.folder != others;
+        self.folder = others;
+        self.publish();
+        if let Some(warning) = warning {
+            self.warn(warning);
+        }
+    }
+
     fn warn(&self, warning: Warning) {
         // Sending fails if the driver has ended.
         let _ = self.events.send(TaskEvent::Warning(warning));
@@ -156,7 +229,9 @@ impl Known {
                     }
                     false
                 });
-                self.names.insert(seed, addresses);
+                let known = self.addresses.entry(seed).or_default();
+                self.is_new |= *known != addresses;
+                *known = addresses;
             }
             Err(error) if self.waited >= UNRESOLVED && self.warned.insert((seed.clone(), None)) => {
                 let (seed, error) = (seed.to_string(), error.to_string());
@@ -167,44 +242,39 @@ impl Known {
     }
 }
 
-/// Looks up all names, [`AT_ONCE`] at a time.
-async fn look_up(names: &[Seed]) -> Vec<(Seed, io::Result<Vec<IpAddr>>)> {
-    let mut answers = Vec::new();
-    for some in names.chunks(AT_ONCE) {
-        let mut tasks = JoinSet::new();
-        for seed in some.iter().cloned() {
-            tasks.spawn(async move {
-                let looked = timeout(ANSWER, lookup_host((seed.host.clone(), 0))).await;
-                let answer = match looked {
-                    Ok(Ok(addresses)) => Ok(addresses.map(|address| address.ip()).collect()),
-                    Ok(Err(error)) => Err(error),
-                    Err(_) => Err(io::ErrorKind::TimedOut.into()),
-                };
-                (seed, answer)
-            });
-        }
-        while let Some(Ok(answer)) = tasks.join_next().await {
-            answers.push(answer);
-        }
-    }
-    answers
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_given_port_is_tried_first_and_none_twice() {
-        assert_eq!(Sources::ports(Some(3), 1..=20), [3, 1, 2, 4, 5, 6, 7, 8]);
-        assert_eq!(Sources::ports(None, 1..=20), [1, 2, 3, 4, 5, 6, 7, 8]);
+        let ports = |given| Guesses::new(given, 1..=20).with(None);
+        assert_eq!(ports(Some(3)), [3, 1, 2, 4, 5, 6, 7, 8]);
+        assert_eq!(ports(Some(99)), [99, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(ports(None), [1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn beside_a_named_port_that_no_node_most_likely_has_the_guesses_are_tried() {
+        let ports = |named| Guesses::new(Some(99), 1..=20).with(Some(named));
+        assert_eq!((ports(8), ports(99)), (vec![8], vec![99]));
+        assert_eq!(ports(29400), [29400, 99, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(ports(17), [17, 99, 1, 2, 3, 4, 5, 6, 7, 8]);
+    }
+
+    #[test]
+    fn the_discovery_port_is_no_guess() {
+        let job: JobId = "foo".parse().unwrap();
+        let all: Vec<u16> = job.ports().take(PORTS + 1).collect();
+        let network = Network { discovery_port: all[1], ..Network::default() };
+        let sources = Sources::new(&network, &job, None);
+        assert_eq!((sources.guesses.0[0], &sources.guesses.0[1..]), (all[0], &all[2..]));
     }
 
     #[test]
     fn a_useless_address_and_a_name_that_does_not_resolve_are_each_warned_of_once() {
         let (events, mut sent) = tokio::sync::mpsc::unbounded_channel();
-        let mut known =
-            Known { events, names: BTreeMap::new(), warned: BTreeSet::new(), waited: Duration::ZERO };
+        let mut known = Known::new(events, Guesses(Vec::new()));
         let (a, b): (Seed, Seed) = ("a".parse().unwrap(), "b".parse().unwrap());
         let none = || Err(io::ErrorKind::NotFound.into());
         known.learn(b.clone(), none());
@@ -214,7 +284,7 @@ mod tests {
             known.learn(b.clone(), none());
         }
         known.learn(a.clone(), none());
-        assert_eq!(known.names[&a], ["10.0.0.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(known.addresses[&a], ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         let warnings = std::iter::from_fn(|| match sent.try_recv().ok()? {
             TaskEvent::Warning(warning) => Some(warning.to_string()),
             _ => None,

@@ -26,8 +26,9 @@ use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Accepted, Connections, Incoming};
-use crate::net::sockets::endpoint::{Endpoint, OpenFiles, bind_endpoint};
+use crate::net::sockets::endpoint::{Endpoint, bind_endpoint};
 use crate::net::sockets::links::Links;
+use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
 use crate::proto::{Config, Event, Formed, Node, Output, Time, Warning};
 use crate::wire::{Attributes, NodeInfo};
@@ -41,9 +42,10 @@ pub use running::RunningWorld;
 pub(crate) use upkeep::REJOIN;
 
 pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
+    let origin = clock();
     let interfaces = usable(&settings).await?;
     let endpoint = bind_endpoint(&settings.network, &settings.job)?;
-    let mut driver = Driver::new(settings, interfaces, endpoint, clock())?;
+    let mut driver = Driver::new(settings, interfaces, endpoint, origin)?;
     driver.open_seed_dir().await?;
     driver.rendezvous().await
 }
@@ -74,7 +76,8 @@ impl Driver {
         origin: Instant,
     ) -> Result<Self, Error> {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
-        let connections = Connections::open(endpoint.listeners, settings.keep_listener)?;
+        let open_files = OpenFiles::raise();
+        let connections = Connections::open(endpoint.listeners, settings.keep_listener, settings.world)?;
         Ok(Self {
             id: NodeId(random()?),
             endpoints: own_endpoints(&settings.network, &links, endpoint.port),
@@ -84,7 +87,7 @@ impl Driver {
             peers: Peers::new(origin),
             origin,
             port: endpoint.port,
-            open_files: Some(OpenFiles::raise()),
+            open_files: Some(open_files),
         })
     }
 
@@ -210,6 +213,12 @@ impl Driver {
             TaskEvent::Token(conn, local, token) => {
                 if self.connections.identify(conn) {
                     node.handle_token(now, conn, local, &token);
+                    if let Some((closed, warning)) = self.connections.make_room() {
+                        node.handle_closed(now, closed);
+                        if let Some(warning) = warning {
+                            self.warn(warning);
+                        }
+                    }
                 }
             }
             TaskEvent::Closed(conn) => {

@@ -105,11 +105,24 @@ impl Driver {
         Some(SeedDir::new(folder, self.settings.job.tag(), self.id, &self.endpoints))
     }
 
-    /// Follows the seeds and this folder from now on, in place of what was followed before.
-    pub(super) fn follow_seeds(&mut self, folder: Option<SeedDir>) {
+    /// Follows no seeds while a world runs, and keeps this node's file in the shared folder fresh, where
+    /// newcomers find it.
+    pub(super) fn keep_seed_file(&mut self) {
+        self.stop_following();
+        if let Some(folder) = self.seed_dir() {
+            self.peers.following = Some(self.connections.spawn(|sender| folder.keep(sender)));
+        }
+    }
+
+    fn stop_following(&mut self) {
         if let Some(following) = self.peers.following.take() {
             following.abort();
         }
+    }
+
+    /// Follows the seeds and this folder from now on, in place of what was followed before.
+    pub(super) fn follow_seeds(&mut self, folder: Option<SeedDir>) {
+        self.stop_following();
         let sources = Sources::new(&self.settings.network, &self.settings.job, folder);
         if !self.settings.is_alone() && !sources.is_empty() {
             self.peers.following = Some(self.connections.spawn(|sender| sources.follow(sender)));

@@ -14,7 +14,8 @@ use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
 use crate::net::sockets::connections::{Connections, Incoming};
-use crate::net::sockets::endpoint::{OpenFiles, bind_candidates, listen_again};
+use crate::net::sockets::endpoint::{bind_candidates, listen_again};
+use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
 use crate::proto::{self, Change};
 
@@ -74,8 +75,7 @@ impl fmt::Debug for RunningWorld {
 impl RunningWorld {
     pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
         driver.open_files = None;
-        // Replacements find this node in the shared folder.
-        driver.follow_seeds(driver.seed_dir());
+        driver.keep_seed_file();
         let now = clock();
         Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
     }
@@ -133,7 +133,7 @@ impl RunningWorld {
         let machine = &mut self.machine;
         // The groups' sockets first: they carry the reason why the world is over, which must come before any
         // message of the next world.
-        let receivers = self.driver.links.receivers().iter().rev();
+        let receivers = self.driver.links.receivers_in_order().rev();
         self.driver.read(receivers, most, |now, from, datagram| {
             machine.handle_datagram(now, from, datagram);
         });
@@ -182,8 +182,9 @@ impl RunningWorld {
         driver.origin = clock();
         driver.peers.set_former(self.machine.others(), driver.origin);
         let listeners = driver.listen_again().await?;
-        driver.connections = Connections::open(listeners, driver.settings.keep_listener)?;
         driver.open_files = Some(OpenFiles::raise());
+        let settings = &driver.settings;
+        driver.connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
         driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;
         driver.rendezvous().await
@@ -207,7 +208,8 @@ impl Driver {
             }
         }
         let interfaces = usable(&self.settings).await?;
-        let endpoint = bind_candidates(&self.settings.network, self.settings.job.ports())?;
+        let network = &self.settings.network;
+        let endpoint = bind_candidates(network, network.ports(&self.settings.job))?;
         self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
         Ok(endpoint.listeners)

@@ -1,23 +1,30 @@
 //! All connections of a node: those that it opens, those that it accepts, and their events.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
+use std::os::fd::AsRawFd;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::connection::{self, TaskEvent};
+use super::endpoint::BACKLOG;
+use super::guests::Guests;
+use super::open_files::Room;
+use crate::model::World;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::proto::{ConnId, DialId, TOKEN, Warning};
 
-/// The most accepted connections without a token. One more closes the oldest.
-const STRANGERS: usize = 1024;
+/// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
+/// connections come fast, the runtime would run no task, and no token would be read.
+const ENDING: usize = 64;
 /// The pause after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -43,9 +50,7 @@ pub(crate) struct Connections {
     has_warned: bool,
     tasks: JoinSet<()>,
     dials: BTreeMap<DialId, AbortHandle>,
-    conns: BTreeMap<ConnId, AbortHandle>,
-    /// The connections in `conns` that have sent no token.
-    strangers: BTreeSet<ConnId>,
+    guests: Guests,
     next_conn: u64,
     sender: UnboundedSender<TaskEvent>,
     events: UnboundedReceiver<TaskEvent>,
@@ -55,7 +60,13 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Accepts on `listeners`. They close with the connections, unless `keep_listeners` keeps them.
-    pub(crate) fn open(listeners: Vec<StdTcpListener>, keep_listeners: bool) -> Result<Self, Error> {
+    pub(crate) fn open(
+        listeners: Vec<StdTcpListener>,
+        keep_listeners: bool,
+        world: World,
+    ) -> Result<Self, Error> {
+        let newest = listeners.iter().map(AsRawFd::as_raw_fd).max().unwrap_or_default();
+        set_backlog(&listeners, least_backlog(world));
         let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
         let listeners = listeners.into_iter().map(TcpListener::from_std);
         let (sender, events) = unbounded_channel();
@@ -67,8 +78,7 @@ impl Connections {
             has_warned: false,
             tasks: JoinSet::new(),
             dials: BTreeMap::new(),
-            conns: BTreeMap::new(),
-            strangers: BTreeSet::new(),
+            guests: Guests::new(Room::above(newest, world)),
             next_conn: 0,
             sender,
             events,
@@ -82,8 +92,8 @@ impl Connections {
             return Incoming::Event(event);
         }
         loop {
-            let listeners =
-                if self.accepting && clock() >= self.accept_from { &self.listeners[..] } else { &[] };
+            let accepts = self.accepting && clock() >= self.accept_from && !self.is_behind();
+            let listeners = if accepts { &self.listeners[..] } else { &[] };
             tokio::select! {
                 biased;
                 // The channel stays open, since `self` holds a sender.
@@ -95,14 +105,21 @@ impl Connections {
         }
     }
 
+    /// Whether many tasks have still to end.
+    fn is_behind(&self) -> bool {
+        self.tasks.len() > self.guests.len() + self.dials.len() + ENDING
+    }
+
     /// When to call [`Connections::next`] again, while an error pauses accepting.
     pub(crate) fn accept_again(&self) -> Option<Instant> {
         (self.accepting && clock() < self.accept_from).then_some(self.accept_from)
     }
 
     /// A connection that already waits to be accepted.
-    pub(crate) async fn accept_now(&self) -> Option<Accepted> {
-        let listeners = if self.accepting { &self.listeners[..] } else { &[] };
+    pub(crate) async fn accept_now(&mut self) -> Option<Accepted> {
+        // A flood of datagrams keeps the driver from `next`, which joins the tasks that have ended.
+        while self.tasks.try_join_next().is_some() {}
+        let listeners = if self.accepting && !self.is_behind() { &self.listeners[..] } else { &[] };
         poll_fn(|context| {
             // An error is returned again by `next`.
             let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
@@ -131,44 +148,47 @@ impl Connections {
 
     /// Takes an accepted connection. Returns a warning for the first error.
     pub(crate) fn accepted(&mut self, accepted: Accepted) -> Option<Warning> {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
-                // For example no file descriptor is left: closing the oldest stranger frees one. The error
-                // returns at once while its cause lasts, so accepting pauses.
+                // For example no file descriptor is left: closing a stranger frees one. The error returns at
+                // once while its cause lasts, so accepting pauses.
                 tracing::debug!(%error, "accepting");
-                self.evict_stranger();
+                self.guests.evict_stranger();
                 self.accept_from = clock() + ACCEPT_PAUSE;
-                let is_first = !std::mem::replace(&mut self.has_warned, true);
-                return is_first.then(|| Warning::NotAccepted { error: error.to_string() });
+                return self.warn_once(error.to_string());
             }
         };
+        // Drops the results of tasks that have ended.
+        while self.tasks.try_join_next().is_some() {}
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
-        let task = connection::hold(conn, stream, self.sender.clone());
-        self.conns.insert(conn, self.tasks.spawn(task));
-        self.strangers.insert(conn);
-        if self.strangers.len() > STRANGERS {
-            self.evict_stranger();
-        }
+        let task = self.tasks.spawn(connection::hold(conn, stream, self.sender.clone()));
+        self.guests.add(conn, from.ip().to_canonical(), task);
         None
     }
 
-    fn evict_stranger(&mut self) {
-        if let Some(conn) = self.strangers.pop_first() {
-            self.close(conn);
-        }
+    fn warn_once(&mut self, error: String) -> Option<Warning> {
+        let is_first = !std::mem::replace(&mut self.has_warned, true);
+        is_first.then_some(Warning::NotAccepted { error })
     }
 
     /// Notes that a connection has sent its token. Returns whether the token was awaited.
     pub(crate) fn identify(&mut self, conn: ConnId) -> bool {
-        self.strangers.remove(&conn)
+        self.guests.identify(conn)
+    }
+
+    /// Closes a connection that has sent its token, if there are too many of these. Returns the connection,
+    /// and a warning the first time.
+    pub(crate) fn make_room(&mut self) -> Option<(ConnId, Option<Warning>)> {
+        let conn = self.guests.evict_prover()?;
+        let error = "as many nodes have one as this world and the limit of open files permit".to_owned();
+        Some((conn, self.warn_once(error)))
     }
 
     /// Forgets an accepted connection that has closed. Returns false if this node closed it itself.
     pub(crate) fn forget(&mut self, conn: ConnId) -> bool {
-        self.strangers.remove(&conn);
-        self.conns.remove(&conn).is_some()
+        self.guests.remove(conn).is_some()
     }
 
     /// As [`Connections::forget`], for a connection that this node opened.
@@ -177,10 +197,7 @@ impl Connections {
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {
-        self.strangers.remove(&conn);
-        if let Some(task) = self.conns.remove(&conn) {
-            task.abort();
-        }
+        self.guests.close(conn);
     }
 
     pub(crate) fn dial(&mut self, dial: DialId, to: SocketAddr, token: [u8; TOKEN]) {
@@ -212,11 +229,10 @@ impl Connections {
 
     /// Closes every connection, drops their events, and goes on accepting.
     pub(crate) fn hang_up_all(&mut self) {
-        let dials = std::mem::take(&mut self.dials).into_values();
-        for task in dials.chain(std::mem::take(&mut self.conns).into_values()) {
+        for task in std::mem::take(&mut self.dials).into_values() {
             task.abort();
         }
-        self.strangers.clear();
+        self.guests.close_all();
         self.waiting.clear();
         // The next node does not know the connections of events that are still queued.
         (self.sender, self.events) = unbounded_channel();
@@ -234,7 +250,24 @@ impl Connections {
     /// The listener of a family, if listeners were kept. Closes the other.
     pub(crate) fn take_listener(&mut self, ipv6: bool) -> Option<StdTcpListener> {
         let mut listeners = std::mem::take(&mut self.listeners).into_iter();
-        listeners.nth(usize::from(ipv6)).and_then(|listener| listener.into_std().ok())
+        let listener = listeners.nth(usize::from(ipv6)).and_then(|listener| listener.into_std().ok());
+        set_backlog(listener.as_slice(), BACKLOG);
+        listener
+    }
+}
+
+/// How many connections need to wait to be accepted in a world of this size. A node waits behind those of
+/// strangers, so there are few in a small world.
+fn least_backlog(world: World) -> i32 {
+    i32::try_from(world.get().saturating_mul(8)).unwrap_or(BACKLOG).clamp(256, BACKLOG)
+}
+
+/// Changes how many connections may wait to be accepted.
+fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
+    for listener in listeners {
+        if let Err(error) = SockRef::from(listener).listen(backlog) {
+            tracing::debug!(%error, "changing the backlog");
+        }
     }
 }
 
@@ -249,4 +282,36 @@ async fn accept(listeners: &[TcpListener]) -> Accepted {
         ready.map_or(Poll::Pending, Poll::Ready)
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream as StdTcpStream;
+
+    use super::*;
+
+    /// Opens connections until one has to wait, or this many are open.
+    fn fill(to: SocketAddr, most: usize) -> Vec<StdTcpStream> {
+        let open = || StdTcpStream::connect_timeout(&to, Duration::from_millis(200)).ok();
+        std::iter::from_fn(open).take(most).collect()
+    }
+
+    #[tokio::test]
+    async fn in_a_small_world_few_connections_wait_to_be_accepted_until_the_job_gets_the_listener() {
+        const MORE: usize = 100;
+        let listener = StdTcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let to = listener.local_addr().unwrap();
+        let mut connections = Connections::open(vec![listener], true, World::new(4).unwrap()).unwrap();
+        let waiting = fill(to, 256 + MORE);
+        // One more than the backlog fits (listen(2) counts so on Linux).
+        assert!(waiting.len() <= 257, "{}", waiting.len());
+        let _listener = connections.take_listener(false).unwrap();
+        let somaxconn = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        if somaxconn.trim().parse::<usize>().unwrap() < 256 + MORE {
+            println!("skipped: net.core.somaxconn is {}", somaxconn.trim());
+            return;
+        }
+        assert_eq!(fill(to, MORE).len(), MORE);
+    }
 }

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use nix::libc;
-use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 
 use crate::model::JobId;
@@ -31,7 +30,7 @@ pub(crate) struct Endpoint {
 /// Binds the given master port, or else the first port of the job that is free for both TCP and UDP, in both
 /// families.
 pub(crate) fn bind_endpoint(network: &Network, job: &JobId) -> Result<Endpoint, Error> {
-    let Some(port) = network.master_port else { return bind_candidates(network, job.ports()) };
+    let Some(port) = network.master_port else { return bind_candidates(network, network.ports(job)) };
     bind_port(network.loopback, port, network.ttl).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => Error::PortTaken { port, source },
         _ => Error::Socket { what: format!("cannot listen on port {port}"), source },
@@ -88,6 +87,9 @@ pub(crate) fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL | libc::EPROTONOSUPPORT))
 }
 
+/// How many connections of a large world may wait to be accepted.
+pub(crate) const BACKLOG: i32 = 4096;
+
 /// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
 pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
     sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
@@ -104,7 +106,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     tcp.bind(&address.into())?;
     // Two sockets with SO_REUSEADDR can both bind; only one can listen, so listen decides whether the port is
     // free. A large world dials at once. The kernel cuts the backlog to net.core.somaxconn, 4096 by default.
-    tcp.listen(4096)?;
+    tcp.listen(BACKLOG)?;
     Ok(TcpListener::from(tcp))
 }
 
@@ -167,35 +169,6 @@ pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
 /// Makes the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
 pub(crate) fn reset_on_close(stream: &impl AsFd) -> io::Result<()> {
     SockRef::from(stream).set_linger(Some(Duration::ZERO))
-}
-
-/// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world
-/// holds a connection to every node, and the usual soft limit is 1,024.
-///
-/// The drop restores the limit, before any command starts: programs that use select(2), or that close every
-/// possible file, rely on a low limit.
-#[derive(Debug)]
-#[must_use = "dropping this restores the limit"]
-pub(crate) struct OpenFiles {
-    previous: Option<(rlim_t, rlim_t)>,
-}
-
-impl OpenFiles {
-    /// Raises the soft limit to the hard one. If that fails, the limit stays as it is.
-    pub(crate) fn raise() -> Self {
-        let raised = getrlimit(Resource::RLIMIT_NOFILE)
-            .ok()
-            .filter(|&(soft, hard)| soft < hard && setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok());
-        Self { previous: raised }
-    }
-}
-
-impl Drop for OpenFiles {
-    fn drop(&mut self) {
-        if let Some((soft, hard)) = self.previous {
-            let _ = setrlimit(Resource::RLIMIT_NOFILE, soft, hard);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -318,15 +291,5 @@ mod tests {
         // Without SO_REUSEADDR, as a careless job binds it.
         let job = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         job.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into()).unwrap();
-    }
-
-    #[test]
-    fn the_limit_of_open_files_is_raised_and_restored() {
-        let before = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        let raised = OpenFiles::raise();
-        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-        assert_eq!(soft, hard);
-        drop(raised);
-        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), before);
     }
 }

@@ -67,10 +67,18 @@ impl Links {
         &self.receivers
     }
 
-    /// All sockets, to be read without the runtime.
-    pub(crate) fn sockets(&self) -> impl Iterator<Item = &Arc<UdpSocket>> {
+    /// The receivers, and whether each is a socket of the node's own port. These come first.
+    pub(crate) fn receivers_in_order(&self) -> impl DoubleEndedIterator<Item = (&Watched, bool)> {
+        let (own, groups) = self.receivers.split_at(self.sockets.own.len());
+        own.iter().map(|socket| (socket, true)).chain(groups.iter().map(|socket| (socket, false)))
+    }
+
+    /// All sockets, to be read without the runtime, and whether each is one of the node's own port.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = (&Arc<UdpSocket>, bool)> {
+        let own = self.sockets.own.iter().map(|socket| (socket, true));
         let broadcasts = self.sockets.broadcast.as_ref().map(|(socket, _)| socket);
-        self.sockets.own.iter().chain(broadcasts).chain(self.sockets.groups.iter().flat_map(Groups::sockets))
+        let groups = broadcasts.into_iter().chain(self.sockets.groups.iter().flat_map(Groups::sockets));
+        own.chain(groups.map(|socket| (socket, false)))
     }
 
     /// Warnings for the caller, after the start.

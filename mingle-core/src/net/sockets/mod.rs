@@ -7,11 +7,15 @@
 //! links         all datagram sockets together, and the interfaces that they use
 //! connection    the life of one TCP connection
 //! connections   all TCP connections of a node
+//! guests        the accepted ones, and which of them makes room for another
+//! open_files    the limit of open files, and how many connections fit under it
 //! ```
 
 pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod endpoint;
+pub(crate) mod guests;
 pub(crate) mod links;
 pub(crate) mod multicast;
+pub(crate) mod open_files;
 pub(crate) mod watched;

@@ -1,6 +1,8 @@
 //! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
 //! rounds.
 
+mod ask;
+mod check;
 mod leader;
 mod participation;
 
@@ -18,13 +20,14 @@ use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part
 use leader::Leader;
 use participation::Participation;
 
-/// A leader that was heard this recently when it is given up is out of reach, and not silent.
-const RECENT: Duration = Duration::from_secs(1);
 /// How long a leader whose datagrams arrive may be out of reach over TCP.
 const UNREACHED: Duration = Duration::from_secs(3);
 /// How much longer each redial of a broken lease waits than the one before, and the most.
 const REDIAL: Duration = Duration::from_millis(60);
 const LONGEST_REDIAL: Duration = Duration::from_millis(500);
+/// How many joins a leader gets that has not answered, since its address may be forged: the seventh after
+/// 0.8 s.
+const UNANSWERED_JOINS: usize = 7;
 /// The longest interval between two joins.
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 
@@ -48,6 +51,10 @@ pub(crate) struct Follow {
     round: Option<Participation>,
     /// How often the lease has broken: a device on the path may reset every connection.
     broken: u32,
+    /// When another node wrote from the leader's own address, whose process may be gone.
+    suspected: Option<Time>,
+    /// The last round that the leader has voided: a prepare of it that comes later is a repeat.
+    voided: u64,
 }
 
 /// Why a leader is given up.
@@ -75,6 +82,8 @@ impl Follow {
             progress: None,
             round: None,
             broken: 0,
+            suspected: None,
+            voided: 0,
         };
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.join(shared);
@@ -177,6 +186,10 @@ impl Follow {
             }
             return;
         }
+        if self.joins >= UNANSWERED_JOINS && !self.answered {
+            // Nobody may be there, or somebody who has not asked for it.
+            return;
+        }
         let join = Self::join_message(shared);
         self.leader.send(&join, shared);
         // The observed source address may be unreachable from here.
@@ -195,7 +208,12 @@ impl Follow {
     fn dial(&mut self, shared: &mut Shared) {
         if self.dials.is_none() {
             let delay = (REDIAL * self.broken).min(LONGEST_REDIAL);
-            self.dials = Some(Dials::start(shared, self.leader.id(), self.leader.endpoints(), delay));
+            let mut dials = Dials::new(shared, self.leader.id(), self.leader.endpoints(), delay);
+            if !self.answered {
+                dials.wait_after_first();
+            }
+            dials.advance(shared);
+            self.dials = Some(dials);
         }
     }
 
@@ -207,10 +225,15 @@ impl Follow {
     pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
         self.leader.set_source(source);
         self.heard = shared.now;
+        self.suspected = None;
         if !self.answered {
             self.answered = true;
             if !self.joined {
                 shared.set_after(Timer::GiveUpLeader, UNREACHED);
+                shared.set_repeat_earlier(Timer::Join, &mut self.backoff);
+            }
+            if let Some(dials) = &mut self.dials {
+                dials.go_on(shared);
             }
         }
         if let Some(round) = &mut self.round {
@@ -232,7 +255,10 @@ impl Follow {
             self.asks.reset();
         }
         if self.joined {
-            shared.set_repeat(Timer::AskLeader, &mut self.asks);
+            // A suspected leader is asked until it answers this node.
+            if self.suspected.is_none() {
+                shared.set_repeat(Timer::AskLeader, &mut self.asks);
+            }
             let progress = Progress {
                 joined: announce.joined,
                 world: shared.config.world,
@@ -275,19 +301,11 @@ impl Follow {
         true
     }
 
-    /// Asks a silent leader by unicast, which it answers by its announce. Only the end of the lease ends a
-    /// leader.
-    pub(crate) fn ask(&mut self, shared: &mut Shared) {
-        if self.joined {
-            let solicit = shared.solicit();
-            self.leader.send(&solicit, shared);
-            shared.set_repeat(Timer::AskLeader, &mut self.asks);
-        }
-    }
-
     /// Why the leader is given up now.
-    pub(crate) fn gave_up(&self, now: Time) -> GaveUp {
-        if self.answered && now < self.heard + RECENT { GaveUp::Unreached } else { GaveUp::Silent }
+    pub(crate) fn gave_up(&self, shared: &Shared) -> GaveUp {
+        // A leader that was heard so recently is not silent.
+        let is_recent = shared.now < self.heard + shared.scale().leader_silence();
+        if self.answered && is_recent { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
     /// A connection is established, on which this node has the address `local`.
@@ -333,6 +351,8 @@ impl Follow {
         }
         self.joined = false;
         self.answered = false;
+        self.joins = 0;
+        self.suspected = None;
         shared.timers.stop(Timer::AskLeader);
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         self.backoff.reset();
@@ -346,7 +366,16 @@ impl Follow {
         self.dial(shared);
         let joined_by_this = self.hold(DialId(prepare.lease), shared);
         let Some(won) = self.won().filter(|_| self.joined) else { return false };
-        let Ok(rank) = shared.config.world.rank(prepare.rank) else { return false };
+        if prepare.round <= self.voided {
+            return joined_by_this;
+        }
+        let place = match check::prepare(prepare, &self.leader, shared) {
+            Ok(place) => place,
+            Err(wrong) => {
+                tracing::debug!(leader = %self.leader.peer(), round = prepare.round, wrong, "prepare ignored");
+                return joined_by_this;
+            }
+        };
         match &mut self.round {
             Some(round) if round.round() > prepare.round => return joined_by_this,
             Some(round) if round.round() == prepare.round => {
@@ -355,9 +384,13 @@ impl Follow {
                 round.tell(&self.leader, shared);
                 return joined_by_this;
             }
+            Some(round) if round.has_lost_lease() => {
+                self.rejoin(shared);
+                return false;
+            }
             _ => self.leave_round(shared),
         }
-        let mut round = Participation::start(prepare, rank, (self.leader.id(), won), shared);
+        let mut round = Participation::start(prepare, place, (self.leader.id(), won), shared);
         round.proceed(&self.leader, shared);
         self.round = Some(round);
         joined_by_this
@@ -389,15 +422,26 @@ impl Follow {
         }
     }
 
-    /// The failure of a ready node whose leader has been silent for too long.
-    pub(crate) fn in_doubt(&self, shared: &Shared) -> Option<Failure> {
-        self.round.as_ref().and_then(|round| round.in_doubt(&self.leader, shared))
+    /// [`Timer::InDoubt`] has fired. If the leader has been silent for too long, or the round takes too long,
+    /// returns the failure of a ready node; one that is not ready joins again.
+    pub(crate) fn in_doubt(&mut self, shared: &mut Shared) -> Option<Failure> {
+        let round = self.round.as_ref()?;
+        let (until, is_ready) = (round.patience(), round.is_ready());
+        if shared.now < until {
+            shared.timers.set(Timer::InDoubt, until);
+        } else if is_ready {
+            return Some(Failure::OutcomeUnknown { leader: self.leader.peer() });
+        } else {
+            self.rejoin(shared);
+        }
+        None
     }
 
     /// The leader has started a round of this number, in which this node does not take part: an earlier one
     /// is void.
     pub(crate) fn outgrow(&mut self, number: u64, shared: &mut Shared) {
         match &mut self.round {
+            // A node that is out of time ends as soon as it is in no round.
             Some(round) if round.round() < number => self.leave_round(shared),
             Some(round) if round.round() == number => round.tell(&self.leader, shared),
             _ => {}
@@ -406,6 +450,7 @@ impl Follow {
 
     pub(crate) fn on_void(&mut self, number: u64, shared: &mut Shared) {
         let Some(round) = self.round.as_ref().filter(|round| round.round() == number) else { return };
+        self.voided = number;
         if round.has_lost_lease() {
             self.rejoin(shared);
         } else {

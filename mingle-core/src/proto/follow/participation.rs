@@ -7,9 +7,9 @@ use super::leader::Leader;
 use crate::model::{Digest, NodeId, Rank, Slots};
 use crate::proto::DialId;
 use crate::proto::backoff::Backoff;
-use crate::proto::parts::Parts;
+use crate::proto::parts::{Added, Parts, Place};
 use crate::proto::prove::{MasterProof, Won};
-use crate::proto::report::{Event, Failure, Formed, Warning};
+use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::wire::{Commit, Message, Part, Prepare, Ready};
@@ -18,6 +18,8 @@ use crate::wire::{Commit, Message, Part, Prepare, Ready};
 const IN_DOUBT: Duration = Duration::from_secs(10);
 /// How long a ready node without a lease asks a leader that does not answer.
 const IN_DOUBT_WITHOUT_LEASE: Duration = Duration::from_secs(1);
+/// How long a node waits after a roster that was wrong before it asks for another.
+const WRONG_ROSTER: Duration = Duration::from_secs(1);
 /// How long a ready node stays in a round, whatever its leader answers: a round ends after 15 s, and its
 /// leader repeats the result for 10 s more.
 const LONGEST_ROUND: Duration = Duration::from_secs(30);
@@ -40,30 +42,33 @@ pub(super) struct Participation {
     heard: Time,
     /// When the lease closed although this node is ready.
     lease_lost: Option<Time>,
+    /// When this node may ask for the roster again, after one that was wrong.
+    ask_from: Time,
     backoff: Backoff,
 }
 
 impl Participation {
-    /// Starts to take part in the round, with this rank.
-    pub(super) fn start(prepare: &Prepare, rank: Rank, lease: (NodeId, Won), shared: &mut Shared) -> Self {
+    /// Starts to take part in the round, in this place.
+    pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
         let proof = MasterProof::start(shared, prepare.master, &prepare.endpoints, Some(lease));
-        let attributes = &shared.config.node.attributes;
-        let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes);
+        let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
             round: prepare.round,
-            rank,
+            rank: place.rank,
             digest: prepare.digest,
-            slots: Slots { own: attributes.slots, before: prepare.slots_before, total: prepare.slots_total },
+            slots: place.slots,
             proof,
-            parts: attributes.wants_roster.then(parts),
+            parts: shared.config.node.attributes.wants_roster.then(parts),
             ready: false,
             unproved: false,
             started: shared.now,
             heard: shared.now,
             lease_lost: None,
+            ask_from: Time::ZERO,
             backoff: Backoff::for_answer(shared.scale(), shared.scale().longest_repeat()),
         };
         shared.event(Event::Preparing { round: prepare.round });
+        shared.timers.set(Timer::InDoubt, participation.patience());
         participation
     }
 
@@ -103,6 +108,7 @@ impl Participation {
         self.lease_lost = Some(shared.now);
         self.backoff.reset();
         self.tell(leader, shared);
+        shared.timers.set(Timer::InDoubt, self.patience());
     }
 
     pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, leader: &Leader, shared: &mut Shared) {
@@ -112,8 +118,13 @@ impl Participation {
     }
 
     pub(super) fn on_part(&mut self, part: Part, leader: &Leader, shared: &mut Shared) {
-        if self.parts.as_mut().is_some_and(|parts| parts.add(part)) {
-            self.proceed(leader, shared);
+        match self.parts.as_mut().map(|parts| parts.add(part)) {
+            Some(Added::Complete | Added::Window) => self.proceed(leader, shared),
+            Some(Added::Wrong) => {
+                tracing::debug!("the roster is not the one of the prepare");
+                self.ask_from = shared.now + WRONG_ROSTER;
+            }
+            Some(Added::Part) | None => {}
         }
     }
 
@@ -137,9 +148,11 @@ impl Participation {
             self.tell(leader, shared);
             return;
         }
-        let want = self.parts.as_ref().and_then(|parts| parts.want(self.round));
+        let want = self.parts.as_mut().and_then(|parts| parts.want(self.round));
         if let Some(want) = want {
-            leader.send(&Message::Want(want), shared);
+            if shared.now >= self.ask_from {
+                leader.send(&Message::Want(want), shared);
+            }
             shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
         } else if self.parts.as_ref().is_none_or(Parts::is_complete) && self.proof.is_given() {
             self.ready = true;
@@ -162,20 +175,15 @@ impl Participation {
         }
     }
 
-    /// A ready node asks until it hears void or commit, but not for ever. Returns the failure where the
-    /// leader has been silent for too long.
-    pub(super) fn in_doubt(&self, leader: &Leader, shared: &Shared) -> Option<Failure> {
-        if !self.ready {
-            return None;
-        }
+    /// Until when this node waits for void or commit.
+    pub(super) fn patience(&self) -> Time {
         // Without a lease, only its answers show that the leader lives; while it does, the round ends.
         let until = match self.lease_lost {
             Some(at) => at.max(self.heard) + IN_DOUBT_WITHOUT_LEASE,
             None => self.heard + IN_DOUBT,
         };
         // A node that answers for longer than a round lasts is no leader.
-        let until = until.min(self.started + LONGEST_ROUND);
-        (shared.now >= until).then(|| Failure::OutcomeUnknown { leader: leader.peer() })
+        until.min(self.started + LONGEST_ROUND)
     }
 
     /// The world has formed, if this node is ready.
@@ -183,10 +191,7 @@ impl Participation {
         if !self.ready {
             return None;
         }
-        let (master, local) = self.proof.published(commit.endpoint, shared)?;
-        if self.proof.at(commit.endpoint) != Some(master) {
-            shared.event(Event::Warning(Warning::MasterElsewhere { master }));
-        }
+        let (master, local) = self.proof.publish(commit.endpoint, shared)?;
         for _ in 0..shared.scale().done_copies() {
             leader.send(&Message::Done(commit.round), shared);
         }
@@ -205,6 +210,7 @@ impl Participation {
     /// Leaves the round and closes its connections.
     pub(super) fn stop(self, shared: &mut Shared) {
         shared.timers.stop(Timer::RepeatInRound);
+        shared.timers.stop(Timer::InDoubt);
         self.proof.stop(shared);
     }
 }

@@ -15,12 +15,17 @@ use crate::wire::{Join, Message, NEWEST, NodeInfo, RUNS, Want};
 /// A node that has joined but not proved is forgotten after this silence.
 const FORGET: Duration = Duration::from_secs(10);
 
+/// For this long after its question a member gets every announce by unicast: it asks every 15 s.
+const DEAF: Duration = Duration::from_secs(40);
+
 /// All nodes that have joined.
 #[derive(Debug, Clone)]
 pub(super) struct Book {
     entries: BTreeMap<NodeId, Entry>,
     /// The given ranks of the nodes with a seat, this node's own included.
     ranks: BTreeMap<u32, NodeId>,
+    /// The nodes with a seat by their preferred endpoints.
+    addresses: BTreeMap<SocketAddr, NodeId>,
     /// How many have a seat, this node included.
     seated: u32,
     /// The most that `seated` has been.
@@ -43,14 +48,16 @@ pub(super) struct Entry {
     pub(super) seated: bool,
     /// When it was last heard.
     pub(super) heard: Time,
-    /// It solicits by unicast, so it hears no multicast.
-    pub(super) deaf: bool,
+    /// When it last solicited by unicast, since it hears no multicast.
+    pub(super) asked: Option<Time>,
     /// The part of the roster that it asked for last.
     pub(super) wanted: Option<Want>,
     /// It is in the queue of nodes to be welcomed.
     pub(super) queued: bool,
     /// In a round: the index of the master's endpoint that it has proved.
     pub(super) ready: Option<u8>,
+    /// It held up a round, and a standby has taken its seat.
+    pub(super) replaced: bool,
     /// It knows that the world has formed, or has left.
     pub(super) done: bool,
 }
@@ -62,10 +69,11 @@ impl Entry {
             source,
             seated: false,
             heard: now,
-            deaf: false,
+            asked: None,
             wanted: None,
             queued: false,
             ready: None,
+            replaced: false,
             done: false,
         }
     }
@@ -86,6 +94,11 @@ impl Entry {
     pub(super) fn peer(&self) -> Peer {
         self.node.peer()
     }
+
+    /// Whether it hears no multicast: it asks again every 15 s.
+    pub(super) fn is_deaf(&self, now: Time) -> bool {
+        self.asked.is_some_and(|asked| now < asked + DEAF)
+    }
 }
 
 impl Book {
@@ -94,6 +107,7 @@ impl Book {
         Self {
             entries: BTreeMap::new(),
             ranks: own_rank.into_iter().collect(),
+            addresses: BTreeMap::new(),
             seated: 1,
             high_water: 1,
             fabrics: Counted::new(shared.config.node.attributes.fabric),
@@ -165,6 +179,12 @@ impl Book {
         self.ranks.get(&rank.get()).copied()
     }
 
+    /// The node with a seat that has the address and port of this one: two processes cannot have the same.
+    pub(super) fn ghost(&self, of: NodeId) -> Option<NodeId> {
+        let preferred = self.get(of)?.node.endpoints.preferred();
+        self.addresses.get(&preferred).copied().filter(|&id| id != of)
+    }
+
     /// Records a join, whose address may be forged.
     pub(super) fn join(&mut self, from: NodeId, source: SocketAddr, join: Join, now: Time) {
         let entry = self.entries.entry(from).or_insert_with(|| Entry::new(join.node.clone(), source, now));
@@ -198,6 +218,7 @@ impl Book {
         if let Some(rank) = entry.node.rank {
             self.ranks.insert(rank.get(), id);
         }
+        self.addresses.insert(entry.node.endpoints.preferred(), id);
         self.seated += 1;
         self.high_water = self.high_water.max(self.seated);
         self.fabrics.add(entry.node.attributes.fabric);
@@ -206,13 +227,30 @@ impl Book {
         self.remove_standby(id);
     }
 
-    /// Removes a node with a seat.
-    pub(super) fn vacate(&mut self, id: NodeId) {
-        let Some(entry) = self.entries.remove(&id) else { return };
+    /// Takes the seat of a member.
+    pub(super) fn unseat(&mut self, id: NodeId) {
+        let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.seated) else { return };
+        entry.seated = false;
         self.seated -= 1;
         self.fabrics.remove(entry.node.attributes.fabric);
         self.ranks.retain(|_, holder| *holder != id);
+        self.addresses.retain(|_, holder| *holder != id);
         self.newest.retain(|host| *host != entry.node.host);
+    }
+
+    /// Takes the seat of a member, which becomes the last of the standbys.
+    pub(super) fn replace(&mut self, id: NodeId) {
+        self.unseat(id);
+        self.add_standby(id);
+        if let Some(entry) = self.entries.get_mut(&id) {
+            entry.replaced = true;
+        }
+    }
+
+    /// Removes a node with a seat.
+    pub(super) fn vacate(&mut self, id: NodeId) {
+        self.unseat(id);
+        self.entries.remove(&id);
     }
 
     /// Removes a node without a seat, or any where its seat does not matter any more.
@@ -231,6 +269,18 @@ impl Book {
 
     pub(super) fn remove_standby(&mut self, id: NodeId) {
         self.standbys.retain(|&standby| standby != id);
+    }
+
+    /// The first standby, but for those that are `taken` or were replaced themselves, that may take the seat
+    /// of this member: its given rank is free then.
+    pub(super) fn successor(&self, of: NodeId, taken: &[NodeId], arrivals: &Arrivals) -> Option<NodeId> {
+        self.member(of)?;
+        let fits = |id: &NodeId| {
+            let Some(entry) = self.get(*id).filter(|entry| !entry.replaced) else { return false };
+            let holder = entry.node.rank.and_then(|rank| self.holder(rank));
+            !taken.contains(id) && arrivals.has(*id) && holder.is_none_or(|holder| holder == of)
+        };
+        self.standbys.iter().copied().find(fits)
     }
 
     pub(super) fn is_standby(&self, id: NodeId) -> bool {
@@ -252,9 +302,8 @@ impl Book {
         self.entries.retain(|id, entry| entry.seated || standbys.contains(id));
     }
 
-    /// Forgets all nodes.
-    pub(super) fn clear(&mut self) {
-        self.entries.clear();
-        self.standbys.clear();
+    /// Forgets all nodes. The most members that this node has had stay what they were.
+    pub(super) fn clear(&mut self, shared: &Shared) {
+        *self = Self { high_water: self.high_water, ..Self::new(shared) };
     }
 }

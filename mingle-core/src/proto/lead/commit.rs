@@ -143,10 +143,10 @@ impl Committed {
     }
 
     /// The world as this node returns it.
-    pub(super) fn formed(&self, shared: &Shared) -> Option<Formed> {
+    pub(super) fn formed(&self, shared: &mut Shared) -> Option<Formed> {
         let roster = &self.plan.roster;
         let rank = roster.members().iter().find(|member| member.id == shared.me())?.rank;
-        let (master, local) = self.proof.published(self.endpoint, shared)?;
+        let (master, local) = self.proof.publish(self.endpoint, shared)?;
         Some(Formed {
             rank,
             world: shared.config.world,

@@ -12,6 +12,8 @@ mod ranks;
 mod round;
 mod rounds;
 mod seats;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
@@ -82,6 +84,11 @@ impl Lead {
         self.book.seated()
     }
 
+    /// Whether a node has joined, so that its connections matter.
+    pub(crate) fn knows(&self, id: NodeId) -> bool {
+        self.book.get(id).is_some()
+    }
+
     /// The most that [`Lead::seated`] has been.
     pub(crate) fn high_water(&self) -> u32 {
         self.book.high_water()
@@ -115,6 +122,12 @@ impl Lead {
     #[cfg(test)]
     pub(crate) fn is_proving(&self) -> bool {
         self.rounds.is_proving()
+    }
+
+    /// The phase of a leader that does not collect members.
+    #[cfg(feature = "testing")]
+    pub(crate) fn phase(&self) -> Option<super::testing::Phase> {
+        self.rounds.phase()
     }
 
     /// How the leader has ended.
@@ -158,7 +171,8 @@ impl Lead {
     /// Sends the announce by unicast to the members that hear no multicast.
     pub(crate) fn announce_to_deaf(&self, shared: &mut Shared) {
         let announce = self.announce(shared);
-        for (id, entry) in self.book.entries().filter(|(_, entry)| entry.deaf) {
+        let now = shared.now;
+        for (id, entry) in self.book.entries().filter(|(_, entry)| entry.is_deaf(now)) {
             shared.send(entry.source, id, &announce);
         }
     }
@@ -179,7 +193,7 @@ impl Lead {
     pub(crate) fn on_solicit(&mut self, from: NodeId, source: SocketAddr, shared: &mut Shared) {
         // Only where the proof has arrived: a forged address would get every announce.
         if let Some(entry) = self.book.member_mut(from) {
-            entry.deaf = true;
+            entry.asked = Some(shared.now);
         }
         let announce = self.announce(shared);
         shared.send(source, from, &announce);
@@ -212,6 +226,8 @@ impl Lead {
     /// This node follows a better candidate.
     pub(crate) fn freeze(&mut self, shared: &mut Shared) {
         self.frozen = true;
+        self.redirects.reset();
+        self.redirected = 0;
         // A frozen leader pings no member, so a member's silence is no evidence.
         self.challenges.clear();
         shared.timers.stop(Timer::StepDown);
@@ -236,8 +252,9 @@ impl Lead {
     }
 
     /// This node does not lead any more: it forgets all nodes that have joined.
-    pub(crate) fn clear(&mut self) {
-        self.book.clear();
+    pub(crate) fn clear(&mut self, shared: &mut Shared) {
+        self.rounds.reset(&self.book, shared);
+        self.book.clear(shared);
         self.challenges.clear();
         self.welcomes.clear();
     }
@@ -279,7 +296,7 @@ impl Lead {
         match self.rounds.repeat(&self.book, arrivals, shared) {
             Repeated::Sent => {}
             Repeated::Collecting => self.start_round_if_full(arrivals, shared),
-            Repeated::Voided => self.fill_seats(arrivals, shared),
+            Repeated::Overdue(unready) => self.blame(&unready, arrivals, shared),
             Repeated::Silent(silent) => {
                 for id in silent {
                     tracing::debug!(%id, "silent since the prepare: expelled");
@@ -291,8 +308,30 @@ impl Lead {
 
     /// The proof of the master has taken too long.
     pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        if self.rounds.proof_failed(&self.book, shared) {
+        let Some(failed) = self.rounds.proof_failed(&self.book, shared) else { return };
+        // Where one node alone cannot reach the master, the fault may be its own.
+        if let [prover] = failed[..]
+            && self.put_behind_standbys(&failed, arrivals)
+        {
+            self.rounds.forget(prover);
+        }
+        self.fill_seats(arrivals, shared);
+    }
+
+    /// These members answered, and were not ready when the round was over: standbys take their seats. Where
+    /// there are none, the same members get two more rounds.
+    fn blame(&mut self, unready: &[NodeId], arrivals: &Arrivals, shared: &mut Shared) {
+        let are_replaced = self.put_behind_standbys(unready, arrivals);
+        if are_replaced || !self.rounds.end_unready(unready, &mut self.book, shared) {
             self.fill_seats(arrivals, shared);
+        }
+    }
+
+    /// This process was stopped in a round. Members may have given up meanwhile, although what they sent
+    /// before says that they are ready: starts another round when all that waits has been read.
+    pub(crate) fn void_after_stop(&mut self, shared: &mut Shared) {
+        if self.rounds.void_after_stop(&self.book, shared) {
+            shared.timers.set(Timer::Wave, shared.now);
         }
     }
 

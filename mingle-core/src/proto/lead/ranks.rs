@@ -166,6 +166,13 @@ mod tests {
         assert_eq!(settled(vec![both(1), only(2)], false, 0), ["6", "6"]);
         assert_eq!(settled(vec![both(1), applicant("four", 2, None)], true, 1), ["4", "4"]);
         assert_eq!(settled(vec![only(1), applicant("four", 2, None)], false, 0), ["6", "4"]);
+        let id = |n: u8| NodeId([n; 16]);
+        for mut nodes in [
+            vec![both(3), only(1), applicant("four", 2, None)],
+            vec![applicant("four", 2, None), both(3), only(1)],
+        ] {
+            assert_eq!(settle_family(&mut nodes, false, 0), Err((id(1), id(2))), "IPv6 alone, IPv4 alone");
+        }
     }
 
     #[test]

@@ -98,7 +98,8 @@ impl Round {
 
     /// A member is ready.
     pub(super) fn on_ready(&mut self, from: NodeId, ready: &Ready, book: &mut Book, shared: &mut Shared) {
-        if let Some(entry) = book.member_mut(from)
+        if usize::from(ready.endpoint) < self.plan.endpoints.len()
+            && let Some(entry) = book.member_mut(from)
             && entry.ready.replace(ready.endpoint).is_none()
         {
             self.ready += 1;
@@ -157,9 +158,9 @@ impl Round {
         shared: &mut Shared,
     ) {
         // A member's seat is proved, so its address is not forged.
-        let Some(entry) = book.member_mut(from).filter(|_| self.number() == want.round) else { return };
+        let Some(entry) = book.member_mut(from) else { return };
         let again = entry.wanted.replace(want.clone()).as_ref() == Some(want);
-        let alone = again || entry.deaf;
+        let alone = again || entry.is_deaf(shared.now);
         let wanting = book.entries().filter(|(_, entry)| entry.node.attributes.wants_roster);
         let many = wanting.take(MULTICAST_ROSTER).count() == MULTICAST_ROSTER;
         for part in parts::answer(want, &self.plan.parts) {
@@ -180,7 +181,7 @@ impl Round {
     pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
         let own = self.proof.endpoint()?;
         // The members are looked at once, and not at each ready.
-        if self.ready + 1 < book.seated() {
+        if self.ready + 1 < shared.world() {
             return None;
         }
         let mut votes: BTreeMap<u8, u32> = BTreeMap::new();
@@ -202,6 +203,7 @@ impl Round {
     pub(super) fn void(self, book: &Book, shared: &mut Shared) {
         shared.timers.stop(Timer::Wave);
         shared.timers.stop(Timer::RepeatInRound);
+        shared.timers.stop(Timer::Commit);
         for (id, entry) in book.members() {
             shared.send(entry.source, id, &Message::Void(self.plan.number));
         }

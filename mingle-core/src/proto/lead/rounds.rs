@@ -11,18 +11,20 @@ use super::ending::Ending;
 use super::plan::{self, Plan};
 use super::ranks::{self, Applicant};
 use super::round::Round;
-use crate::model::NodeId;
+use crate::model::{NodeId, Peer};
 use crate::proto::DialId;
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed, Unproved};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::rdma::Verdict;
-use crate::wire::{Message, Ready, Refusal, Want};
+use crate::wire::{Message, Ready, Refusal, UNREADY, Want};
 
 /// For this long another round starts although no node is left that can be master. A round of failed proofs
 /// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
+/// After so many rounds in which a member answers and is not ready, no world can form.
+const UNREADY_ROUNDS: u32 = 3;
 /// Between two checks whether the members have an address family in common.
 const AGAIN: Duration = Duration::from_millis(500);
 
@@ -34,6 +36,9 @@ pub(super) struct Rounds {
     started: u64,
     /// How many rounds of these members failed because a proof failed.
     failed: u64,
+    /// How many rounds took too long because these members were not ready, and who was not in any of them.
+    overdue: u32,
+    unready: Vec<NodeId>,
     /// When the first round of these members started.
     proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
@@ -61,8 +66,8 @@ pub(super) enum Repeated {
     Sent,
     /// No round is under way: one may start.
     Collecting,
-    /// The round took too long and is void.
-    Voided,
+    /// The round took too long and is void. These members answered and were not ready.
+    Overdue(Vec<NodeId>),
     /// These members were silent for too long.
     Silent(Vec<NodeId>),
 }
@@ -73,6 +78,8 @@ impl Rounds {
             phase: Phase::Collecting,
             started: 0,
             failed: 0,
+            overdue: 0,
+            unready: Vec::new(),
             proving_since: None,
             unproved: BTreeSet::new(),
         }
@@ -86,6 +93,18 @@ impl Rounds {
     #[cfg(test)]
     pub(super) fn is_proving(&self) -> bool {
         matches!(self.phase, Phase::Proving(_))
+    }
+
+    #[cfg(feature = "testing")]
+    pub(super) fn phase(&self) -> Option<crate::proto::testing::Phase> {
+        use crate::proto::testing::Phase as Named;
+        match self.phase {
+            Phase::Collecting => None,
+            Phase::Proving(_) => Some(Named::Proving),
+            Phase::Committed(_) => Some(Named::Committed),
+            Phase::Ending(_) => Some(Named::Refusing),
+            Phase::Over(_) => Some(Named::Ended),
+        }
     }
 
     /// How this leader has ended.
@@ -156,8 +175,10 @@ impl Rounds {
     pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Repeated {
         match &mut self.phase {
             Phase::Proving(round) if round.is_overdue(shared.now) => {
+                let unready = book.members().filter(|(_, entry)| entry.ready.is_none());
+                let unready = unready.map(|(id, _)| id).collect();
                 self.void(book, shared);
-                return Repeated::Voided;
+                return Repeated::Overdue(unready);
             }
             Phase::Proving(round) => {
                 let silent = round.silent(book, shared.now);
@@ -189,18 +210,20 @@ impl Rounds {
         book: &mut Book,
         shared: &mut Shared,
     ) {
+        let is_member = book.member(from).is_some();
         let answer = match &mut self.phase {
-            Phase::Proving(round) if round.number() == ready.round => {
+            // To members alone: one that has lost its seat must not wait for this round, and the commit
+            // carries the verdict, which is longer than what asks for it.
+            Phase::Proving(round) if round.number() == ready.round && is_member => {
                 round.on_ready(from, ready, book, shared);
-                self.commit_if_ready(book, shared);
-                if self.round().is_none() {
-                    // Committed by this very message: the commit is on its way.
+                if round.agreed_endpoint(book, shared).is_some() {
+                    // The commit follows.
+                    shared.timers.set(Timer::Commit, shared.now);
                     return;
                 }
                 Message::Pong
             }
-            // To members alone: the commit carries the verdict, and is longer than what asks for it.
-            Phase::Committed(round) if round.number() == ready.round && book.member(from).is_some() => {
+            Phase::Committed(round) if round.number() == ready.round && is_member => {
                 round.answer(from, book, shared.now)
             }
             _ => Message::Void(ready.round),
@@ -219,7 +242,8 @@ impl Rounds {
     ) {
         match &mut self.phase {
             Phase::Proving(round) if round.number() == number => {
-                if book.member(from).is_some() {
+                // A master reaches itself.
+                if book.member(from).is_some() && from != round.master() {
                     self.unproved.insert((from, round.master()));
                     round.add_failure(shared);
                 }
@@ -229,24 +253,67 @@ impl Rounds {
     }
 
     /// This node's own proof has taken too long, or the others have had their time to report the same.
-    /// Returns whether the round is void by it.
-    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> bool {
-        let Phase::Proving(round) = &mut self.phase else { return false };
+    /// Returns the provers that have failed, where the round is void by it.
+    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Option<Vec<NodeId>> {
+        let Phase::Proving(round) = &mut self.phase else { return None };
+        let master = round.master();
         if !round.is_proved() {
-            self.unproved.insert((shared.me(), round.master()));
+            self.unproved.insert((shared.me(), master));
         }
         if round.add_failure(shared) {
-            return false;
+            return None;
         }
         self.failed += 1;
         self.void(book, shared);
+        let failed = self.unproved.iter().filter(|&&(_, of)| of == master);
+        Some(failed.map(|&(prover, _)| prover).collect())
+    }
+
+    /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
+    pub(super) fn forget(&mut self, member: NodeId) {
+        self.unproved.retain(|&(prover, master)| prover != member && master != member);
+    }
+
+    /// Forgets everything but the number of the last round.
+    pub(super) fn reset(&mut self, book: &Book, shared: &mut Shared) {
+        self.void(book, shared);
+        *self = Self { started: self.started, ..Self::new() };
+    }
+
+    /// Voids the round under way, because this process was stopped. Returns whether there was one.
+    pub(super) fn void_after_stop(&mut self, book: &Book, shared: &mut Shared) -> bool {
+        let proving = matches!(self.phase, Phase::Proving(_));
+        self.void(book, shared);
+        proving
+    }
+
+    /// These members were not ready in a round that took too long. After some rounds that the same ones have
+    /// held up no world can form. Returns whether that is so.
+    pub(super) fn end_unready(&mut self, unready: &[NodeId], book: &mut Book, shared: &mut Shared) -> bool {
+        if self.unready.iter().any(|id| unready.contains(id)) {
+            self.unready.retain(|id| unready.contains(id));
+        } else {
+            self.unready = unready.to_vec();
+            self.overdue = 0;
+        }
+        self.overdue += u32::from(!unready.is_empty());
+        if self.overdue < UNREADY_ROUNDS {
+            return false;
+        }
+        let named = self.unready.iter().filter_map(|&id| book.get(id).map(Entry::peer));
+        let nodes: Vec<Peer> = named.take(UNREADY).collect();
+        let refusal = Refusal::Unready(nodes.iter().cloned().collect());
+        self.end(refusal, Failure::Unready { nodes }, book, shared);
         true
     }
 
     /// The master has named a dial of this node's.
     pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, book: &mut Book, shared: &mut Shared) {
-        if self.round().is_some_and(|round| round.on_proved(master, dial, shared)) {
-            self.commit_if_ready(book, shared);
+        if let Some(round) = self.round()
+            && round.on_proved(master, dial, shared)
+            && round.agreed_endpoint(book, shared).is_some()
+        {
+            shared.timers.set(Timer::Commit, shared.now);
         }
     }
 
@@ -283,8 +350,14 @@ impl Rounds {
         book: &mut Book,
         shared: &mut Shared,
     ) {
-        if let Some(round) = self.round() {
-            round.on_want(from, source, want, book, shared);
+        match &mut self.phase {
+            Phase::Proving(round) if round.number() == want.round => {
+                round.on_want(from, source, want, book, shared);
+            }
+            Phase::Committed(round) if round.number() == want.round => {}
+            // The member has missed the void.
+            _ if book.member(from).is_some() => shared.send(source, from, &Message::Void(want.round)),
+            _ => {}
         }
     }
 
@@ -309,13 +382,13 @@ impl Rounds {
         }
     }
 
-    fn form_if_known(&mut self, shared: &Shared) {
+    fn form_if_known(&mut self, shared: &mut Shared) {
         if matches!(&self.phase, Phase::Committed(round) if round.is_known(shared.now)) {
             self.form(shared);
         }
     }
 
-    fn form(&mut self, shared: &Shared) {
+    fn form(&mut self, shared: &mut Shared) {
         if let Phase::Committed(round) = &self.phase
             && let Some(formed) = round.formed(shared)
         {
@@ -346,6 +419,7 @@ impl Rounds {
         self.void(book, shared);
         self.proving_since = None;
         self.failed = 0;
+        self.overdue = 0;
     }
 
     fn void(&mut self, book: &Book, shared: &mut Shared) {

@@ -42,6 +42,9 @@ impl Lead {
         }
         self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);
         self.book.join(from, source, join, shared.now);
+        if let Some(ghost) = self.book.ghost(from).filter(|_| !self.frozen) {
+            self.challenges.add(ghost, None, shared);
+        }
         if arrivals.is_empty() && !shared.timers.is_set(Timer::StepDown) {
             shared.set_after(Timer::StepDown, STEP_DOWN);
         }
@@ -135,8 +138,23 @@ impl Lead {
         // ready, and would otherwise wait for the outcome.
         self.rounds.void_for_change(&self.book, shared);
         self.book.vacate(id);
+        self.rounds.forget(id);
         self.report_change(shared);
         self.seat_standbys(arrivals, shared);
+    }
+
+    /// Takes the seats of members that hold up every round, as far as standbys can have them: such a member
+    /// becomes the last of the standbys. Returns whether a seat is free now.
+    pub(super) fn put_behind_standbys(&mut self, members: &[NodeId], arrivals: &Arrivals) -> bool {
+        let mut taken = Vec::new();
+        for &id in members {
+            let Some(successor) = self.book.successor(id, &taken, arrivals) else { continue };
+            tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
+            self.challenges.remove(id);
+            self.book.replace(id);
+            taken.push(successor);
+        }
+        !taken.is_empty()
     }
 
     pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {

@@ -21,6 +21,7 @@ impl Node {
                 let pairs = pairs.into_vec().into_iter().map(|(prover, master)| Unproved { prover, master });
                 Some(Failure::MasterUnproved { pairs: pairs.collect() })
             }
+            Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
             Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
             Refusal::Closing => None,
         };

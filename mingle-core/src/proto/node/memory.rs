@@ -155,3 +155,40 @@ impl Memory {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 29500))
+    }
+
+    #[test]
+    fn the_first_eight_versions_and_sixteen_strangers_are_remembered() {
+        let mut memory = Memory::default();
+        assert!(memory.is_empty());
+        for last in 1..=20 {
+            memory.version(last, address(last));
+            memory.version(last, address(99));
+            memory.unauthentic(address(last).ip());
+            memory.unauthentic(address(last).ip());
+        }
+        assert_eq!(memory.versions(), (1..=8).map(|last| (last, address(last))).collect::<Vec<_>>());
+        let strangers: Vec<_> = (1..=16).map(|last| (address(last).ip(), 2)).collect();
+        assert_eq!((memory.all_unauthentic(), memory.unauthentic_others()), (strangers, 8));
+        assert!(!memory.is_empty());
+    }
+
+    #[test]
+    fn a_leader_that_could_not_be_reached_is_remembered_until_one_is_joined() {
+        let leader = Peer { host: HostName::new("a"), address: address(1) };
+        let mut memory = Memory::default();
+        memory.not_reached(leader.clone(), vec![address(1)]);
+        memory.not_answered(leader.clone());
+        assert_eq!(memory.unreached(), Some((leader.clone(), vec![address(1)])));
+        assert_eq!(memory.unanswered(), Some(leader));
+        memory.joined();
+        assert_eq!((memory.unreached(), memory.unanswered()), (None, None));
+    }
+}

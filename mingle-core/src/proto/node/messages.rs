@@ -30,7 +30,8 @@ impl Node {
                 self.on_candidate(&to.candidate, to.source, Learned::ByAnother);
             }
             Message::Join(join) => self.on_join(from, source, join),
-            Message::Running => {
+            // The first formation has no world before it: nobody can say truly that its world runs.
+            Message::Running if self.shared.config.lineage.origin != 0 => {
                 self.on_running(source);
                 self.miss_world();
             }

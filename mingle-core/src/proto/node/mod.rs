@@ -6,6 +6,8 @@
 mod ending;
 mod memory;
 mod messages;
+#[cfg(feature = "testing")]
+mod phase;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -29,6 +31,10 @@ use memory::Memory;
 /// How much longer others may be silent after this process was stopped past a timer.
 const GRACE: Duration = Duration::from_secs(1);
 
+/// A leader whose timer is this late was stopped for so long that members of its round may have given up: a
+/// ready one waits for 10 s. A host that is merely busy is never so late.
+const STOPPED: Duration = Duration::from_secs(5);
+
 /// The protocol of one node, from its start to its end.
 ///
 /// The caller owns time, sockets and randomness: it hands in what happens, and after every call
@@ -42,6 +48,8 @@ pub struct Node {
     follow: Option<Follow>,
     memory: Memory,
     ended: bool,
+    /// This process was stopped, and has not read all that has arrived meanwhile.
+    catches_up: bool,
 }
 
 impl Node {
@@ -55,6 +63,7 @@ impl Node {
             follow: None,
             memory: Memory::default(),
             ended: false,
+            catches_up: false,
             shared,
         };
         if let Some(timeout) = node.shared.config.timeout {
@@ -93,6 +102,13 @@ impl Node {
     #[must_use]
     pub fn is_bound(&self) -> bool {
         self.ended || self.follow.as_ref().is_some_and(Follow::in_round) || !self.lead.is_collecting()
+    }
+
+    /// Whether this node commits as its next step: then what its connections have to say is to be read first,
+    /// since the end of one means that its member has gone.
+    #[cfg(any(feature = "net", test))]
+    pub(crate) fn is_about_to_commit(&self) -> bool {
+        self.shared.timers.is_set(Timer::Commit)
     }
 
     /// Whether any other node of the job was heard so far.
@@ -139,10 +155,12 @@ impl Node {
             return;
         }
         self.lead.hear(header.sender, from, &self.shared);
-        if recipient == Recipient::This
-            && let Some(follow) = self.follow.as_mut().filter(|follow| follow.is_led_by(header.sender))
-        {
-            follow.hear(from, &mut self.shared);
+        if let Some(follow) = &mut self.follow {
+            match follow.is_led_by(header.sender) {
+                true if recipient == Recipient::This => follow.hear(from, &mut self.shared),
+                true => {}
+                false => follow.suspect(from, &mut self.shared),
+            }
         }
         self.on_message(header.sender, from, recipient, message);
         self.check_end();
@@ -210,7 +228,9 @@ impl Node {
             self.shared.close(conn);
             return;
         };
-        if self.shared.config.keys.is_some() && !self.arrivals.is_first(token.prover, token.dial) {
+        if self.shared.config.keys.is_some()
+            && !self.arrivals.is_first(token.prover, token.dial, self.shared.scale().nodes())
+        {
             tracing::debug!(prover = %token.prover, "a replayed token");
             self.shared.close(conn);
             return;
@@ -219,9 +239,11 @@ impl Node {
             tracing::debug!(dialled = %token.dialled, %local, "an address is translated on the way");
         }
         self.shared.set_unreached(false);
-        if let Some(excess) = self.arrivals.add(token.prover, conn, token.dial) {
+        let is_stranger = self.is_stranger(token.prover);
+        if let Some(excess) = self.arrivals.add(token.prover, conn, token.dial, is_stranger) {
             self.shared.close(excess);
         }
+        self.close_strangers();
         self.lead.settle(token.prover, &self.arrivals, &mut self.shared);
         if let Some(source) = self.arrivals.asker(token.prover) {
             self.shared.send(source, token.prover, &Message::Proved(token.dial));
@@ -242,7 +264,8 @@ impl Node {
     /// Time has passed. Early and repeated calls do nothing.
     pub fn handle_timeout(&mut self, now: Time) {
         self.at(now);
-        for timer in [Timer::GiveUpLeader, Timer::StepDown] {
+        self.catches_up = false;
+        for timer in [Timer::GiveUpLeader, Timer::StepDown, Timer::InDoubt] {
             // This process was stopped past the deadline, so silence is no evidence against the peers.
             if self.shared.timers.slept_through(timer, now) {
                 self.shared.set_after(timer, GRACE);
@@ -261,8 +284,8 @@ impl Node {
     /// the same: where it is gone, a new node takes this one's place.
     pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints) {
         self.at(now);
-        if endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
-            self.shared.config.node.endpoints = endpoints;
+        if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
+            self.shared.set_endpoints(endpoints);
             self.with_follow(Follow::send_endpoints);
         }
     }
@@ -286,12 +309,20 @@ impl Node {
     /// until their connections prove dead.
     pub fn handle_departure(&mut self, now: Time) {
         self.at(now);
-        self.lead.dismiss(&mut self.shared);
+        if !self.ended {
+            self.lead.dismiss(&mut self.shared);
+        }
     }
 
     fn at(&mut self, now: Time) {
+        let was_stopped = self.shared.timers.next().is_some_and(|due| due + STOPPED < now);
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
+        if was_stopped && !self.ended && !self.catches_up {
+            self.catches_up = true;
+            // Before anything is read: what members said before the pause may not hold any more.
+            self.lead.void_after_stop(&mut self.shared);
+        }
     }
 
     fn on_timer(&mut self, timer: Timer) {
@@ -317,6 +348,9 @@ impl Node {
             Timer::StepDown => self.step_down_if_unreached(),
             Timer::WelcomeNext => self.lead.welcome_next(&self.arrivals, &mut self.shared),
             Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
+            Timer::InDoubt => self.end_in_doubt(),
+            Timer::StandAside => self.look_again(),
+            Timer::Commit => self.lead.commit_if_ready(&mut self.shared),
         }
     }
 

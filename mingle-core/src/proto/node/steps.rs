@@ -1,12 +1,19 @@
 //! The steps that concern several parts of a node: to follow a candidate, to leave it, to step down.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use super::Node;
+use crate::model::NodeId;
 use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
+use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Commit, Introduction};
+
+/// How long a node stands aside after it was last told that the world of its lineage runs. It asks once a
+/// second meanwhile, and each question is answered.
+const STAND_ASIDE: Duration = Duration::from_secs(30);
 
 impl Node {
     /// Whether this node leads: it may, and follows nobody.
@@ -75,11 +82,27 @@ impl Node {
         }
     }
 
+    /// Whether a node has neither joined nor asked for a proof.
+    pub(super) fn is_stranger(&self, id: NodeId) -> bool {
+        !self.lead.knows(id) && self.arrivals.asker(id).is_none()
+    }
+
+    /// Closes the connections of nodes that have neither joined nor asked for a proof, the oldest first,
+    /// while there are too many: their IDs may be made up.
+    pub(super) fn close_strangers(&mut self) {
+        while self.arrivals.count() > self.shared.scale().most_entries() {
+            let Some(stranger) = self.arrivals.oldest(|id| self.is_stranger(id)) else { break };
+            for conn in self.arrivals.evict(stranger) {
+                self.shared.close(conn);
+            }
+        }
+    }
+
     /// The leader did not answer, or could not be reached over TCP: ignores it for a while.
     pub(super) fn give_up_leader(&mut self) {
         let Some(follow) = self.follow.take() else { return };
         let (id, peer) = (follow.leader_id(), follow.leader_peer());
-        match follow.gave_up(self.shared.now) {
+        match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
                 self.memory.not_answered(peer.clone());
                 self.seek.block_silent(id, &self.shared);
@@ -115,12 +138,16 @@ impl Node {
         }
     }
 
-    /// Repeats what the leader or the master has not answered in a round. A ready node whose leader is silent
-    /// for too long ends.
+    /// Repeats what the leader or the master has not answered in a round.
     pub(super) fn repeat_in_round(&mut self) {
         self.with_follow(Follow::repeat);
         self.lead.ask_master(&mut self.shared);
-        if let Some(failure) = self.follow.as_ref().and_then(|follow| follow.in_doubt(&self.shared)) {
+    }
+
+    /// A ready node ends if its leader is silent for too long, or if the round takes too long.
+    pub(super) fn end_in_doubt(&mut self) {
+        let Some(follow) = &mut self.follow else { return };
+        if let Some(failure) = follow.in_doubt(&mut self.shared) {
             self.end(Event::Failed(failure));
         }
     }
@@ -150,7 +177,7 @@ impl Node {
         }
         if self.lead.is_deserted(&self.shared) {
             // The joining nodes have stopped asking: they are gone, and this node may be reachable after all.
-            self.lead.clear();
+            self.lead.clear(&mut self.shared);
             return;
         }
         let endpoint = self.shared.config.node.endpoints.preferred();
@@ -158,7 +185,7 @@ impl Node {
         self.shared.event(Event::SteppedDown);
         self.seek.step_down(&self.shared);
         self.shared.set_unreached(true);
-        self.lead.clear();
+        self.lead.clear(&mut self.shared);
         self.seek.start(&mut self.shared);
     }
 
@@ -172,16 +199,31 @@ impl Node {
     /// The world that this node looks for has formed without it: only the next formation can have a seat for
     /// it. It steps down, and goes on to ask, so that the members look whether one of them is gone.
     pub(super) fn miss_world(&mut self) {
-        if self.is_bound() || !self.seek.miss_world() {
+        if self.is_bound() {
+            return;
+        }
+        // Whoever says so may be wrong, or its world may end without a sign: not for ever.
+        self.shared.set_after(Timer::StandAside, STAND_ASIDE);
+        if !self.seek.miss_world() {
             return;
         }
         if self.follow.is_none() && self.seek.has_announced() {
             self.shared.event(Event::SteppedDown);
         }
+        // A member would keep its lease to a leader that has forgotten it, and never join again.
+        self.lead.dismiss(&mut self.shared);
+        for conn in self.arrivals.evict_all() {
+            self.shared.close(conn);
+        }
+        self.lead.clear(&mut self.shared);
         if let Some(follow) = self.follow.take() {
             self.leave(follow);
         }
-        self.lead.clear();
         self.seek.call_at_once(false, &mut self.shared);
+    }
+
+    /// No node of the running world has answered for a while: looks for the others again.
+    pub(super) fn look_again(&mut self) {
+        self.seek.look_again(&mut self.shared);
     }
 }

@@ -9,14 +9,24 @@ use crate::proto::ConnId;
 
 /// The most connections that are kept of one prover. One that opens more has gone wrong.
 const KEPT: usize = 2 * OPEN;
+/// The same of a stranger, which has neither joined nor asked for a proof: its messages may be lost, or its
+/// ID made up.
+const KEPT_OF_STRANGER: usize = 2;
+/// How far behind the highest a dial number may be, in a job with a secret. A prover numbers its dials from
+/// 1, and has few open at a time.
+const WINDOW: u32 = 1024;
+/// The most provers whose dials are remembered, in a job with a secret.
+const PROVERS: usize = 4096;
 
 /// The connections of each node that has proved that it reaches this one.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Arrivals {
     by_prover: BTreeMap<NodeId, Vec<Arrival>>,
     provers: BTreeMap<ConnId, NodeId>,
-    /// All dials that ever arrived, in a job with a secret: only its nodes can make this grow.
-    used: BTreeMap<NodeId, BTreeSet<u32>>,
+    /// The dials that have arrived, in a job with a secret: only its nodes can make this grow.
+    used: BTreeMap<NodeId, Used>,
+    /// How many tokens have arrived, in a job with a secret.
+    tokens: u64,
     /// Nodes that prove this one as their master, while another node is their leader.
     askers: BTreeMap<NodeId, SocketAddr>,
 }
@@ -27,19 +37,54 @@ struct Arrival {
     dial: u32,
 }
 
+/// The dials of one prover that have arrived.
+#[derive(Debug, Clone, Default)]
+struct Used {
+    dials: BTreeSet<u32>,
+    /// The number of tokens of all provers when the latest of this one arrived.
+    clock: u64,
+}
+
+impl Used {
+    fn is_first(&mut self, dial: u32) -> bool {
+        let oldest = self.dials.last().map_or(0, |highest| highest.saturating_sub(WINDOW));
+        let is_first = dial >= oldest && self.dials.insert(dial);
+        let highest = self.dials.last().copied().unwrap_or(0);
+        self.dials = self.dials.split_off(&highest.saturating_sub(WINDOW));
+        is_first
+    }
+}
+
 impl Arrivals {
     /// Whether no connection has brought this token before. A replay of a recorded token would keep the seat
     /// of a node that is gone.
-    pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32) -> bool {
-        self.used.entry(prover).or_default().insert(dial)
+    pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32, world: usize) -> bool {
+        let most_provers = PROVERS.max(world.saturating_mul(2));
+        self.tokens += 1;
+        if self.used.len() >= most_provers && !self.used.contains_key(&prover) {
+            // One with a connection may still have a seat, which a replay would keep.
+            let gone = self.used.iter().filter(|(id, _)| !self.by_prover.contains_key(id));
+            let oldest = gone.min_by_key(|(_, used)| used.clock).map(|(&id, _)| id);
+            oldest.map(|id| self.used.remove(&id));
+        }
+        let used = self.used.entry(prover).or_default();
+        used.clock = self.tokens;
+        used.is_first(dial)
     }
 
     /// Adds a connection. Returns the one to close where the prover has too many.
-    pub(crate) fn add(&mut self, prover: NodeId, conn: ConnId, dial: u32) -> Option<ConnId> {
+    pub(crate) fn add(
+        &mut self,
+        prover: NodeId,
+        conn: ConnId,
+        dial: u32,
+        is_stranger: bool,
+    ) -> Option<ConnId> {
+        let kept = if is_stranger { KEPT_OF_STRANGER } else { KEPT };
         let arrivals = self.by_prover.entry(prover).or_default();
         arrivals.push(Arrival { conn, dial });
         self.provers.insert(conn, prover);
-        (arrivals.len() > KEPT).then(|| {
+        (arrivals.len() > kept).then(|| {
             let excess = arrivals.remove(0).conn;
             self.provers.remove(&excess);
             excess
@@ -67,10 +112,26 @@ impl Arrivals {
         arrivals.into_iter().map(|arrival| arrival.conn).collect()
     }
 
+    /// Removes all provers, and returns their connections.
+    pub(crate) fn evict_all(&mut self) -> Vec<ConnId> {
+        self.by_prover.clear();
+        std::mem::take(&mut self.provers).into_keys().collect()
+    }
+
     /// The dial that is the prover's lease: the last that arrived. Until the prover knows of one, any would
     /// do. Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<u32> {
         self.by_prover.get(&prover)?.last().map(|arrival| arrival.dial)
+    }
+
+    /// How many provers have a connection.
+    pub(crate) fn count(&self) -> usize {
+        self.by_prover.len()
+    }
+
+    /// The prover of which `is_stranger` is true whose oldest connection arrived first.
+    pub(crate) fn oldest(&self, is_stranger: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        self.provers.values().copied().find(|&prover| is_stranger(prover))
     }
 
     pub(crate) fn has(&self, prover: NodeId) -> bool {
@@ -95,5 +156,28 @@ impl Arrivals {
     /// Where to tell the prover that its token has arrived, if it has asked.
     pub(crate) fn asker(&self, prover: NodeId) -> Option<SocketAddr> {
         self.askers.get(&prover).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dial_counts_once_and_the_memory_of_dials_and_provers_is_bounded() {
+        let mut arrivals = Arrivals::default();
+        let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
+        assert!(arrivals.is_first(id(0), 1, 4));
+        arrivals.add(id(0), ConnId(1), 1, false);
+        for dial in 2..20_000 {
+            assert!(arrivals.is_first(id(0), dial, 4) && !arrivals.is_first(id(0), dial, 4), "{dial}");
+        }
+        assert!(!arrivals.is_first(id(0), 1, 4), "too old");
+        assert!(arrivals.used[&id(0)].dials.len() <= 1 + usize::try_from(WINDOW).unwrap());
+        for prover in 1..20_000 {
+            assert!(arrivals.is_first(id(prover), 1, 4));
+        }
+        assert_eq!(arrivals.used.len(), PROVERS);
+        assert!(!arrivals.is_first(id(0), 19_999, 4), "a prover with a connection is not forgotten");
     }
 }

@@ -24,6 +24,8 @@ pub(crate) struct Dials {
     target: NodeId,
     lanes: Vec<Lane>,
     won: Option<Won>,
+    /// One dial and no more: the target has not written to this node, and the address may be forged.
+    waits: bool,
 }
 
 /// One endpoint and the dials to it, oldest first.
@@ -47,8 +49,8 @@ struct Dialled {
 pub(crate) struct Won {
     pub(super) dial: DialId,
     pub(super) endpoint: SocketAddr,
-    /// This node's address on the connection, if the driver has reported it.
-    pub(super) local: Option<IpAddr>,
+    /// This node's address on the connection.
+    pub(super) local: IpAddr,
 }
 
 /// The role of a dial that has closed.
@@ -63,28 +65,44 @@ pub(crate) enum Closed {
 }
 
 impl Dials {
-    /// Starts to dial `target` after `delay`. Endpoints that are this node's own are left out: the same
-    /// private address (172.17.0.1, say) may be found on every host.
-    pub(crate) fn start(
-        shared: &mut Shared,
-        target: NodeId,
-        endpoints: &[SocketAddr],
-        delay: Duration,
-    ) -> Self {
-        let mut dials = Self { target, lanes: Vec::new(), won: None };
+    /// Dials to `target` after `delay`, which [`Dials::advance`] opens. Endpoints that are this node's own
+    /// are left out: the same private address (172.17.0.1, say) may be found on every host. So are loopback
+    /// addresses beside others.
+    pub(crate) fn new(shared: &Shared, target: NodeId, endpoints: &[SocketAddr], delay: Duration) -> Self {
+        let mut dials = Self { target, lanes: Vec::new(), won: None, waits: false };
         // The preferred endpoint has a head start; the others follow one by one (RFC 8305).
         let mut next = shared.now + delay;
-        for &endpoint in endpoints.iter().filter(|e| !shared.config.node.endpoints.contains(e)) {
+        let own = &shared.config.node.endpoints;
+        let is_everywhere = |endpoint: &SocketAddr| endpoint.ip().is_loopback();
+        let leaves_out = !is_everywhere(&own.preferred()) && !endpoints.iter().all(is_everywhere);
+        let others = endpoints.iter().filter(|e| !(own.contains(e) || leaves_out && is_everywhere(e)));
+        for &endpoint in others {
             dials.lanes.push(Lane { endpoint, next, tries: 0, open: Vec::new() });
             next += DIAL_STAGGER;
         }
-        dials.advance(shared);
         dials
+    }
+
+    /// Opens the first dial only, until [`Dials::go_on`].
+    pub(crate) fn wait_after_first(&mut self) {
+        self.waits = true;
+    }
+
+    /// The target has written to this node: the other dials may follow.
+    pub(crate) fn go_on(&mut self, shared: &mut Shared) {
+        if std::mem::take(&mut self.waits) {
+            let mut next = shared.now;
+            for lane in &mut self.lanes {
+                lane.next = lane.next.max(next);
+                next += DIAL_STAGGER;
+            }
+            self.advance(shared);
+        }
     }
 
     /// Opens the dials that are due, and sets the timer for the next.
     pub(crate) fn advance(&mut self, shared: &mut Shared) {
-        if self.won.is_some() {
+        if self.won.is_some() || self.waits && self.lanes.iter().any(|lane| lane.tries > 0) {
             return;
         }
         let hasty = shared.scale().dial_interval();
@@ -102,6 +120,9 @@ impl Dials {
             lane.tries += 1;
             let interval = if lane.tries < HASTY { hasty } else { REPLACE.max(hasty) };
             lane.next = shared.now + interval;
+            if self.waits {
+                return;
+            }
         }
         if let Some(next) = self.lanes.iter().map(|lane| lane.next).min() {
             shared.timers.set_earlier(Timer::Dial, next);
@@ -120,15 +141,15 @@ impl Dials {
         }
     }
 
-    /// The target has named a dial that arrived. Returns whether that one is still open; then it is kept, and
-    /// the others are closed.
+    /// The target has named a dial that arrived. Returns whether that one is established and still open; then
+    /// it is kept, and the others are closed. One that is not established cannot have arrived.
     pub(crate) fn win(&mut self, dial: DialId, shared: &mut Shared) -> bool {
         if let Some(won) = self.won {
             return won.dial == dial;
         }
         let found = self.lanes.iter().find_map(|lane| {
             let dialled = lane.open.iter().find(|d| d.dial == dial)?;
-            Some(Won { dial, endpoint: lane.endpoint, local: dialled.local })
+            Some(Won { dial, endpoint: lane.endpoint, local: dialled.local? })
         });
         let Some(won) = found else { return false };
         self.won = Some(won);
@@ -140,9 +161,6 @@ impl Dials {
 
     /// A connection is established, on which this node has the address `local`.
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        if let Some(won) = self.won.as_mut().filter(|won| won.dial == dial) {
-            won.local = Some(local);
-        }
         for dialled in self.lanes.iter_mut().flat_map(|lane| &mut lane.open).filter(|d| d.dial == dial) {
             dialled.local = Some(local);
         }
@@ -172,5 +190,154 @@ impl Dials {
         for dial in open.chain(self.won.map(|won| won.dial)) {
             shared.hang_up(dial);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::JobId;
+    use crate::proto::{Config, Output};
+
+    const TARGET: NodeId = NodeId([9; 16]);
+
+    fn endpoint(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 29500))
+    }
+
+    fn shared() -> Shared {
+        let tag = "dials".parse::<JobId>().unwrap().tag();
+        Shared::new(Config::plain(tag, 4, 2, endpoint(2)), 1, Time::ZERO)
+    }
+
+    /// The dials that are opened, with their endpoints, and the dials that are closed.
+    fn outputs(shared: &mut Shared) -> (Vec<(DialId, SocketAddr)>, Vec<DialId>) {
+        let (mut opened, mut closed) = (Vec::new(), Vec::new());
+        while let Some(output) = shared.next_output() {
+            match output {
+                Output::Dial { dial, to, .. } => opened.push((dial, to)),
+                Output::HangUp(dial) => closed.push(dial),
+                other => panic!("{other:?}"),
+            }
+        }
+        (opened, closed)
+    }
+
+    /// What is opened and closed at each moment until `until`.
+    fn run(dials: &mut Dials, shared: &mut Shared, until: Time) -> Vec<(u128, usize, usize)> {
+        let mut all = Vec::new();
+        loop {
+            dials.advance(shared);
+            let (opened, closed) = outputs(shared);
+            all.push((shared.now.as_millis(), opened.len(), closed.len()));
+            let next = shared.timers.get(Timer::Dial).expect("there is a next dial");
+            shared.timers.stop(Timer::Dial);
+            assert!(next > shared.now, "time goes on");
+            if next > until {
+                return all;
+            }
+            shared.now = next;
+        }
+    }
+
+    #[test]
+    fn endpoints_are_dialled_60_ms_apart_and_those_of_this_node_never() {
+        let mut shared = shared();
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(2), endpoint(3)], Duration::ZERO);
+        dials.advance(&mut shared);
+        let to = |outputs: Vec<(DialId, SocketAddr)>| outputs.iter().map(|(_, to)| *to).collect::<Vec<_>>();
+        assert_eq!(to(outputs(&mut shared).0), [endpoint(1)]);
+        shared.now = Time::from_millis(59);
+        dials.advance(&mut shared);
+        assert_eq!(to(outputs(&mut shared).0), []);
+        shared.now = Time::from_millis(60);
+        dials.advance(&mut shared);
+        assert_eq!(to(outputs(&mut shared).0), [endpoint(1), endpoint(3)]);
+    }
+
+    #[test]
+    fn an_endpoint_has_twelve_dials_open_and_then_the_oldest_is_replaced_every_half_second() {
+        let mut shared = shared();
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
+        let all = run(&mut dials, &mut shared, Time::from_millis(2200));
+        let mut expected: Vec<_> = (0..12).map(|n| (60 * n, 1, 0)).collect();
+        expected.extend([(1160, 1, 1), (1660, 1, 1), (2160, 1, 1)]);
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn sixteen_dials_are_open_in_all() {
+        let mut shared = shared();
+        let endpoints = [endpoint(1), endpoint(3), endpoint(4)];
+        let mut dials = Dials::new(&shared, TARGET, &endpoints, Duration::ZERO);
+        let mut open = 0;
+        for (at, opened, closed) in run(&mut dials, &mut shared, Time::from_secs(5)) {
+            open = open + opened - closed;
+            assert!(open <= 16 && (open == 16 || at < 400), "{open} open after {at} ms");
+        }
+    }
+
+    #[test]
+    fn the_dial_that_the_target_names_is_kept_if_it_is_established_and_the_others_are_closed() {
+        let mut shared = shared();
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
+        run(&mut dials, &mut shared, Time::from_millis(150));
+        let local = IpAddr::from([10, 0, 0, 2]);
+        dials.connected(DialId(2), local);
+        assert_eq!(dials.closed(DialId(1)), Closed::Dial);
+        for wrong in [DialId(1), DialId(3), DialId(9)] {
+            assert!(!dials.win(wrong, &mut shared) && dials.won().is_none(), "{wrong:?}");
+        }
+        assert!(dials.win(DialId(2), &mut shared));
+        assert_eq!(outputs(&mut shared), (vec![], vec![DialId(3)]));
+        let won = dials.won().unwrap();
+        assert_eq!((won.endpoint, won.local), (endpoint(1), local));
+        assert!(dials.win(DialId(2), &mut shared) && !dials.win(DialId(3), &mut shared));
+        shared.now = Time::from_secs(9);
+        dials.advance(&mut shared);
+        assert_eq!(outputs(&mut shared), (vec![], vec![]), "nothing more is dialled");
+        assert_eq!((dials.closed(DialId(3)), dials.closed(DialId(2))), (Closed::Unknown, Closed::Won));
+        dials.stop(&mut shared);
+        assert_eq!(outputs(&mut shared).1, [DialId(2)]);
+    }
+
+    #[test]
+    fn one_dial_is_opened_until_the_target_has_written() {
+        let mut shared = shared();
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(3)], Duration::ZERO);
+        dials.wait_after_first();
+        for at in [0, 60, 120, 1000] {
+            shared.now = Time::from_millis(at);
+            dials.advance(&mut shared);
+            assert_eq!(outputs(&mut shared).0.len(), usize::from(at == 0), "after {at} ms");
+        }
+        dials.go_on(&mut shared);
+        assert_eq!(outputs(&mut shared).0.len(), 1);
+        assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(1060)));
+    }
+
+    #[test]
+    fn a_new_dial_replaces_the_oldest_to_its_own_endpoint() {
+        let mut shared = shared();
+        let endpoints = [endpoint(1), endpoint(3), endpoint(4)];
+        let mut dials = Dials::new(&shared, TARGET, &endpoints, Duration::ZERO);
+        let mut open: Vec<(DialId, SocketAddr)> = Vec::new();
+        let mut replaced = 0;
+        for at in (0..5000).step_by(10) {
+            shared.now = Time::from_millis(at);
+            dials.advance(&mut shared);
+            let (opened, closed) = outputs(&mut shared);
+            let mut expected = Vec::new();
+            for &(dial, to) in &opened {
+                if open.len() == 16 {
+                    let oldest = open.iter().position(|(_, other)| *other == to).expect("each has some");
+                    expected.push(open.remove(oldest).0);
+                }
+                open.push((dial, to));
+            }
+            assert_eq!(closed, expected, "after {at} ms");
+            replaced += closed.len();
+        }
+        assert!(replaced > 20, "{replaced} replaced");
     }
 }

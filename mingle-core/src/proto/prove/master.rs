@@ -7,6 +7,7 @@ use super::dials::{Dials, Won};
 use crate::model::NodeId;
 use crate::proto::DialId;
 use crate::proto::backoff::Backoff;
+use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::Message;
@@ -47,7 +48,11 @@ impl MasterProof {
         let path = match to_leader {
             _ if master == shared.me() => Path::Own,
             Some((_, won)) => Path::Lease(won),
-            None => Path::Race(Dials::start(shared, master, endpoints, Duration::ZERO)),
+            None => {
+                let mut dials = Dials::new(shared, master, endpoints, Duration::ZERO);
+                dials.advance(shared);
+                Path::Race(dials)
+            }
         };
         let backoff = Backoff::for_answer(shared.scale(), LONGEST_REPEAT);
         let mut proof = Self { master, endpoints: endpoints.to_vec(), path, backoff };
@@ -91,7 +96,6 @@ impl MasterProof {
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
         match &mut self.path {
             Path::Race(dials) => dials.connected(dial, local),
-            Path::Lease(won) if won.dial == dial => won.local = Some(local),
             Path::Lease(_) | Path::Own => {}
         }
     }
@@ -120,23 +124,25 @@ impl MasterProof {
     }
 
     /// The master's endpoint with this index.
-    pub(crate) fn at(&self, endpoint: u8) -> Option<SocketAddr> {
+    fn at(&self, endpoint: u8) -> Option<SocketAddr> {
         self.endpoints.get(usize::from(endpoint)).copied()
     }
 
     /// MASTER_ADDR and MASTER_PORT for this node, and its own address on the way there. The endpoint that the
-    /// leader has published if this node has proved that one, else the one that it has proved.
-    pub(crate) fn published(&self, endpoint: u8, shared: &Shared) -> Option<(SocketAddr, IpAddr)> {
+    /// leader has published if this node has proved that one, else the one that it has proved, with a
+    /// warning.
+    pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<(SocketAddr, IpAddr)> {
         let (master, local) = match &self.path {
             Path::Own => {
                 let own = self.at(endpoint).or_else(|| self.at(0))?;
-                (own, Some(own.ip()))
+                (own, own.ip())
             }
             Path::Lease(won) => (won.endpoint, won.local),
             Path::Race(dials) => dials.won().map(|won| (won.endpoint, won.local))?,
         };
-        // A driver reports the own address of every connection; without that, the preferred address is used.
-        let local = local.unwrap_or_else(|| shared.config.node.endpoints.preferred().ip());
+        if self.at(endpoint) != Some(master) {
+            shared.event(Event::Warning(Warning::MasterElsewhere { master }));
+        }
         Some((master, local))
     }
 

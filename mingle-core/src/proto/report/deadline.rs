@@ -163,3 +163,67 @@ impl fmt::Display for Heard {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer() -> Peer {
+        Peer { host: HostName::new("a"), address: SocketAddr::from(([10, 0, 0, 1], 29500)) }
+    }
+
+    fn report(change: impl FnOnce(&mut Report)) -> Report {
+        let heard = vec![Heard { host: HostName::new("a"), address: None, rank: None }];
+        let mut report = Report {
+            world: World::new(4).unwrap(),
+            rank: None,
+            joined: 2,
+            heard,
+            missing: Vec::new(),
+            unreached: None,
+            unanswered: None,
+            nobody_leads: false,
+            running: None,
+            versions: Vec::new(),
+            unauthentic: Vec::new(),
+            unauthentic_others: 0,
+        };
+        change(&mut report);
+        report
+    }
+
+    #[test]
+    fn the_most_likely_cause_follows_from_what_was_seen() {
+        let cause = |change: fn(&mut Report)| report(change).cause();
+        assert_eq!(cause(|_| {}), Cause::Incomplete);
+        let address = SocketAddr::from(([10, 0, 0, 9], 29500));
+        let mut alone = report(|report| report.joined = 1);
+        assert_eq!(alone.cause(), Cause::Incomplete, "another node was heard");
+        alone.heard.clear();
+        assert_eq!(alone.cause(), Cause::NobodyHeard);
+        alone.running = Some(address);
+        assert_eq!(alone.cause(), Cause::Running);
+        alone.joined = 2;
+        assert_eq!(alone.cause(), Cause::Incomplete, "some came nevertheless");
+        assert_eq!(cause(|report| (report.joined, report.unanswered) = (1, Some(peer()))), Cause::Incomplete);
+        assert_eq!(cause(|report| report.nobody_leads = true), Cause::NobodyLeads);
+        assert_eq!(
+            cause(|report| (report.nobody_leads, report.unreached) = (true, Some((peer(), Vec::new())))),
+            Cause::Unreached
+        );
+    }
+
+    #[test]
+    fn the_secret_is_blamed_only_if_nothing_else_explains_the_failure() {
+        let from = IpAddr::from([10, 0, 0, 9]);
+        let blames = |change: fn(&mut Report)| {
+            let mut report = report(change);
+            report.unauthentic.push((from, 3));
+            report.blames_the_secret()
+        };
+        assert!(blames(|_| {}));
+        assert!(!blames(|report| report.unreached = Some((peer(), Vec::new()))));
+        assert!(!blames(|report| report.versions.push((9, peer().address))));
+        assert!(!report(|_| {}).blames_the_secret());
+    }
+}

@@ -41,6 +41,11 @@ pub enum Failure {
         /// The failed attempts.
         pairs: Vec<Unproved>,
     },
+    /// Nodes that had joined answered, and were not ready in one round after another.
+    Unready {
+        /// The nodes, six at most.
+        nodes: Vec<Peer>,
+    },
     /// A node requires RDMA, and not all ranks can use it together.
     NoRdma {
         /// Which ranks differ, and in what.
@@ -85,6 +90,14 @@ impl fmt::Display for Failure {
                     write!(f, "{separator}{} cannot reach {}", pair.prover, pair.master)?;
                 }
                 Ok(())
+            }
+            Self::Unready { nodes } => {
+                let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();
+                write!(
+                    f,
+                    "all nodes have joined, and round after round some were not ready: {}",
+                    nodes.join(", ")
+                )
             }
             Self::NoRdma { verdict } => {
                 f.write_str("RDMA is required, and not all ranks can use it together")?;

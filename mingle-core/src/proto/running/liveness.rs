@@ -13,6 +13,8 @@ use crate::wire::{MISSING, Message};
 const GONE: Duration = Duration::from_secs(8);
 /// After a check, newcomers cause no other one for this long.
 const CHECKED: Duration = Duration::from_secs(15);
+/// The same after another member's ping: a little longer than a check takes.
+const OTHERS_CHECK: Duration = GONE.saturating_add(Duration::from_secs(1));
 /// When a newcomer asks, each rank leaves this much time to the rank below it to start the check.
 const TURN: Duration = Duration::from_millis(200);
 /// Ranks above this one start as early as it does.
@@ -23,8 +25,8 @@ const LAST_TURN: u32 = 20;
 pub(super) struct Liveness {
     /// The members that have sent nothing since it began.
     check: Option<Unanswered>,
-    /// When this node, or another one that it has heard, last began a check.
-    last: Option<Time>,
+    /// Until when newcomers cause no check.
+    quiet: Time,
 }
 
 impl Liveness {
@@ -35,7 +37,7 @@ impl Liveness {
     /// Whether a newcomer is a reason for a check: not during one, nor shortly after this or another
     /// member's.
     pub(super) fn may_check_for_newcomer(&self, now: Time) -> bool {
-        !self.is_checking() && self.last.is_none_or(|last| now >= last + CHECKED)
+        !self.is_checking() && now >= self.quiet
     }
 
     /// Plans a check for when the lower ranks have had their chance to start one.
@@ -44,15 +46,16 @@ impl Liveness {
         context.timers.set_earlier(Timer::CheckForNewcomer, context.now() + turn);
     }
 
-    /// Another member checks, so this node need not.
+    /// Another member checks, so this node need not until that check has its result. The member may be gone
+    /// before that.
     pub(super) fn others_check(&mut self, now: Time) {
-        self.last = Some(now);
+        self.quiet = self.quiet.max(now + OTHERS_CHECK);
     }
 
     /// Starts a check of these members.
     pub(super) fn start(&mut self, members: BTreeSet<NodeId>, context: &mut Context) {
         let now = context.now();
-        self.last = Some(now);
+        self.quiet = now + CHECKED;
         self.check = Some(Unanswered::new(members, now, GONE));
         self.ping(context);
     }

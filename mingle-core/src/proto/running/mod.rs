@@ -19,6 +19,8 @@ mod context;
 mod ending;
 mod liveness;
 mod members;
+#[cfg(feature = "testing")]
+mod phase;
 mod release;
 #[cfg(test)]
 mod tests;
@@ -249,7 +251,7 @@ impl RunningWorld {
         let is_newcomer = self.is_from_newcomer(sender, &message);
         let wants_answer = match message {
             Message::Ping => true,
-            Message::Missing(ranks) => ranks.contains(&self.context.members.own_rank().get()),
+            Message::Missing(ranks) => is_member && ranks.contains(&self.context.members.own_rank().get()),
             Message::Over(_) if self.is_over() => {
                 // Where several nodes notify all, the lowest rank goes on alone.
                 let own = self.context.members.own_rank();

@@ -68,22 +68,25 @@ fn formed(size: u8, rank: u8) -> Formed {
     }
 }
 
-fn encoded(from: u8, lineage: Lineage, message: &Message) -> Vec<u8> {
-    let header = Header { sender: id(from), recipient: NodeId::ALL, lineage };
-    Codec::new(tag(), None).encode(header, message)
+/// A message of this node arrives: to all if it may be, else to the member alone.
+fn hear(running: &mut RunningWorld, now: Time, from: u8, lineage: Lineage, message: &Message) {
+    let own = running.context.own_id();
+    let recipient = if message.may_be_to(NodeId::ALL) { NodeId::ALL } else { own };
+    let header = Header { sender: id(from), recipient, lineage };
+    running.handle_datagram(now, address(from), &Codec::new(tag(), None).encode(header, message));
 }
 
 /// Node 9, which is no member, asks who leads.
 fn a_newcomer_asks(running: &mut RunningWorld) {
     let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    running.handle_datagram(Time::ZERO, address(9), &encoded(9, Lineage::default(), &solicit));
+    hear(running, Time::ZERO, 9, Lineage::default(), &solicit);
     running.handle_timeout(Time::ZERO);
 }
 
 fn answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
     let own = running.lineage();
     for member in members {
-        running.handle_datagram(now, address(member), &encoded(member, own, &Message::Pong));
+        hear(running, now, member, own, &Message::Pong);
     }
 }
 
@@ -119,7 +122,7 @@ fn only_a_later_lineage_of_the_same_origin_ends_a_world() {
         (Lineage::default(), false),
     ] {
         let mut running = running(1, None);
-        running.handle_datagram(Time::ZERO, address(3), &encoded(3, lineage, &over(2)));
+        hear(&mut running, Time::ZERO, 3, lineage, &over(2));
         let changes = run(&mut running, Time::from_secs(1));
         assert_eq!(
             matches!(changes[..], [Change::Over(_), Change::Notified]),
@@ -177,7 +180,7 @@ fn the_member_that_checks_tells_newcomers_that_the_job_runs() {
 fn a_finished_message_does_not_count_as_a_liveness_check() {
     let mut running = running(0, None);
     let own = running.lineage();
-    running.handle_datagram(Time::ZERO, address(2), &encoded(2, own, &Message::Finished));
+    hear(&mut running, Time::ZERO, 2, own, &Message::Finished);
     while running.poll_output().is_some() {}
     a_newcomer_asks(&mut running);
     answer(&mut running, Time::ZERO, [2, 4]);
@@ -216,7 +219,7 @@ fn releasing() -> RunningWorld {
     let mut running = running_of(2, 0, None);
     running.handle_success(Time::ZERO);
     let own = running.lineage();
-    running.handle_datagram(Time::ZERO, address(2), &encoded(2, own, &Message::Finished));
+    hear(&mut running, Time::ZERO, 2, own, &Message::Finished);
     running
 }
 
@@ -233,7 +236,7 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
 fn a_later_lineage_is_ignored_once_all_have_finished() {
     let mut running = releasing();
     let later = running.lineage().next().unwrap();
-    running.handle_datagram(Time::from_secs(12), address(2), &encoded(2, later, &over(0)));
+    hear(&mut running, Time::from_secs(12), 2, later, &over(0));
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
 }
 
@@ -244,10 +247,10 @@ fn a_finished_member_waits_30_seconds_for_its_release() {
     running.handle_success(Time::ZERO);
     assert_eq!(run(&mut running, Time::from_millis(29_900)), []);
     // Only rank 0 can release a member.
-    running.handle_datagram(Time::from_secs(29), address(9), &encoded(9, own, &Message::Released));
+    hear(&mut running, Time::from_secs(29), 9, own, &Message::Released);
     assert_eq!(running.poll_change(), None);
     let mut released = running.clone();
-    released.handle_datagram(Time::from_secs(29), address(1), &encoded(1, own, &Message::Released));
+    hear(&mut released, Time::from_secs(29), 1, own, &Message::Released);
     assert_eq!(released.poll_change(), Some(Change::Finished));
     let changes = run(&mut running, Time::from_secs(40));
     assert!(
@@ -321,8 +324,7 @@ fn random_messages_neither_panic_nor_lower_the_lineage() {
                     ];
                     let message = &messages[rng.random_range(0..messages.len())];
                     let from = rng.random_range(1..9);
-                    let datagram = encoded(from, Lineage { generation, origin }, message);
-                    running.handle_datagram(now, address(from), &datagram);
+                    hear(&mut running, now, from, Lineage { generation, origin }, message);
                 }
             }
             while let Some(output) = running.poll_output() {
@@ -338,14 +340,15 @@ fn random_messages_neither_panic_nor_lower_the_lineage() {
 #[test]
 fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
     let later = Lineage { generation: 4, origin: 7 };
-    let announce = |recipient| {
+    let solicit = |recipient| {
         let header = Header { sender: id(3), recipient, lineage: later };
-        Codec::new(tag(), None).encode(header, &Message::Pong)
+        let solicit = Message::Solicit(Solicit { rank: None, host: config(2).node.host });
+        Codec::new(tag(), None).encode(header, &solicit)
     };
     let mut node = Node::new(config(0), 1, Time::ZERO);
     while node.poll_output().is_some() {}
     for recipient in [NodeId::ALL, NodeId::ANYONE, id(9)] {
-        node.handle_datagram(Time::ZERO, address(3), &announce(recipient));
+        node.handle_datagram(Time::ZERO, address(3), &solicit(recipient));
         assert!(!node.has_ended());
     }
     // For each of the two datagrams that may be for it, the node asks the sender whether the lineage is real.
@@ -354,8 +357,150 @@ fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
         other => panic!("{other:?}"),
     });
     assert_eq!(questions.collect::<Vec<_>>(), [(address(3), 8, true); 2]);
-    node.handle_datagram(Time::ZERO, address(3), &announce(id(1)));
+    node.handle_datagram(Time::ZERO, address(3), &solicit(id(1)));
     assert!(
         matches!(node.poll_output(), Some(Output::Event(Event::Superseded(lineage))) if lineage == later)
     );
+}
+
+#[test]
+fn a_member_that_is_gone_during_its_own_look_keeps_others_from_looking_for_9_seconds() {
+    let mut running = running(1, None);
+    let own = running.lineage();
+    let mut pinged = None;
+    for tenth in 0..200 {
+        let now = Time::from_millis(100 * tenth);
+        if tenth < 10 {
+            // Rank 0 looks for a second, and then its process is killed.
+            hear(&mut running, now, 1, own, &Message::Ping);
+        }
+        let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
+        hear(&mut running, now, 9, Lineage::default(), &solicit);
+        running.handle_timeout(now);
+        while let Some(output) = running.poll_output() {
+            if matches!(&output, Output::Send { datagram, .. } if datagram[5] == 8) {
+                pinged.get_or_insert(now);
+            }
+        }
+    }
+    let last_heard = Duration::from_millis(900);
+    let wait = pinged.expect("it looks itself").saturating_sub(last_heard);
+    assert!((Duration::from_secs(9)..Duration::from_millis(9_400)).contains(&wait), "{wait:?}");
+}
+
+/// The messages that a node sends, each with whether it goes to all.
+fn sent(running: &mut RunningWorld) -> Vec<(bool, Message)> {
+    let mut sent = Vec::new();
+    while let Some(output) = running.poll_output() {
+        let decode = |datagram: &[u8]| Codec::new(tag(), None).decode(datagram).unwrap().1;
+        match output {
+            Output::Send { datagram, .. } => sent.push((false, decode(&datagram))),
+            Output::Multicast { datagram } => sent.push((true, decode(&datagram))),
+            _ => {}
+        }
+    }
+    sent
+}
+
+#[test]
+fn a_member_that_has_heard_that_the_world_is_over_answers_who_notifies_it_alone() {
+    let mut running = running(2, None);
+    // Of rank 3, above this one: this node itself notifies all.
+    let next = running.lineage().next().unwrap();
+    hear(&mut running, Time::ZERO, 4, next, &over(3));
+    sent(&mut running);
+    let recipient = running.context.own_id();
+    for (recipient, answers) in [(NodeId::ALL, 0), (recipient, 1)] {
+        let header = Header { sender: id(4), recipient, lineage: running.lineage() };
+        let datagram = Codec::new(tag(), None).encode(header, &over(3));
+        running.handle_datagram(Time::ZERO, address(4), &datagram);
+        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
+        assert_eq!(pongs, answers, "to {recipient}");
+    }
+}
+
+#[test]
+fn only_a_newcomer_of_an_earlier_lineage_makes_a_member_look() {
+    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
+    let looks = |from, lineage: fn(Lineage) -> Lineage, message: &Message| {
+        let mut running = running(0, None);
+        let lineage = lineage(running.lineage());
+        hear(&mut running, Time::ZERO, from, lineage, message);
+        run(&mut running, Time::ZERO);
+        running.liveness.is_checking()
+    };
+    assert!(looks(9, |_| Lineage::default(), &solicit));
+    assert!(!looks(2, |_| Lineage::default(), &solicit), "a member");
+    assert!(!looks(9, |_| Lineage::default(), &Message::Ping), "it asks something else");
+    let other = |own: Lineage| Lineage { origin: own.origin + 1, generation: own.generation + 1 };
+    assert!(!looks(9, other, &solicit), "a later lineage of another origin");
+}
+
+#[test]
+fn a_member_of_a_world_that_is_over_answers_newcomers_of_earlier_lineages_alone() {
+    let mut running = running(2, None);
+    let own = running.lineage();
+    hear(&mut running, Time::ZERO, 4, own.next().unwrap(), &over(3));
+    sent(&mut running);
+    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
+    let other = Lineage { origin: own.origin + 1, generation: own.generation + 9 };
+    for (lineage, answers) in [(Lineage::default(), 1), (other, 0)] {
+        hear(&mut running, Time::ZERO, 9, lineage, &solicit);
+        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
+        assert_eq!(pongs, answers, "{lineage:?}");
+    }
+}
+
+#[test]
+fn members_are_notified_for_a_second_and_for_15_where_no_formation_follows() {
+    for (is_last, seconds) in [(false, 1), (true, 15)] {
+        let mut running = running(0, None);
+        if is_last {
+            running.set_last();
+        }
+        running.handle_failure(Time::ZERO, End::Exited(1));
+        let almost = Time::from_secs(seconds).mul_f64(0.95);
+        assert!(!run(&mut running, almost).contains(&Change::Notified), "{seconds} s are not over");
+        assert!(run(&mut running, Time::from_secs(seconds).mul_f64(1.2)).contains(&Change::Notified));
+    }
+}
+
+#[test]
+fn a_member_that_takes_part_in_the_next_formation_with_another_id_is_notified_no_more() {
+    let mut running = running(0, None);
+    running.handle_failure(Time::ZERO, End::Exited(1));
+    let next = running.lineage();
+    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
+    for member in 2..=SIZE {
+        assert_eq!(running.poll_change().filter(|change| *change == Change::Notified), None);
+        let header = Header { sender: id(member + 10), recipient: NodeId::ALL, lineage: next };
+        let datagram = Codec::new(tag(), None).encode(header, &solicit);
+        running.handle_datagram(Time::ZERO, address(member), &datagram);
+    }
+    assert_eq!(running.poll_timeout(), None, "all know");
+    assert!(run(&mut running, Time::from_millis(1)).contains(&Change::Notified));
+}
+
+#[test]
+fn a_member_that_misses_ranks_is_answered_by_those_alone() {
+    let mut running = running(1, None);
+    let own = running.lineage();
+    for (ranks, answers) in [(vec![2, 3], 0), (vec![1], 1)] {
+        let missing = Message::Missing(ranks.iter().copied().collect());
+        hear(&mut running, Time::ZERO, 1, own, &missing);
+        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
+        assert_eq!(pongs, answers, "{ranks:?}");
+    }
+}
+
+#[test]
+fn rank_0_that_waits_for_the_others_commands_looks_for_them_no_more_once_the_world_is_over() {
+    let mut running = running(0, None);
+    running.handle_success(Time::ZERO);
+    let next = running.lineage().next().unwrap();
+    hear(&mut running, Time::ZERO, 3, next, &over(2));
+    answer(&mut running, Time::ZERO, 2..=SIZE);
+    let changes = run(&mut running, Time::from_secs(60));
+    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
+    assert_eq!(running.poll_timeout(), None, "nothing is left to do");
 }

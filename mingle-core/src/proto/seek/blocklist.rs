@@ -91,4 +91,16 @@ mod tests {
         }
         assert_eq!(blocklist.0.len(), REMEMBERED);
     }
+
+    #[test]
+    fn an_answer_forgives_a_candidate_its_silence_and_not_that_it_cannot_be_reached() {
+        let id = NodeId([1; 16]);
+        let mut blocklist = Blocklist::default();
+        blocklist.silent(id, Time::ZERO);
+        blocklist.answered(id);
+        assert!(!blocklist.contains(id, Time::ZERO));
+        blocklist.unreached(id, Time::ZERO);
+        blocklist.answered(id);
+        assert!(blocklist.contains(id, Time::ZERO));
+    }
 }

@@ -8,6 +8,8 @@ mod choose;
 mod election;
 mod rivals;
 mod seeds;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -138,6 +140,13 @@ impl Seek {
     /// Returns whether that is news.
     pub(crate) fn miss_world(&mut self) -> bool {
         !std::mem::replace(&mut self.formed_already, true)
+    }
+
+    /// Looks for the others again, as if no world of this lineage had formed.
+    pub(crate) fn look_again(&mut self, shared: &mut Shared) {
+        self.formed_already = false;
+        shared.timers.stop(Timer::Solicit);
+        self.start(shared);
     }
 
     /// Announces (where this node leads) or solicits at once, and often again for a while.

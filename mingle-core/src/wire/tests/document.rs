@@ -141,6 +141,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Refuse, closing", Message::Refuse(Refusal::Closing)),
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
         ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example()))),
+        ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
         ("Ping", Message::Ping),
         ("Pong", Message::Pong),
         ("Prove", Message::Prove),

@@ -19,6 +19,12 @@ fn decode(tag: JobTag, bytes: &[u8]) -> Result<(Header, Message), Dropped> {
     Codec::new(tag, None).decode(bytes)
 }
 
+/// The header for a message: to one node, or to all if no one node may get it.
+fn head(message: &Message) -> Header {
+    let recipient = if message.may_be_to(HEAD.recipient) { HEAD.recipient } else { NodeId::ALL };
+    Header { recipient, ..HEAD }
+}
+
 const HEAD: Header = Header {
     sender: NodeId([1; 16]),
     recipient: NodeId([2; 16]),
@@ -54,10 +60,19 @@ fn candidate() -> Candidate {
     }
 }
 
+/// The refusals that have a list.
+fn refusals() -> [Message; 3] {
+    let peer = || Peer { host: longest_name(), address: v6(u16::MAX) };
+    [
+        Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
+        Message::Refuse(Refusal::NoRdma(Verdict::largest())),
+        Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
+    ]
+}
+
 /// Every message, each at its largest.
 fn largest() -> Vec<Message> {
-    let peer = Peer { host: longest_name(), address: v6(u16::MAX) };
-    vec![
+    let mut largest = vec![
         Message::Announce(Announce {
             candidate: candidate(),
             joined: u32::MAX,
@@ -85,7 +100,6 @@ fn largest() -> Vec<Message> {
             },
         }),
         Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
-        Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer.clone(), peer.clone())).collect())),
         Message::Ping,
         Message::Pong,
         Message::Prepare(Prepare {
@@ -104,7 +118,6 @@ fn largest() -> Vec<Message> {
         Message::Ready(Ready { round: u64::MAX, endpoint: u8::MAX }),
         Message::Unproved(u64::MAX),
         Message::Void(u64::MAX),
-        Message::Refuse(Refusal::NoRdma(Verdict::largest())),
         Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict: Verdict::largest() }),
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
@@ -115,16 +128,18 @@ fn largest() -> Vec<Message> {
         Message::Leaving,
         Message::Running,
         Message::Missing((0..99).map(|_| u32::MAX).collect()),
-    ]
+    ];
+    largest.extend(refusals());
+    largest
 }
 
 #[test]
 fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     let mut kinds = Vec::new();
     for message in largest() {
-        let bytes = encode(TAG, HEAD, &message);
+        let bytes = encode(TAG, head(&message), &message);
         kinds.push(bytes[5]);
-        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message)));
+        assert_eq!(decode(TAG, &bytes), Ok((head(&message), message)));
     }
     kinds.sort_unstable();
     kinds.dedup();
@@ -132,11 +147,65 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
 }
 
 #[test]
+fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
+    for message in largest() {
+        let to = |recipient| {
+            let header = Header { recipient, ..HEAD };
+            decode(TAG, &encode(TAG, header, &message)).is_ok()
+        };
+        // PROTOCOL.md, "Messages", says to whom each goes.
+        let expected = match message.kind() {
+            1 | 2 => (true, true, true),
+            3 | 19 | 20 => (true, false, true),
+            25 => (true, false, false),
+            _ => (false, false, true),
+        };
+        assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
+    }
+}
+
+#[test]
+fn a_later_generation_without_an_origin_is_dropped() {
+    for (generation, origin, is_possible) in [(0, 0, true), (0, 1, true), (1, 1, true), (1, 0, false)] {
+        let header = Header { lineage: Lineage { generation, origin }, ..HEAD };
+        let decoded = decode(TAG, &encode(TAG, header, &Message::Ping));
+        assert_eq!(decoded.is_ok(), is_possible, "{generation}, {origin}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_no_node_can_have_makes_a_message_malformed() {
+    let right: SocketAddr = "10.0.0.1:29500".parse().unwrap();
+    for (address, is_possible) in [
+        ("10.0.0.2:1", true),
+        ("[fd00::1]:29500", true),
+        ("127.0.0.1:29500", true),
+        ("10.0.0.2:0", false),
+        ("0.0.0.0:29500", false),
+        ("239.1.2.3:29500", false),
+        ("255.255.255.255:29500", false),
+        ("[ff15::1]:29500", false),
+        ("[::]:29500", false),
+    ] {
+        let address: SocketAddr = address.parse().unwrap();
+        let listed = Candidate { endpoints: Endpoints::new(vec![right, address]).unwrap(), ..candidate() };
+        for introduction in [
+            Introduction { candidate: listed, source: right },
+            Introduction { candidate: candidate(), source: address },
+        ] {
+            let decoded = decode(TAG, &encode(TAG, HEAD, &Message::Redirect(introduction)));
+            assert_eq!(decoded.is_ok(), is_possible, "{address}");
+        }
+    }
+}
+
+#[test]
 fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
     for message in largest() {
         let length = encode(TAG, HEAD, &message).len();
         match message {
-            Message::Solicit(_) | Message::Join(_) => assert!(length >= PADDED),
+            Message::Join(_) => assert!(length >= PADDED),
+            message if message.is_padded() => assert_eq!(length, PADDED, "{message:?}"),
             // Only members get it, and each of them has proved its address by a connection.
             Message::Part(_) => {}
             _ => assert!(length <= PADDED, "{length} bytes: {message:?}"),
@@ -147,7 +216,7 @@ fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
 #[test]
 fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
     for message in largest() {
-        let bytes = encode(TAG, HEAD, &message);
+        let bytes = encode(TAG, head(&message), &message);
         for length in 0..bytes.len() {
             assert!(decode(TAG, &bytes[..length]).is_err(), "{length} of {} bytes: {message:?}", bytes.len());
         }
@@ -163,10 +232,64 @@ fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
     }
 }
 
+/// A solicit and a join of few bytes.
+fn padded() -> [Message; 2] {
+    let node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
+    [
+        Message::Solicit(Solicit { rank: None, host: HostName::new("a") }),
+        Message::Join(Join { world: 2, node }),
+    ]
+}
+
 #[test]
-fn an_unpadded_solicit_is_dropped() {
-    let bytes = encode(TAG, HEAD, &Message::Solicit(Solicit { rank: None, host: HostName::new("a") }));
-    assert_eq!(decode(TAG, &bytes[..HEADER + 10]), Err(Dropped::Malformed));
+fn a_solicit_or_join_has_576_bytes_with_zeros_at_the_end_or_is_dropped() {
+    for message in padded() {
+        let bytes = encode(TAG, HEAD, &message);
+        assert_eq!(bytes.len(), 576);
+        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message.clone())));
+        for length in [HEADER + 40, 288, 575] {
+            assert_eq!(decode(TAG, &bytes[..length]), Err(Dropped::Malformed), "{length} bytes");
+        }
+        for at in [HEADER + usize::from(bytes[6]), 400, 575] {
+            let mut changed = bytes.clone();
+            changed[at] = 1;
+            assert_eq!(decode(TAG, &changed), Err(Dropped::Malformed), "byte {at} is not zero");
+        }
+        let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes"))).encode(HEAD, &message);
+        assert_eq!(sealed.len(), 600);
+    }
+}
+
+#[test]
+fn a_datagram_of_more_than_1200_bytes_is_dropped() {
+    for message in padded() {
+        let mut bytes = encode(TAG, HEAD, &message);
+        bytes.resize(1200, 0);
+        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message)));
+        bytes.push(0);
+        assert_eq!(decode(TAG, &bytes), Err(Dropped::Malformed));
+    }
+}
+
+#[test]
+fn a_datagram_from_all_or_from_anyone_is_dropped() {
+    for sender in [NodeId::ALL, NodeId::ANYONE] {
+        let bytes = encode(TAG, Header { sender, ..HEAD }, &Message::Ping);
+        assert_eq!(decode(TAG, &bytes), Err(Dropped::Malformed));
+    }
+}
+
+#[test]
+fn another_version_of_this_job_is_named_by_24_bytes() {
+    let mut bytes = encode(TAG, HEAD, &Message::Ping);
+    assert_eq!(decode(TAG, &bytes[..23]), Err(Dropped::Foreign));
+    for length in [24, 25, HEADER - 1] {
+        assert_eq!(decode(TAG, &bytes[..length]), Err(Dropped::Malformed), "{length} bytes");
+    }
+    bytes[4] = VERSION + 1;
+    assert_eq!(decode(TAG, &bytes[..24]), Err(Dropped::Version(VERSION + 1)));
+    assert_eq!(decode(JobTag([8; 16]), &bytes[..24]), Err(Dropped::OtherJob));
+    assert_eq!(decode(TAG, &bytes[..23]), Err(Dropped::Foreign));
 }
 
 #[test]
@@ -212,7 +335,7 @@ fn a_message_has_its_golden_bytes() {
     // Other releases and other implementations read these bytes. A change here is a new protocol version.
     let commit = Commit { round: 300, endpoint: 2, verdict: Verdict::example() };
     let bytes = encode(TAG, HEAD, &Message::Commit(commit.clone()));
-    let mut golden = b"MNGL\x01\x10\x10\x00".to_vec();
+    let mut golden = b"MNGL\x02\x10\x10\x00".to_vec();
     golden.extend([7; 16]);
     golden.extend([1; 16]);
     golden.extend([2; 16]);
@@ -236,7 +359,9 @@ fn a_message_has_its_golden_bytes() {
         missing: [(1, 2)].into_iter().collect(),
         rdma: Some(Tally { infiniband: 0, roce: 2, efa: 300 }),
     });
-    let body = &encode(TAG, HEAD, &announce)[HEADER..];
+    let announce = encode(TAG, HEAD, &announce);
+    let (body, padding) = announce[HEADER..].split_at(43);
+    assert!(announce.len() == PADDED && padding.iter().all(|&byte| byte == 0));
     let mut golden = vec![1; 16];
     golden.extend([0, 1, 4, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
@@ -283,13 +408,14 @@ fn keys(secret: &str) -> Keys {
 fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
     let (ours, theirs) = (keys("a secret of 20 bytes"), keys("another secret, longer"));
     for message in largest() {
-        let bytes = Codec::new(TAG, Some(&ours)).encode(HEAD, &message);
+        let head = head(&message);
+        let bytes = Codec::new(TAG, Some(&ours)).encode(head, &message);
         let mut receiver = Codec::new(TAG, Some(&ours));
-        assert_eq!(receiver.decode(&bytes), Ok((HEAD, message.clone())));
+        assert_eq!(receiver.decode(&bytes), Ok((head, message.clone())));
         assert_eq!(receiver.decode(&bytes), Err(Dropped::Replayed));
         assert_eq!(Codec::new(TAG, Some(&theirs)).decode(&bytes), Err(Dropped::Unauthentic));
         assert_eq!(decode(TAG, &bytes), Err(Dropped::Unauthentic));
-        let plain = encode(TAG, HEAD, &message);
+        let plain = encode(TAG, head, &message);
         assert_eq!(receiver.decode(&plain), Err(Dropped::Unauthentic));
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
@@ -304,9 +430,9 @@ fn a_sealed_message_has_its_golden_bytes() {
     // A change here is a new protocol version.
     let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));
     let bytes = codec.encode(HEAD, &Message::Done(300));
-    assert_eq!(bytes[..8], *b"MNGL\x01\x91\x03\x00");
+    assert_eq!(bytes[..8], *b"MNGL\x02\x91\x03\x00");
     assert_eq!(bytes[68..76], 1u64.to_le_bytes(), "the counter");
-    assert_eq!(hex(&bytes[76..]), "87028f0f05554145369e0fe87fa1b8cad79ea8");
+    assert_eq!(hex(&bytes[76..]), "87028fa177c4e5f0964f63299422def4de1480");
     let token = Token {
         prover: NodeId([1; 16]),
         target: NodeId([2; 16]),
@@ -315,7 +441,7 @@ fn a_sealed_message_has_its_golden_bytes() {
     };
     assert_eq!(
         hex(&codec.encode_token(&token)[80..]),
-        "f7e14af3d8b116d33797cd9675f427ea245bd62a70167bce156969bb385aff62"
+        "37a45c0db5e92ee8ebdc9906be45e545c70037f029e8c8ae93fd0662b3b94a69"
     );
 }
 

@@ -1,15 +1,12 @@
 //! What changes on a host while its node runs: the seeds that it knows, and its addresses.
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use mingle_core::proto::Time;
 
+use super::power::KEEPALIVE;
 use super::queue::Happening;
 use super::{Network, PORT};
-
-/// How long keepalive takes to find that the peer of a connection is gone: 5 s idle, and 10 probes 2 s apart.
-const KEEPALIVE: Duration = Duration::from_secs(25);
 
 impl Network {
     /// From `at` on, a host's seeds resolve to these endpoints.
@@ -25,6 +22,17 @@ impl Network {
     /// Adds an address that leads to a host and that the host does not know, as behind a NAT.
     pub fn add_translated_address(&mut self, host: usize, ip: IpAddr) {
         self.by_address.entry(SocketAddr::from((ip, PORT))).or_default().push(host);
+    }
+
+    /// Puts a host that has not started behind a NAT: others see its packets come from `outside`, by which
+    /// datagrams reach it, and can connect to none of its own addresses.
+    pub fn translate(&mut self, host: usize, outside: SocketAddr) {
+        let own = self.hosts[host].config.node.endpoints.to_vec();
+        for endpoint in own {
+            self.forget_address(host, endpoint);
+        }
+        self.by_address.entry(outside).or_default().push(host);
+        self.hosts[host].translated = Some(outside);
     }
 
     /// Sets all addresses of a host that has not started, in order of preference.

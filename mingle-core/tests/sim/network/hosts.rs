@@ -6,12 +6,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, RunningWorld, Time};
-use mingle_core::proto::{Endpoints, NodeId, NodeInfo, Over};
+use mingle_core::proto::{Endpoints, Lineage, NodeId, NodeInfo, Over};
 use mingle_core::{Failure, Formed, HostName, JobId, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
-use super::{Fabric, Network};
+use super::{Fabric, Fact, Network};
 
 pub const PORT: u16 = 29500;
 
@@ -45,9 +45,21 @@ pub struct Host {
     pub outcome: Option<Result<Formed, Unformed>>,
     pub ended: Option<Time>,
     pub started: Option<Time>,
+    /// The host that the node runs on: nodes on the same one reach each other by loopback.
+    pub machine: u32,
+    /// Its kernel runs.
+    pub powered: bool,
+    /// It is not started again.
+    pub replaced: bool,
+    /// A firewall on its way drops the RST with which its kernel answers segments of former connections.
+    pub silent: bool,
+    /// Behind a NAT: where its packets come from, as others see it.
+    pub translated: Option<SocketAddr>,
     /// A firewall drops incoming SYNs.
     pub filtered: bool,
     pub warnings: Vec<String>,
+    /// It has warned that it reaches the master at another endpoint than most.
+    pub elsewhere: bool,
     pub dials: u64,
     /// Datagrams sent; a multicast counts once.
     pub sent: u64,
@@ -82,8 +94,15 @@ pub struct Host {
     pub(super) notified: bool,
     /// While the process is stopped: what happens when it goes on.
     pub(super) paused: Option<Vec<Happening>>,
+    pub(super) paused_since: Option<Time>,
+    /// How many datagrams have arrived while it is stopped.
+    pub(super) unread: usize,
+    /// How late most of its timers fire at most, once that is drawn.
+    pub(super) lateness: Option<Duration>,
     /// The open connections that this life has dialled or accepted.
     pub(super) connections: BTreeSet<u64>,
+    /// Its node was in a round after its last step.
+    pub(super) bound: bool,
     /// The time of the last wake in the queue.
     pub(super) wake: Option<Time>,
 }
@@ -137,8 +156,14 @@ impl Network {
             outcome: None,
             ended: None,
             started: None,
+            machine: number,
+            powered: true,
+            silent: false,
+            replaced: false,
+            translated: None,
             filtered: false,
             warnings: Vec::new(),
+            elsewhere: false,
             dials: 0,
             sent: 0,
             sent_bytes: 0,
@@ -159,7 +184,11 @@ impl Network {
             command_runs: false,
             notified: false,
             paused: None,
+            paused_since: None,
+            unread: 0,
+            lateness: None,
             connections: BTreeSet::new(),
+            bound: false,
             wake: None,
         });
         self.unfinished += 1;
@@ -217,19 +246,29 @@ impl Network {
         self.at(at, Happening::Start(host));
     }
 
-    /// Stops the process of a host at `at` for `length`.
-    pub fn pause_at(&mut self, host: usize, at: Time, length: Duration) {
-        self.at(at, Happening::Pause(host));
-        self.at(at + length, Happening::Resume(host));
-    }
-
     pub(super) fn start(&mut self, host: usize) {
-        // Only a process that was killed is started again.
+        // Only a process that was killed, or whose failure is covered, is started again.
         let slot = &self.hosts[host];
-        let early = self.now < slot.not_before;
-        if early || slot.node.is_some() || !matches!(slot.outcome, None | Some(Err(Unformed::Killed))) {
+        let early = self.now < slot.not_before || !slot.powered;
+        let over = slot.outcome.as_ref().is_some_and(|outcome| match outcome {
+            Ok(_) => true,
+            Err(Unformed::Failed(failure)) => !self.restarts.covers(failure),
+            Err(Unformed::Killed) => false,
+        });
+        if early
+            || over
+            || slot.replaced && slot.started.is_some()
+            || slot.node.is_some()
+            || slot.running.is_some()
+        {
             return;
         }
+        if self.has_ghost(host) {
+            self.saw(Fact::GhostMet);
+        }
+        let slot = &mut self.hosts[host];
+        slot.config.lineage = Lineage::default();
+        (slot.finished, slot.command_runs, slot.notified) = (false, false, false);
         self.launch(host);
         self.note(host, || "start".to_owned());
         let seeds = self.hosts[host].seeds.clone();
@@ -245,47 +284,25 @@ impl Network {
         let slot = &mut self.hosts[host];
         slot.life += 1;
         slot.paused = None;
+        slot.paused_since = None;
+        slot.elsewhere = false;
+        slot.bound = false;
         slot.wake = None;
         slot.config.id = NodeId(id);
         slot.accepting = true;
         slot.started = Some(self.now);
         slot.node = Some(Box::new(Node::new(slot.config.clone(), seed, self.now)));
+        self.history.host_of.insert(NodeId(id), host);
     }
 
     pub(super) fn kill(&mut self, host: usize) {
         let runs = self.hosts[host].running.take().is_some();
         if self.hosts[host].node.take().is_some() || runs {
             self.note(host, || "killed".to_owned());
-            self.set_outcome(host, Some(Err(Unformed::Killed)));
-            self.hosts[host].paused = None;
-            self.promises.release(host);
+            self.saw(if runs { Fact::MemberLost } else { Fact::KilledMember });
+            self.forget_process(host);
             self.close_all(host);
         }
-    }
-
-    pub(super) fn pause(&mut self, host: usize) {
-        let runs = self.hosts[host].node.is_some() || self.hosts[host].running.is_some();
-        if runs && self.hosts[host].paused.is_none() {
-            self.note(host, || "paused".to_owned());
-            self.hosts[host].paused = Some(Vec::new());
-        }
-    }
-
-    pub(super) fn resume(&mut self, host: usize) {
-        let Some(mut held) = self.hosts[host].paused.take() else { return };
-        self.note(host, || "goes on".to_owned());
-        self.healed = self.now;
-        // Datagrams first, then connections, then timers, as the driver does.
-        held.sort_by_key(|happening| match happening {
-            Happening::Datagram { .. } => 0,
-            Happening::Wake(..) => 2,
-            _ => 1,
-        });
-        for happening in held {
-            self.happen(happening);
-        }
-        self.with(host, Node::handle_timeout);
-        self.with_running(host, RunningWorld::handle_timeout);
     }
 
     /// The kernel closes all connections of a process that has ended.

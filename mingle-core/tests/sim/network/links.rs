@@ -4,15 +4,18 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use mingle_core::proto::Time;
+use mingle_core::proto::{Time, VERSION};
 use rand::RngExt;
 
-use super::Network;
 use super::hosts::PORT;
 use super::queue::{Arrival, Happening, Packet};
+use super::{Fact, Network};
 
 /// How long a datagram takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
+
+/// A packet that takes longer is very slow.
+const SLOW: Duration = Duration::from_millis(200);
 
 /// How well the network carries packets.
 #[derive(Debug, Clone)]
@@ -55,14 +58,32 @@ impl Network {
 
     pub(super) fn delay(&mut self) -> Duration {
         let (from, to) = self.weather.delay;
-        self.rng.random_range(from..=to)
+        let delay = self.rng.random_range(from..=to);
+        if delay > SLOW {
+            self.saw(Fact::VerySlow);
+        }
+        delay
+    }
+
+    /// How long a packet takes, from a host to itself or to another.
+    pub(super) fn one_way(&mut self, near: bool) -> Duration {
+        if near { LOOPBACK } else { self.delay() }
+    }
+
+    /// Whether two nodes are on one host.
+    pub(super) fn are_near(&self, a: usize, b: usize) -> bool {
+        self.hosts[a].machine == self.hosts[b].machine
     }
 
     pub(super) fn cut(&mut self, from: usize, to: usize, cut: bool) {
+        if self.are_near(from, to) {
+            return;
+        }
         if cut {
-            self.cut.insert((from, to));
-        } else {
-            self.cut.remove(&(from, to));
+            self.cut.entry((from, to)).or_insert(self.now);
+            self.starve_connections(from, to);
+        } else if let Some(since) = self.cut.remove(&(from, to)) {
+            self.was_cut(from, to, since);
             self.healed = self.now;
         }
     }
@@ -92,6 +113,9 @@ impl Network {
 
     /// The source address of a host's packets to `to`.
     pub(super) fn source(&self, host: usize, to: SocketAddr) -> Option<SocketAddr> {
+        if let Some(outside) = self.hosts[host].translated {
+            return (outside.is_ipv6() == to.is_ipv6()).then_some(outside);
+        }
         self.live(host).find(|own| own.is_ipv6() == to.is_ipv6())
     }
 
@@ -148,12 +172,30 @@ impl Network {
             return;
         }
         let life = host.life;
+        if self.are_near(from, to) {
+            arrivals.push(Arrival { at: self.now + LOOPBACK, to, life });
+            return;
+        }
+        if self.cut.contains_key(&(from, to)) {
+            self.lost_to_cut(from);
+            return;
+        }
         let copies = 1 + u32::from(self.chance(self.weather.duplicate));
         for _ in 0..copies {
-            if !self.cut.contains(&(from, to)) && !self.chance(self.weather.loss) {
+            if !self.chance(self.weather.loss) {
                 let at = self.now + self.delay();
                 arrivals.push(Arrival { at, to, life });
             }
+        }
+    }
+
+    fn lost_to_cut(&mut self, from: usize) {
+        // While a node or a running world acts, its host does not hold it.
+        let slot = &self.hosts[from];
+        if slot.stays && matches!(slot.outcome, Some(Ok(_))) {
+            self.saw(Fact::CutRunning);
+        } else if slot.bound {
+            self.saw(Fact::CutInRound);
         }
     }
 
@@ -176,7 +218,7 @@ impl Network {
     pub(super) fn forge(&mut self, host: usize, kind: u8, body: &[u8]) {
         let config = &self.hosts[host].config;
         let mut bytes = b"MNGL".to_vec();
-        bytes.extend([1, kind]);
+        bytes.extend([VERSION, kind]);
         bytes.extend(u16::try_from(body.len()).unwrap().to_le_bytes());
         bytes.extend(config.tag.0);
         bytes.extend([0xee; 16]);

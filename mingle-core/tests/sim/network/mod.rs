@@ -4,35 +4,61 @@
 //! connections are delayed, refused, filtered or closed. Nodes exchange bytes only, so every message passes
 //! through the codec.
 //!
-//! `hosts` has the hosts and their processes, `changes` what changes on a host, `fabric` its RDMA devices,
-//! `links` the datagrams, `tcp` the connections, `running` the worlds that have formed, `queue` what will
-//! happen; `promises` checks at every step what is promised.
+//! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts that
+//! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams, `tcp`
+//! the connections, `running` the worlds that have formed, `queue` what will happen; `promises` checks at
+//! every step what is promised, `history` has what happened to whom.
 
 mod changes;
 mod fabric;
+mod history;
 mod hosts;
 mod links;
+mod pauses;
+mod power;
 mod promises;
 mod queue;
 mod running;
 mod tcp;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use mingle_core::Event;
-use mingle_core::proto::{DialId, Node, Output, RunningWorld, Time};
-use rand::SeedableRng;
+use mingle_core::proto::{DialId, Node, Output, Time, Warning};
+use mingle_core::{Event, Failure};
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
 
 pub use fabric::Fabric;
 use fabric::Fabrics;
+use history::History;
+pub use history::{End, Ended, Fact, Formation};
 pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
+pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
 use tcp::Connection;
+
+/// Which nodes that have failed are started again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Restarts {
+    Never,
+    /// Those that do not know the outcome.
+    InDoubt,
+    All,
+}
+
+impl Restarts {
+    fn covers(self, failure: &Failure) -> bool {
+        match self {
+            Self::Never => false,
+            Self::InDoubt => matches!(failure, Failure::OutcomeUnknown { .. }),
+            Self::All => true,
+        }
+    }
+}
 
 pub struct Network {
     pub now: Time,
@@ -43,8 +69,8 @@ pub struct Network {
     queue: Queue,
     /// How many hosts have no outcome yet.
     unfinished: usize,
-    /// The pairs (from, to) of hosts between which nothing passes.
-    cut: BTreeSet<(usize, usize)>,
+    /// The pairs (from, to) of hosts between which nothing passes, and since when.
+    cut: BTreeMap<(usize, usize), Time>,
     connections: BTreeMap<u64, Connection>,
     dialled: BTreeMap<(usize, u32, DialId), u64>,
     by_address: BTreeMap<SocketAddr, Vec<usize>>,
@@ -57,10 +83,12 @@ pub struct Network {
     pub no_syn: BTreeMap<(usize, usize), Time>,
     /// When the last cut ended, the last stopped process went on, or seeds or addresses changed last.
     pub healed: Time,
-    /// The failures that nodes have ended with, one on each line.
-    pub failures: String,
-    /// The host whose node has committed last.
-    pub committed: Option<usize>,
+    /// What happened to whom.
+    pub history: History,
+    /// How late timers fire.
+    pub lateness: Option<Lateness>,
+    /// Which nodes are started again, as by an orchestrator.
+    pub restarts: Restarts,
     /// Whether a trace is written. A large world costs less without one.
     pub tracing: bool,
     /// All unicast datagrams, where they are recorded.
@@ -77,7 +105,7 @@ impl Network {
             rng: Xoshiro256PlusPlus::seed_from_u64(seed),
             queue: Queue::default(),
             unfinished: 0,
-            cut: BTreeSet::new(),
+            cut: BTreeMap::new(),
             connections: BTreeMap::new(),
             dialled: BTreeMap::new(),
             by_address: BTreeMap::new(),
@@ -87,8 +115,9 @@ impl Network {
             broken: Vec::new(),
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
-            failures: String::new(),
-            committed: None,
+            history: History::default(),
+            lateness: None,
+            restarts: Restarts::Never,
             tracing: true,
             record: None,
         }
@@ -124,7 +153,10 @@ impl Network {
     /// The host whose process must run for this to happen.
     fn process_for(&self, happening: &Happening) -> Option<usize> {
         match happening {
-            Happening::Wake(host, _) | Happening::Datagram { to: host, .. } => Some(*host),
+            Happening::Wake(host, _)
+            | Happening::Command(host, _)
+            | Happening::Stopped(host)
+            | Happening::Datagram { to: host, .. } => Some(*host),
             Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
             Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
             _ => None,
@@ -132,17 +164,20 @@ impl Network {
     }
 
     fn happen(&mut self, happening: Happening) {
-        if let Some(host) = self.process_for(&happening)
-            && let Some(held) = &mut self.hosts[host].paused
-        {
-            held.push(happening);
-            return;
-        }
         if let Some((from, to)) = self.direction(&happening)
-            && self.cut.contains(&(from, to))
+            && self.cut.contains_key(&(from, to))
         {
             // TCP repeats the segment.
             self.at(self.now + Time::from_millis(300), happening);
+            return;
+        }
+        if let Happening::Closed { conn } = happening {
+            self.kernel_sees_end(conn);
+        }
+        if let Some(host) = self.process_for(&happening)
+            && self.hosts[host].paused.is_some()
+        {
+            self.hold(host, happening);
             return;
         }
         match happening {
@@ -156,6 +191,10 @@ impl Network {
             Happening::Resume(host) => self.resume(host),
             Happening::Start(host) => self.start(host),
             Happening::Kill(host) => self.kill(host),
+            Happening::PowerLoss(host) => self.lose_power(host),
+            Happening::PowerOn(host) => self.hosts[host].powered = true,
+            Happening::Probe { conn, number } => self.probe(conn, number),
+            Happening::Starved { conn, since } => self.starved(conn, since),
             Happening::Stopped(host) => self.stopped(host),
             Happening::Command(host, end) => self.command_ends(host, end),
             Happening::Wake(host, at) => self.wake(host, at),
@@ -174,12 +213,15 @@ impl Network {
     fn wake(&mut self, host: usize, at: Time) {
         let slot = &mut self.hosts[host];
         slot.wake = slot.wake.filter(|&wake| wake != at);
-        if slot.node.as_ref().and_then(|node| node.poll_timeout()) == Some(at) {
+        // A timer that fires late may have been overtaken by another one.
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
+        if due(slot.node.as_ref().and_then(|node| node.poll_timeout())) {
             self.note(host, || "timeout".to_owned());
             self.with(host, Node::handle_timeout);
         }
-        if self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout()) == Some(at) {
-            self.with_running(host, RunningWorld::handle_timeout);
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
+        if due(self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout())) {
+            self.running_timeout(host);
         }
     }
 
@@ -195,13 +237,17 @@ impl Network {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
                 Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
-                Output::Event(Event::Warning(warning)) => self.hosts[host].warnings.push(warning.to_string()),
+                Output::Event(Event::Warning(warning)) => {
+                    self.hosts[host].elsewhere |= matches!(warning, Warning::MasterElsewhere { .. });
+                    self.hosts[host].warnings.push(warning.to_string());
+                }
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }
         }
         if let Some(lineage) = superseded {
             self.note(host, || format!("goes on to {lineage:?}"));
+            self.ends(host, Ended::Superseded);
             self.close_all(host);
             self.hosts[host].config.lineage = lineage;
             self.launch(host);
@@ -210,12 +256,22 @@ impl Network {
         }
         if let Some(outcome) = outcome {
             self.note(host, || format!("ends: {outcome:?}"));
-            self.promises.release(host);
-            match &outcome {
-                Ok(formed) => self.formed(host, formed),
-                Err(failure) => _ = writeln!(self.failures, "{failure}"),
+            if let Ok(formed) = &outcome {
+                self.formed(host, formed);
             }
+            self.ends(
+                host,
+                match &outcome {
+                    Ok(formed) => Ended::Formed(formed.digest),
+                    Err(failure) => Ended::Failed(failure.clone()),
+                },
+            );
+            self.promises.release(host);
             assert!(node.has_ended(), "a node has ended when it says so");
+            if outcome.as_ref().is_err_and(|failure| self.restarts.covers(failure)) {
+                let again = self.now + Time::from_millis(self.rng.random_range(10..2000));
+                self.at(again, Happening::Start(host));
+            }
             let formed = outcome.as_ref().ok().filter(|_| self.hosts[host].stays).cloned();
             self.set_outcome(host, Some(outcome.map_err(Unformed::Failed)));
             self.hosts[host].ended = Some(self.now);
@@ -226,12 +282,9 @@ impl Network {
             return outputs;
         }
         if let Some(at) = node.poll_timeout() {
-            // All that was due has been done, so the next time is not in the past.
-            let at = at.max(self.now);
-            if self.hosts[host].wake.replace(at) != Some(at) {
-                self.at(at, Happening::Wake(host, at));
-            }
+            self.wake_at(host, at);
         }
+        self.hosts[host].bound = node.is_bound();
         self.hosts[host].node = Some(node);
         outputs
     }

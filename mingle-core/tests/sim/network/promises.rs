@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use mingle_core::Formed;
-use mingle_core::proto::NodeId;
+use mingle_core::proto::{NodeId, Time};
 
-use super::Network;
+use super::{Ended, Network};
 
 /// What each node is bound to by the messages that it has sent.
 #[derive(Debug, Default)]
@@ -16,11 +16,29 @@ pub(super) struct Promises {
     bound: BTreeMap<usize, (NodeId, Vec<u8>)>,
     /// The nodes that have sent ready, by leader and round.
     ready: BTreeMap<(NodeId, Vec<u8>), BTreeSet<NodeId>>,
+    /// The worlds that were committed, by leader and round.
+    pub(super) commits: BTreeMap<(NodeId, Vec<u8>), Commit>,
+    /// How many connections of a prover the kernel of a host takes for open.
+    pub(super) leases: BTreeMap<(NodeId, usize), u32>,
     /// The tokens that have arrived: (dialer, its life, address dialled, acceptor).
     pub(super) proved: BTreeSet<(usize, u32, SocketAddr, usize)>,
 }
 
+/// A world that was committed.
+#[derive(Debug)]
+pub struct Commit {
+    pub leader: NodeId,
+    pub at: Time,
+    /// The leader and all that were ready.
+    pub members: BTreeSet<NodeId>,
+}
+
 impl Promises {
+    /// The leader for which a host's node is ready.
+    pub(super) fn bound_to(&self, host: usize) -> Option<NodeId> {
+        self.bound.get(&host).map(|(leader, _)| *leader)
+    }
+
     pub(super) fn release(&mut self, host: usize) {
         self.bound.remove(&host);
     }
@@ -35,6 +53,15 @@ fn round(bytes: &[u8]) -> &[u8] {
         _ => 1,
     };
     &bytes[68..68 + length]
+}
+
+/// The number that is encoded so: its first byte, or the little-endian bytes after that.
+fn number(round: &[u8]) -> u64 {
+    match round {
+        [one] => u64::from(*one),
+        [_, bytes @ ..] => bytes.iter().rev().fold(0, |sum, &byte| sum << 8 | u64::from(byte)),
+        [] => 0,
+    }
 }
 
 fn id(bytes: &[u8]) -> NodeId {
@@ -66,27 +93,51 @@ impl Network {
                     self.broken.push(format!("{host} is ready for {leader} in {round:?} and joins {to}"));
                 }
             }
-            16 => {
-                let round = round(bytes).to_vec();
-                let ready = self.promises.ready.get(&(me, round)).map_or(0, BTreeSet::len);
-                let world = usize::try_from(self.hosts[host].config.world.get()).unwrap();
-                if ready + 1 != world {
-                    self.broken.push(format!("{host} commits with {ready} ready members of {world}"));
-                }
-                self.committed = Some(host);
-            }
+            16 => self.check_commit(host, (me, round(bytes).to_vec())),
             _ => {}
         }
     }
 
-    /// Notes the void or the commit that ends what its recipient is bound to.
+    /// Checks a commit when it is sent first: all others are ready, and none of them has ended so that the
+    /// leader's kernel knows it.
+    fn check_commit(&mut self, host: usize, key: (NodeId, Vec<u8>)) {
+        if self.promises.commits.contains_key(&key) {
+            return;
+        }
+        let me = key.0;
+        let mut members = self.promises.ready.get(&key).cloned().unwrap_or_default();
+        let world = usize::try_from(self.hosts[host].config.world.get()).unwrap();
+        if members.len() + 1 != world {
+            self.broken.push(format!("{host} commits with {} ready members of {world}", members.len()));
+        }
+        let left = |id: &&NodeId| {
+            let ended =
+                self.history.ends.iter().any(|end| end.id == **id && !matches!(end.how, Ended::Formed(_)));
+            ended && self.promises.leases.get(&(**id, host)).is_none_or(|&open| open == 0)
+        };
+        if let Some(gone) = members.iter().find(left) {
+            let gone = self.history.host_of[gone];
+            self.broken.push(format!("{host} commits although it could know that {gone} has left"));
+        }
+        members.insert(me);
+        self.promises.commits.insert(key, Commit { leader: me, at: self.now, members });
+    }
+
+    /// The worlds that were committed.
+    pub fn commits(&self) -> impl Iterator<Item = &Commit> {
+        self.promises.commits.values()
+    }
+
+    /// Notes the void or the commit that ends what its recipient is bound to, or a prepare or void of a later
+    /// round, which says the same.
     pub(super) fn check_received(&mut self, host: usize, bytes: &[u8]) {
-        let sender = id(&bytes[24..40]);
-        if !matches!(bytes[5], 15 | 16) {
+        let Some((leader, bound)) = self.promises.bound.get(&host) else { return };
+        if !matches!(bytes[5], 10 | 15 | 16) || leader.0 != bytes[24..40] {
             return;
         }
         let round = round(bytes);
-        if self.promises.bound.get(&host).is_some_and(|(leader, bound)| *leader == sender && bound == round) {
+        let is_later = number(round) > number(bound) && bytes[5] != 16;
+        if is_later || round == bound && bytes[5] != 10 {
             self.promises.bound.remove(&host);
         }
     }

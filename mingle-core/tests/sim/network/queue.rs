@@ -46,6 +46,20 @@ pub enum Happening {
     /// The process goes on (SIGCONT).
     Resume(usize),
     Kill(usize),
+    /// The host loses power: its processes are gone, and nothing tells the others.
+    PowerLoss(usize),
+    /// The host's kernel runs again.
+    PowerOn(usize),
+    /// The end of a connection that is left probes the one that has lost power.
+    Probe {
+        conn: u64,
+        number: u32,
+    },
+    /// Nothing has passed between the ends of a connection since a cut of that time, if it still lasts.
+    Starved {
+        conn: u64,
+        since: Time,
+    },
     /// A command ends: well, or with this failure.
     Command(usize, Option<End>),
     /// The command of a world that is over has stopped.

@@ -1,14 +1,19 @@
 //! Running worlds: commands that run and end, and the formations that follow.
 
 use mingle_core::Change;
-use mingle_core::proto::{Node, RunningWorld, Time};
+use mingle_core::proto::{Lineage, Node, NodeId, Over, RunningWorld, Time};
 use mingle_core::{End, Formed};
 
-use super::Network;
 use super::queue::Happening;
+use super::{Fact, Formation, Network};
 
 /// How long a command takes to stop.
 const STOP: Time = Time::from_millis(20);
+/// For this long a member must have been silent that is declared gone, and rank 0 to a node that waits for
+/// its release. Where it was stopped or cut off for half of that, the protocol does not promise that it
+/// stays.
+const GONE: Time = Time::from_secs(8);
+const RELEASE: Time = Time::from_secs(30);
 
 impl Network {
     /// The command of a host ends at `at`, if it runs then: well, or with this failure.
@@ -18,9 +23,23 @@ impl Network {
 
     pub(super) fn start_command(&mut self, host: usize, node: Node, formed: &Formed) {
         let running = node.into_running(formed).expect("every node that stays wants the roster");
-        self.hosts[host].config.lineage = running.lineage();
-        self.hosts[host].running = Some(Box::new(running));
-        self.hosts[host].command_runs = true;
+        let slot = &mut self.hosts[host];
+        slot.config.lineage = running.lineage();
+        let again = slot.config.lineage.generation > 0;
+        self.history.formations.push(Formation {
+            host,
+            id: slot.config.id,
+            lineage: slot.config.lineage,
+            digest: formed.digest,
+            rank: formed.rank.get(),
+            master: formed.master,
+            elsewhere: slot.elsewhere,
+        });
+        slot.running = Some(Box::new(running));
+        slot.command_runs = true;
+        if again {
+            self.saw(Fact::Again);
+        }
     }
 
     /// The command of a world that is over has stopped.
@@ -31,11 +50,71 @@ impl Network {
 
     pub(super) fn command_ends(&mut self, host: usize, end: Option<End>) {
         self.note(host, || format!("its command ends: {end:?}"));
-        self.hosts[host].command_runs &= end.is_none();
+        let slot = &mut self.hosts[host];
+        if slot.running.is_none() || !slot.command_runs {
+            return;
+        }
+        slot.command_runs &= end.is_none();
+        let id = slot.config.id;
+        match end {
+            None => _ = self.history.succeeded.insert(id),
+            Some(_) => self.saw(Fact::CommandFailed),
+        }
         self.with_running(host, |running, now| match end {
             None => running.handle_success(now),
             Some(end) => running.handle_failure(now, end),
         });
+    }
+
+    /// A timer of a running world fires. A member that is gone by this node's own finding must be gone.
+    pub(super) fn running_timeout(&mut self, host: usize) {
+        let before = self.hosts[host].overs.len();
+        let lineage = self.hosts[host].config.lineage;
+        self.with_running(host, RunningWorld::handle_timeout);
+        if let Some(Over { rank: Some(rank), end: End::Gone, .. }) = self.hosts[host].overs.get(before) {
+            self.declared_gone(host, lineage, rank.get());
+        }
+    }
+
+    fn declared_gone(&mut self, host: usize, lineage: Lineage, rank: u32) {
+        self.saw(Fact::DeclaredGone);
+        let mut member = self.history.formations.iter().rev();
+        let Some(member) = member.find(|f| f.lineage == lineage && f.rank == rank) else { return };
+        let (victim, id) = (member.host, member.id);
+        let slot = &self.hosts[victim];
+        let lives = slot.running.as_ref().is_some_and(|running| running.lineage() == lineage);
+        let was_apart = |window: Time| {
+            let since = self.now.saturating_sub(window);
+            let apart = self.paused_in(victim, since, self.now) + self.cut_in(host, victim, since, self.now);
+            apart >= window / 2
+        };
+        // A node that waits for its release asks rank 0 for longer; a newcomer makes it look as well.
+        let waits = self.history.succeeded.contains(&self.id_in(host, lineage)) && rank == 0;
+        let is_excused = was_apart(GONE) || waits && was_apart(RELEASE);
+        if lives && slot.config.id == id && !is_excused {
+            self.broken.push(format!("{host} declares {victim} gone, which runs and can be reached"));
+        }
+    }
+
+    /// The ID that a host's node had in this world.
+    fn id_in(&self, host: usize, lineage: Lineage) -> NodeId {
+        let mut own = self.history.formations.iter().rev();
+        own.find(|f| f.host == host && f.lineage == lineage).map_or(NodeId([0; 16]), |f| f.id)
+    }
+
+    /// All commands have ended well: those of all members, and nobody else's matter.
+    fn check_finished(&mut self, host: usize) {
+        self.saw(Fact::Released);
+        let id = self.hosts[host].config.id;
+        let formations = &self.history.formations;
+        let Some(own) = formations.iter().find(|f| f.id == id) else { return };
+        let mut members = formations.iter().filter(|f| f.digest == own.digest);
+        let unfinished = members.find(|f| !self.history.succeeded.contains(&f.id));
+        if let Some(unfinished) = unfinished {
+            let unfinished = unfinished.host;
+            self.broken
+                .push(format!("{host} is released, and the command of {unfinished} has not ended well"));
+        }
     }
 
     /// Calls a running world, and carries out its outputs and changes.
@@ -54,6 +133,7 @@ impl Network {
                 }
                 Change::Notified => self.hosts[host].notified = true,
                 _ => {
+                    self.check_finished(host);
                     self.hosts[host].finished = true;
                     self.close_all(host);
                     return;
@@ -71,10 +151,7 @@ impl Network {
             return;
         }
         if let Some(at) = running.poll_timeout() {
-            let at = at.max(self.now);
-            if self.hosts[host].wake.replace(at) != Some(at) {
-                self.at(at, Happening::Wake(host, at));
-            }
+            self.wake_at(host, at);
         }
         self.hosts[host].running = Some(running);
     }

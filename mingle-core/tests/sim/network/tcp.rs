@@ -3,10 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{ConnId, DialId, TOKEN, Time};
+use mingle_core::proto::{ConnId, DialId, NodeId, TOKEN, Time};
 
-use super::Network;
 use super::queue::Happening;
+use super::{Fact, Network};
 
 pub(super) struct Connection {
     pub(super) dialer: usize,
@@ -23,6 +23,12 @@ pub(super) struct Connection {
     tries: u32,
     /// One of the ends has closed it.
     over: bool,
+    /// The end that has lost power.
+    dead: Option<usize>,
+    /// Its token has arrived at its target, and the target's kernel has not seen its end.
+    counts: bool,
+    /// Both ends learn from their own kernels that it is broken.
+    broken: bool,
 }
 
 impl Network {
@@ -47,6 +53,9 @@ impl Network {
             token,
             tries: 0,
             over: false,
+            dead: None,
+            counts: false,
+            broken: false,
         };
         self.connections.insert(conn, connection);
         self.hosts[host].connections.insert(conn);
@@ -65,6 +74,9 @@ impl Network {
     pub(super) fn direction(&self, happening: &Happening) -> Option<(usize, usize)> {
         let ends = |conn| {
             let connection: &Connection = &self.connections[conn];
+            if connection.broken {
+                return None;
+            }
             connection.acceptor.map(|(acceptor, _)| (connection.dialer, acceptor))
         };
         match happening {
@@ -97,23 +109,31 @@ impl Network {
         let connection = self.connections.get_mut(&conn).unwrap();
         connection.target = target;
         connection.tries += 1;
-        let tries = connection.tries;
         let filtered = target.is_none_or(|t| {
-            self.hosts[t].filtered
+            let slot = &self.hosts[t];
+            slot.filtered
+                || !slot.powered
+                || slot.translated.is_some()
                 || self.no_syn.get(&(from, t)).is_some_and(|&until| self.now < until)
-                || self.cut.contains(&(from, t))
-                || self.cut.contains(&(t, from))
+                || self.cut.contains_key(&(from, t))
+                || self.cut.contains_key(&(t, from))
         });
-        let lost = self.chance(self.weather.loss) || self.chance(self.weather.loss);
+        let near = target.is_some_and(|target| self.are_near(from, target));
+        let lost = !near && (self.chance(self.weather.loss) || self.chance(self.weather.loss));
         if filtered || lost {
-            if tries < 5 {
-                let again = self.now + Duration::from_secs(1 << (tries - 1));
-                self.at(again, Happening::Syn { conn });
-            }
+            self.syn_again(conn);
             return;
         }
-        let at = self.now + self.delay() + self.delay();
+        let at = self.now + self.one_way(near) + self.one_way(near);
         self.at(at, Happening::Dialed { conn });
+    }
+
+    fn syn_again(&mut self, conn: u64) {
+        let tries = self.connections[&conn].tries;
+        if tries < 5 {
+            let again = self.now + Duration::from_secs(1 << (tries - 1));
+            self.at(again, Happening::Syn { conn });
+        }
     }
 
     pub(super) fn syn(&mut self, conn: u64) {
@@ -127,7 +147,12 @@ impl Network {
         if self.connections[&conn].over || self.hosts[host].life != life {
             return;
         }
-        let accepting = self.connections[&conn].target.filter(|&t| self.hosts[t].accepting);
+        let target = self.connections[&conn].target;
+        if target.is_some_and(|target| !self.hosts[target].powered) {
+            self.syn_again(conn);
+            return;
+        }
+        let accepting = target.filter(|&t| self.hosts[t].accepting);
         let Some(acceptor) = accepting else {
             self.over(conn);
             self.note(host, || format!("refused {dial:?}"));
@@ -138,10 +163,12 @@ impl Network {
         self.connections.get_mut(&conn).unwrap().acceptor = Some((acceptor, acceptor_life));
         self.hosts[acceptor].connections.insert(conn);
         let to = self.connections[&conn].to;
-        let local = self.source(host, to).unwrap_or(self.hosts[host].config.node.endpoints[0]).ip();
+        let own = self.hosts[host].config.node.endpoints[0];
+        let translated = self.hosts[host].translated.is_some();
+        let local = self.source(host, to).filter(|_| !translated).unwrap_or(own).ip();
         self.connections.get_mut(&conn).unwrap().local = Some(local);
         self.with(host, |node, now| node.handle_dialed(now, dial, local));
-        let at = self.segment();
+        let at = self.segment(conn);
         self.at(at, Happening::Token { conn });
     }
 
@@ -156,7 +183,15 @@ impl Network {
         let config = &self.hosts[host].config;
         let is_target = token[40..56] == config.id.0 && token[8..24] == config.tag.0;
         if is_target {
+            let (dialer, near) = (connection.dialer, self.are_near(connection.dialer, host));
             self.promises.proved.insert(proof);
+            self.count(conn);
+            if near {
+                self.saw(Fact::Neighbours);
+            }
+            if self.hosts[dialer].translated.is_some() {
+                self.saw(Fact::Translated);
+            }
         }
         self.note(host, || format!("token on {conn}"));
         self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, &token));
@@ -200,7 +235,10 @@ impl Network {
     /// One end closes; the other one learns it when the segment arrives.
     pub(super) fn close(&mut self, conn: u64, by_dialer: bool) {
         if self.over(conn) {
-            let at = self.segment();
+            let at = self.segment(conn);
+            if !by_dialer {
+                self.kernel_sees_end(conn);
+            }
             self.at(at, if by_dialer { Happening::Closed { conn } } else { Happening::HungUp { conn } });
         }
     }
@@ -215,9 +253,70 @@ impl Network {
         !std::mem::replace(&mut connection.over, true)
     }
 
+    /// The token has arrived at its target.
+    fn count(&mut self, conn: u64) {
+        let connection = self.connections.get_mut(&conn).unwrap();
+        let prover = NodeId(connection.token[24..40].try_into().unwrap());
+        let Some((acceptor, _)) = connection.acceptor else { return };
+        if !std::mem::replace(&mut connection.counts, true) {
+            *self.promises.leases.entry((prover, acceptor)).or_default() += 1;
+        }
+    }
+
+    /// The acceptor's kernel has seen the end of a connection, whether its process has read that or not.
+    pub(super) fn kernel_sees_end(&mut self, conn: u64) {
+        let connection = self.connections.get_mut(&conn).unwrap();
+        let prover = NodeId(connection.token[24..40].try_into().unwrap());
+        if std::mem::replace(&mut connection.counts, false)
+            && let Some((acceptor, _)) = connection.acceptor
+        {
+            *self.promises.leases.entry((prover, acceptor)).or_default() -= 1;
+        }
+    }
+
+    pub(super) fn is_established(&self, conn: u64) -> bool {
+        let connection = &self.connections[&conn];
+        !connection.over && connection.acceptor.is_some() && connection.dead.is_none()
+    }
+
+    /// This end of a connection has lost power.
+    pub(super) fn mark_dead(&mut self, conn: u64, host: usize) {
+        self.connections.get_mut(&conn).unwrap().dead = Some(host);
+    }
+
+    /// The end of an open connection that has lost power.
+    pub(super) fn dead_end(&self, conn: u64) -> Option<usize> {
+        let connection = &self.connections[&conn];
+        connection.dead.filter(|_| !connection.over)
+    }
+
+    /// The hosts at the ends of an open connection.
+    pub(super) fn open_ends(&self, conn: u64) -> Option<(usize, usize)> {
+        let connection = &self.connections[&conn];
+        connection.acceptor.filter(|_| !connection.over).map(|(acceptor, _)| (connection.dialer, acceptor))
+    }
+
+    /// Whether a host that is left holds a connection to one that has lost power.
+    pub(super) fn has_ghost(&self, host: usize) -> bool {
+        self.connections.values().any(|connection| !connection.over && connection.dead == Some(host))
+    }
+
+    /// The kernels of both ends give a connection up.
+    pub(super) fn break_both(&mut self, conn: u64) {
+        if self.over(conn) {
+            self.connections.get_mut(&conn).unwrap().broken = true;
+            self.at(self.now, Happening::Closed { conn });
+            self.at(self.now, Happening::HungUp { conn });
+        }
+    }
+
     /// When a segment that is sent now arrives. The kernel repeats a lost segment after 0.2, 0.4, 0.8 s and
     /// so on.
-    fn segment(&mut self) -> Time {
+    fn segment(&mut self, conn: u64) -> Time {
+        let ends = self.connections.get(&conn).and_then(|c| Some((c.dialer, c.acceptor?.0)));
+        if ends.is_some_and(|(dialer, acceptor)| self.are_near(dialer, acceptor)) {
+            return self.now + self.one_way(true);
+        }
         let mut at = self.now + self.delay();
         let mut wait = Duration::from_millis(200);
         while self.chance(self.weather.loss) && wait < Duration::from_secs(10) {

@@ -2,112 +2,133 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mingle_core::proto::Digest;
-use mingle_core::proto::Time;
+use mingle_core::proto::{Digest, NodeId, Time};
 use mingle_core::{Failure, Formed};
 
 use super::Trouble;
+use super::excuses::{excuse, lacks_required_rdma};
 use super::families::{common_in_the_end, ever_common};
-use super::seeds::{connected, is_member};
-use crate::network::{Fabric, Host, Network, Unformed};
+use super::seeds::connected;
+use crate::network::{Ended, Fabric, Host, Network, Unformed};
 
-/// The longest that a world takes where no node crashes in a round: a chain of seeds is walked hop by hop,
-/// and a connection whose address has vanished ends by keepalive, after 25 s.
-const USUAL: Time = Time::from_secs(30);
+/// What a run has shown.
+pub(super) struct Checked {
+    /// How long the world took after the last start or the last trouble, if one has formed.
+    pub(super) took: Option<Time>,
+    /// Why nodes have ended without the world that was promised to them.
+    pub(super) excuses: BTreeSet<&'static str>,
+}
 
-/// Checks what is promised. Where a world has formed, returns how long that took after the last start or the
-/// last trouble.
-pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Option<Time>, String> {
+/// Checks what is promised.
+pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Checked, String> {
     if let Some(broken) = net.broken.first() {
         return Err(broken.clone());
     }
+    if let Some(at) = net.hosts.iter().position(|host| host.outcome.is_none()) {
+        return Err(format!("{at} has not ended"));
+    }
+    let mut excuses = BTreeSet::new();
+    for end in &net.history.ends {
+        match &end.how {
+            Ended::Formed(_) | Ended::Killed => {}
+            Ended::Superseded => return Err(format!("{} hears a later formation", end.host)),
+            Ended::Failed(failure) => {
+                let why = excuse(trouble, net, end, failure);
+                excuses.insert(why.ok_or_else(|| format!("{}: {failure}", end.host))?);
+            }
+        }
+    }
+    excuses.extend(check_commits(net)?);
     let mut worlds: BTreeMap<Digest, Vec<(&Host, &Formed)>> = BTreeMap::new();
-    for (at, host) in net.hosts.iter().enumerate() {
-        match &host.outcome {
-            None => return Err(format!("{at} has not ended")),
-            Some(Ok(formed)) => worlds.entry(formed.digest).or_default().push((host, formed)),
-            Some(Err(why)) if may_end_so(trouble, net, at, why) => {}
-            Some(Err(why)) => return Err(format!("{at}: {why}")),
+    for host in &net.hosts {
+        if let Some(Ok(formed)) = &host.outcome {
+            worlds.entry(formed.digest).or_default().push((host, formed));
         }
     }
     for members in worlds.values() {
-        check_world(trouble, members)?;
+        excuses.extend(check_world(members)?);
         if trouble == Trouble::Families {
             check_families(net, members)?;
         }
     }
     let formed = worlds.values().map(Vec::len).sum::<usize>();
-    // A node that starts after a world has formed may find no node that could tell it.
-    if trouble == Trouble::WrongSize && formed == 0 && has_candidate(net) && !sizes_are_reported(net) {
-        return Err("no node reports that the sizes differ".to_owned());
+    check_kind(trouble, net, formed)?;
+    let took = took(net);
+    match took.filter(|_| trouble.is_usual(net)) {
+        Some(took) if took > trouble.limit() => Err(format!("it took {took:?}")),
+        _ => Ok(Checked { took, excuses }),
     }
-    // Where there are more nodes than ranks, one rank is there twice, and a world forms.
-    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
-    if trouble == Trouble::SameRank && formed != if net.hosts.len() > world { world } else { 0 } {
-        return Err(format!("{formed} have formed a world of {world}"));
-    }
-    if trouble == Trouble::Fabric && formed > 0 && lacks_required_rdma(net) {
-        return Err("a world without RDMA has formed, and a node requires it".to_owned());
-    }
-    if trouble == Trouble::Seeds && formed > 0 && !connected(net) {
-        return Err("a world has formed of nodes that no seed connects".to_owned());
-    }
+}
+
+/// How long a world took after the last start or the last trouble.
+fn took(net: &Network) -> Option<Time> {
     let last_start = net.hosts.iter().filter_map(|host| host.started).max().unwrap_or_default();
     let formed = net.hosts.iter().filter(|host| matches!(host.outcome, Some(Ok(_))));
-    let last_end = formed.filter_map(|host| host.ended).max();
-    let took = last_end.map(|end| end.saturating_sub(last_start.max(net.healed)));
-    match took.filter(|_| trouble.is_usual(net)) {
-        Some(took) if took > USUAL => Err(format!("it took {took:?}")),
-        _ => Ok(took),
-    }
+    let last_end = formed.filter_map(|host| host.ended).max()?;
+    Some(last_end.saturating_sub(last_start.max(net.healed)))
 }
 
-/// Whether a node may end so, in this kind of trouble.
-fn may_end_so(trouble: Trouble, net: &Network, host: usize, why: &Unformed) -> bool {
-    let failure = match why {
-        Unformed::Failed(failure) => failure,
-        Unformed::Killed => {
-            return match trouble {
-                Trouble::LateCrash | Trouble::Seeds => true,
-                Trouble::EarlyCrash => unknown(net),
-                _ => false,
-            };
-        }
-    };
-    match trouble {
-        // A node died near the commit: the others may know, or start again and wait.
-        Trouble::LateCrash => true,
-        // The standby came after the others had ended, was on its way to another leader, or lost each of the
-        // last datagrams to it. A scenario of its own checks that most standbys learn the outcome.
-        Trouble::Standby => matches!(failure, Failure::WorldFull { .. } | Failure::Deadline(_)),
-        // The node of another size may be the leader: then it refuses the others.
-        Trouble::WrongSize => matches!(failure, Failure::WorldDiffers { .. } | Failure::Deadline(_)),
-        Trouble::SameRank => {
-            matches!(failure, Failure::RankTaken { .. } | Failure::WorldFull { .. } | Failure::Deadline(_))
-        }
-        Trouble::Jobs | Trouble::Mistaken => false,
-        // Where no seeds connect all nodes, their time is up. A stranger hears no node of its job.
-        Trouble::Seeds => match failure {
-            Failure::Deadline(report) if is_member(net, host) => {
-                !connected(net) && report.joined < net.hosts[host].config.world.get()
+/// All members of a world that was committed end with it: with the same digest, or killed, or without knowing
+/// the outcome. And nobody ends with a world that was not.
+pub(crate) fn check_commits(net: &Network) -> Result<BTreeSet<&'static str>, String> {
+    let mut excuses = BTreeSet::new();
+    let mut ends: BTreeMap<NodeId, &Ended> = BTreeMap::new();
+    for end in &net.history.ends {
+        ends.entry(end.id).or_insert(&end.how);
+    }
+    let mut members: BTreeSet<NodeId> = BTreeSet::new();
+    for commit in net.commits() {
+        let mut digests = BTreeSet::new();
+        for id in &commit.members {
+            let Some(how) = ends.get(id) else { continue };
+            match how {
+                Ended::Formed(digest) => _ = digests.insert(*digest),
+                Ended::Killed => _ = excuses.insert("a member of a world was killed near its commit"),
+                Ended::Failed(Failure::OutcomeUnknown { .. }) => {
+                    excuses.insert("a member of a world does not know of its commit");
+                }
+                how => return Err(format!("{} is in a world, and ends: {how:?}", net.history.host_of[id])),
             }
-            Failure::Deadline(report) => report.heard.is_empty(),
-            _ => false,
-        },
-        Trouble::Families => common_in_the_end(net).is_empty(),
-        Trouble::Fabric => matches!(failure, Failure::NoRdma { .. }) && lacks_required_rdma(net),
-        // A cut of 10 s near the commit, or a leader that dies in a round, leaves nodes that cannot know the
-        // outcome.
-        _ => unknown(net),
+        }
+        if digests.len() > 1 {
+            return Err(format!("one round, and the digests {digests:?}"));
+        }
+        members.extend(&commit.members);
+    }
+    for end in &net.history.ends {
+        let alone = net.hosts[end.host].config.world.get() == 1;
+        if matches!(end.how, Ended::Formed(_)) && !alone && !members.contains(&end.id) {
+            return Err(format!("{} ends with a world that nobody has committed", end.host));
+        }
+    }
+    Ok(excuses)
+}
+
+/// What is promised in one kind of trouble alone.
+fn check_kind(trouble: Trouble, net: &Network, formed: usize) -> Result<(), String> {
+    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
+    match trouble {
+        Trouble::Standby if formed != world => Err(format!("{formed} have formed a world of {world}")),
+        // A node that starts after a world has formed may find no node that could tell it.
+        Trouble::WrongSize if formed == 0 && has_candidate(net) && !sizes_are_reported(net) => {
+            Err("no node reports that the sizes differ".to_owned())
+        }
+        // Where there are more nodes than ranks, one rank is there twice, and a world forms.
+        Trouble::SameRank if formed != if net.hosts.len() > world { world } else { 0 } => {
+            Err(format!("{formed} have formed a world of {world}"))
+        }
+        Trouble::Fabric if formed > 0 && lacks_required_rdma(net) => {
+            Err("a world without RDMA has formed, and a node requires it".to_owned())
+        }
+        Trouble::Seeds if formed > 0 && !connected(net) => {
+            Err("a world has formed of nodes that no seed connects".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 
-/// Whether a node has ended without knowing the outcome.
-fn unknown(net: &Network) -> bool {
-    net.failures.contains("outcome unknown")
-}
-
-fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), String> {
+/// Checks the nodes that have ended with one world.
+pub(crate) fn check_world(members: &[(&Host, &Formed)]) -> Result<Option<&'static str>, String> {
     let ranks: BTreeSet<u32> = members.iter().map(|(_, formed)| formed.rank.get()).collect();
     if ranks.len() != members.len() {
         return Err("two nodes of one world have the same rank".to_owned());
@@ -118,7 +139,6 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
     {
         return Err(format!("{} is no endpoint of rank 0", formed.master));
     }
-    let whole = u32::try_from(members.len()) == Ok(formed.world.get());
     if members.iter().any(|(host, _)| host.config.tag != first.config.tag) {
         return Err("a world has nodes of two jobs".to_owned());
     }
@@ -131,14 +151,23 @@ fn check_world(trouble: Trouble, members: &[(&Host, &Formed)]) -> Result<(), Str
     if members.iter().any(|(_, other)| other.verdict != formed.verdict) {
         return Err("two nodes of one world have different verdicts".to_owned());
     }
+    let whole = u32::try_from(members.len()) == Ok(formed.world.get());
     let fabrics: Vec<Fabric> = members.iter().map(|(host, _)| host.fabric).collect();
     if whole && !Fabric::suits(formed.verdict.transport, &fabrics) {
         return Err(format!("{:?} for a world of {fabrics:?}", formed.verdict.transport));
     }
-    if !whole && trouble != Trouble::LateCrash && !trouble.cuts() {
-        return Err("a world is incomplete".to_owned());
+    check_master(members)
+}
+
+/// All members print the same MASTER_ADDR, except those that have warned that they do not.
+fn check_master(members: &[(&Host, &Formed)]) -> Result<Option<&'static str>, String> {
+    let quiet = members.iter().filter(|(host, _)| !host.elsewhere);
+    let masters: BTreeSet<_> = quiet.map(|(_, formed)| formed.master).collect();
+    if masters.len() > 1 {
+        return Err(format!("MASTER_ADDR is {masters:?}, and nobody warns"));
     }
-    Ok(())
+    let warned = members.iter().any(|(host, _)| host.elsewhere);
+    Ok(warned.then_some("a node reaches the master elsewhere, and warns"))
 }
 
 /// A world uses one address family where all its nodes have a family in common.
@@ -147,18 +176,10 @@ fn check_families(net: &Network, members: &[(&Host, &Formed)]) -> Result<(), Str
         return Ok(());
     }
     let ever = ever_common(net);
-    let masters: BTreeSet<_> = members.iter().map(|(_, formed)| formed.master).collect();
-    match masters.iter().find(|master| !ever.contains(&master.is_ipv6())) {
-        Some(master) => Err(format!("not all nodes have an address of the family of {master}")),
-        None if masters.len() > 1 => Err(format!("the master is at {masters:?}")),
+    match members.iter().find(|(_, formed)| !ever.contains(&formed.master.is_ipv6())) {
+        Some((_, formed)) => Err(format!("not all nodes have an address of the family of {}", formed.master)),
         None => Ok(()),
     }
-}
-
-/// Whether a node requires RDMA and not all nodes have it.
-fn lacks_required_rdma(net: &Network) -> bool {
-    let fabrics: Vec<Fabric> = net.hosts.iter().map(|host| host.fabric).collect();
-    net.hosts.iter().any(|host| host.needs_rdma) && !Fabric::are_enough(&fabrics)
 }
 
 /// Whether a node may lead: it has no given rank, or rank 0.

@@ -8,12 +8,14 @@ use rand::{RngExt, SeedableRng};
 
 use super::Trouble;
 use super::families::families;
+use super::neighbours::{one_address, translated};
 use super::seeds::seeds;
-use crate::network::{Network, PORT, Weather};
+use super::stops::{LONG_LIMIT, long_pause, power_loss};
+use crate::network::{Lateness, Network, PORT, Weather};
 use crate::{LIMIT, given, ms};
 
-/// Runs the world of a seed from its start to its end.
-pub(super) fn run(seed: u64, trouble: Trouble) -> Network {
+/// Runs the world of a seed from its start to its end, with a trace or without.
+pub(super) fn run(seed: u64, trouble: Trouble, tracing: bool) -> Network {
     let mut net = match trouble {
         Trouble::EarlyCrash => early_crash(seed),
         Trouble::LateCrash => late_crash(seed),
@@ -23,9 +25,14 @@ pub(super) fn run(seed: u64, trouble: Trouble) -> Network {
         Trouble::SameRank => same_rank(seed),
         Trouble::Seeds => seeds(seed),
         Trouble::Families => families(seed),
+        Trouble::LongPause => long_pause(seed),
+        Trouble::PowerLoss => power_loss(seed),
+        Trouble::OneAddress => one_address(seed),
+        Trouble::Translated => translated(seed),
         _ => usual(seed, trouble, None),
     };
-    let _ = net.run(LIMIT);
+    net.tracing = tracing;
+    let _ = net.run(LONG_LIMIT);
     net
 }
 
@@ -37,10 +44,26 @@ pub(super) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
     }
 }
 
+/// Makes timers or packets late.
+fn slow_down(trouble: Trouble, net: &mut Network, rng: &mut Xoshiro256PlusPlus) {
+    match trouble {
+        Trouble::LateTimers => {
+            let most = ms([5, 150][rng.random_range(0..2)]);
+            net.lateness = Some(Lateness { most, rare: ms(rng.random_range(150..2000)) });
+        }
+        Trouble::Slow => {
+            net.weather.delay = (ms([0, 50, 150][rng.random_range(0..3)]), ms(rng.random_range(210..=400)));
+            net.weather.loss /= 2.0;
+        }
+        _ => {}
+    }
+}
+
 fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xbad);
     let weather = weather(&mut rng);
     let mut net = Network::new(seed, weather);
+    slow_down(trouble, &mut net, &mut rng);
     let world: u32 = rng.random_range(2..=8);
     let count = if trouble == Trouble::Standby { world + 1 } else { world };
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
@@ -103,6 +126,7 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
 /// A node is killed near the end, which a first run of the same seed finds.
 fn late_crash(seed: u64) -> Network {
     let mut net = usual(seed, Trouble::LateCrash, None);
+    net.tracing = false;
     let _ = net.run(LIMIT);
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xdead);
     let end = net.hosts.iter().filter_map(|host| host.ended).min().unwrap_or_default();

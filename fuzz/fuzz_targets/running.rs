@@ -1,0 +1,11 @@
+//! Runs a member of a running world: datagrams, commands that end, and time in any order.
+#![no_main]
+
+#[path = "../../mingle-core/tests/hostile/machine/mod.rs"]
+mod machine;
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    machine::run(data, machine::stages::Stage::runs);
+});

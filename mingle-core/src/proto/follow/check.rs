@@ -1,0 +1,50 @@
+//! What a follower checks in a prepare before it takes part in the round. A leader that keeps to the protocol
+//! never fails these checks. The texts are for the log.
+
+use super::leader::Leader;
+use crate::model::{Rank, Slots};
+use crate::proto::parts::Place;
+use crate::proto::shared::Shared;
+use crate::wire::Prepare;
+
+/// The place in the world that the prepare gives to this node, or what is wrong with it.
+pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Result<Place, &'static str> {
+    let node = &shared.config.node;
+    let is_master = prepare.master == shared.me();
+    let Ok(rank) = shared.config.world.rank(prepare.rank) else {
+        return Err("the rank is not below the size of the world");
+    };
+    if node.rank.is_some_and(|given| given != rank) {
+        return Err("another rank than the given one");
+    }
+    if (rank == Rank(0)) != is_master {
+        return Err("rank 0 and the master are two nodes");
+    }
+    if is_master && !prepare.endpoints.iter().all(|endpoint| shared.has_had(endpoint)) {
+        return Err("this node is the master, at an address that is not its own");
+    }
+    if leader.candidate().explicit && prepare.master != leader.id() {
+        return Err("the leader was given rank 0 and is not the master");
+    }
+    // A loopback address is this host's own, so a leader on another host cannot mean it.
+    let is_local = leader.source().ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
+    if !is_local && prepare.endpoints.iter().all(|endpoint| endpoint.ip().is_loopback()) {
+        return Err("the master has a loopback address");
+    }
+    let slots =
+        Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
+    if !are_possible(slots, rank, shared.world()) {
+        return Err("the numbers of workers are not possible");
+    }
+    if node.attributes.wants_roster && prepare.roster_bytes == 0 {
+        return Err("the roster that this node wants is left out");
+    }
+    Ok(Place { id: shared.me(), rank, slots, master: prepare.master })
+}
+
+/// Whether a world of this size can have these slots as the node of this rank sees them.
+fn are_possible(slots: Slots, rank: Rank, world: u32) -> bool {
+    let most = |nodes: u32| u64::from(nodes) * u64::from(u32::MAX);
+    let after = slots.total.checked_sub(slots.before).and_then(|rest| rest.checked_sub(slots.own.into()));
+    slots.before <= most(rank.get()) && after.is_some_and(|after| after <= most(world - 1 - rank.get()))
+}

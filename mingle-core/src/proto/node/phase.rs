@@ -1,0 +1,33 @@
+//! For tests: what a node is doing.
+
+use super::Node;
+use crate::proto::testing::Phase;
+
+impl Node {
+    /// What the node is doing.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        if self.ended {
+            return Phase::Ended;
+        }
+        if let Some(phase) = self.lead.phase() {
+            return phase;
+        }
+        let Some(follow) = &self.follow else {
+            return match () {
+                () if self.seek.has_missed_world() => Phase::StandsAside,
+                () if !self.leads() => Phase::Looking,
+                () if self.lead.seated() > 1 => Phase::Collecting,
+                () => Phase::Alone,
+            };
+        };
+        match () {
+            () if follow.is_ready() && self.lead.is_overdue() => Phase::Overdue,
+            () if follow.is_ready() => Phase::Ready,
+            () if follow.in_round() => Phase::Preparing,
+            () if follow.is_joined() => Phase::Joined,
+            () if self.lead.is_empty() => Phase::Joining,
+            () => Phase::Yielding,
+        }
+    }
+}

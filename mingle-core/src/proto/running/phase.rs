@@ -1,0 +1,20 @@
+//! For tests: what a member of a running world is doing.
+
+use super::{RunningWorld, State};
+use crate::proto::testing::Phase;
+
+impl RunningWorld {
+    /// What the member is doing.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.state {
+            State::Running if self.liveness.is_checking() => Phase::Checking,
+            State::Running => Phase::Running,
+            State::AwaitingOthers => Phase::AwaitingOthers,
+            State::AwaitingRelease(_) => Phase::AwaitingRelease,
+            State::Releasing(_) => Phase::Releasing,
+            State::Notifying(_) => Phase::Notifying,
+            State::Ended => Phase::Ended,
+        }
+    }
+}

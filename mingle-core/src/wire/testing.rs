@@ -1,0 +1,468 @@
+//! For tests and fuzz targets: every message that the encoder can write, drawn from any bytes.
+//!
+//! A new kind of message, or a new field, does not compile before it is drawn here: `messages!` calls
+//! [`Draw::draw`] for each body, and no body is put together with a struct update.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::message::{
+    Announce, Candidate, Commit, Ended, Introduction, Join, Message, PART, Part, Prepare, Ready, Refusal,
+    Solicit, Want, Welcome, encode_roster, take,
+};
+use super::{Attributes, Codec, Dropped, Header, NodeInfo, TOKEN, Token};
+use crate::model::{
+    Digest, End, Endpoints, HostName, JobTag, Keys, Lineage, List, Metadata, NodeId, Peer, Rank, Roster,
+};
+use crate::rdma::{RankSummary, Summary, Tally, Verdict};
+
+/// The kinds of message: the number on the wire and the name.
+pub const KINDS: &[(u8, &str)] = Message::KINDS;
+
+/// What is known to whoever writes a message, and so the likely value of its fields. Bytes of zero draw the
+/// first of each.
+#[derive(Debug, Clone)]
+pub struct Scene {
+    /// The IDs of the nodes in play.
+    pub nodes: Vec<NodeId>,
+    /// Their endpoints.
+    pub endpoints: Vec<SocketAddr>,
+    /// The size of the world.
+    pub world: u32,
+    /// Ranks.
+    pub ranks: Vec<u32>,
+    /// Rounds of leaders.
+    pub rounds: Vec<u64>,
+    /// Dials.
+    pub dials: Vec<u32>,
+    /// Rosters, of which Prepare names the length and the digest, and Part has the bytes.
+    pub rosters: Vec<Roster>,
+}
+
+/// Sender, recipient and formation of a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// The sender.
+    pub sender: NodeId,
+    /// One node, [`Frame::ALL`] or [`Frame::ANYONE`].
+    pub recipient: NodeId,
+    /// The formation.
+    pub lineage: Lineage,
+}
+
+impl Frame {
+    /// The recipient of a datagram to all nodes.
+    pub const ALL: NodeId = NodeId::ALL;
+    /// The recipient of a datagram to whichever node has the address.
+    pub const ANYONE: NodeId = NodeId::ANYONE;
+}
+
+/// Writes and reads the datagrams and tokens of one job.
+#[derive(Debug, Clone)]
+pub struct Forger {
+    tag: JobTag,
+    keys: Option<Keys>,
+    codec: Codec,
+}
+
+impl Forger {
+    /// For the job with this tag; with its keys, or as one who has no secret.
+    pub fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
+        Self { tag, keys: keys.cloned(), codec: Codec::new(tag, keys) }
+    }
+
+    /// A message of this kind whose fields are drawn from `fields`; nothing where there is no such kind.
+    pub fn datagram(&mut self, kind: u8, frame: Frame, scene: &Scene, fields: &[u8]) -> Option<Vec<u8>> {
+        let message = Message::draw(kind, &mut Source { bytes: fields, scene })?;
+        let Frame { sender, recipient, lineage } = frame;
+        Some(self.codec.encode(Header { sender, recipient, lineage }, &message))
+    }
+
+    /// The token of a dial.
+    pub fn token(&self, prover: NodeId, target: NodeId, dial: u32, dialled: SocketAddr) -> [u8; TOKEN] {
+        self.codec.encode_token(&Token { prover, target, dial, dialled })
+    }
+
+    /// The kind and the frame of a datagram, which a node with these keys has not read before.
+    ///
+    /// # Errors
+    /// Why a node drops it.
+    pub fn read(&self, datagram: &[u8]) -> Result<(u8, Frame), String> {
+        let read = Codec::new(self.tag, self.keys.as_ref()).decode(datagram);
+        let (Header { sender, recipient, lineage }, message) = read.map_err(|d: Dropped| d.to_string())?;
+        Ok((message.kind(), Frame { sender, recipient, lineage }))
+    }
+}
+
+/// A string of bytes from which fields are drawn. At its end all bytes are zero.
+pub(super) struct Source<'a> {
+    bytes: &'a [u8],
+    scene: &'a Scene,
+}
+
+impl Source<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.bytes.split_first() else { return 0 };
+        self.bytes = rest;
+        first
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    fn short(&mut self) -> u32 {
+        u32::from_le_bytes(std::array::from_fn(|_| self.byte()))
+    }
+
+    /// At most `most`.
+    fn up_to(&mut self, most: usize) -> usize {
+        usize::from(self.byte()) % (most + 1)
+    }
+
+    fn flag(&mut self) -> bool {
+        self.byte().is_multiple_of(2)
+    }
+
+    /// One of the likely values, or now and then nothing, for any value.
+    fn likely<T: Clone>(&mut self, known: &[T], others: &[T]) -> Option<T> {
+        let byte = self.byte();
+        let at = usize::from(byte) % (known.len() + others.len()).max(1);
+        known.iter().chain(others).nth(at).filter(|_| byte < 0xf0).cloned()
+    }
+
+    fn id(&mut self) -> NodeId {
+        // The encoder writes any ID, but nobody reads one of the two that stand for several nodes.
+        let nodes = &self.scene.nodes;
+        self.likely(nodes, &[]).unwrap_or_else(|| NodeId([self.byte().clamp(1, 0xfe); 16]))
+    }
+
+    fn endpoint(&mut self) -> SocketAddr {
+        // An address that is no host's, or port 0, would make the datagram malformed.
+        const OTHERS: [([u8; 4], u16); 3] =
+            [([127, 0, 0, 1], 22), ([8, 8, 8, 8], 53), ([169, 254, 255, 255], u16::MAX)];
+        let endpoints = &self.scene.endpoints;
+        self.likely(endpoints, &OTHERS.map(SocketAddr::from)).unwrap_or_else(|| {
+            let mut ip: [u8; 16] = std::array::from_fn(|_| self.byte());
+            ip[0] = 0xfd;
+            SocketAddr::new(IpAddr::from(ip), 29500)
+        })
+    }
+
+    fn endpoints(&mut self) -> Endpoints {
+        let first = self.endpoint();
+        let more = (0..self.up_to(Endpoints::ADVERTISED - 1)).map(|_| self.endpoint());
+        Endpoints::new(std::iter::once(first).chain(more).collect()).unwrap_or_else(|| first.into())
+    }
+
+    fn rank(&mut self) -> u32 {
+        let world = self.scene.world;
+        let ranks = &self.scene.ranks;
+        let edges = [0, 1, world.saturating_sub(1), world, u32::MAX];
+        self.likely(ranks, &edges).unwrap_or_else(|| self.short())
+    }
+
+    fn world(&mut self) -> u32 {
+        let world = self.scene.world;
+        self.likely(&[world; 8], &[0, 1, world.saturating_add(1), u32::MAX]).unwrap_or_else(|| self.short())
+    }
+
+    fn count(&mut self) -> u32 {
+        let world = self.scene.world;
+        self.likely(&[u32::MAX, world, 1, 0], &[world.saturating_sub(1)]).unwrap_or_else(|| self.short())
+    }
+
+    fn slots(&mut self) -> u64 {
+        let world = u64::from(self.scene.world);
+        self.likely(&[world, 0], &[1, u64::from(u32::MAX), u64::MAX]).unwrap_or_else(|| self.number())
+    }
+
+    fn round(&mut self) -> u64 {
+        let rounds = &self.scene.rounds;
+        let next = rounds.first().map_or(1, |round| round.saturating_add(1));
+        self.likely(rounds, &[0, next, u64::MAX]).unwrap_or_else(|| self.number())
+    }
+
+    fn dial(&mut self) -> u32 {
+        let dials = &self.scene.dials;
+        self.likely(dials, &[0, 1, u32::MAX]).unwrap_or_else(|| self.short())
+    }
+
+    fn roster(&mut self) -> Option<Roster> {
+        let rosters = &self.scene.rosters;
+        self.likely(rosters, &[])
+    }
+
+    fn host(&mut self) -> HostName {
+        const NAMES: [&str; 4] = ["stranger", "host-1", "$(reboot)", "\u{1b}[2J\u{202e}"];
+        let long = || "n".repeat(HostName::MAX);
+        HostName::new(&self.likely(&NAMES.map(str::to_owned), &[]).unwrap_or_else(long))
+    }
+
+    fn given(&mut self) -> Option<u32> {
+        (!self.flag()).then(|| self.rank())
+    }
+
+    fn peer(&mut self) -> Peer {
+        Peer { host: self.host(), address: self.endpoint() }
+    }
+
+    fn metadata(&mut self) -> Metadata {
+        let mut metadata = Metadata::default();
+        for key in 0..self.up_to(Metadata::PAIRS + 1) {
+            // One pair too many, or too long, is left out.
+            let _ = metadata.insert(&format!("k{key}"), &"v".repeat(self.up_to(40)));
+        }
+        metadata
+    }
+
+    fn summary(&mut self) -> Summary {
+        let ports: [u8; 4] = std::array::from_fn(|_| self.byte() % 9);
+        let (capability, rate) = (self.byte() % 7, self.byte() % 251);
+        let flags = [!self.flag(), !self.flag()].map(u8::from);
+        let bytes = [&[capability][..], &ports, &[rate], &flags].concat();
+        take(&bytes, super::config()).unwrap_or_default()
+    }
+
+    fn verdict(&mut self) -> Verdict {
+        let rank = |from: &mut Self| RankSummary {
+            address: from.endpoint().ip(),
+            summary: from.summary(),
+            settings: u64::from(from.byte() % 2),
+        };
+        let ranks: Vec<_> = (0..self.up_to(9)).map(|_| rank(self)).collect();
+        Verdict::of(&ranks)
+    }
+}
+
+/// A value of a message, drawn from bytes.
+pub(super) trait Draw {
+    fn draw(from: &mut Source<'_>) -> Self;
+}
+
+impl Draw for Candidate {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self {
+            id: from.id(),
+            explicit: from.flag(),
+            members: from.count(),
+            world: from.world(),
+            host: from.host(),
+            endpoints: from.endpoints(),
+        }
+    }
+}
+
+impl Draw for Announce {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self {
+            candidate: Candidate::draw(from),
+            joined: from.count(),
+            newest: (0..from.up_to(3)).map(|_| from.host()).collect(),
+            missing: (0..from.up_to(8)).map(|_| (from.rank(), from.rank())).collect(),
+            rdma: (!from.flag()).then(|| Tally {
+                infiniband: from.count(),
+                roce: from.count(),
+                efa: from.count(),
+            }),
+        }
+    }
+}
+
+impl Draw for Solicit {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { rank: from.given(), host: from.host() }
+    }
+}
+
+impl Draw for Introduction {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { candidate: Candidate::draw(from), source: from.endpoint() }
+    }
+}
+
+impl Draw for Join {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let world = from.world();
+        let (rank, host, endpoints) = (from.given().map(Rank), from.host(), from.endpoints());
+        let attributes = Attributes {
+            slots: from.count(),
+            metadata: from.metadata(),
+            may_be_master: from.flag(),
+            wants_roster: from.flag(),
+            fabric: from.summary(),
+            settings: from.number(),
+        };
+        Self { world, node: NodeInfo { rank, host, endpoints, attributes } }
+    }
+}
+
+impl Draw for Welcome {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { lease: from.flag().then(|| from.dial()), seated: from.flag() }
+    }
+}
+
+impl Draw for Refusal {
+    fn draw(from: &mut Source<'_>) -> Self {
+        match from.byte() % REFUSALS {
+            0 => Self::RankTaken(from.peer()),
+            1 => Self::WorldDiffers(from.world()),
+            2 => Self::WorldFull,
+            3 => Self::Closing,
+            4 => Self::MasterUnproved((0..from.up_to(3)).map(|_| (from.peer(), from.peer())).collect()),
+            5 => Self::NoRdma(from.verdict()),
+            _ => Self::Unready((0..from.up_to(6)).map(|_| from.peer()).collect()),
+        }
+    }
+}
+
+/// How many reasons of a refusal there are.
+const REFUSALS: u8 = 7;
+
+impl Draw for Prepare {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let (round, lease, rank) = (from.round(), from.dial(), from.rank());
+        let roster = from.roster();
+        let length = roster.as_ref().map(|roster| encode_roster(roster).len());
+        let length = length.and_then(|length| u32::try_from(length).ok());
+        Self {
+            round,
+            lease,
+            rank,
+            digest: roster.map_or_else(|| Digest([from.byte(); 16]), |roster| roster.digest()),
+            slots_before: from.likely(&[u64::from(rank)], &[]).unwrap_or_else(|| from.slots()),
+            slots_total: from.slots(),
+            roster_bytes: from.likely(&[length.unwrap_or(0)], &[]).unwrap_or_else(|| from.count()),
+            master: from.id(),
+            endpoints: from.endpoints(),
+        }
+    }
+}
+
+impl Draw for Ready {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { round: from.round(), endpoint: from.byte() }
+    }
+}
+
+impl Draw for Commit {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { round: from.round(), endpoint: from.byte(), verdict: from.verdict() }
+    }
+}
+
+impl Draw for Want {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let round = from.round();
+        let first = from.likely(&[0], &[1, u32::MAX]).unwrap_or_else(|| from.short());
+        Self { round, first, mask: !from.short() }
+    }
+}
+
+impl Draw for Part {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let (round, roster) = (from.round(), from.roster());
+        let index = from.likely(&[0], &[1, u32::MAX]).unwrap_or_else(|| from.short());
+        let bytes =
+            roster.map_or_else(|| vec![from.byte(); from.up_to(255)], |roster| encode_roster(&roster));
+        Self { round, index, bytes: bytes.into_iter().take(PART).collect() }
+    }
+}
+
+impl Draw for Ended {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let rank = from.rank();
+        let end = match from.byte() % 4 {
+            0 => End::Exited(from.byte()),
+            1 => End::Killed(from.byte()),
+            2 => End::Gone,
+            _ => End::Unknown,
+        };
+        Self { rank, end }
+    }
+}
+
+/// The dial that Proved names.
+impl Draw for u32 {
+    fn draw(from: &mut Source<'_>) -> Self {
+        from.dial()
+    }
+}
+
+/// The round that Unproved, Void and Done name.
+impl Draw for u64 {
+    fn draw(from: &mut Source<'_>) -> Self {
+        from.round()
+    }
+}
+
+/// The ranks that Missing names.
+impl<const MAX: usize> Draw for List<u32, MAX> {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let first = from.rank();
+        let more = (0..from.up_to(MAX)).map(|_| from.rank());
+        std::iter::once(first).chain(more).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scene() -> Scene {
+        Scene {
+            nodes: vec![NodeId([1; 16])],
+            endpoints: vec![([10, 0, 0, 1], 29500).into()],
+            world: 3,
+            ranks: vec![1],
+            rounds: vec![1],
+            dials: vec![1],
+            rosters: Vec::new(),
+        }
+    }
+
+    /// The place of a reason among those that are drawn. A new one does not compile before it is drawn.
+    fn place(refusal: &Refusal) -> u8 {
+        match refusal {
+            Refusal::RankTaken(_) => 0,
+            Refusal::WorldDiffers(_) => 1,
+            Refusal::WorldFull => 2,
+            Refusal::Closing => 3,
+            Refusal::MasterUnproved(_) => 4,
+            Refusal::NoRdma(_) => 5,
+            Refusal::Unready(_) => 6,
+        }
+    }
+
+    #[test]
+    fn every_reason_of_a_refusal_is_drawn() {
+        for number in 0..REFUSALS {
+            let bytes = [number];
+            let drawn = Refusal::draw(&mut Source { bytes: &bytes, scene: &scene() });
+            assert_eq!(place(&drawn), number);
+        }
+    }
+
+    #[test]
+    fn a_message_of_any_bytes_passes_the_decoder_and_most_bytes_say_something_else() {
+        let tag = "drawn".parse::<crate::model::JobId>().unwrap().tag();
+        for (kind, name) in KINDS {
+            let mut datagrams = std::collections::BTreeSet::new();
+            for seed in 0..=255u8 {
+                let byte = |at: u8| seed.wrapping_mul(at | 1).rotate_left(at.into());
+                let fields: Vec<u8> = (0..80).map(byte).collect();
+                let message = Message::draw(*kind, &mut Source { bytes: &fields, scene: &scene() }).unwrap();
+                let recipients = [NodeId([2; 16]), NodeId::ALL];
+                let recipient = recipients.into_iter().find(|recipient| message.may_be_to(*recipient));
+                let (sender, lineage) = (NodeId([1; 16]), Lineage::default());
+                let frame = Frame { sender, recipient: recipient.unwrap(), lineage };
+                let mut forger = Forger::new(tag, None);
+                let datagram = forger.datagram(*kind, frame, &scene(), &fields).unwrap();
+                assert_eq!(forger.read(&datagram), Ok((*kind, frame)), "{message:?}");
+                datagrams.insert(datagram);
+            }
+            let empty = ["Ping", "Pong", "Prove", "Finished", "Released", "Leaving", "Running"];
+            assert!(empty.contains(name) || datagrams.len() > 5, "{} of {name}", datagrams.len());
+        }
+    }
+}

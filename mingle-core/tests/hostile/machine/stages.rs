@@ -1,0 +1,339 @@
+//! The situations in which a node is attacked. Each is reached by real nodes that keep to the protocol, and
+//! is checked to be the phase that it is about.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use mingle_core::proto::testing::{Forger, Frame, KINDS, Phase, Scene};
+use mingle_core::proto::{Config, Keys, Lineage, Node, NodeId, NodeInfo};
+use mingle_core::{End, HostName, JobId, Member, Metadata, Roster, Secret, World, rdma};
+
+use super::link::{Link, TARGET};
+use super::promises::{TIMEOUT, Watch};
+
+/// The formation of all stages but those of a first world.
+pub const LINEAGE: Lineage = Lineage { generation: 3, origin: 7 };
+
+const FIRST: Lineage = Lineage { generation: 0, origin: 0 };
+
+/// Whether a situation has formed a world before, and the lineage that the attacked node has.
+#[derive(Clone, Copy)]
+pub struct Stage {
+    pub name: &'static str,
+    pub phase: Phase,
+    /// The number of the attacked node. Among nodes that are equal otherwise the lowest leads.
+    own: u8,
+    pub world: u32,
+    rank: Option<u32>,
+    lineage: Lineage,
+    play: fn(&mut Play),
+}
+
+/// An attacked node, and what an attacker knows of it.
+#[derive(Clone)]
+pub struct Play {
+    pub link: Link,
+    pub scene: Scene,
+    /// Seals as nodes of the job do.
+    pub forger: Forger,
+    /// Where the leader is, or else another node: an attacker writes as that one.
+    pub peers: Vec<u8>,
+    pub lineage: Lineage,
+    stage: Stage,
+    keys: Option<Keys>,
+}
+
+pub fn job() -> JobId {
+    "hostile".parse().expect("a valid name")
+}
+
+pub fn id(number: u8) -> NodeId {
+    NodeId([number; 16])
+}
+
+pub fn endpoint(number: u8) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(10, 0, 0, number), 29500))
+}
+
+/// An address at which no node is.
+pub fn stranger(number: u8) -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::new(198, 18, 0, number), 29777))
+}
+
+/// How a node differs from others.
+#[derive(Clone, Copy, Default)]
+struct With {
+    rank: Option<u32>,
+    wants_roster: bool,
+    requires_rdma: bool,
+    timeout: Option<Duration>,
+}
+
+const PLAIN: With = With { rank: None, wants_roster: false, requires_rdma: false, timeout: None };
+const ROSTER: With = With { wants_roster: true, ..PLAIN };
+const SOON: Duration = Duration::from_secs(5);
+
+macro_rules! stages {
+    ($($name:literal $phase:ident node $own:literal $(rank $rank:literal)? of $world:literal in $lineage:expr,
+        $play:expr;)*) => {
+        /// Every situation. A new phase needs one: a test looks for it.
+        pub const STAGES: &[Stage] = &[$(Stage {
+            name: $name,
+            phase: Phase::$phase,
+            own: $own,
+            world: $world,
+            rank: stages!(@rank $($rank)?),
+            lineage: $lineage,
+            play: $play,
+        }),*];
+    };
+    (@rank $rank:literal) => { Some($rank) };
+    (@rank) => { None };
+}
+
+stages! {
+    "looks, given rank 1" Looking node 2 rank 1 of 3 in LINEAGE, |play| play.start(PLAIN);
+    "leads alone" Alone node 2 of 3 in LINEAGE, |play| play.start(PLAIN);
+    "leads alone in a first world" Alone node 2 of 3 in FIRST, |play| play.start(PLAIN);
+    "leads alone and wants the roster" Alone node 2 of 3 in LINEAGE, |play| play.start(ROSTER);
+    "listens in a large world" Alone node 2 of 100 in LINEAGE, |play| play.start(PLAIN);
+    "stands aside" StandsAside node 4 of 2 in LINEAGE, |play| play.stand_aside();
+    "leads a member" Collecting node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN)]);
+    "leads a member of a first world" Collecting node 1 of 3 in FIRST, |play| play.meet(&[(2, PLAIN)]);
+    "leads a round" Proving node 1 of 3 in LINEAGE, |play| play.meet(&[(2, PLAIN), (3, ROSTER)]);
+    "leads a round of another master" Proving node 2 of 3 in LINEAGE, |play| {
+        play.meet_until(&[(3, PLAIN)], Phase::Collecting);
+        play.join(1, PLAIN);
+    };
+    "has committed" Committed node 1 of 2 in LINEAGE, |play| play.meet(&[(2, PLAIN)]);
+    "refuses its members" Refusing node 1 of 2 in LINEAGE, |play| {
+        play.meet(&[(2, With { requires_rdma: true, ..PLAIN })]);
+    };
+    "joins" Joining node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
+    "joins, given rank 1" Joining node 2 rank 1 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
+    "joins a large world" Joining node 2 of 100 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
+    "yields with a member" Yielding node 2 of 4 in LINEAGE, |play| {
+        play.meet_until(&[(3, PLAIN)], Phase::Collecting);
+        play.join(1, With { rank: Some(0), ..PLAIN });
+    };
+    "has joined" Joined node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
+    "has joined a first world" Joined node 2 of 3 in FIRST, |play| play.meet(&[(1, PLAIN)]);
+    "asks for the roster" Preparing node 2 of 2 in LINEAGE, |play| play.meet_as(ROSTER, &[(1, PLAIN)]);
+    "proves another master" Preparing node 3 of 3 in LINEAGE, |play| {
+        play.meet_until(&[(2, PLAIN)], Phase::Joined);
+        play.join(1, PLAIN);
+    };
+    "is ready" Ready node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
+    "is ready, given rank 1" Ready node 2 rank 1 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN), (3, ROSTER)]);
+    "is ready past its deadline" Overdue node 2 of 3 in LINEAGE, |play| {
+        let short = With { timeout: Some(Duration::from_secs(1)), ..PLAIN };
+        play.meet_as_until(short, &[(1, PLAIN), (3, ROSTER)], Phase::Ready);
+        play.link.silence();
+    };
+    "runs as rank 0" Running node 1 of 3 in LINEAGE, |play| play.run(&[2, 3]);
+    "runs as rank 1" Running node 2 of 3 in LINEAGE, |play| play.run(&[1, 3]);
+    "looks whether the others are there" Checking node 1 of 3 in LINEAGE, |play| {
+        play.run(&[2, 3]);
+        play.newcomer();
+    };
+    "awaits the others" AwaitingOthers node 1 of 3 in LINEAGE, |play| {
+        play.run(&[2, 3]);
+        play.link.ends_command(TARGET, None);
+    };
+    "awaits its release" AwaitingRelease node 2 of 3 in LINEAGE, |play| {
+        play.run(&[1, 3]);
+        play.link.ends_command(TARGET, None);
+    };
+    "releases" Releasing node 1 of 3 in LINEAGE, |play| {
+        play.run(&[2, 3]);
+        for at in 0..3 {
+            play.link.ends_command(at, None);
+        }
+    };
+    "notifies" Notifying node 2 of 3 in LINEAGE, |play| {
+        play.run(&[1, 3]);
+        play.link.ends_command(TARGET, Some(End::Exited(1)));
+    };
+    "has heard that its world is over" Ended node 2 of 3 in LINEAGE, |play| {
+        play.run(&[1, 3]);
+        play.link.ends_command(1, Some(End::Exited(1)));
+    };
+    "has ended" Ended node 1 of 1 in LINEAGE, |play| play.start(PLAIN);
+}
+
+/// The situation of this name, in a job without a secret.
+pub fn play(name: &str) -> Play {
+    STAGES.iter().find(|stage| stage.name == name).expect("a situation").play(false)
+}
+
+impl Stage {
+    /// The attacked node in this situation. It is reached once, and copied.
+    pub fn play(&self, has_secret: bool) -> Play {
+        static PLAYS: OnceLock<Vec<[OnceLock<Play>; 2]>> = OnceLock::new();
+        let plays = PLAYS.get_or_init(|| STAGES.iter().map(|_| Default::default()).collect());
+        let at = STAGES.iter().position(|stage| stage.name == self.name).expect("one of the list");
+        plays[at][usize::from(has_secret)].get_or_init(|| self.reach(has_secret)).clone()
+    }
+
+    /// Whether the world of the attacked node has formed.
+    pub fn runs(&self) -> bool {
+        self.phase >= Phase::Running && self.world > 1
+    }
+
+    fn reach(&self, has_secret: bool) -> Play {
+        let secret = Secret::new(b"sixteen bytes it is").ok().filter(|_| has_secret);
+        let keys = secret.map(|secret| secret.keys(&job()));
+        let forger = Forger::new(job().tag(), keys.as_ref());
+        let watch = Watch::new(id(self.own), endpoint(self.own), self.rank, self.world, forger.clone());
+        let scene = Scene {
+            nodes: Vec::new(),
+            endpoints: (1..=3).map(stranger).collect(),
+            world: self.world,
+            ranks: (0..self.world.min(4)).collect(),
+            rounds: vec![1, 2],
+            dials: (1..=8).collect(),
+            rosters: Vec::new(),
+        };
+        let (stage, lineage) = (*self, self.lineage);
+        let link = Link::new(watch);
+        let mut play = Play { link, scene, forger, peers: Vec::new(), lineage, stage, keys };
+        (self.play)(&mut play);
+        play.link.run_to(self.phase, SOON);
+        play.finish();
+        play
+    }
+}
+
+impl Play {
+    fn config(&self, number: u8, with: With) -> Config {
+        let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint(number).into());
+        let world = World::new(self.stage.world).expect("a size of a world");
+        node.rank = with.rank.and_then(|rank| world.rank(rank).ok());
+        node.attributes.wants_roster = with.wants_roster;
+        node.attributes.fabric = rdma::Summary::default().required(with.requires_rdma);
+        Config {
+            keys: self.keys.clone(),
+            lineage: self.lineage,
+            timeout: Some(with.timeout.unwrap_or(TIMEOUT)),
+            ..Config::new(id(number), job().tag(), world, node)
+        }
+    }
+
+    /// A node that keeps to the protocol joins the others.
+    pub fn add(&mut self, number: u8) {
+        self.join(number, PLAIN);
+    }
+
+    fn join(&mut self, number: u8, with: With) {
+        let config = self.config(number, with);
+        self.link.watch.is_home(endpoint(number));
+        if number != self.stage.own {
+            self.peers.push(number);
+        }
+        let node = Node::new(config, number.into(), self.link.now);
+        self.link.add(node, endpoint(number));
+    }
+
+    fn start(&mut self, with: With) {
+        let with = With { rank: self.stage.rank, ..with };
+        self.join(self.stage.own, with);
+    }
+
+    fn meet_as_until(&mut self, own: With, others: &[(u8, With)], phase: Phase) {
+        self.start(own);
+        for &(number, with) in others {
+            self.join(number, with);
+        }
+        self.link.run_to(phase, SOON);
+    }
+
+    fn meet_until(&mut self, others: &[(u8, With)], phase: Phase) {
+        self.meet_as_until(PLAIN, others, phase);
+    }
+
+    fn meet_as(&mut self, own: With, others: &[(u8, With)]) {
+        self.meet_as_until(own, others, self.stage.phase);
+    }
+
+    fn meet(&mut self, others: &[(u8, With)]) {
+        self.meet_as(PLAIN, others);
+    }
+
+    /// The world of this node and the others has formed, and their commands run.
+    fn run(&mut self, others: &[u8]) {
+        self.start(ROSTER);
+        for &number in others {
+            self.join(number, ROSTER);
+        }
+        self.link.form(SOON);
+    }
+
+    /// A world of two runs, and this node is one too many.
+    fn stand_aside(&mut self) {
+        self.start(PLAIN);
+        for number in [1, 2] {
+            self.join(number, ROSTER);
+        }
+        self.link.form_but(TARGET, SOON);
+    }
+
+    /// A node that looks for a world asks the running one.
+    fn newcomer(&mut self) {
+        self.join(9, PLAIN);
+    }
+
+    /// What an attacker has learned of the nodes.
+    fn finish(&mut self) {
+        let strangers = [20, 21].map(id);
+        let peers = self.peers.iter().map(|&number| id(number));
+        self.scene.nodes = peers.chain(strangers).chain([id(self.stage.own)]).collect();
+        let homes = self.peers.iter().chain([&self.stage.own]).map(|&number| endpoint(number));
+        self.scene.endpoints.extend(homes);
+        self.scene.rosters = vec![self.roster()];
+        if self.stage.world > 1 {
+            self.scene.rosters.push(Self::roster_of(&[20, 21, 22]));
+        }
+    }
+
+    fn roster(&self) -> Roster {
+        let mut numbers: Vec<u8> = self.peers.iter().copied().chain([self.stage.own]).collect();
+        numbers.sort_unstable();
+        Self::roster_of(&numbers)
+    }
+
+    pub fn roster_of(numbers: &[u8]) -> Roster {
+        let world = World::new(1000).expect("a size of a world");
+        let members = (0..).zip(numbers).map(|(rank, &number)| Member {
+            rank: world.rank(rank).expect("a small world"),
+            id: id(number),
+            host: HostName::new(&format!("host-{number}")),
+            address: endpoint(number),
+            slots: 1,
+            metadata: Metadata::default(),
+        });
+        Roster::new(members.collect()).expect("ranks from 0 on")
+    }
+
+    /// The number of the attacked node.
+    pub fn own(&self) -> u8 {
+        self.stage.own
+    }
+
+    /// What an attacker writes to the attacked node, from an address of its own. It must be well formed.
+    pub fn hear(&mut self, kind: &str, sender: u8, change: impl FnOnce(&mut Scene), fields: &[u8]) {
+        let (kind, _) = KINDS.iter().find(|(_, name)| *name == kind).expect("a kind of message");
+        let mut scene = self.scene.clone();
+        change(&mut scene);
+        let frame = Frame { sender: id(sender), recipient: self.link.own_id(), lineage: self.lineage };
+        let datagram = self.forger.datagram(*kind, frame, &scene, fields).expect("a kind of message");
+        assert_eq!(self.forger.read(&datagram), Ok((*kind, frame)));
+        self.link.attack(stranger(1), &datagram);
+    }
+
+    /// How many messages of this kind the attacked node has sent.
+    pub fn sent(&self, kind: &str) -> usize {
+        let (kind, _) = KINDS.iter().find(|(_, name)| *name == kind).expect("a kind of message");
+        self.link.watch.sent.get(kind).copied().unwrap_or(0)
+    }
+}

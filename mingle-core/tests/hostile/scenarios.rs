@@ -1,0 +1,337 @@
+//! Attacks that once did harm, or would without one check. Each shows first that it reaches the state that it
+//! is about, and that the node goes on where the attacker keeps to the protocol.
+
+use std::time::Duration;
+
+use mingle_core::Event;
+use mingle_core::proto::testing::{Phase, Scene};
+use mingle_core::proto::{ConnId, DialId, Failure, Formed};
+
+use crate::machine::link::Actor;
+use crate::machine::promises::TIMEOUT;
+use crate::machine::stages::{Play, endpoint, id, play, stranger};
+
+/// The attacker's node, at `stranger(1)`.
+const EVE: u8 = 20;
+/// How long a node is ready at most, from its first Prepare on.
+const LONGEST_READY: Duration = Duration::from_secs(30);
+/// The most Wants of one part of the roster in a second: the first repeats are quicker than one every 80 ms.
+const MOST_WANTS: usize = 25;
+
+impl Play {
+    fn me(&self) -> u8 {
+        self.own()
+    }
+
+    fn round_of_eve(&mut self, kind: &str, fields: &[u8], change: impl FnOnce(&mut Scene)) {
+        let lease = self.link.watch.last_dial(stranger(1)).expect("the node has dialled the attacker");
+        let me = self.me();
+        let honest = |scene: &mut Scene| {
+            (scene.dials, scene.rounds, scene.ranks) = (vec![lease], vec![1], vec![1]);
+            (scene.nodes, scene.endpoints) = (vec![id(EVE), id(me)], vec![stranger(1), endpoint(me)]);
+        };
+        let change = |scene: &mut Scene| {
+            honest(scene);
+            change(scene);
+        };
+        self.hear(kind, EVE, change, fields);
+    }
+
+    /// The attacker announces itself as better than every other, and accepts the connection: the node joins
+    /// it.
+    fn follows_eve(mut self) -> Self {
+        self.hear("Announce", EVE, |scene| scene.nodes = vec![id(EVE)], &[]);
+        let dial = self.link.watch.last_dial(stranger(1)).expect("it dials the attacker");
+        self.link.watch.connected(DialId(dial));
+        self.link.node(|node, now| node.handle_dialed(now, DialId(dial), endpoint(2).ip()));
+        self.round_of_eve("Welcome", &[], |_| ());
+        assert_eq!(self.link.phase(), Phase::Joined, "the node has joined the attacker");
+        self
+    }
+
+    fn formed(&self) -> Option<&Formed> {
+        self.link.watch.formed.as_ref()
+    }
+
+    /// The attacker joins this leader and proves its connection.
+    fn joined_by_eve(&mut self) {
+        self.hear("Join", EVE, |_| (), &[]);
+        let token = self.forger.token(id(EVE), self.link.own_id(), 1, endpoint(self.me()));
+        let local = endpoint(self.me()).ip();
+        self.link.node(|node, now| node.handle_token(now, ConnId(99), local, &token));
+    }
+}
+
+#[test]
+fn an_attacker_that_keeps_to_the_protocol_leads_a_world() {
+    for name in ["leads alone", "looks, given rank 1"] {
+        let mut play = play(name).follows_eve();
+        play.round_of_eve("Prepare", &[], |_| ());
+        assert_eq!(play.link.phase(), Phase::Ready, "{name}");
+        play.round_of_eve("Commit", &[], |_| ());
+        let formed = play.formed().expect("the world has formed");
+        assert_eq!((formed.rank.get(), formed.master), (1, stranger(1)), "{name}");
+    }
+}
+
+#[test]
+fn a_ready_node_ends_30_s_after_its_first_prepare_whatever_its_leader_repeats() {
+    // A higher round is another one, and none begins after the deadline.
+    for (grows, longest) in [(false, LONGEST_READY), (true, TIMEOUT + Duration::from_secs(1))] {
+        let mut play = play("leads alone").follows_eve();
+        play.round_of_eve("Prepare", &[], |_| ());
+        assert_eq!(play.link.phase(), Phase::Ready);
+        let started = play.link.now;
+        for round in 2.. {
+            let until = play.link.now + Duration::from_millis(10);
+            play.link.run_until(until);
+            if play.link.phase() == Phase::Ended {
+                break;
+            }
+            assert!(play.link.now <= started + longest, "still ready; higher rounds: {grows}");
+            play.round_of_eve("Prepare", &[], |scene| scene.rounds = vec![if grows { round } else { 1 }]);
+        }
+        let (end, at) = play.link.watch.end.clone().expect("an end");
+        let is_unknown = matches!(end, Event::Failed(Failure::OutcomeUnknown { .. }));
+        let is_late = matches!(end, Event::Failed(Failure::Deadline(_)));
+        assert!(if grows { is_unknown || is_late } else { is_unknown }, "{end:?} at {at:?}");
+        assert!(at >= Duration::from_secs(10), "it hears the leader: {at:?}");
+    }
+}
+
+/// What an attacker that leads may say in Prepare, by a change of the scene and the bytes of the fields.
+type Lie = (&'static str, fn(&mut Scene, u8), &'static [u8]);
+
+const LIES: &[Lie] = &[
+    ("another rank than the given one", |scene, _| scene.ranks = vec![2], &[]),
+    ("rank 0, although the leader is the master", |scene, _| scene.ranks = vec![0], &[]),
+    ("a rank that the world has not", |scene, _| scene.ranks = vec![3], &[]),
+    (
+        "this node is the master at another address",
+        |scene, me| {
+            (scene.nodes, scene.ranks) = (vec![id(me)], vec![0]);
+            scene.endpoints = vec![([8, 8, 8, 8], 53).into()];
+        },
+        &[],
+    ),
+    (
+        "this node is the master at its loopback",
+        |scene, me| {
+            (scene.nodes, scene.ranks) = (vec![id(me)], vec![0]);
+            scene.endpoints = vec![([127, 0, 0, 1], 22).into()];
+        },
+        &[],
+    ),
+    (
+        "this node is the master and rank 1",
+        |scene, me| (scene.nodes, scene.endpoints) = (vec![id(me)], vec![endpoint(me)]),
+        &[],
+    ),
+    // Round, lease, rank, roster, slots on lower ranks, and then in all.
+    ("2^64 - 1 slots", |_, _| (), &[0, 0, 0, 0, 0, 4]),
+    ("no slots in all", |_, _| (), &[0, 0, 0, 0, 0, 1]),
+];
+
+#[test]
+fn a_follower_is_never_ready_for_a_prepare_that_cannot_be_true() {
+    for (lie, change, fields) in LIES {
+        let mut play = play("looks, given rank 1").follows_eve();
+        let me = play.me();
+        play.round_of_eve("Prepare", fields, |scene| change(scene, me));
+        let ready = play.sent("Ready");
+        play.round_of_eve("Commit", &[], |_| ());
+        assert!(ready == 0 && play.formed().is_none(), "{lie}: {:?}", play.formed());
+        // It waits for a round that can be true.
+        play.round_of_eve("Prepare", &[], |scene| scene.rounds = vec![2]);
+        assert_eq!(play.link.phase(), Phase::Ready, "after {lie}");
+    }
+}
+
+#[test]
+fn a_roster_without_this_node_or_with_it_at_another_rank_makes_no_node_ready() {
+    let (me, other) = (2, 9);
+    for (what, members, ready) in [
+        ("this node at its rank", [EVE, me, other], true),
+        ("without it", [EVE, 8, other], false),
+        ("at another rank", [EVE, other, me], false),
+        ("twice", [EVE, me, me], false),
+        ("another master", [8, me, other], false),
+    ] {
+        let mut play = play("leads alone and wants the roster").follows_eve();
+        let rosters = vec![Play::roster_of(&members)];
+        play.round_of_eve("Prepare", &[], |scene| scene.rosters.clone_from(&rosters));
+        assert!(play.link.phase() == Phase::Preparing && play.sent("Want") > 0, "it asks for the roster");
+        play.round_of_eve("Part", &[], |scene| scene.rosters = rosters);
+        assert_eq!(play.link.phase() == Phase::Ready, ready, "{what}");
+        play.round_of_eve("Commit", &[], |_| ());
+        assert_eq!(play.formed().is_some(), ready, "{what}");
+    }
+}
+
+#[test]
+fn a_node_that_gets_a_wrong_roster_again_and_again_asks_more_and_more_slowly() {
+    let mut play = play("leads alone and wants the roster").follows_eve();
+    let (named, sent) = (vec![Play::roster_of(&[EVE, 2, 9])], vec![Play::roster_of(&[EVE, 2, 8])]);
+    play.round_of_eve("Prepare", &[], |scene| scene.rosters = named);
+    let before = play.link.now;
+    let mut answered = 0;
+    while play.link.now < before + Duration::from_secs(4) && answered < 10_000 {
+        while answered < play.sent("Want") && answered < 10_000 {
+            answered += 1;
+            play.round_of_eve("Part", &[], |scene| scene.rosters.clone_from(&sent));
+        }
+        let until = play.link.now + Duration::from_millis(1);
+        play.link.run_until(until);
+    }
+    assert!(answered > 3, "it asks again");
+    assert!(answered < 4 * MOST_WANTS, "{answered} Wants in 4 s");
+}
+
+#[test]
+fn running_of_no_world_puts_no_leader_aside() {
+    for name in
+        ["leads alone in a first world", "leads a member of a first world", "has joined a first world"]
+    {
+        let mut play = play(name);
+        let phase = play.link.phase();
+        assert_eq!(play.lineage.origin, 0);
+        play.hear("Running", EVE, |_| (), &[]);
+        assert_eq!(play.link.phase(), phase, "{name}");
+    }
+    // In a later formation it does.
+    let mut later = play("leads a member");
+    later.hear("Running", EVE, |_| (), &[]);
+    assert_eq!(later.link.phase(), Phase::StandsAside);
+}
+
+#[test]
+fn a_first_world_forms_although_every_node_hears_running() {
+    let mut play = play("leads a member of a first world");
+    play.hear("Running", EVE, |_| (), &[]);
+    play.add(3);
+    play.link.run_to(Phase::Ended, Duration::from_secs(2));
+    assert!(play.formed().is_some(), "{:?}", play.link.watch.end);
+}
+
+#[test]
+fn a_node_that_stands_aside_looks_again_before_its_deadline() {
+    let mut play = play("leads a member");
+    play.hear("Running", EVE, |_| (), &[]);
+    assert_eq!(play.link.phase(), Phase::StandsAside);
+    play.add(3);
+    play.link.run_to(Phase::Ended, TIMEOUT + Duration::from_secs(1));
+    assert!(play.formed().is_some(), "the three form a world: {:?}", play.link.watch.end);
+}
+
+#[test]
+fn a_member_that_answers_and_is_never_ready_does_not_keep_its_leader_past_the_deadline() {
+    let mut play = play("leads a member");
+    play.joined_by_eve();
+    assert_eq!(play.link.phase(), Phase::Proving, "a round has begun");
+    let prepares = play.sent("Prepare");
+    while play.link.phase() != Phase::Ended {
+        let until = play.link.now + Duration::from_millis(50);
+        play.link.run_until(until);
+        play.hear("Pong", EVE, |_| (), &[]);
+        assert!(play.link.now < TIMEOUT + Duration::from_secs(16), "{:?}", play.link.phase());
+    }
+    assert!(prepares > 0 && play.sent("Prepare") > 10 + prepares, "Prepare is repeated to the member");
+    let (end, at) = play.link.watch.end.clone().expect("an end");
+    assert!(at >= TIMEOUT, "{end:?} at {at:?}");
+    // The member is named, by its host or its address: it was here, and was never ready.
+    let Event::Failed(failure) = &end else { panic!("{end:?}") };
+    assert!(failure.to_string().contains("198.18.0.1"), "{failure}");
+}
+
+#[test]
+fn a_member_that_is_never_ready_gives_its_seat_to_a_node_that_waits() {
+    let mut play = play("leads a member");
+    play.joined_by_eve();
+    assert_eq!(play.link.phase(), Phase::Proving, "a round has begun with the attacker");
+    play.add(3);
+    while play.link.phase() != Phase::Ended && play.link.now < TIMEOUT {
+        let until = play.link.now + Duration::from_millis(50);
+        play.link.run_until(until);
+        play.hear("Pong", EVE, |_| (), &[]);
+    }
+    assert!(play.formed().is_some(), "the world forms without the attacker: {:?}", play.link.watch.end);
+}
+
+#[test]
+fn a_master_that_says_it_cannot_reach_itself_is_not_believed() {
+    let mut play = play("leads a member");
+    // A lower address than that of every other: the attacker would be the master.
+    let lowest = vec![([10, 0, 0, 0], 29777).into()];
+    play.hear("Join", EVE, |scene| scene.endpoints = lowest, &[]);
+    let token = play.forger.token(id(EVE), play.link.own_id(), 1, endpoint(1));
+    play.link.node(|node, now| node.handle_token(now, ConnId(99), endpoint(1).ip(), &token));
+    assert_eq!(play.link.phase(), Phase::Proving);
+    assert!(play.sent("Prove") > 0, "the attacker is the master");
+    for round in 1..=4 {
+        for _ in 0..100 {
+            let until = play.link.now + Duration::from_millis(60);
+            play.link.run_until(until);
+            play.hear("Unproved", EVE, |scene| scene.rounds = vec![round], &[]);
+            play.hear("Pong", EVE, |_| (), &[]);
+        }
+    }
+    play.link.run_until(TIMEOUT * 2);
+    let (end, _) = play.link.watch.end.clone().expect("an end");
+    if let Event::Failed(Failure::MasterUnproved { pairs }) = &end {
+        let own = pairs.iter().find(|pair| pair.prover == pair.master);
+        assert!(own.is_none(), "{own:?}");
+    }
+}
+
+#[test]
+fn a_ready_that_names_an_endpoint_that_the_master_has_not_does_not_count() {
+    let mut play = play("leads a member");
+    play.joined_by_eve();
+    assert_eq!(play.link.phase(), Phase::Proving);
+    let until = play.link.now + Duration::from_millis(200);
+    play.link.run_until(until);
+    play.hear("Ready", EVE, |scene| scene.rounds = vec![1], &[0, 1]);
+    assert_eq!(play.link.phase(), Phase::Proving, "the master has one endpoint");
+    play.hear("Ready", EVE, |scene| scene.rounds = vec![1], &[0, 0]);
+    play.link.run_to(Phase::Committed, Duration::from_millis(100));
+}
+
+#[test]
+fn a_leader_that_names_a_dial_before_it_is_connected_is_not_joined() {
+    let mut play = play("leads alone");
+    play.hear("Announce", EVE, |scene| scene.nodes = vec![id(EVE)], &[]);
+    let dial = play.link.watch.last_dial(stranger(1)).expect("it dials the attacker");
+    play.round_of_eve("Welcome", &[], |_| ());
+    assert_eq!(play.link.phase(), Phase::Joining, "nothing was proved");
+    play.link.watch.connected(DialId(dial));
+    play.link.node(|node, now| node.handle_dialed(now, DialId(dial), endpoint(2).ip()));
+    play.round_of_eve("Welcome", &[], |_| ());
+    assert_eq!(play.link.phase(), Phase::Joined);
+}
+
+#[test]
+fn a_running_world_ends_by_no_other_origin_and_by_no_lineage_of_no_world() {
+    use crate::machine::cells::{Recipient, Relation};
+    for name in ["runs as rank 0", "runs as rank 1", "awaits the others", "awaits its release", "releases"] {
+        for (relation, ends) in [
+            (Relation::Earlier, false),
+            (Relation::OtherOrigin, false),
+            (Relation::NoOrigin, false),
+            (Relation::Later, name != "releases"),
+            (Relation::Last, name != "releases"),
+        ] {
+            let mut play = play(name);
+            let attack = crate::machine::Attack {
+                kind: 20,
+                recipient: Recipient::One,
+                relation,
+                sender: id(3),
+                source: stranger(1),
+            };
+            let reached = attack.send(&mut play, &[]);
+            assert_eq!(reached.is_some(), relation != Relation::NoOrigin, "Over is well formed");
+            let Actor::Running(running) = play.link.target() else { panic!("{name}") };
+            assert_eq!(running.phase() == Phase::Ended, ends, "{name}: {relation:?}");
+        }
+    }
+}

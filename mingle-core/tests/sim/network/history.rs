@@ -1,0 +1,149 @@
+//! What happened to whom: the causes that can excuse how a node ends, and the facts that show that a kind of
+//! trouble was no vain threat.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use mingle_core::Failure;
+use mingle_core::proto::{Digest, Lineage, NodeId, Time};
+
+use super::Network;
+
+/// A fact about a run, which a kind of trouble must bring about in some of its runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fact {
+    /// A process was stopped while its node was in a round.
+    PausedInRound,
+    /// The same, for longer than others wait for it.
+    PausedLongInRound,
+    /// The leader of a round was stopped for longer than its members wait for it.
+    LeaderPausedLong,
+    /// A packet of a node in a round was lost to a cut.
+    CutInRound,
+    /// A node with an open connection was killed.
+    KilledMember,
+    /// A node with an open connection lost power.
+    PowerLost,
+    /// A node in a round lost power.
+    PowerLostInRound,
+    /// A node started at the address and port of one that has lost power, while others still held connections
+    /// to that one.
+    GhostMet,
+    /// A timer fired over 100 ms late.
+    VeryLate,
+    /// A packet took over 200 ms.
+    VerySlow,
+    /// A node proved one on its own address.
+    Neighbours,
+    /// A node joined from an address that is not its own.
+    Translated,
+    /// A command failed and its world was over.
+    CommandFailed,
+    /// All commands ended well, and all nodes were released.
+    Released,
+    /// A member was declared gone.
+    DeclaredGone,
+    /// A process of a running world was stopped.
+    PausedRunning,
+    /// A packet of a running world was lost to a cut.
+    CutRunning,
+    /// A member of a running world was killed or lost power.
+    MemberLost,
+    /// A world formed again after an earlier one.
+    Again,
+}
+
+/// How a node has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    Formed(Digest),
+    Failed(Failure),
+    /// Its process was killed, or its host lost power.
+    Killed,
+    /// It went on to a later formation.
+    Superseded,
+}
+
+/// One node's end.
+#[derive(Debug, Clone)]
+pub struct End {
+    pub host: usize,
+    pub id: NodeId,
+    pub started: Time,
+    pub at: Time,
+    pub how: Ended,
+    /// The leader for which the node was ready.
+    pub bound_to: Option<NodeId>,
+}
+
+/// A node's part in a world whose commands run.
+#[derive(Debug, Clone)]
+pub struct Formation {
+    pub host: usize,
+    pub id: NodeId,
+    pub lineage: Lineage,
+    pub digest: Digest,
+    pub rank: u32,
+    pub master: SocketAddr,
+    /// It has warned that it reaches the master at another endpoint than most.
+    pub elsewhere: bool,
+}
+
+/// What happened to whom.
+#[derive(Debug, Default)]
+pub struct History {
+    pub facts: BTreeMap<Fact, u32>,
+    /// How each node has ended.
+    pub ends: Vec<End>,
+    /// The host of each node.
+    pub host_of: BTreeMap<NodeId, usize>,
+    /// The worlds whose commands ran, by each of their nodes.
+    pub formations: Vec<Formation>,
+    /// The nodes whose command has ended well.
+    pub succeeded: BTreeSet<NodeId>,
+    /// From when to when a process of a host was stopped.
+    pauses: Vec<(usize, Time, Time)>,
+    /// From when to when nothing passed from one host to another.
+    cuts: Vec<(usize, usize, Time, Time)>,
+}
+
+fn overlap((a, b): (Time, Time), (c, d): (Time, Time)) -> Time {
+    b.min(d).saturating_sub(a.max(c))
+}
+
+impl Network {
+    pub(super) fn saw(&mut self, fact: Fact) {
+        *self.history.facts.entry(fact).or_default() += 1;
+    }
+
+    pub(super) fn ends(&mut self, host: usize, how: Ended) {
+        let slot = &self.hosts[host];
+        let (id, started) = (slot.config.id, slot.started.unwrap_or_default());
+        let bound_to = self.promises.bound_to(host);
+        self.history.ends.push(End { host, id, started, at: self.now, how, bound_to });
+    }
+
+    pub(super) fn was_paused(&mut self, host: usize, from: Time) {
+        self.history.pauses.push((host, from, self.now));
+    }
+
+    pub(super) fn was_cut(&mut self, from: usize, to: usize, since: Time) {
+        self.history.cuts.push((from, to, since, self.now));
+    }
+
+    /// For how long a host's process was stopped in this time.
+    pub fn paused_in(&self, host: usize, from: Time, to: Time) -> Time {
+        let now = self.hosts[host].paused_since.map(|since| overlap((since, self.now), (from, to)));
+        let past = self.history.pauses.iter().filter(|(paused, ..)| *paused == host);
+        past.map(|&(_, start, end)| overlap((start, end), (from, to))).sum::<Time>() + now.unwrap_or_default()
+    }
+
+    /// For how long nothing passed between two hosts, one way or the other, in this time.
+    pub fn cut_in(&self, a: usize, b: usize, from: Time, to: Time) -> Time {
+        let between = |(x, y): (usize, usize)| (x, y) == (a, b) || (x, y) == (b, a);
+        let now = self.cut.iter().filter(|&(&pair, _)| between(pair));
+        let now = now.map(|(_, &since)| overlap((since, self.now), (from, to)));
+        let past = self.history.cuts.iter().filter(|&&(x, y, ..)| between((x, y)));
+        now.chain(past.map(|&(_, _, start, end)| overlap((start, end), (from, to)))).sum()
+    }
+}

@@ -1,0 +1,202 @@
+//! Running worlds in trouble: up to 40 nodes with one or several addresses, whose commands fail or end, and
+//! that are stopped, cut off, killed and replaced.
+//!
+//! `worlds` makes the worlds; here they run, and it is checked what is promised: one world for each lineage,
+//! one MASTER_ADDR, nobody that lives and can be reached is declared gone, and in the end all that live are
+//! in one world.
+
+mod worlds;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use mingle_core::Failure;
+use mingle_core::proto::{Digest, Lineage, Time};
+
+use crate::network::{Ended, Fact, Network};
+use crate::storms::excuses::{in_doubt, unproved};
+use crate::storms::promises::check_commits;
+use crate::tail;
+use worlds::make;
+
+/// A kind of trouble for a running world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Commands fail and end well.
+    Commands,
+    /// Nodes are killed or lose power, and start again there or elsewhere.
+    Deaths,
+    /// Processes are stopped for up to 60 s.
+    Pauses,
+    /// Nothing passes from some hosts to others for up to 60 s, and a newcomer asks.
+    Cuts,
+    /// The network falls into halves for up to 60 s.
+    Halves,
+    /// All of it.
+    Mixed,
+}
+
+const ALL: [Kind; 6] = [Kind::Commands, Kind::Deaths, Kind::Pauses, Kind::Cuts, Kind::Halves, Kind::Mixed];
+
+/// How long it takes at most, after the last trouble, until all that live are in one world. A newcomer may
+/// have to wait 15 s for the next look, that takes up to 12 s, and a candidate that could not be joined is
+/// ignored for up to 60 s.
+const AGAIN: Time = Time::from_secs(120);
+
+/// How often it is looked whether they are.
+const STEP: Time = Time::from_millis(100);
+
+impl Kind {
+    /// What happens in at least so many of 1,000 worlds of this kind.
+    fn evidence(self) -> &'static [(Fact, u64)] {
+        match self {
+            Self::Commands => &[(Fact::CommandFailed, 500), (Fact::Again, 500), (Fact::Released, 200)],
+            Self::Deaths => &[(Fact::MemberLost, 800), (Fact::DeclaredGone, 100), (Fact::Again, 800)],
+            Self::Pauses => &[(Fact::PausedRunning, 800), (Fact::Again, 300)],
+            Self::Cuts | Self::Halves => &[(Fact::CutRunning, 400), (Fact::Again, 300)],
+            Self::Mixed => &[
+                (Fact::MemberLost, 150),
+                (Fact::PausedRunning, 50),
+                (Fact::CutRunning, 200),
+                (Fact::VeryLate, 100),
+                (Fact::VerySlow, 50),
+            ],
+        }
+    }
+}
+
+/// Runs the world of a seed until its troubles are over and all that live are in one world, or too late.
+/// Returns how long that took after the last trouble.
+fn run(seed: u64, kind: Kind, tracing: bool) -> (Network, Option<Time>) {
+    let (mut net, calm) = make(seed, kind);
+    net.tracing = tracing;
+    net.run_until(calm, |_| false);
+    let calm = calm.max(net.healed);
+    let mut took = Time::ZERO;
+    while took <= AGAIN && !is_settled(&net) {
+        took += STEP;
+        net.run_until(calm + took, |_| false);
+    }
+    (net, Some(took).filter(|&took| took <= AGAIN))
+}
+
+/// Whether as many nodes as a world has are in one running world, or all have finished. A node more waits.
+fn is_settled(net: &Network) -> bool {
+    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
+    let mut worlds: BTreeMap<Digest, usize> = BTreeMap::new();
+    for host in &net.hosts {
+        let runs = host.running.as_ref().is_some_and(|running| running.lineage() == host.config.lineage);
+        if let Some(Ok(formed)) = host.outcome.as_ref().filter(|_| runs || host.finished) {
+            *worlds.entry(formed.digest).or_default() += 1;
+        }
+    }
+    worlds.values().any(|&members| members == world)
+}
+
+/// Checks what is promised, whenever the run has ended. Returns the excuses.
+fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, String> {
+    if let Some(broken) = net.broken.first() {
+        return Err(broken.clone());
+    }
+    let mut excuses = check_commits(net)?;
+    for end in &net.history.ends {
+        if let Ended::Failed(failure) = &end.how {
+            let excuse = match failure {
+                Failure::OutcomeUnknown { .. } => in_doubt(net, end),
+                Failure::WorldFull { .. } => Some("one node too many"),
+                Failure::MasterUnproved { pairs } => unproved(net, pairs, end.at),
+                _ => None,
+            };
+            excuses.insert(excuse.ok_or_else(|| format!("{}: {failure}", end.host))?);
+        }
+    }
+    check_worlds(net)?;
+    if took.is_none() {
+        let state = net.hosts.iter().enumerate().map(|(at, host)| {
+            let what = match (&host.running, &host.node) {
+                (Some(running), _) => format!("runs in {:?}", running.lineage()),
+                (_, Some(_)) => format!("waits in {:?}", host.config.lineage),
+                _ if host.finished => "has finished".to_owned(),
+                _ => "is gone".to_owned(),
+            };
+            format!("{at} {what}")
+        });
+        return Err(format!("not in one world: {}", state.collect::<Vec<_>>().join(", ")));
+    }
+    Ok(excuses)
+}
+
+/// One lineage has one world, whose nodes have different ranks and print one MASTER_ADDR, except for those
+/// that warn.
+fn check_worlds(net: &Network) -> Result<(), String> {
+    let mut digests: BTreeMap<Lineage, Digest> = BTreeMap::new();
+    let mut masters = BTreeMap::new();
+    let mut ranks: BTreeMap<(Digest, u32), usize> = BTreeMap::new();
+    for formed in &net.history.formations {
+        if *digests.entry(formed.lineage).or_insert(formed.digest) != formed.digest {
+            return Err(format!("two worlds of {:?}", formed.lineage));
+        }
+        if *ranks.entry((formed.digest, formed.rank)).or_insert(formed.host) != formed.host {
+            return Err(format!("two nodes have rank {} of {:?}", formed.rank, formed.lineage));
+        }
+        if !formed.elsewhere && *masters.entry(formed.digest).or_insert(formed.master) != formed.master {
+            return Err(format!("MASTER_ADDR differs in {:?}, and nobody warns", formed.lineage));
+        }
+    }
+    Ok(())
+}
+
+/// `MINGLE_TROUBLE=Deaths` runs that kind alone, and with `MINGLE_SEED=n` one world of it, whose trace is
+/// printed.
+#[test]
+fn running_worlds_in_trouble_keep_every_promise() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let wanted = std::env::var("MINGLE_TROUBLE").ok();
+    let kinds =
+        ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|name| format!("{kind:?}") == *name));
+    if let (Some(seed), Some(_)) = (number("MINGLE_SEED"), &wanted) {
+        for kind in kinds {
+            let (net, took) = run(seed, kind, true);
+            eprintln!("{}\n{:?}", net.trace, check(&net, took));
+        }
+        return;
+    }
+    let mut wrong = Vec::new();
+    for kind in kinds {
+        let runs = number("MINGLE_SIM_RUNS").unwrap_or(40);
+        let mut took: Vec<(Time, u64)> = Vec::new();
+        let mut excuses: BTreeMap<&str, u64> = BTreeMap::new();
+        let mut facts: BTreeMap<Fact, u64> = BTreeMap::new();
+        for seed in 0..runs {
+            let (net, time) = run(seed, kind, false);
+            took.extend(time.map(|time| (time, seed)));
+            for fact in net.history.facts.keys() {
+                *facts.entry(*fact).or_default() += 1;
+            }
+            match check(&net, time) {
+                Ok(used) => used.into_iter().for_each(|excuse| *excuses.entry(excuse).or_default() += 1),
+                Err(why) => wrong.push(format!("MINGLE_TROUBLE={kind:?} MINGLE_SEED={seed}: {why}")),
+            }
+        }
+        took.sort_unstable();
+        let at = |share: usize| took.get((took.len().max(1) - 1) * share / 1000).copied().unwrap_or_default();
+        eprintln!(
+            "{kind:?}: {} of {runs} worlds settled; median {:?}, 99% {:?}, all {:?} (seed {})",
+            took.len(),
+            at(500).0,
+            at(990).0,
+            at(1000).0,
+            at(1000).1
+        );
+        for (excuse, worlds) in excuses {
+            eprintln!("    excused in {worlds} of {runs} worlds: {excuse}");
+        }
+        for &(fact, least) in kind.evidence() {
+            let worlds = facts.get(&fact).copied().unwrap_or_default();
+            eprintln!("    {fact:?} in {worlds} of {runs} worlds");
+            if worlds * 1000 < least * runs {
+                wrong.push(format!("{kind:?}: {fact:?} in {worlds} of {runs} worlds alone"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} broken promises:\n{}", wrong.len(), tail(&wrong.join("\n")));
+}

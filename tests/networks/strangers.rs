@@ -1,0 +1,171 @@
+//! Strangers that open connections to nodes with few file descriptors.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io::{self, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use mingle_core::{JobId, Network};
+
+use crate::lab::forge::{Id, token};
+use crate::lab::proc::Proc;
+use crate::lab::world::{World, finish_all, line};
+use crate::lab::{Lab, MINGLE, Options, script};
+
+/// The stranger's node; the world is on the nodes before it.
+const FIFTH: usize = 4;
+/// How many tokens a stranger sends to each node.
+const TOKENS: u32 = 1500;
+/// How many silent connections a stranger keeps open to each node.
+const HELD: u32 = 4500;
+
+/// What a stranger sends on its connections.
+const SILENCE: &str = "silence";
+const TOKEN: &str = "a token";
+
+/// How many connections the stranger has opened.
+static OPENED: AtomicU32 = AtomicU32::new(0);
+
+fn setting(name: &str) -> String {
+    std::env::var(name).expect("runs only inside a lab")
+}
+
+#[test]
+#[ignore = "a program that the other tests run in a node"]
+fn helper_connects() {
+    let job: JobId = setting("LAB_JOB").parse().unwrap();
+    let start = |to: SocketAddr, tokens: Vec<Vec<u8>>| drop(thread::spawn(move || connect(to, tokens)));
+    if setting("LAB_HOW") == TOKEN {
+        thread::spawn(move || hear(&job, start));
+    } else {
+        let port = job.ports().next().unwrap();
+        (0..3).for_each(|node| start((script::address(node), port).into(), Vec::new()));
+    }
+    let mut reported = 0;
+    loop {
+        thread::sleep(Duration::from_millis(10));
+        let now = OPENED.load(Ordering::Relaxed);
+        if now != reported {
+            reported = now;
+            let _ = writeln!(io::stdout(), "opened {now}");
+        }
+    }
+}
+
+/// Starts with tokens of nodes that do not exist, for each node that is heard.
+fn hear(job: &JobId, start: impl Fn(SocketAddr, Vec<Vec<u8>>)) {
+    let address: Ipv4Addr = setting("LAB_SELF").parse().unwrap();
+    let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, Network::DISCOVERY_PORT)).unwrap();
+    ear.join_multicast_v4(&job.group_v4(), &address).unwrap();
+    let (mut known, mut buffer) = (BTreeSet::new(), [0; 2048]);
+    while let Ok((length, from)) = ear.recv_from(&mut buffer) {
+        let SocketAddr::V4(to) = from else { unreachable!("heard by IPv4") };
+        if length >= 68 && known.insert(from) {
+            let node: Id = buffer[24..40].try_into().unwrap();
+            let token = |prover: u32| {
+                let mut id = [0x66; 16];
+                id[..4].copy_from_slice(&prover.to_le_bytes());
+                token(job.tag().0, id, node, to, 1)
+            };
+            start(from, (0..TOKENS).map(token).collect());
+        }
+    }
+}
+
+/// Opens a connection for each token, and keeps all; without tokens opens silent ones as fast as it can.
+fn connect(to: SocketAddr, tokens: Vec<Vec<u8>>) {
+    let open = || TcpStream::connect_timeout(&to, Duration::from_millis(20)).ok();
+    let mut held = VecDeque::new();
+    let mut tokens = tokens.into_iter().peekable();
+    let is_silent = tokens.peek().is_none();
+    while is_silent || tokens.peek().is_some() {
+        let Some(mut stream) = open() else { continue };
+        if let Some(token) = tokens.next() {
+            let _ = stream.write_all(&token);
+        }
+        stream.set_nonblocking(true).unwrap();
+        held.push_back(stream);
+        OPENED.fetch_add(1, Ordering::Relaxed);
+        // More than a node's descriptors and its queue of connections that wait to be accepted. From then on
+        // only those that the node has closed are replaced.
+        while held.len() > usize::try_from(HELD).unwrap() {
+            let oldest = held.pop_front().unwrap();
+            if oldest.peek(&mut [0]).is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
+                held.push_back(oldest);
+                thread::sleep(Duration::from_micros(10));
+            }
+        }
+    }
+    loop {
+        thread::park();
+    }
+}
+
+fn stranger(lab: &Lab, job: &str, how: &str) -> Proc {
+    let program = std::env::current_exe().unwrap();
+    let mut command = lab.command(FIFTH, "sh");
+    command.args(["-c", "ulimit -n $(ulimit -Hn); exec \"$@\"", "sh", program.to_str().unwrap()]);
+    command.args(["--exact", "strangers::helper_connects", "--ignored", "--nocapture", "--quiet"]);
+    command.env("LAB_SELF", lab.address(FIFTH).to_string()).env("LAB_JOB", job).env("LAB_HOW", how);
+    lab.start(FIFTH, command)
+}
+
+/// Waits until the stranger has opened this many connections.
+fn wait_for(stranger: &Proc, connections: u32) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let stdout = &stranger.transcript.stdout;
+    let enough = stdout.wait_until(deadline, |text| {
+        let complete = text.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        let latest = complete.lines().rev().find_map(|line| line.strip_prefix("opened "));
+        latest.is_some_and(|count| count.parse::<u32>().unwrap() >= connections)
+    });
+    assert!(enough, "not {connections} connections by {}", stranger.transcript.render());
+}
+
+/// A world of four with 1,024 descriptors a node. The last one starts on this host after the stranger has
+/// opened all its connections. Returns how long it took from then on.
+fn forms(lab: &Lab, job: &str, how: &str, secret: &str, last: usize) -> Duration {
+    let stranger = stranger(lab, job, how);
+    let start = |node: usize| {
+        let mut command = lab.command(node, "sh");
+        command.args(["-c", "ulimit -n 1024 && exec \"$@\"", "sh", MINGLE]).args(line(job, 4));
+        command.env("MINGLE_SECRET", secret);
+        lab.start(node, command)
+    };
+    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    wait_for(&stranger, if how == TOKEN { TOKENS } else { 3 * HELD });
+    procs.push(start(last));
+    let started = procs[3].started;
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    for outcome in &outcomes {
+        // Otherwise the descriptors were used up for a while.
+        assert!(!outcome.stderr.contains("Too many open files"), "{}", outcome.render());
+    }
+    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+    let _ = writeln!(io::stderr(), "{how}: formed {took:?} after the last start");
+    lab.forget();
+    took
+}
+
+#[test]
+fn silent_connections_do_not_delay_a_world_with_few_descriptors() {
+    let Some(lab) = Options::nodes(5).alone().start() else { return };
+    for (job, secret, last) in [
+        ("silent", "", 3),
+        ("silent, with a secret", "5eaf00d1-the-horse-knows-5eaf00d1", 3),
+        ("silent, from a node's own address", "", FIFTH),
+    ] {
+        let took = forms(&lab, job, SILENCE, secret, last);
+        assert!(took < Duration::from_secs(5), "{job}: {took:?}");
+    }
+}
+
+#[test]
+fn valid_tokens_of_nodes_that_do_not_exist_do_not_stop_a_world_with_few_descriptors() {
+    let Some(lab) = Options::nodes(5).alone().start() else { return };
+    let took = forms(&lab, "tokens", TOKEN, "", 3);
+    assert!(took < Duration::from_secs(5), "{took:?}");
+}

@@ -49,7 +49,7 @@ pub use error::Error;
 pub use error::Failure;
 pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
 #[doc(inline)]
-pub use proto::{Change, Event, Formed, RankBy, Warning};
+pub use proto::{Change, Event, Formed, Paths, RankBy, Warning};
 
 #[cfg(feature = "net")]
 pub use host::Filter;

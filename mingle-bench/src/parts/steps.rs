@@ -119,8 +119,8 @@ fn hand(node: &mut Node, who: usize, now: Time, input: &Input, mut take: impl Fn
     let local = ADDRESSES[who].into();
     match input {
         Input::Datagram(bytes) => node.handle_datagram(now, endpoint(1 - who), bytes),
-        Input::Dialed(dial) => node.handle_dialed(now, *dial, local),
-        Input::Token(conn, token) => node.handle_token(now, *conn, local, token),
+        Input::Dialed(dial) => node.handle_dialed(now, *dial),
+        Input::Token(conn, token) => node.handle_token(now, *conn, local, local, token),
         Input::Timeout => node.handle_timeout(now),
     }
     while let Some(output) = node.poll_output() {

@@ -25,6 +25,11 @@ pub struct Interface {
     pub addresses: Vec<InterfaceAddress>,
     /// The addresses among them that are deprecated (RFC 4862, 5.5.4): the last choice.
     pub deprecated: Vec<IpAddr>,
+    /// The first address of each family in the order of getifaddrs(3), which NCCL and Gloo use, whether this
+    /// node uses it or not. A labelled address does not count: it belongs to an interface of another name.
+    pub(crate) firsts: Vec<IpAddr>,
+    /// The MTU in bytes; 0 if it is unknown.
+    pub mtu: u32,
 }
 
 /// An address of an interface, with the length of its network's prefix. Displayed as `10.0.0.5/24`.
@@ -94,6 +99,11 @@ impl Interface {
         (first.is_ipv4() || !first.is_loopback()).then_some(first)
     }
 
+    /// The address of this family that a job uses on it.
+    pub(crate) fn first(&self, is_ipv6: bool) -> Option<IpAddr> {
+        self.firsts.iter().copied().find(|ip| ip.is_ipv6() == is_ipv6)
+    }
+
     /// Its addresses without the prefixes.
     pub(crate) fn ips(&self) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().map(|address| address.ip)
@@ -110,6 +120,8 @@ impl Interface {
             multicast: false,
             addresses: vec![IpNet::from(IpAddr::from(address)).into()],
             deprecated: Vec::new(),
+            firsts: vec![address.into()],
+            mtu: 0,
         }
     }
 

@@ -129,7 +129,9 @@ pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer:
 
 /// The interface that holds `ip`: the preferred one if several do.
 pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface> {
-    selected.iter().find(|interface| interface.ips().any(|held| held == ip))
+    let holds =
+        |interface: &&Interface| interface.ips().chain(interface.firsts.clone()).any(|held| held == ip);
+    selected.iter().find(holds)
 }
 
 /// Why an interface is not used, in the order of the explanation.

@@ -41,7 +41,9 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
         let is_addressed =
             interface.addresses.iter().any(|address| address.ip.is_ipv4() || is_global_v6(address));
         if interface.kind != Kind::Loopback && interface.up && is_addressed {
-            interface.kind = kind(&interface, &Folder::read(Path::new(SYS), &interface, &mac));
+            let folder = Folder::read(Path::new(SYS), &interface, &mac);
+            interface.kind = kind(&interface, &folder);
+            interface.mtu = folder.mtu;
         }
         interface
     };
@@ -89,6 +91,8 @@ fn links(entries: &[Entry]) -> Vec<Link> {
             multicast: is(InterfaceFlags::IFF_MULTICAST),
             addresses: Vec::new(),
             deprecated: Vec::new(),
+            firsts: Vec::new(),
+            mtu: 0,
         };
         let link = Link { interface, mac: address.to_string() };
         let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));
@@ -105,7 +109,12 @@ fn links(entries: &[Entry]) -> Vec<Link> {
     addresses.sort_by_key(|(name, _)| *name);
     for (name, net) in addresses {
         if let Some(Some(link)) = links.get_mut(unlabelled(name)) {
-            link.interface.addresses.push(net.into());
+            let address: InterfaceAddress = net.into();
+            let is_usable = address.ip.is_ipv4() || is_global_v6(&address);
+            if name == unlabelled(name) && is_usable && link.interface.first(address.ip.is_ipv6()).is_none() {
+                link.interface.firsts.push(address.ip);
+            }
+            link.interface.addresses.push(address);
         }
     }
     let mut links: Vec<Link> = links.into_values().flatten().filter(is_there).collect();
@@ -233,6 +242,8 @@ struct Folder {
     device: bool,
     /// Whether it, or an interface below it, is hardware: a bond's members, a VLAN's base, a bridge's ports.
     on_device: bool,
+    /// The MTU in bytes; 0 if it is unknown.
+    mtu: u32,
 }
 
 impl Folder {
@@ -251,7 +262,9 @@ impl Folder {
             return Self::default();
         }
         let device = folder.join("device").exists();
+        let mtu = fs::read_to_string(folder.join("mtu")).unwrap_or_default();
         Self {
+            mtu: mtu.trim_end().parse().unwrap_or(0),
             devtype: value("DEVTYPE").unwrap_or_default().to_owned(),
             device,
             on_device: device || stands_on_device(sys, &interface.name, 4),
@@ -429,6 +442,8 @@ mod tests {
             multicast: true,
             addresses: Vec::new(),
             deprecated: Vec::new(),
+            firsts: Vec::new(),
+            mtu: 0,
         }
     }
 
@@ -436,7 +451,12 @@ mod tests {
     fn the_kind_follows_from_name_sysfs_and_default_route() {
         let nothing = Folder::default();
         let hardware = Folder { device: true, on_device: true, ..Folder::default() };
-        let of = |devtype: &str, on_device| Folder { devtype: devtype.to_owned(), device: false, on_device };
+        let of = |devtype: &str, on_device| Folder {
+            devtype: devtype.to_owned(),
+            device: false,
+            on_device,
+            mtu: 0,
+        };
         for (name, default_route, folder, expected) in [
             ("ens3", false, hardware.clone(), Kind::Physical),
             ("eth0", true, nothing.clone(), Kind::Other), // a pod's own veth
@@ -477,7 +497,7 @@ mod tests {
         fs::remove_dir_all(&sys).unwrap();
 
         assert!(same.device && same.on_device);
-        assert_eq!(tagged, Folder { devtype: "vlan".to_owned(), device: false, on_device: true });
+        assert_eq!(tagged, Folder { devtype: "vlan".to_owned(), device: false, on_device: true, mtu: 0 });
         assert_eq!(other_mac, Folder::default());
         assert_eq!(other_index, Folder::default());
         assert_eq!(absent, Folder::default());

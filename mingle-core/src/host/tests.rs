@@ -28,6 +28,8 @@ fn host(lines: &[&str]) -> Vec<Interface> {
             multicast: flags.contains('m'),
             addresses: words.clone().map(|word| net(word.trim_start_matches('-')).into()).collect(),
             deprecated: words.filter_map(|word| Some(net(word.strip_prefix('-')?).addr())).collect(),
+            firsts: Vec::new(),
+            mtu: 0,
         }
     };
     lines.iter().zip(1..).map(interface).collect()

@@ -1,6 +1,6 @@
 //! The endpoints of a node.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Deref;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -59,6 +59,16 @@ pub(crate) fn deserialize_unicast<'de, D: Deserializer<'de>>(
     let endpoint = SocketAddr::deserialize(deserializer)?;
     if is_unicast(&endpoint) {
         Ok(endpoint)
+    } else {
+        Err(serde::de::Error::custom("an address that no node can have"))
+    }
+}
+
+/// Reads one address, which a node can have.
+pub(crate) fn deserialize_unicast_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
+    let address = IpAddr::deserialize(deserializer)?;
+    if is_unicast(&SocketAddr::new(address, 1)) {
+        Ok(address)
     } else {
         Err(serde::de::Error::custom("an address that no node can have"))
     }

@@ -6,18 +6,20 @@ mod id;
 mod list;
 mod metadata;
 mod natural;
+mod path;
 mod peer;
 mod roster;
 mod secret;
 
 pub use endpoints::Endpoints;
-pub(crate) use endpoints::deserialize_unicast;
+pub(crate) use endpoints::{deserialize_unicast, deserialize_unicast_ip};
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
 pub(crate) use id::{directory_v4, directory_v6};
 pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
 pub(crate) use natural::natural;
+pub use path::{BrokenPath, Fault, Link, Paths};
 pub use peer::{End, Peer};
 pub use roster::{Digest, Member, Roster, Slots};
 pub use secret::{InvalidSecret, Keys, Secret};

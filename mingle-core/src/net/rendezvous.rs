@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
-use crate::model::{HostName, JobId, Lineage, Metadata, Rank, Secret, World};
+use crate::model::{HostName, JobId, Lineage, Metadata, Paths, Rank, Secret, World};
 use crate::net::error::Error;
 use crate::proto::{self, Event, RankBy};
 use crate::rdma::Summary;
@@ -183,6 +183,13 @@ impl RendezvousBuilder {
     /// others'. Default: 0.
     pub fn settings(mut self, hash: u64) -> Self {
         self.0.attributes.settings = hash;
+        self
+    }
+
+    /// Which paths between the nodes are proved before the world forms. Where the nodes want different ones,
+    /// the greatest counts. Default: [`Paths::Auto`].
+    pub fn paths(mut self, paths: Paths) -> Self {
+        self.0.attributes.paths = paths;
         self
     }
 

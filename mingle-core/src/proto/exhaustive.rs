@@ -341,6 +341,7 @@ impl State {
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
                     self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
                 }
+                Output::DialPath { .. } => unreachable!("no node has a port for paths"),
                 Output::HangUp(dial) => {
                     let conn = self.conns.iter().find(|(_, c)| c.dialer == at && c.dial == dial);
                     if let Some((&conn, _)) = conn {
@@ -495,7 +496,7 @@ impl State {
                     return;
                 }
                 self.conns.insert(conn, Conn { dialer: from, dial, acceptor, over: false });
-                self.with(from, |node, now| node.handle_dialed(now, dial, endpoint(from).ip()));
+                self.with(from, |node, now| node.handle_dialed(now, dial));
                 let token = Packet::Token { conn, token };
                 if self.may_arrive(&token) {
                     self.arrive(token);
@@ -506,7 +507,7 @@ impl State {
             Packet::Token { conn, token } => {
                 let acceptor = self.conns[&conn].acceptor;
                 let local = endpoint(acceptor).ip();
-                self.with(acceptor, |node, now| node.handle_token(now, ConnId(conn), local, &token));
+                self.with(acceptor, |node, now| node.handle_token(now, ConnId(conn), local, local, &token));
             }
             Packet::End { conn, to_dialer } => {
                 let c = self.conns[&conn];

@@ -37,9 +37,12 @@ use std::time::Duration;
 #[cfg(test)]
 use crate::model::HostName;
 use crate::model::World;
+use crate::wire::Codec;
 
-pub use crate::model::{Digest, Endpoints, JobTag, Keys, Lineage, NodeId, Peer, Slots};
-pub use crate::wire::{Attributes, MAX_DATAGRAM, NodeInfo, TOKEN, VERSION};
+pub use crate::model::{
+    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots,
+};
+pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, PathAnswers, Reach, TOKEN, VERSION};
 pub use node::Node;
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
@@ -133,9 +136,46 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u32);
 
+/// What the driver reports of a connection that proves a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathNews {
+    /// The target has answered the token.
+    Begun {
+        /// The length of a packet with a full segment, in bytes with the headers of IP and TCP.
+        packet: u32,
+    },
+    /// The target has answered the padding.
+    Arrived,
+    /// The connection was not opened, or has closed.
+    Failed(Fault),
+}
+
 /// A connection that this node has accepted, numbered by the driver; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
+
+/// Answers the paths of other nodes to this one. It keeps no state: a path is only the prover's business.
+#[derive(Debug, Clone)]
+pub struct PathTarget {
+    codec: Codec,
+    me: NodeId,
+}
+
+impl PathTarget {
+    fn new(shared: &shared::Shared) -> Self {
+        let Config { id, tag, keys, .. } = &shared.config;
+        Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
+    }
+
+    /// What to answer to a connection that has brought these bytes: one answer at once, and another after two
+    /// more bytes, the length of the padding (little endian), and the padding itself. Nothing where they are no
+    /// token of a path to this node; such a connection is closed.
+    #[must_use]
+    pub fn answers(&self, token: &[u8; TOKEN]) -> Option<PathAnswers> {
+        self.codec.answer_path(token, self.me)
+    }
+}
 
 /// An instruction for the driver, which carries out the outputs in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -161,6 +201,21 @@ pub enum Output {
         to: SocketAddr,
         /// The only bytes that are written.
         token: [u8; TOKEN],
+    },
+    /// Open a TCP connection that proves a path: write the token as one segment, and behind it the length of
+    /// the padding (two bytes, little endian) and the padding, two full segments of the connection. Then
+    /// report each answer, and the end, by [`Node::handle_path`].
+    DialPath {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The first bytes.
+        token: [u8; TOKEN],
+        /// What the target answers.
+        answers: PathAnswers,
+        /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
+        packet: Option<u32>,
     },
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),

@@ -2,7 +2,7 @@
 //! outputs.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use rand::SeedableRng;
@@ -14,7 +14,7 @@ use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
-use crate::wire::{Codec, Header, Message, NodeInfo, Solicit, Token};
+use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -72,7 +72,8 @@ impl Shared {
     }
 
     /// Replaces this node's endpoints.
-    pub(crate) fn set_endpoints(&mut self, endpoints: Endpoints) {
+    pub(crate) fn set_endpoints(&mut self, endpoints: Endpoints, reach: Reach) {
+        self.config.node.reach = reach;
         let own = std::mem::replace(&mut self.config.node.endpoints, endpoints);
         self.lost.extend(own.iter().filter(|endpoint| !self.config.node.endpoints.contains(endpoint)));
         let excess = self.lost.len().saturating_sub(LOST);
@@ -82,6 +83,13 @@ impl Shared {
     /// Whether this is an endpoint of this node, or was: its leader may not know yet that it is gone.
     pub(crate) fn has_had(&self, endpoint: &SocketAddr) -> bool {
         self.config.node.endpoints.contains(endpoint) || self.lost.contains(endpoint)
+    }
+
+    /// Whether this is an address of this node, or was.
+    pub(crate) fn has_address(&self, address: IpAddr) -> bool {
+        let node = &self.config.node;
+        let endpoints = node.endpoints.iter().chain(&self.lost);
+        node.reach.has(address) || endpoints.into_iter().any(|endpoint| endpoint.ip() == address)
     }
 
     /// This node as its leader records it.
@@ -130,6 +138,16 @@ impl Shared {
         let dial = DialId(self.dials);
         let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
         self.outputs.push_back(Output::Dial { dial, to, token: self.codec.encode_token(&token) });
+        dial
+    }
+
+    /// Opens a connection to `to` that proves the path to `target`, with packets of at most `packet` bytes.
+    pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
+        self.dials += 1;
+        let dial = DialId(self.dials);
+        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
+        let (token, answers) = self.codec.encode_path(&token);
+        self.outputs.push_back(Output::DialPath { dial, to, token, answers, packet });
         dial
     }
 

@@ -1,12 +1,13 @@
 //! The messages and their bodies.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
 use super::{Config, NodeInfo};
 use crate::model::{
-    Digest, End, Endpoints, HostName, List, Member, NodeId, Peer, Rank, Roster, World, deserialize_unicast,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, World,
+    deserialize_unicast, deserialize_unicast_ip,
 };
 use crate::rdma::{Tally, Verdict};
 
@@ -18,6 +19,10 @@ pub(crate) const RUNS: usize = 8;
 pub(crate) const UNPROVED: usize = 3;
 /// The most members in a refusal that were not ready.
 pub(crate) const UNREADY: usize = 6;
+/// The most partners in one prepare: each has 38 bytes at most.
+pub(crate) const PARTNERS: usize = 16;
+/// The most broken paths in one message.
+pub(crate) const BROKEN: usize = 3;
 /// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;
 /// The most ranks in one [`Message::Missing`].
@@ -166,6 +171,8 @@ messages! {
     24 Running to ONE,
     /// A member of a running world asks all nodes which of these ranks are there.
     25 Missing(List<u32, MISSING>) to ALL,
+    /// A member reports to its leader which paths it could not prove.
+    26 Broken(Broken) to ONE,
 }
 
 impl Message {
@@ -252,6 +259,8 @@ pub(crate) enum Refusal {
     NoRdma(Verdict),
     /// These members answer, and were not ready in round after round.
     Unready(List<Peer, UNREADY>),
+    /// Paths could not be proved: these, and how many more.
+    PathsBroken(List<BrokenPath, BROKEN>, u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -270,6 +279,42 @@ pub(crate) struct Prepare {
     pub(crate) master: NodeId,
     /// The master's endpoints.
     pub(crate) endpoints: Endpoints,
+    /// The address at which the others reach this node.
+    #[serde(deserialize_with = "deserialize_unicast_ip")]
+    pub(crate) address: IpAddr,
+    /// To how many nodes it must prove its path.
+    pub(crate) paths: u32,
+    /// Some of these nodes. A prepare is sent once for each [`PARTNERS`] of them, in any order.
+    pub(crate) partners: List<Partner, PARTNERS>,
+}
+
+/// A node to which a path is proved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Partner {
+    pub(crate) id: NodeId,
+    /// The address that the job uses there, and the port for paths.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) path: SocketAddr,
+    /// The node's own port, which shows whether a firewall blocks ports or the host.
+    pub(crate) own_port: u16,
+}
+
+/// Paths that a member could not prove.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Broken {
+    pub(crate) round: u64,
+    pub(crate) paths: List<BrokenTo, BROKEN>,
+    /// How many more there are.
+    pub(crate) more: u32,
+}
+
+/// A path that the sender could not prove.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct BrokenTo {
+    pub(crate) partner: NodeId,
+    pub(crate) fault: Fault,
+    /// Whether the partner's own port answers at the same address.
+    pub(crate) own_port_answers: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

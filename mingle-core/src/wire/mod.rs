@@ -30,13 +30,14 @@ pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
 pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
-    Announce, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING, Message, NEWEST, PART,
-    Part, Prepare, RUNS, Ready, Refusal, Solicit, UNREADY, Want, Welcome, decode_roster, encode_roster,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING,
+    Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, RUNS, Ready, Refusal, Solicit, UNREADY, Want,
+    Welcome, decode_roster, encode_roster,
 };
-pub use node_info::{Attributes, NodeInfo};
+pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
-pub use token::TOKEN;
-pub(crate) use token::Token;
+pub use token::{ANSWER, PathAnswers, TOKEN};
+pub(crate) use token::{Purpose, Token};
 
 /// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires
 /// 1,280 bytes (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
@@ -148,7 +149,7 @@ impl Codec {
     }
 
     pub(crate) fn encode_token(&self, token: &Token) -> [u8; TOKEN] {
-        token.encode(self.tag, self.token_key.as_ref())
+        token.encode(self.tag, self.token_key.as_ref(), Purpose::Lease)
     }
 
     /// The token of this job in these bytes.
@@ -156,7 +157,19 @@ impl Codec {
     /// # Errors
     /// [`Dropped`], with the reason, for any other bytes.
     pub(crate) fn decode_token(&self, bytes: &[u8; TOKEN]) -> Result<Token, Dropped> {
-        Token::decode(self.tag, self.token_key.as_ref(), bytes)
+        Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Lease)
+    }
+
+    /// The token of a path, and the answers of its target.
+    pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], PathAnswers) {
+        let bytes = token.encode(self.tag, self.token_key.as_ref(), Purpose::Path);
+        (bytes, PathAnswers::to(&bytes, self.token_key.as_ref()))
+    }
+
+    /// The answers to the token of a path to the node `me`. None to any other bytes.
+    pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<PathAnswers> {
+        let token = Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Path).ok()?;
+        (token.target == me).then(|| PathAnswers::to(bytes, self.token_key.as_ref()))
     }
 }
 

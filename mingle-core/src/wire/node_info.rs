@@ -1,8 +1,11 @@
 //! A node as it describes itself to its leader.
 
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Metadata, Peer, Rank};
+use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank};
 use crate::rdma::Summary;
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
@@ -14,6 +17,8 @@ pub struct NodeInfo {
     pub host: HostName,
     /// The endpoints at which the node can be reached, TCP and UDP.
     pub endpoints: Endpoints,
+    /// The addresses that the job uses, and the port to which paths are proved.
+    pub reach: Reach,
     /// The other facts about the node, which the caller gives.
     pub attributes: Attributes,
 }
@@ -37,6 +42,34 @@ pub struct Attributes {
     /// A hash of the variables that the user sets for all ranks, for the leader to compare; 0 where there are
     /// none.
     pub settings: u64,
+    /// Which paths between the nodes are proved.
+    pub paths: Paths,
+}
+
+/// Where the job reaches a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Reach {
+    /// The port to which the others prove their paths, TCP. None for a node to which no path is proved.
+    port: Option<NonZeroU16>,
+    /// For each endpoint that a message carries, the link that the job uses where that endpoint is reached.
+    links: List<Link, { Endpoints::ADVERTISED }>,
+}
+
+impl Reach {
+    /// Others prove their paths to `port`; none do if it is 0. `links` are in the order of the endpoints.
+    pub fn new(port: u16, links: impl IntoIterator<Item = Link>) -> Self {
+        Self { port: NonZeroU16::new(port), links: links.into_iter().collect() }
+    }
+
+    /// Whether the job uses this address.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.links.iter().any(|link| link.address == address)
+    }
+
+    /// The port to which paths are proved.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.port.map(NonZeroU16::get)
+    }
 }
 
 impl Default for Attributes {
@@ -48,6 +81,7 @@ impl Default for Attributes {
             wants_roster: false,
             fabric: Summary::default(),
             settings: 0,
+            paths: Paths::default(),
         }
     }
 }
@@ -55,7 +89,19 @@ impl Default for Attributes {
 impl NodeInfo {
     /// A node without a given rank and with the default attributes.
     pub fn new(host: HostName, endpoints: Endpoints) -> Self {
-        Self { rank: None, host, endpoints, attributes: Attributes::default() }
+        Self { rank: None, host, endpoints, reach: Reach::default(), attributes: Attributes::default() }
+    }
+
+    /// The link of the job in this family, where the node was reached at `at`, or else at the endpoint that it
+    /// prefers.
+    pub(crate) fn link(&self, at: Option<IpAddr>, is_ipv6: bool) -> Link {
+        let links = self.endpoints.iter().zip(self.reach.links.iter());
+        let mut of_family = links.filter(|(_, link)| link.address.is_ipv6() == is_ipv6);
+        let found =
+            of_family.clone().find(|(endpoint, _)| Some(endpoint.ip()) == at).or_else(|| of_family.next());
+        let preferred =
+            self.endpoints.of_family(is_ipv6).unwrap_or_else(|| self.endpoints.clone()).preferred();
+        found.map_or(Link { address: preferred.ip(), mtu: 0 }, |(_, link)| *link)
     }
 
     /// The name and the preferred endpoint of the node, by which people recognize it.

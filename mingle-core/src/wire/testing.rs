@@ -6,12 +6,13 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::message::{
-    Announce, Candidate, Commit, Ended, Introduction, Join, Message, PART, Part, Prepare, Ready, Refusal,
-    Solicit, Want, Welcome, encode_roster, take,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, Message, PART,
+    PARTNERS, Part, Partner, Prepare, Ready, Refusal, Solicit, Want, Welcome, encode_roster, take,
 };
-use super::{Attributes, Codec, Dropped, Header, NodeInfo, TOKEN, Token};
+use super::{Attributes, Codec, Dropped, Header, NodeInfo, Reach, TOKEN, Token};
 use crate::model::{
-    Digest, End, Endpoints, HostName, JobTag, Keys, Lineage, List, Metadata, NodeId, Peer, Rank, Roster,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
+    Paths, Peer, Rank, Roster,
 };
 use crate::rdma::{RankSummary, Summary, Tally, Verdict};
 
@@ -202,6 +203,29 @@ impl Source<'_> {
         (!self.flag()).then(|| self.rank())
     }
 
+    fn paths(&mut self) -> Paths {
+        let all = [Paths::Auto, Paths::Master, Paths::Ring, Paths::All];
+        self.likely(&all, &[]).unwrap_or_default()
+    }
+
+    fn link(&mut self) -> Link {
+        Link { address: self.endpoint().ip(), mtu: self.count() }
+    }
+
+    fn partner(&mut self) -> Partner {
+        Partner { id: self.id(), path: self.endpoint(), own_port: self.endpoint().port() }
+    }
+
+    fn fault(&mut self) -> Fault {
+        match self.byte() % 5 {
+            0 => Fault::Silent,
+            1 => Fault::Refused,
+            2 => Fault::NoRoute,
+            3 => Fault::Unanswered,
+            _ => Fault::Size { passes: self.count(), fails: self.count() },
+        }
+    }
+
     fn peer(&mut self) -> Peer {
         Peer { host: self.host(), address: self.endpoint() }
     }
@@ -291,8 +315,12 @@ impl Draw for Join {
             wants_roster: from.flag(),
             fabric: from.summary(),
             settings: from.number(),
+            paths: from.paths(),
         };
-        Self { world, node: NodeInfo { rank, host, endpoints, attributes } }
+        let port = if from.flag() { from.endpoint().port() } else { 0 };
+        let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
+        let reach = Reach::new(port, links);
+        Self { world, node: NodeInfo { rank, host, endpoints, reach, attributes } }
     }
 }
 
@@ -311,13 +339,23 @@ impl Draw for Refusal {
             3 => Self::Closing,
             4 => Self::MasterUnproved((0..from.up_to(3)).map(|_| (from.peer(), from.peer())).collect()),
             5 => Self::NoRdma(from.verdict()),
-            _ => Self::Unready((0..from.up_to(6)).map(|_| from.peer()).collect()),
+            6 => Self::Unready((0..from.up_to(6)).map(|_| from.peer()).collect()),
+            _ => {
+                let path = |from: &mut Source<'_>| BrokenPath {
+                    from: from.peer(),
+                    to: from.peer(),
+                    fault: from.fault(),
+                    answers: from.flag().then(|| from.endpoint().port()),
+                    mtus: (from.count(), from.count()),
+                };
+                Self::PathsBroken((0..from.up_to(BROKEN)).map(|_| path(from)).collect(), from.count())
+            }
         }
     }
 }
 
 /// How many reasons of a refusal there are.
-const REFUSALS: u8 = 7;
+const REFUSALS: u8 = 8;
 
 impl Draw for Prepare {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -335,7 +373,22 @@ impl Draw for Prepare {
             roster_bytes: from.likely(&[length.unwrap_or(0)], &[]).unwrap_or_else(|| from.count()),
             master: from.id(),
             endpoints: from.endpoints(),
+            address: from.endpoint().ip(),
+            paths: from.count(),
+            partners: (0..from.up_to(PARTNERS)).map(|_| from.partner()).collect(),
         }
+    }
+}
+
+impl Draw for Broken {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let path = |from: &mut Source<'_>| BrokenTo {
+            partner: from.id(),
+            fault: from.fault(),
+            own_port_answers: from.flag(),
+        };
+        let paths = (0..from.up_to(BROKEN)).map(|_| path(from)).collect();
+        Self { round: from.round(), paths, more: from.count() }
     }
 }
 
@@ -431,6 +484,7 @@ mod tests {
             Refusal::MasterUnproved(_) => 4,
             Refusal::NoRdma(_) => 5,
             Refusal::Unready(_) => 6,
+            Refusal::PathsBroken(..) => 7,
         }
     }
 

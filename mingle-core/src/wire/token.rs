@@ -10,6 +10,7 @@ use crate::model::{JobTag, NodeId};
 /// The length of every token, in bytes. A fixed length leaves no stream to parse.
 pub const TOKEN: usize = 112;
 
+const PURPOSE: usize = 5;
 const PROVER: Range<usize> = 24..40;
 const TARGET: Range<usize> = 40..56;
 const DIAL: Range<usize> = 56..60;
@@ -25,7 +26,8 @@ const MAC: usize = 80;
 /// offset  size  field
 ///      0     4  magic "MNGL"
 ///      4     1  protocol version
-///      5     3  zeros
+///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path
+///      6     2  zeros
 ///      8    16  tag of the job
 ///     24    16  ID of the prover, the node that dials
 ///     40    16  ID of the target, the node that it wants to reach
@@ -46,11 +48,42 @@ pub(crate) struct Token {
     pub(crate) dialled: SocketAddr,
 }
 
+/// The purpose of a token. A token of a path is never a lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Lease = 0,
+    Path = 1,
+}
+
+/// The length of an answer to the token of a path, in bytes.
+pub const ANSWER: usize = 32;
+
+/// What the target of a path writes: BLAKE3 hashes of the token, keyed in a job with a secret, and with
+/// another context for each of the two.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathAnswers {
+    /// After the token.
+    pub begun: [u8; ANSWER],
+    /// After the padding behind it.
+    pub arrived: [u8; ANSWER],
+}
+
+impl PathAnswers {
+    pub(super) fn to(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> Self {
+        let answer = |context: &[u8]| {
+            let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+            *hasher.update(context).update(token).finalize().as_bytes()
+        };
+        Self { begun: answer(b"mingle 2 path begun"), arrived: answer(b"mingle 2 path arrived") }
+    }
+}
+
 impl Token {
-    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>) -> [u8; TOKEN] {
+    pub(super) fn encode(&self, tag: JobTag, key: Option<&[u8; 32]>, purpose: Purpose) -> [u8; TOKEN] {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
+        bytes[PURPOSE] = purpose as u8;
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[PROVER].copy_from_slice(&self.prover.0);
         bytes[TARGET].copy_from_slice(&self.target.0);
@@ -68,10 +101,18 @@ impl Token {
         bytes
     }
 
-    pub(super) fn decode(tag: JobTag, key: Option<&[u8; 32]>, bytes: &[u8; TOKEN]) -> Result<Self, Dropped> {
+    pub(super) fn decode(
+        tag: JobTag,
+        key: Option<&[u8; 32]>,
+        bytes: &[u8; TOKEN],
+        purpose: Purpose,
+    ) -> Result<Self, Dropped> {
         let zeros = |range: Range<usize>| bytes[range].iter().all(|&byte| byte == 0);
-        if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(5..TAG.start) || !zeros(PORT.end..MAC) {
+        if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(6..TAG.start) || !zeros(PORT.end..MAC) {
             return Err(Dropped::Foreign);
+        }
+        if bytes[PURPOSE] != purpose as u8 {
+            return Err(Dropped::Malformed);
         }
         if bytes[TAG] != tag.0 {
             return Err(Dropped::OtherJob);

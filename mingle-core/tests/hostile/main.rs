@@ -32,7 +32,7 @@ proptest! {
         let token: Vec<u8> = bytes.concat();
         let token = token.try_into().unwrap();
         let local = IpAddr::from(Ipv4Addr::LOCALHOST);
-        play.link.node(|node, now| node.handle_token(now, ConnId(1), local, &token));
+        play.link.node(|node, now| node.handle_token(now, ConnId(1), local, local, &token));
     }
 
     #[test]

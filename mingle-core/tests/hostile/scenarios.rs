@@ -43,7 +43,7 @@ impl Play {
         self.hear("Announce", EVE, |scene| scene.nodes = vec![id(EVE)], &[]);
         let dial = self.link.watch.last_dial(stranger(1)).expect("it dials the attacker");
         self.link.watch.connected(DialId(dial));
-        self.link.node(|node, now| node.handle_dialed(now, DialId(dial), endpoint(2).ip()));
+        self.link.node(|node, now| node.handle_dialed(now, DialId(dial)));
         self.round_of_eve("Welcome", &[], |_| ());
         assert_eq!(self.link.phase(), Phase::Joined, "the node has joined the attacker");
         self
@@ -58,7 +58,7 @@ impl Play {
         self.hear("Join", EVE, |_| (), &[]);
         let token = self.forger.token(id(EVE), self.link.own_id(), 1, endpoint(self.me()));
         let local = endpoint(self.me()).ip();
-        self.link.node(|node, now| node.handle_token(now, ConnId(99), local, &token));
+        self.link.node(|node, now| node.handle_token(now, ConnId(99), local, local, &token));
     }
 }
 
@@ -264,7 +264,8 @@ fn a_master_that_says_it_cannot_reach_itself_is_not_believed() {
     let lowest = vec![([10, 0, 0, 0], 29777).into()];
     play.hear("Join", EVE, |scene| scene.endpoints = lowest, &[]);
     let token = play.forger.token(id(EVE), play.link.own_id(), 1, endpoint(1));
-    play.link.node(|node, now| node.handle_token(now, ConnId(99), endpoint(1).ip(), &token));
+    play.link
+        .node(|node, now| node.handle_token(now, ConnId(99), endpoint(1).ip(), endpoint(1).ip(), &token));
     assert_eq!(play.link.phase(), Phase::Proving);
     assert!(play.sent("Prove") > 0, "the attacker is the master");
     for round in 1..=4 {
@@ -304,7 +305,7 @@ fn a_leader_that_names_a_dial_before_it_is_connected_is_not_joined() {
     play.round_of_eve("Welcome", &[], |_| ());
     assert_eq!(play.link.phase(), Phase::Joining, "nothing was proved");
     play.link.watch.connected(DialId(dial));
-    play.link.node(|node, now| node.handle_dialed(now, DialId(dial), endpoint(2).ip()));
+    play.link.node(|node, now| node.handle_dialed(now, DialId(dial)));
     play.round_of_eve("Welcome", &[], |_| ());
     assert_eq!(play.link.phase(), Phase::Joined);
 }

@@ -9,6 +9,7 @@ mod large;
 mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
+mod paths;
 mod restarts;
 mod running_storms;
 mod secrets;

@@ -4,14 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{Driver, are_loopback};
-use crate::host::{Interface, endpoints};
-use crate::model::Endpoints;
+use crate::host::{Interface, endpoints, holder_of};
+use crate::model::{Endpoints, Link};
 use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::links::Links;
-use crate::proto::{Event, Node, Warning};
+use crate::proto::{Event, Node, Reach, Warning};
 
 /// The most own addresses that are considered; a message carries fewer.
 const ADDRESSES: usize = 64;
@@ -46,6 +46,17 @@ pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endp
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
 }
 
+/// How the job reaches this node, for each of its endpoints.
+pub(super) fn own_reach(interfaces: &[Interface], endpoints: &Endpoints, path_port: u16) -> Reach {
+    let link = |endpoint: &SocketAddr| {
+        let ip = endpoint.ip();
+        let interface = holder_of(interfaces, ip);
+        let first = interface.and_then(|interface| interface.first(ip.is_ipv6()));
+        Link { address: first.unwrap_or(ip), mtu: interface.map_or(0, |interface| interface.mtu) }
+    };
+    Reach::new(path_port, endpoints.iter().map(link))
+}
+
 impl Driver {
     /// Reads the interfaces again: a pod gets its second network late, and DHCP changes addresses.
     pub(super) fn look_at_interfaces(&mut self, node: &mut Node) -> Result<(), Error> {
@@ -75,7 +86,8 @@ impl Driver {
         if self.endpoints.preferred() == was.preferred()
             && are_loopback(&self.endpoints) == are_loopback(&was)
         {
-            node.handle_endpoints(self.now(), self.endpoints.clone());
+            let reach = own_reach(self.links.interfaces(), &self.endpoints, self.path_port);
+            node.handle_endpoints(self.now(), self.endpoints.clone(), reach);
             // The node's file in the shared folder holds the endpoints, too.
             self.follow_seeds(self.seed_dir());
         } else {

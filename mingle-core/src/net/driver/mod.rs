@@ -14,7 +14,7 @@ mod receive;
 mod running;
 mod upkeep;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
@@ -25,14 +25,15 @@ use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Accepted, Connections, Incoming};
-use crate::net::sockets::endpoint::{Endpoint, bind_endpoint};
+use crate::net::sockets::connections::{Accepted, Connections, Incoming, Listeners};
+use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
+use crate::net::sockets::path::PathDial;
 use crate::net::sockets::watched::readable;
 use crate::proto::{Config, Event, Formed, Node, Output, Time, Warning};
 use crate::wire::{Attributes, NodeInfo};
-use interfaces::{own_endpoints, usable};
+use interfaces::{own_endpoints, own_reach, usable};
 use peers::Peers;
 use receive::BATCH;
 use upkeep::Upkeep;
@@ -64,6 +65,8 @@ struct Driver {
     id: NodeId,
     /// The endpoints that it has published.
     endpoints: Endpoints,
+    /// The port for paths; 0 if there are none.
+    path_port: u16,
     /// None once the world runs: programs that close every possible file rely on a low limit.
     open_files: Option<OpenFiles>,
 }
@@ -77,8 +80,11 @@ impl Driver {
     ) -> Result<Self, Error> {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
-        let connections = Connections::open(endpoint.listeners, settings.keep_listener, settings.world)?;
+        let (paths, path_port) = path_listeners(&settings)?;
+        let listeners = Listeners { own: endpoint.listeners, paths };
+        let connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
         Ok(Self {
+            path_port,
             id: NodeId(random()?),
             endpoints: own_endpoints(&settings.network, &links, endpoint.port),
             settings,
@@ -101,13 +107,14 @@ impl Driver {
     }
 
     /// A new node for the rest of the time.
-    fn node(&self) -> Result<Node, Error> {
+    fn node(&mut self) -> Result<Node, Error> {
         let settings = &self.settings;
         let wants_roster = settings.attributes.wants_roster || settings.stays;
         let node = NodeInfo {
             rank: settings.rank,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
+            reach: own_reach(self.links.interfaces(), &self.endpoints, self.path_port),
             attributes: Attributes { wants_roster, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
@@ -119,6 +126,7 @@ impl Driver {
         let seed = random::<8>().map(u64::from_le_bytes)?;
         let mut node = Node::new(config, seed, self.now());
         node.handle_seeds(self.now(), self.peers.addresses());
+        self.connections.set_target(node.path_target());
         Ok(node)
     }
 
@@ -199,7 +207,7 @@ impl Driver {
     fn handle(&mut self, node: &mut Node, event: TaskEvent) {
         let now = self.now();
         match event {
-            TaskEvent::Dialed(dial, local) => node.handle_dialed(now, dial, local),
+            TaskEvent::Dialed(dial) => node.handle_dialed(now, dial),
             TaskEvent::HungUp(dial) => {
                 if self.connections.forget_dial(dial) {
                     node.handle_hung_up(now, dial);
@@ -210,9 +218,10 @@ impl Driver {
                 node.handle_seeds(now, self.peers.addresses());
             }
             TaskEvent::Warning(warning) => self.warn(warning),
-            TaskEvent::Token(conn, local, token) => {
+            TaskEvent::Path(dial, news) => node.handle_path(now, dial, news),
+            TaskEvent::Token(conn, local, remote, token) => {
                 if self.connections.identify(conn) {
-                    node.handle_token(now, conn, local, &token);
+                    node.handle_token(now, conn, local, remote, &token);
                     if let Some((closed, warning)) = self.connections.make_room() {
                         node.handle_closed(now, closed);
                         if let Some(warning) = warning {
@@ -244,6 +253,9 @@ impl Driver {
                 }
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
+            Output::DialPath { dial, to, token, answers, packet } => {
+                self.connections.prove(PathDial { dial, to, token, answers, packet });
+            }
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),
             Output::StopAccepting => self.connections.stop_accepting(),
@@ -264,6 +276,16 @@ impl Driver {
             formed,
         }
     }
+}
+
+/// The listeners for paths, and their port. In a world of one there are none.
+fn path_listeners(settings: &Rendezvous) -> Result<(Vec<TcpListener>, u16), Error> {
+    if settings.is_alone() {
+        return Ok((Vec::new(), 0));
+    }
+    let failed =
+        |source| Error::Socket { what: "cannot listen on a port of the kernel's".to_owned(), source };
+    listen_for_paths(settings.network.loopback).map_err(failed)
 }
 
 /// Opens the datagram sockets, and warns of the interfaces that could not join a group.

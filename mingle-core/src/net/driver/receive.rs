@@ -71,7 +71,7 @@ impl Driver {
     /// local address.
     fn handle_dialed(&mut self, node: &mut Node) {
         let now = self.now();
-        self.connections.take_dialed(|dial, local| node.handle_dialed(now, dial, local));
+        self.connections.take_dialed(|dial| node.handle_dialed(now, dial));
     }
 
     /// Reads at most `most` datagrams from each socket. Returns whether there may be more.

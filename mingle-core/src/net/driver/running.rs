@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BACKLOG, BATCH};
-use super::{Driver, LOOK, REJOIN, open_links};
+use super::{Driver, LOOK, REJOIN, open_links, path_listeners};
 use crate::model::End;
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, Incoming};
+use crate::net::sockets::connections::{Connections, Incoming, Listeners};
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
@@ -184,6 +184,9 @@ impl RunningWorld {
         let listeners = driver.listen_again().await?;
         driver.open_files = Some(OpenFiles::raise());
         let settings = &driver.settings;
+        let (paths, path_port) = path_listeners(settings)?;
+        driver.path_port = path_port;
+        let listeners = Listeners { own: listeners, paths };
         driver.connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
         driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;

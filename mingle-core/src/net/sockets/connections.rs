@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener};
+use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
@@ -13,14 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{self, TaskEvent};
+use super::connection::{self, Paths, TaskEvent};
 use super::endpoint::BACKLOG;
 use super::guests::Guests;
 use super::open_files::Room;
+use super::path::{self, PathDial};
 use crate::model::World;
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::proto::{ConnId, DialId, TOKEN, Warning};
+use crate::proto::{ConnId, DialId, PathTarget, TOKEN, Warning};
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no token would be read.
@@ -28,8 +30,25 @@ const ENDING: usize = 64;
 /// The pause after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// An accepted connection, or why accepting failed.
-pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr)>;
+/// An accepted connection, and whether it came by a port for paths; or why accepting failed.
+pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
+
+/// The listeners of one node.
+#[derive(Debug)]
+pub(crate) struct Listeners {
+    /// On the node's own port, IPv4 first.
+    pub(crate) own: Vec<StdTcpListener>,
+    /// On the port for paths.
+    pub(crate) paths: Vec<StdTcpListener>,
+}
+
+/// One listener.
+#[derive(Debug)]
+struct Listening {
+    socket: TcpListener,
+    /// Whether its port is for paths alone.
+    paths: bool,
+}
 
 /// The events that [`Connections::next`] waits for.
 #[derive(Debug)]
@@ -41,8 +60,10 @@ pub(crate) enum Incoming {
 /// A task for every connection. Dropping this closes them all.
 #[derive(Debug)]
 pub(crate) struct Connections {
-    /// IPv4 first.
-    listeners: Vec<TcpListener>,
+    /// Those of the node's own port, IPv4 first, then those for paths.
+    listeners: Vec<Listening>,
+    /// Answers the tokens of paths to this node.
+    target: Option<Arc<PathTarget>>,
     keep_listeners: bool,
     accepting: bool,
     /// Accepts again from this time on, after an error.
@@ -59,19 +80,22 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Accepts on `listeners`. They close with the connections, unless `keep_listeners` keeps them.
-    pub(crate) fn open(
-        listeners: Vec<StdTcpListener>,
-        keep_listeners: bool,
-        world: World,
-    ) -> Result<Self, Error> {
-        let newest = listeners.iter().map(AsRawFd::as_raw_fd).max().unwrap_or_default();
-        set_backlog(&listeners, least_backlog(world));
+    /// Accepts on `listeners`. They close with the connections, unless `keep_listeners` keeps those of the
+    /// node's own port.
+    pub(crate) fn open(listeners: Listeners, keep_listeners: bool, world: World) -> Result<Self, Error> {
+        let Listeners { own, paths } = listeners;
+        let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
+        set_backlog(&own, least_backlog(world));
         let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
-        let listeners = listeners.into_iter().map(TcpListener::from_std);
+        let own = own.into_iter().map(|listener| (listener, false));
+        let paths = paths.into_iter().map(|listener| (listener, true));
+        let watched = own.chain(paths).map(|(listener, paths)| {
+            TcpListener::from_std(listener).map(|socket| Listening { socket, paths })
+        });
         let (sender, events) = unbounded_channel();
         Ok(Self {
-            listeners: listeners.collect::<io::Result<_>>().map_err(failed)?,
+            listeners: watched.collect::<io::Result<_>>().map_err(failed)?,
+            target: None,
             keep_listeners,
             accepting: true,
             accept_from: clock(),
@@ -105,6 +129,11 @@ impl Connections {
         }
     }
 
+    /// From now on the tokens of paths are answered by this.
+    pub(crate) fn set_target(&mut self, target: PathTarget) {
+        self.target = Some(Arc::new(target));
+    }
+
     /// Whether many tasks have still to end.
     fn is_behind(&self) -> bool {
         self.tasks.len() > self.guests.len() + self.dials.len() + ENDING
@@ -122,8 +151,8 @@ impl Connections {
         let listeners = if self.accepting && !self.is_behind() { &self.listeners[..] } else { &[] };
         poll_fn(|context| {
             // An error is returned again by `next`.
-            let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-                Poll::Ready(Ok(accepted)) => Some(Ok(accepted)),
+            let ready = listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
+                Poll::Ready(Ok((stream, from))) => Some(Ok((stream, from, listener.paths))),
                 Poll::Ready(Err(_)) | Poll::Pending => None,
             });
             Poll::Ready(ready)
@@ -132,10 +161,10 @@ impl Connections {
     }
 
     /// Passes every dial that has been established to `dialed`. Other events wait for [`Connections::next`].
-    pub(crate) fn take_dialed(&mut self, mut dialed: impl FnMut(DialId, IpAddr)) {
+    pub(crate) fn take_dialed(&mut self, mut dialed: impl FnMut(DialId)) {
         while let Ok(event) = self.events.try_recv() {
             match event {
-                TaskEvent::Dialed(dial, local) => dialed(dial, local),
+                TaskEvent::Dialed(dial) => dialed(dial),
                 later => self.waiting.push_back(later),
             }
         }
@@ -148,7 +177,7 @@ impl Connections {
 
     /// Takes an accepted connection. Returns a warning for the first error.
     pub(crate) fn accepted(&mut self, accepted: Accepted) -> Option<Warning> {
-        let (stream, from) = match accepted {
+        let (stream, from, only) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 // For example no file descriptor is left: closing a stranger frees one. The error returns at
@@ -163,7 +192,10 @@ impl Connections {
         while self.tasks.try_join_next().is_some() {}
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
-        let task = self.tasks.spawn(connection::hold(conn, stream, self.sender.clone()));
+        // Dropping the stream closes it: there is no node yet that it could be meant for.
+        let Some(target) = self.target.clone() else { return None };
+        let paths = Paths { target, only };
+        let task = self.tasks.spawn(connection::hold(conn, stream, paths, self.sender.clone()));
         self.guests.add(conn, from.ip().to_canonical(), task);
         None
     }
@@ -205,6 +237,11 @@ impl Connections {
         self.dials.insert(dial, self.tasks.spawn(task));
     }
 
+    pub(crate) fn prove(&mut self, path: PathDial) {
+        let dial = path.dial;
+        self.dials.insert(dial, self.tasks.spawn(path::prove(path, self.sender.clone())));
+    }
+
     pub(crate) fn hang_up(&mut self, dial: DialId) {
         if let Some(task) = self.dials.remove(&dial) {
             task.abort();
@@ -222,9 +259,8 @@ impl Connections {
     /// Accepts no more connections: the port belongs to the job.
     pub(crate) fn stop_accepting(&mut self) {
         self.accepting = false;
-        if !self.keep_listeners {
-            self.listeners.clear();
-        }
+        let keeps = self.keep_listeners;
+        self.listeners.retain(|listener| keeps && !listener.paths);
     }
 
     /// Closes every connection, drops their events, and goes on accepting.
@@ -242,15 +278,15 @@ impl Connections {
     pub(crate) async fn close_all(&mut self) {
         // Connections on the master's port are reset, so that nothing holds the port when the job binds it.
         self.tasks.shutdown().await;
-        if !self.keep_listeners {
-            self.listeners.clear();
-        }
+        let keeps = self.keep_listeners;
+        self.listeners.retain(|listener| keeps && !listener.paths);
     }
 
     /// The listener of a family, if listeners were kept. Closes the other.
     pub(crate) fn take_listener(&mut self, ipv6: bool) -> Option<StdTcpListener> {
-        let mut listeners = std::mem::take(&mut self.listeners).into_iter();
-        let listener = listeners.nth(usize::from(ipv6)).and_then(|listener| listener.into_std().ok());
+        let mut listeners =
+            std::mem::take(&mut self.listeners).into_iter().filter(|listener| !listener.paths);
+        let listener = listeners.nth(usize::from(ipv6)).and_then(|listener| listener.socket.into_std().ok());
         set_backlog(listener.as_slice(), BACKLOG);
         listener
     }
@@ -272,11 +308,11 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
 }
 
 /// The next connection. Waits forever without a listener.
-async fn accept(listeners: &[TcpListener]) -> Accepted {
+async fn accept(listeners: &[Listening]) -> Accepted {
     poll_fn(|context| {
         // Polls the listeners up to the first that is ready; if none is, each wakes this task.
-        let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
-            Poll::Ready(accepted) => Some(accepted),
+        let ready = listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
+            Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
             Poll::Pending => None,
         });
         ready.map_or(Poll::Pending, Poll::Ready)
@@ -302,7 +338,12 @@ mod tests {
         let listener = StdTcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let to = listener.local_addr().unwrap();
-        let mut connections = Connections::open(vec![listener], true, World::new(4).unwrap()).unwrap();
+        let mut connections = Connections::open(
+            Listeners { own: vec![listener], paths: Vec::new() },
+            true,
+            World::new(4).unwrap(),
+        )
+        .unwrap();
         let waiting = fill(to, 256 + MORE);
         // One more than the backlog fits (listen(2) counts so on Linux).
         assert!(waiting.len() <= 257, "{}", waiting.len());

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -93,6 +94,33 @@ pub(crate) const BACKLOG: i32 = 4096;
 /// Listens again on the addresses of these datagram sockets, which were kept from an [`Endpoint`].
 pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Vec<TcpListener>> {
     sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
+}
+
+/// The ports of jobs ([`JobId::ports`]), which a firewall may admit alone.
+const JOB_PORTS: RangeInclusive<u16> = 29_500..=29_999;
+/// How often the kernel is asked for a port for paths that is none of these and free in both families.
+const ATTEMPTS: usize = 32;
+
+/// Listens on a port that the kernel chooses, as a job's programs do, on one address `only` or on all
+/// addresses of both families. Returns the listeners and the port.
+pub(crate) fn listen_for_paths(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in 0..ATTEMPTS {
+        let first = listen((only.unwrap_or(Ipv4Addr::UNSPECIFIED), 0).into())?;
+        let port = first.local_addr()?.port();
+        if JOB_PORTS.contains(&port) {
+            continue;
+        }
+        if only.is_some() {
+            return Ok((vec![first], port));
+        }
+        match listen((Ipv6Addr::UNSPECIFIED, port).into()) {
+            Ok(second) => return Ok((vec![first, second], port)),
+            Err(error) if is_without_ipv6(&error) => return Ok((vec![first], port)),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
 }
 
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {

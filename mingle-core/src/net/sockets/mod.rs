@@ -7,6 +7,7 @@
 //! links         all datagram sockets together, and the interfaces that they use
 //! connection    the life of one TCP connection
 //! connections   all TCP connections of a node
+//! path          a connection that proves a path, at both ends
 //! guests        the accepted ones, and which of them makes room for another
 //! open_files    the limit of open files, and how many connections fit under it
 //! ```
@@ -18,4 +19,5 @@ pub(crate) mod guests;
 pub(crate) mod links;
 pub(crate) mod multicast;
 pub(crate) mod open_files;
+pub(crate) mod path;
 pub(crate) mod watched;

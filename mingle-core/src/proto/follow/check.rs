@@ -31,6 +31,12 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if !is_local && prepare.endpoints.iter().all(|endpoint| endpoint.ip().is_loopback()) {
         return Err("the master has a loopback address");
     }
+    if prepare.paths >= shared.world() {
+        return Err("more paths than there are other nodes");
+    }
+    if !shared.has_address(prepare.address) {
+        return Err("this node has another address");
+    }
     let slots =
         Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
     if !are_possible(slots, rank, shared.world()) {

@@ -6,15 +6,15 @@ mod check;
 mod leader;
 mod participation;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::DialId;
 use super::backoff::Backoff;
 use super::prove::{Closed, Dials, Won};
 use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
+use super::{DialId, PathNews};
 use crate::model::{Endpoints, NodeId, Peer};
 use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Welcome};
 use leader::Leader;
@@ -309,12 +309,12 @@ impl Follow {
     }
 
     /// A connection is established, on which this node has the address `local`.
-    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
+    pub(crate) fn connected(&mut self, dial: DialId) {
         if let Some(dials) = &mut self.dials {
-            dials.connected(dial, local);
+            dials.connected(dial);
         }
         if let Some(round) = &mut self.round {
-            round.connected(dial, local);
+            round.connected(dial);
         }
     }
 
@@ -379,9 +379,11 @@ impl Follow {
         match &mut self.round {
             Some(round) if round.round() > prepare.round => return joined_by_this,
             Some(round) if round.round() == prepare.round => {
-                // The leader repeats it because it has missed this node's answer, or to see that the node
-                // lives.
-                round.tell(&self.leader, shared);
+                // It brings more partners; or the leader repeats it because it has missed this node's answer, or
+                // to see that the node lives.
+                if !round.add_partners(&prepare.partners, shared) {
+                    round.tell(&self.leader, shared);
+                }
                 return joined_by_this;
             }
             Some(round) if round.has_lost_lease() => {
@@ -405,6 +407,12 @@ impl Follow {
     pub(crate) fn on_part(&mut self, part: Part, shared: &mut Shared) {
         if let Some(round) = self.round.as_mut().filter(|round| round.round() == part.round) {
             round.on_part(part, &self.leader, shared);
+        }
+    }
+
+    pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) {
+        if let Some(round) = &mut self.round {
+            round.on_path(dial, news, &self.leader, shared);
         }
     }
 

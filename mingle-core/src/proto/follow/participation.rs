@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::leader::Leader;
 use crate::model::{Digest, NodeId, Rank, Slots};
-use crate::proto::DialId;
 use crate::proto::backoff::Backoff;
 use crate::proto::parts::{Added, Parts, Place};
-use crate::proto::prove::{MasterProof, Won};
+use crate::proto::prove::{Proofs, Won};
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Commit, Message, Part, Prepare, Ready};
+use crate::proto::{DialId, PathNews};
+use crate::wire::{Commit, Message, Part, Partner, Prepare, Ready};
 
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -30,7 +30,9 @@ pub(super) struct Participation {
     rank: Rank,
     digest: Digest,
     slots: Slots,
-    proof: MasterProof,
+    /// The address at which the others reach this node.
+    address: IpAddr,
+    proofs: Proofs,
     /// The roster, for a node that wants it.
     parts: Option<Parts>,
     ready: bool,
@@ -50,14 +52,17 @@ pub(super) struct Participation {
 impl Participation {
     /// Starts to take part in the round, in this place.
     pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
-        let proof = MasterProof::start(shared, prepare.master, &prepare.endpoints, Some(lease));
+        let Prepare { master, endpoints, paths, .. } = prepare;
+        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths);
+        proofs.add(&prepare.partners, shared);
         let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
             round: prepare.round,
             rank: place.rank,
             digest: prepare.digest,
             slots: place.slots,
-            proof,
+            proofs,
+            address: prepare.address,
             parts: shared.config.node.attributes.wants_roster.then(parts),
             ready: false,
             unproved: false,
@@ -91,16 +96,16 @@ impl Participation {
         self.heard = now;
     }
 
-    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        self.proof.connected(dial, local);
+    pub(super) fn connected(&mut self, dial: DialId) {
+        self.proofs.connected(dial);
     }
 
     pub(super) fn closed(&mut self, dial: DialId) {
-        self.proof.closed(dial);
+        self.proofs.closed(dial);
     }
 
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proof.advance(shared);
+        self.proofs.advance(shared);
     }
 
     /// The lease of a ready node has closed. A leader that lives answers how the round ends.
@@ -112,7 +117,7 @@ impl Participation {
     }
 
     pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, leader: &Leader, shared: &mut Shared) {
-        if self.proof.on_proved(master, dial, shared) {
+        if self.proofs.on_proved(master, dial, shared) {
             self.proceed(leader, shared);
         }
     }
@@ -128,7 +133,18 @@ impl Participation {
         }
     }
 
-    /// The proof of the master has taken too long: the leader learns it, and chooses another.
+    /// The leader has named partners. Returns whether any of them is new.
+    pub(super) fn add_partners(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
+        self.proofs.add(partners, shared)
+    }
+
+    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, leader: &Leader, shared: &mut Shared) {
+        if self.proofs.on_path(dial, news, shared) {
+            self.proceed(leader, shared);
+        }
+    }
+
+    /// The proofs have taken too long: the leader learns it, and tries another round.
     pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
         if !self.ready {
             self.unproved = true;
@@ -138,7 +154,7 @@ impl Participation {
 
     /// Repeats what has not been answered.
     pub(super) fn repeat(&mut self, leader: &Leader, shared: &mut Shared) {
-        self.proof.ask(shared);
+        self.proofs.ask(shared);
         self.proceed(leader, shared);
     }
 
@@ -154,7 +170,7 @@ impl Participation {
                 leader.send(&Message::Want(want), shared);
             }
             shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
-        } else if self.parts.as_ref().is_none_or(Parts::is_complete) && self.proof.is_given() {
+        } else if self.parts.as_ref().is_none_or(Parts::is_complete) && self.proofs.are_given() {
             self.ready = true;
             self.heard = shared.now;
             self.backoff.reset();
@@ -164,9 +180,12 @@ impl Participation {
 
     /// Tells the leader how far this node is, and repeats that where nothing can follow.
     pub(super) fn tell(&mut self, leader: &Leader, shared: &mut Shared) {
-        let message = match self.proof.endpoint() {
+        let message = match self.proofs.endpoint() {
             Some(endpoint) if self.ready => Message::Ready(Ready { round: self.round, endpoint }),
-            _ if self.unproved => Message::Unproved(self.round),
+            _ if self.unproved => match self.proofs.broken(self.round) {
+                Some(broken) => Message::Broken(broken),
+                None => Message::Unproved(self.round),
+            },
             _ => Message::Pong,
         };
         leader.send(&message, shared);
@@ -191,7 +210,7 @@ impl Participation {
         if !self.ready {
             return None;
         }
-        let (master, local) = self.proof.publish(commit.endpoint, shared)?;
+        let master = self.proofs.publish(commit.endpoint, shared)?;
         for _ in 0..shared.scale().done_copies() {
             leader.send(&Message::Done(commit.round), shared);
         }
@@ -199,7 +218,7 @@ impl Participation {
             rank: self.rank,
             world: shared.config.world,
             master,
-            local,
+            local: self.address,
             digest: self.digest,
             roster: self.parts.take().and_then(Parts::into_roster),
             verdict: commit.verdict.clone(),
@@ -211,6 +230,6 @@ impl Participation {
     pub(super) fn stop(self, shared: &mut Shared) {
         shared.timers.stop(Timer::RepeatInRound);
         shared.timers.stop(Timer::InDoubt);
-        self.proof.stop(shared);
+        self.proofs.stop(shared);
     }
 }

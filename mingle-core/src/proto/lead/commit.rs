@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::book::{Book, Entry};
 use super::plan::Plan;
 use crate::model::NodeId;
-use crate::proto::prove::MasterProof;
+use crate::proto::prove::Proofs;
 use crate::proto::report::Formed;
 use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
@@ -24,7 +24,7 @@ const MASTER_FIRST: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub(super) struct Committed {
     plan: Plan,
-    proof: MasterProof,
+    proofs: Proofs,
     /// The index of the master's endpoint that is MASTER_ADDR.
     endpoint: u8,
     since: Time,
@@ -49,7 +49,7 @@ impl Committed {
     /// The world has formed.
     pub(super) fn start(
         plan: Plan,
-        proof: MasterProof,
+        proofs: Proofs,
         endpoint: u8,
         book: &mut Book,
         shared: &mut Shared,
@@ -73,7 +73,7 @@ impl Committed {
             }
         }
         let waves = Waves::in_round(shared.scale(), shared.now);
-        Self { plan, proof, endpoint, since: shared.now, unaware, waves }
+        Self { plan, proofs, endpoint, since: shared.now, unaware, waves }
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -146,7 +146,8 @@ impl Committed {
     pub(super) fn formed(&self, shared: &mut Shared) -> Option<Formed> {
         let roster = &self.plan.roster;
         let rank = roster.members().iter().find(|member| member.id == shared.me())?.rank;
-        let (master, local) = self.proof.publish(self.endpoint, shared)?;
+        let master = self.proofs.publish(self.endpoint, shared)?;
+        let local = self.plan.address(shared.me())?;
         Some(Formed {
             rank,
             world: shared.config.world,

@@ -16,10 +16,9 @@ mod seats;
 mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::DialId;
 use super::backoff::Backoff;
 use super::prove::Arrivals;
 use super::report::{Event, Failure, Formed, Progress, RankRange};
@@ -27,8 +26,9 @@ use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::Timer;
 use super::waves::Window;
+use super::{DialId, PathNews};
 use crate::model::{NodeId, Peer, Rank};
-use crate::wire::{Announce, Candidate, Introduction, Message, Ready, Refusal, Want};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Ready, Refusal, Want};
 use book::Book;
 use challenges::Challenges;
 use rounds::{Repeated, Rounds};
@@ -286,7 +286,7 @@ impl Lead {
         if self.frozen || self.overdue || self.book.seated() != shared.world() {
             return;
         }
-        if self.rounds.start(&mut self.book, shared) {
+        if self.rounds.start(&mut self.book, arrivals, shared) {
             self.repeat(arrivals, shared);
         }
     }
@@ -347,6 +347,20 @@ impl Lead {
         self.rounds.on_unproved(from, source, round, &self.book, shared);
     }
 
+    pub(crate) fn on_broken(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        broken: &Broken,
+        shared: &mut Shared,
+    ) {
+        self.rounds.on_broken(from, source, broken, &self.book, shared);
+    }
+
+    pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) {
+        self.rounds.on_path(dial, news, &mut self.book, shared);
+    }
+
     pub(crate) fn on_done(&mut self, from: NodeId, round: u64, shared: &mut Shared) {
         self.rounds.on_done(from, round, &mut self.book, shared);
     }
@@ -369,8 +383,8 @@ impl Lead {
         self.rounds.advance(shared);
     }
 
-    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        self.rounds.connected(dial, local);
+    pub(crate) fn connected(&mut self, dial: DialId) {
+        self.rounds.connected(dial);
     }
 
     pub(crate) fn closed(&mut self, dial: DialId) {

@@ -2,9 +2,9 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::model::{NodeId, Rank, natural};
+use crate::model::{Link, NodeId, Paths, Rank, natural};
 use crate::proto::RankBy;
 use crate::rdma;
 use crate::wire::{Attributes, NodeInfo};
@@ -14,11 +14,25 @@ use crate::wire::{Attributes, NodeInfo};
 pub(super) struct Applicant {
     pub(super) id: NodeId,
     pub(super) node: NodeInfo,
+    /// The node's own address on its lease; for the leader, the one that most leases have reached.
+    pub(super) lease: Option<IpAddr>,
 }
 
 impl Applicant {
+    /// The endpoint that the node prefers, by which nodes are ordered.
     pub(super) fn address(&self) -> SocketAddr {
         self.node.endpoints.preferred()
+    }
+
+    /// Where the job reaches the node in this family. Where no path is proved beside those to the master, the
+    /// lease is the only proof of an address.
+    pub(super) fn link(&self, paths: Paths, is_ipv6: bool) -> Link {
+        let link = self.node.link(self.lease, is_ipv6);
+        // An address that was translated on the way is no address of the node's.
+        let has = |ip: IpAddr| self.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
+        let proved = self.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
+        let address = proved.filter(|_| paths == Paths::Master).unwrap_or(link.address);
+        Link { address, ..link }
     }
 
     /// The summary and the settings that are compared with those of the other ranks.
@@ -126,7 +140,7 @@ mod tests {
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
         let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
         let node = NodeInfo::new(HostName::new(host), endpoint.into());
-        Applicant { id: NodeId([last; 16]), node: NodeInfo { rank: rank.map(Rank), ..node } }
+        Applicant { id: NodeId([last; 16]), node: NodeInfo { rank: rank.map(Rank), ..node }, lease: None }
     }
 
     fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {

@@ -1,19 +1,19 @@
 //! One round until it commits: the leader prepares, proves the master itself, and waits until all are ready.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::book::Book;
 use super::plan::Plan;
-use crate::model::NodeId;
-use crate::proto::DialId;
+use crate::model::{BrokenPath, NodeId};
 use crate::proto::parts;
-use crate::proto::prove::{Arrivals, MasterProof};
+use crate::proto::prove::{Arrivals, Proofs};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
-use crate::wire::{Message, Ready, Want};
+use crate::proto::{DialId, PathNews};
+use crate::wire::{Broken, BrokenTo, Message, Ready, Want};
 
 /// A member that was silent for this long in a round is expelled.
 const EXPEL: Duration = Duration::from_secs(5);
@@ -30,7 +30,7 @@ const SAME_PART: Duration = Duration::from_millis(10);
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     plan: Plan,
-    proof: MasterProof,
+    proofs: Proofs,
     started: Time,
     /// How many members are ready.
     ready: u32,
@@ -43,10 +43,13 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
-        let proof = MasterProof::start(shared, plan.master, &plan.endpoints, None);
+        let partners = plan.partners(shared.me());
+        let count = u32::try_from(partners.len()).unwrap_or(u32::MAX);
+        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count);
+        proofs.add(&partners, shared);
         Self {
             plan,
-            proof,
+            proofs,
             started: shared.now,
             ready: 0,
             failing: false,
@@ -64,8 +67,8 @@ impl Round {
     }
 
     /// The plan and the leader's own proof, for the commit.
-    pub(super) fn into_commit(self) -> (Plan, MasterProof) {
-        (self.plan, self.proof)
+    pub(super) fn into_commit(self) -> (Plan, Proofs) {
+        (self.plan, self.proofs)
     }
 
     /// Whether all live, but one cannot get ready.
@@ -89,8 +92,8 @@ impl Round {
             unready.map(|(id, _)| id).collect::<VecDeque<_>>()
         };
         for id in self.waves.burst(unready, shared) {
-            let prepare = arrivals.lease(id).and_then(|lease| self.plan.prepare(id, lease));
-            if let (Some(entry), Some(prepare)) = (book.get(id), prepare) {
+            let (Some(entry), Some(lease)) = (book.get(id), arrivals.lease(id)) else { continue };
+            for prepare in self.plan.prepare(id, lease) {
                 entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
             }
         }
@@ -118,34 +121,53 @@ impl Round {
     }
 
     /// Whether this node has proved the master.
-    pub(super) fn is_proved(&self) -> bool {
-        self.proof.is_given()
+    pub(super) fn is_master_proved(&self) -> bool {
+        self.proofs.endpoint().is_some()
+    }
+
+    /// The paths that this node could not prove.
+    pub(super) fn broken(&self) -> Option<Broken> {
+        self.proofs.broken(self.plan.number)
+    }
+
+    /// A broken path as messages name it.
+    pub(super) fn name(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
+        self.plan.broken(from, to)
+    }
+
+    /// Something has happened on a connection to a partner. Returns whether all is proved by that.
+    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
+        self.proofs.on_path(dial, news, shared) && self.is_complete(shared)
+    }
+
+    /// All is proved by this node: those that have failed may report it until then.
+    fn is_complete(&self, shared: &mut Shared) -> bool {
+        if self.failing {
+            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
+        }
+        true
     }
 
     /// The master has named a dial of this node's. Returns whether that is the proof.
     pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        let is_proof = self.proof.on_proved(master, dial, shared);
-        if is_proof && self.failing {
-            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
-        }
-        is_proof
+        self.proofs.on_proved(master, dial, shared) && self.is_complete(shared)
     }
 
     /// Asks the master again for this node's proof.
     pub(super) fn ask_master(&mut self, shared: &mut Shared) {
-        self.proof.ask(shared);
+        self.proofs.ask(shared);
     }
 
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proof.advance(shared);
+        self.proofs.advance(shared);
     }
 
-    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        self.proof.connected(dial, local);
+    pub(super) fn connected(&mut self, dial: DialId) {
+        self.proofs.connected(dial);
     }
 
     pub(super) fn closed(&mut self, dial: DialId) {
-        self.proof.closed(dial);
+        self.proofs.closed(dial);
     }
 
     /// A member wants parts of the roster.
@@ -179,7 +201,7 @@ impl Round {
     /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one
     /// that the master prefers; a world of one proves none.
     pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
-        let own = self.proof.endpoint()?;
+        let own = self.proofs.endpoint().filter(|_| self.proofs.are_given())?;
         // The members are looked at once, and not at each ready.
         if self.ready + 1 < shared.world() {
             return None;
@@ -207,6 +229,6 @@ impl Round {
         for (id, entry) in book.members() {
             shared.send(entry.source, id, &Message::Void(self.plan.number));
         }
-        self.proof.stop(shared);
+        self.proofs.stop(shared);
     }
 }

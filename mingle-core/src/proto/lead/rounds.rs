@@ -1,8 +1,8 @@
 //! The rounds of a leader, from a full book to a formed world: which one is under way, and what earlier ones
 //! have shown.
 
-use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::book::{Book, Entry};
@@ -11,18 +11,21 @@ use super::ending::Ending;
 use super::plan::{self, Plan};
 use super::ranks::{self, Applicant};
 use super::round::Round;
-use crate::model::{NodeId, Peer};
-use crate::proto::DialId;
+use crate::model::{BrokenPath, NodeId, Peer};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed, Unproved};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
+use crate::proto::{DialId, PathNews};
 use crate::rdma::Verdict;
-use crate::wire::{Message, Ready, Refusal, UNREADY, Want};
+use crate::wire::{BROKEN, Broken, Message, Ready, Refusal, UNREADY, Want};
 
 /// For this long another round starts although no node is left that can be master. A round of failed proofs
 /// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
+/// The same for a round of broken paths, of which nothing else can be tried than the other address family: two
+/// rounds are over after 10.6 s.
+const PERSIST_PATHS: Duration = Duration::from_secs(10);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
 /// Between two checks whether the members have an address family in common.
@@ -43,6 +46,8 @@ pub(super) struct Rounds {
     proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
+    /// The paths that were broken in the last round, by prover, and how many were not named.
+    broken: BTreeMap<NodeId, (Vec<BrokenPath>, u32)>,
 }
 
 #[derive(Debug, Clone)]
@@ -82,6 +87,7 @@ impl Rounds {
             unready: Vec::new(),
             proving_since: None,
             unproved: BTreeSet::new(),
+            broken: BTreeMap::new(),
         }
     }
 
@@ -123,13 +129,18 @@ impl Rounds {
     }
 
     /// Starts a round with the members of a full book. Returns whether there is one now.
-    pub(super) fn start(&mut self, book: &mut Book, shared: &mut Shared) -> bool {
+    pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> bool {
         if !self.is_collecting() {
             return false;
         }
-        let mut applicants = plan::applicants(book, shared);
+        let mut applicants = plan::applicants(book, arrivals, shared);
         let since = *self.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST;
+        let broken = std::mem::take(&mut self.broken);
+        if !broken.is_empty() && shared.now >= since + PERSIST_PATHS {
+            self.end_broken(broken.into_values(), book, shared);
+            return false;
+        }
         if let Err(apart) = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed) {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
@@ -252,13 +263,45 @@ impl Rounds {
         }
     }
 
+    /// A member cannot prove paths.
+    pub(super) fn on_broken(
+        &mut self,
+        from: NodeId,
+        source: SocketAddr,
+        broken: &Broken,
+        book: &Book,
+        shared: &mut Shared,
+    ) {
+        match &mut self.phase {
+            Phase::Proving(round) if round.number() == broken.round => {
+                if book.member(from).is_some() {
+                    self.broken.insert(from, name(round, from, broken));
+                    round.add_failure(shared);
+                }
+            }
+            _ => shared.send(source, from, &Message::Void(broken.round)),
+        }
+    }
+
+    /// Something has happened on a connection to a partner.
+    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, book: &mut Book, shared: &mut Shared) {
+        if let Some(round) = self.round()
+            && round.on_path(dial, news, shared)
+            && round.agreed_endpoint(book, shared).is_some()
+        {
+            shared.timers.set(Timer::Commit, shared.now);
+        }
+    }
+
     /// This node's own proof has taken too long, or the others have had their time to report the same.
     /// Returns the provers that have failed, where the round is void by it.
     pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Option<Vec<NodeId>> {
         let Phase::Proving(round) = &mut self.phase else { return None };
         let master = round.master();
-        if !round.is_proved() {
+        if !round.is_master_proved() {
             self.unproved.insert((shared.me(), master));
+        } else if let Some(broken) = round.broken() {
+            self.broken.insert(shared.me(), name(round, shared.me(), &broken));
         }
         if round.add_failure(shared) {
             return None;
@@ -329,9 +372,9 @@ impl Rounds {
         }
     }
 
-    pub(super) fn connected(&mut self, dial: DialId, local: IpAddr) {
+    pub(super) fn connected(&mut self, dial: DialId) {
         if let Some(round) = self.round() {
-            round.connected(dial, local);
+            round.connected(dial);
         }
     }
 
@@ -366,8 +409,8 @@ impl Rounds {
         let Phase::Proving(round) = &self.phase else { return };
         let Some(endpoint) = round.agreed_endpoint(book, shared) else { return };
         if let Phase::Proving(round) = std::mem::replace(&mut self.phase, Phase::Collecting) {
-            let (plan, proof) = round.into_commit();
-            self.phase = Phase::Committed(Committed::start(plan, proof, endpoint, book, shared));
+            let (plan, proofs) = round.into_commit();
+            self.phase = Phase::Committed(Committed::start(plan, proofs, endpoint, book, shared));
         }
         self.form_if_known(shared);
     }
@@ -464,8 +507,31 @@ impl Rounds {
         self.end(Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs }, book, shared);
     }
 
+    /// Paths are broken: all learn which.
+    fn end_broken(
+        &mut self,
+        broken: impl Iterator<Item = (Vec<BrokenPath>, u32)>,
+        book: &mut Book,
+        shared: &mut Shared,
+    ) {
+        let (named, unnamed): (Vec<_>, Vec<_>) = broken.unzip();
+        let mut paths: Vec<BrokenPath> = named.into_iter().flatten().collect();
+        let more = unnamed.into_iter().fold(paths.len().saturating_sub(BROKEN), |sum, more| {
+            sum.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+        });
+        let more = u32::try_from(more).unwrap_or(u32::MAX);
+        paths.truncate(BROKEN);
+        let refusal = Refusal::PathsBroken(paths.iter().cloned().collect(), more);
+        self.end(refusal, Failure::PathsBroken { paths, more }, book, shared);
+    }
+
     /// No world can form: all learn why.
     fn end(&mut self, refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) {
         self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
     }
+}
+
+/// The broken paths of a node as messages name them, and how many more there are.
+fn name(round: &Round, from: NodeId, broken: &Broken) -> (Vec<BrokenPath>, u32) {
+    (broken.paths.iter().filter_map(|to| round.name(from, to)).collect(), broken.more)
 }

@@ -81,7 +81,7 @@ impl Leader {
         let mut outputs = self.ask(from, change);
         let token = Token { prover: id(from), target: id(1), dial: 1, dialled: endpoint(1) };
         let token = codec().encode_token(&token);
-        self.node.handle_token(self.now, ConnId(from.into()), endpoint(1).ip(), &token);
+        self.node.handle_token(self.now, ConnId(from.into()), endpoint(1).ip(), endpoint(1).ip(), &token);
         outputs.extend(self.outputs());
         outputs
     }
@@ -329,7 +329,7 @@ fn the_master_learns_of_the_commit_first_and_the_others_when_it_has_answered_or_
             _ => None,
         });
         let dial = dial.expect("the leader dials the master");
-        leader.node.handle_dialed(leader.now, dial, endpoint(1).ip());
+        leader.node.handle_dialed(leader.now, dial);
         leader.hear(2, &Message::Proved(dial.0));
         leader.hear(2, &ready(0));
         leader.hear(3, &ready(0));

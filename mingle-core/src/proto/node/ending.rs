@@ -22,6 +22,7 @@ impl Node {
                 Some(Failure::MasterUnproved { pairs: pairs.collect() })
             }
             Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
+            Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
             Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
             Refusal::Closing => None,
         };

@@ -49,6 +49,7 @@ impl Node {
             }
             Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
             Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),
+            Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
             Message::Want(want) => self.lead.on_want(from, source, &want, &mut self.shared),
             message if self.follows(from) => self.on_leader_message(message),

@@ -18,14 +18,14 @@ use std::time::Duration;
 
 use super::follow::Follow;
 use super::lead::Lead;
-use super::prove::Arrivals;
+use super::prove::{Arrivals, Ends};
 use super::report::Event;
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
-use super::{Config, ConnId, DialId, Output};
+use super::{Config, ConnId, DialId, Output, PathNews, PathTarget};
 use crate::model::{Endpoints, NodeId};
-use crate::wire::{Dropped, Header, Message, TOKEN};
+use crate::wire::{Dropped, Header, Message, Reach, TOKEN};
 use memory::Memory;
 
 /// How much longer others may be silent after this process was stopped past a timer.
@@ -200,12 +200,12 @@ impl Node {
 
     /// A connection that this node opened is established, with this own address. Call it before the token is
     /// written, so that no answer overtakes it.
-    pub fn handle_dialed(&mut self, now: Time, dial: DialId, local: IpAddr) {
+    pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
         self.at(now);
         if let Some(follow) = &mut self.follow {
-            follow.connected(dial, local);
+            follow.connected(dial);
         }
-        self.lead.connected(dial, local);
+        self.lead.connected(dial);
     }
 
     /// A connection that this node opened has closed, or could not be opened.
@@ -220,8 +220,31 @@ impl Node {
         }
     }
 
-    /// The token has arrived on a connection that this node accepted, at this own address.
-    pub fn handle_token(&mut self, now: Time, conn: ConnId, local: IpAddr, token: &[u8; TOKEN]) {
+    /// Something has happened on a connection that proves a path.
+    pub fn handle_path(&mut self, now: Time, dial: DialId, news: PathNews) {
+        self.at(now);
+        if !self.ended {
+            self.with_follow(|follow, shared| follow.on_path(dial, news, shared));
+            self.lead.on_path(dial, news, &mut self.shared);
+        }
+    }
+
+    /// What answers the paths of other nodes to this one.
+    #[must_use]
+    pub fn path_target(&self) -> PathTarget {
+        PathTarget::new(&self.shared)
+    }
+
+    /// The token has arrived on a connection that this node accepted, at its own address `local`, from the
+    /// address `remote`.
+    pub fn handle_token(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        local: IpAddr,
+        remote: IpAddr,
+        token: &[u8; TOKEN],
+    ) {
         self.at(now);
         let token = self.shared.codec.decode_token(token).ok();
         let Some(token) = token.filter(|token| token.target == self.shared.me() && !self.ended) else {
@@ -240,7 +263,9 @@ impl Node {
         }
         self.shared.set_unreached(false);
         let is_stranger = self.is_stranger(token.prover);
-        if let Some(excess) = self.arrivals.add(token.prover, conn, token.dial, is_stranger) {
+        if let Some(excess) =
+            self.arrivals.add(token.prover, conn, token.dial, Ends { local, remote }, is_stranger)
+        {
             self.shared.close(excess);
         }
         self.close_strangers();
@@ -282,10 +307,10 @@ impl Node {
 
     /// The addresses of this host have changed. The preferred one, by which candidates are ordered, must be
     /// the same: where it is gone, a new node takes this one's place.
-    pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints) {
+    pub fn handle_endpoints(&mut self, now: Time, endpoints: Endpoints, reach: Reach) {
         self.at(now);
         if !self.ended && endpoints.preferred() == self.shared.config.node.endpoints.preferred() {
-            self.shared.set_endpoints(endpoints);
+            self.shared.set_endpoints(endpoints, reach);
             self.with_follow(Follow::send_endpoints);
         }
     }

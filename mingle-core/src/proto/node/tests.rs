@@ -11,7 +11,7 @@ use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Failure, Node, Output, Warning};
 use crate::wire::{
     Announce, Candidate, Codec, Commit, Header, Introduction, Join, Message, NodeInfo, PADDED, Part, Prepare,
-    Ready, Refusal, Token, Want, Welcome,
+    Reach, Ready, Refusal, Token, Want, Welcome,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -129,7 +129,7 @@ fn following() -> (Node, u32) {
         _ => None,
     });
     let Some(DialId(lease)) = dial else { panic!("{followed:?}") };
-    node.handle_dialed(Time::ZERO, DialId(lease), endpoint(2).ip());
+    node.handle_dialed(Time::ZERO, DialId(lease));
     (node, lease)
 }
 
@@ -153,7 +153,13 @@ fn a_leader_does_not_yield_in_a_round() {
     let join = Join { world: 2, node: NodeInfo::new(HostName::new("host-9"), endpoint(9).into()) };
     hear(&mut node, &Message::Join(join));
     let token = Token { prover: LEADER, target: ME, dial: 1, dialled: endpoint(2) };
-    node.handle_token(Time::ZERO, ConnId(1), endpoint(2).ip(), &codec().encode_token(&token));
+    node.handle_token(
+        Time::ZERO,
+        ConnId(1),
+        endpoint(2).ip(),
+        endpoint(2).ip(),
+        &codec().encode_token(&token),
+    );
     assert!(says(&outputs(&mut node), |message| matches!(message, Message::Prepare(_))));
     let better = NodeId([3; 16]);
     let datagram = codec().encode(
@@ -170,7 +176,13 @@ fn a_token_for_another_node_proves_nothing() {
     for (target, closed) in [(NodeId([9; 16]), true), (ME, false)] {
         let mut node = node();
         let token = Token { prover: LEADER, target, dial: 1, dialled: endpoint(2) };
-        node.handle_token(Time::ZERO, ConnId(1), endpoint(2).ip(), &codec().encode_token(&token));
+        node.handle_token(
+            Time::ZERO,
+            ConnId(1),
+            endpoint(2).ip(),
+            endpoint(2).ip(),
+            &codec().encode_token(&token),
+        );
         assert_eq!(outputs(&mut node).contains(&Output::Close(ConnId(1))), closed);
         assert_eq!(node.arrivals.has(LEADER), !closed);
     }
@@ -190,6 +202,9 @@ fn a_commit_of_another_round_forms_no_world() {
         digest: Digest([0; 16]),
         master: LEADER,
         endpoints: endpoint(1).into(),
+        address: endpoint(2).ip(),
+        paths: 0,
+        partners: List::default(),
     };
     let prepared = hear(&mut node, &Message::Prepare(prepare));
     assert!(says(&prepared, |message| matches!(message, Message::Ready(_))), "{prepared:?}");
@@ -217,7 +232,7 @@ fn joined(config: Config) -> (Node, Prepare) {
         _ => None,
     });
     let lease = lease.expect("it dials its leader");
-    node.handle_dialed(Time::ZERO, DialId(lease), endpoint(2).ip());
+    node.handle_dialed(Time::ZERO, DialId(lease));
     hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
     let prepare = Prepare {
         round: 1,
@@ -229,6 +244,9 @@ fn joined(config: Config) -> (Node, Prepare) {
         roster_bytes: 0,
         master: LEADER,
         endpoints: endpoint(1).into(),
+        address: endpoint(2).ip(),
+        paths: 0,
+        partners: List::default(),
     };
     (node, prepare)
 }
@@ -407,7 +425,7 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
     assert!(says(&hear_from(&mut node, 3, &Message::Join(join)), |m| matches!(m, Message::Welcome(_))));
     let token = Token { prover: id(3), target: ME, dial: 1, dialled: endpoint(2) };
     let now = node.shared.now;
-    node.handle_token(now, ConnId(3), endpoint(2).ip(), &codec().encode_token(&token));
+    node.handle_token(now, ConnId(3), endpoint(2).ip(), endpoint(2).ip(), &codec().encode_token(&token));
     let _ = outputs(&mut node);
     assert_eq!(node.lead.seated(), 2);
     for second in [1, 20, 40] {
@@ -444,7 +462,13 @@ fn join(node: &mut Node, member: u8, endpoint: SocketAddr) -> Vec<Output> {
     let mut all = hear_from(node, member, &Message::Join(Join { world, node: info }));
     let token = Token { prover: id(member), target: ME, dial: 1, dialled: self::endpoint(2) };
     let now = node.shared.now;
-    node.handle_token(now, ConnId(member.into()), self::endpoint(2).ip(), &codec().encode_token(&token));
+    node.handle_token(
+        now,
+        ConnId(member.into()),
+        self::endpoint(2).ip(),
+        self::endpoint(2).ip(),
+        &codec().encode_token(&token),
+    );
     all.extend(outputs(node));
     all
 }
@@ -553,7 +577,7 @@ fn lead_with_wrong(
         let outputs = run(node, next);
         for output in &outputs {
             if let Output::Dial { dial, .. } = output {
-                node.handle_dialed(next, *dial, endpoint(2).ip());
+                node.handle_dialed(next, *dial);
             }
         }
         for (member, last) in (3..).zip(&mut last) {
@@ -752,7 +776,13 @@ fn connections_with_tokens_of_made_up_nodes_are_bounded() {
             let prover = NodeId((stranger + (1 << 64)).to_be_bytes());
             let token = Token { prover, target: ME, dial, dialled: endpoint(2) };
             let conn = ConnId(u64::try_from(stranger * 3).unwrap() + u64::from(dial) + 100);
-            node.handle_token(node.shared.now, conn, endpoint(2).ip(), &codec().encode_token(&token));
+            node.handle_token(
+                node.shared.now,
+                conn,
+                endpoint(2).ip(),
+                endpoint(2).ip(),
+                &codec().encode_token(&token),
+            );
             open += 1 - i64::try_from(outputs(&mut node).len()).unwrap();
         }
     }
@@ -781,12 +811,18 @@ fn a_node_that_has_ended_does_nothing() {
     let verdict = crate::rdma::Verdict::default();
     assert!(has_formed(&hear(&mut node, &Message::Commit(Commit { round: 1, endpoint: 0, verdict }))));
     node.handle_departure(Time::ZERO);
-    node.handle_endpoints(Time::ZERO, endpoint(2).into());
+    node.handle_endpoints(Time::ZERO, endpoint(2).into(), Reach::default());
     node.handle_seeds(Time::ZERO, vec![endpoint(3)]);
     node.handle_timeout(Time::from_secs(99));
     assert_eq!(outputs(&mut node), []);
     let token = Token { prover: id(9), target: ME, dial: 1, dialled: endpoint(2) };
-    node.handle_token(Time::from_secs(99), ConnId(9), endpoint(2).ip(), &codec().encode_token(&token));
+    node.handle_token(
+        Time::from_secs(99),
+        ConnId(9),
+        endpoint(2).ip(),
+        endpoint(2).ip(),
+        &codec().encode_token(&token),
+    );
     assert_eq!(outputs(&mut node), [Output::Close(ConnId(9))]);
 }
 
@@ -799,7 +835,7 @@ fn a_leader_that_names_a_dial_that_is_not_established_is_not_joined() {
     let welcome = Message::Welcome(Welcome { lease: Some(1), seated: true });
     hear(&mut node, &welcome);
     assert!(!node.follow.as_ref().unwrap().is_joined());
-    node.handle_dialed(Time::ZERO, DialId(1), endpoint(2).ip());
+    node.handle_dialed(Time::ZERO, DialId(1));
     hear(&mut node, &welcome);
     assert!(node.follow.as_ref().unwrap().is_joined());
 }
@@ -905,7 +941,13 @@ fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
                 // Another one, whose join is on its way.
                 let token = Token { prover: id(5), target: ME, dial: 1, dialled: endpoint(2) };
                 let now = node.shared.now;
-                node.handle_token(now, ConnId(5), endpoint(2).ip(), &codec().encode_token(&token));
+                node.handle_token(
+                    now,
+                    ConnId(5),
+                    endpoint(2).ip(),
+                    endpoint(2).ip(),
+                    &codec().encode_token(&token),
+                );
             }
             all.extend(run(&mut node, Time::from_millis(millisecond)));
         }
@@ -1046,7 +1088,13 @@ fn a_candidate_that_comes_back_from_a_leader_that_was_silent_seats_who_reached_i
     hear(&mut node, &announce(candidate(LEADER, 1, true)));
     assert!(!node.leads());
     let token = Token { prover: id(3), target: ME, dial: 1, dialled: endpoint(2) };
-    node.handle_token(Time::ZERO, ConnId(3), endpoint(2).ip(), &codec().encode_token(&token));
+    node.handle_token(
+        Time::ZERO,
+        ConnId(3),
+        endpoint(2).ip(),
+        endpoint(2).ip(),
+        &codec().encode_token(&token),
+    );
     assert_eq!(node.lead.seated(), 1, "it gives no seats");
     let _ = run(&mut node, Time::from_secs(2));
     assert!(node.leads());
@@ -1087,7 +1135,7 @@ fn a_redirect_is_repeated_to_the_members_endpoint_too() {
     });
     let dial = dial.expect("it dials its leader");
     let now = node.shared.now;
-    node.handle_dialed(now, dial, endpoint(2).ip());
+    node.handle_dialed(now, dial);
     let mut all = hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
     all.extend(run(&mut node, Time::from_secs(2)));
     let redirects = |wanted| {

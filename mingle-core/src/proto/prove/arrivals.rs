@@ -1,7 +1,7 @@
 //! The connections that have brought a token for this node, and the nodes that want to hear of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use super::OPEN;
 use crate::model::NodeId;
@@ -35,6 +35,16 @@ pub(crate) struct Arrivals {
 struct Arrival {
     conn: ConnId,
     dial: u32,
+    ends: Ends,
+}
+
+/// The addresses of a connection that this node has accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// This node's own.
+    pub(crate) local: IpAddr,
+    /// The other node's.
+    pub(crate) remote: IpAddr,
 }
 
 /// The dials of one prover that have arrived.
@@ -78,11 +88,12 @@ impl Arrivals {
         prover: NodeId,
         conn: ConnId,
         dial: u32,
+        ends: Ends,
         is_stranger: bool,
     ) -> Option<ConnId> {
         let kept = if is_stranger { KEPT_OF_STRANGER } else { KEPT };
         let arrivals = self.by_prover.entry(prover).or_default();
-        arrivals.push(Arrival { conn, dial });
+        arrivals.push(Arrival { conn, dial, ends });
         self.provers.insert(conn, prover);
         (arrivals.len() > kept).then(|| {
             let excess = arrivals.remove(0).conn;
@@ -122,6 +133,11 @@ impl Arrivals {
     /// do. Afterwards it dials only when its lease has broken, which this node may not have noticed yet.
     pub(crate) fn lease(&self, prover: NodeId) -> Option<u32> {
         self.by_prover.get(&prover)?.last().map(|arrival| arrival.dial)
+    }
+
+    /// The addresses of the prover's lease.
+    pub(crate) fn ends(&self, prover: NodeId) -> Option<Ends> {
+        self.by_prover.get(&prover)?.last().map(|arrival| arrival.ends)
     }
 
     /// How many provers have a connection.
@@ -168,7 +184,8 @@ mod tests {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
         assert!(arrivals.is_first(id(0), 1, 4));
-        arrivals.add(id(0), ConnId(1), 1, false);
+        let ends = Ends { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
+        arrivals.add(id(0), ConnId(1), 1, ends, false);
         for dial in 2..20_000 {
             assert!(arrivals.is_first(id(0), dial, 4) && !arrivals.is_first(id(0), dial, 4), "{dial}");
         }

@@ -1,6 +1,6 @@
 //! The dials to one node: several at once, to all its endpoints, until it names one that arrived.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::OPEN;
@@ -40,8 +40,7 @@ struct Lane {
 #[derive(Debug, Clone, Copy)]
 struct Dialled {
     dial: DialId,
-    /// This node's address on the connection, once it is established.
-    local: Option<IpAddr>,
+    established: bool,
 }
 
 /// The dial that the target has named.
@@ -49,8 +48,6 @@ struct Dialled {
 pub(crate) struct Won {
     pub(super) dial: DialId,
     pub(super) endpoint: SocketAddr,
-    /// This node's address on the connection.
-    pub(super) local: IpAddr,
 }
 
 /// The role of a dial that has closed.
@@ -116,7 +113,7 @@ impl Dials {
             }
             let lane = &mut self.lanes[i];
             let dial = shared.dial(lane.endpoint, self.target);
-            lane.open.push(Dialled { dial, local: None });
+            lane.open.push(Dialled { dial, established: false });
             lane.tries += 1;
             let interval = if lane.tries < HASTY { hasty } else { REPLACE.max(hasty) };
             lane.next = shared.now + interval;
@@ -148,8 +145,8 @@ impl Dials {
             return won.dial == dial;
         }
         let found = self.lanes.iter().find_map(|lane| {
-            let dialled = lane.open.iter().find(|d| d.dial == dial)?;
-            Some(Won { dial, endpoint: lane.endpoint, local: dialled.local? })
+            let named = lane.open.iter().any(|d| d.dial == dial && d.established);
+            named.then_some(Won { dial, endpoint: lane.endpoint })
         });
         let Some(won) = found else { return false };
         self.won = Some(won);
@@ -159,10 +156,10 @@ impl Dials {
         true
     }
 
-    /// A connection is established, on which this node has the address `local`.
-    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
+    /// A connection is established.
+    pub(crate) fn connected(&mut self, dial: DialId) {
         for dialled in self.lanes.iter_mut().flat_map(|lane| &mut lane.open).filter(|d| d.dial == dial) {
-            dialled.local = Some(local);
+            dialled.established = true;
         }
     }
 
@@ -282,8 +279,7 @@ mod tests {
         let mut shared = shared();
         let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
         run(&mut dials, &mut shared, Time::from_millis(150));
-        let local = IpAddr::from([10, 0, 0, 2]);
-        dials.connected(DialId(2), local);
+        dials.connected(DialId(2));
         assert_eq!(dials.closed(DialId(1)), Closed::Dial);
         for wrong in [DialId(1), DialId(3), DialId(9)] {
             assert!(!dials.win(wrong, &mut shared) && dials.won().is_none(), "{wrong:?}");
@@ -291,7 +287,7 @@ mod tests {
         assert!(dials.win(DialId(2), &mut shared));
         assert_eq!(outputs(&mut shared), (vec![], vec![DialId(3)]));
         let won = dials.won().unwrap();
-        assert_eq!((won.endpoint, won.local), (endpoint(1), local));
+        assert_eq!(won.endpoint, endpoint(1));
         assert!(dials.win(DialId(2), &mut shared) && !dials.win(DialId(3), &mut shared));
         shared.now = Time::from_secs(9);
         dials.advance(&mut shared);

@@ -1,6 +1,6 @@
 //! A node's proof that it reaches the master, for one round.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::dials::{Dials, Won};
@@ -12,14 +12,12 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::wire::Message;
 
-/// How long a node tries before it reports that it cannot reach the master.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest interval between two requests for the proof.
 const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 
 /// The proof of one round's master.
 #[derive(Debug, Clone)]
-pub(crate) struct MasterProof {
+pub(super) struct MasterProof {
     master: NodeId,
     endpoints: Vec<SocketAddr>,
     path: Path,
@@ -38,7 +36,7 @@ enum Path {
 
 impl MasterProof {
     /// Starts the proof. `lease` is the connection to the leader, for a node that has one.
-    pub(crate) fn start(
+    pub(super) fn start(
         shared: &mut Shared,
         master: NodeId,
         endpoints: &[SocketAddr],
@@ -57,14 +55,13 @@ impl MasterProof {
         let backoff = Backoff::for_answer(shared.scale(), LONGEST_REPEAT);
         let mut proof = Self { master, endpoints: endpoints.to_vec(), path, backoff };
         if matches!(proof.path, Path::Race(_)) {
-            shared.set_after(Timer::ProofFailed, PATIENCE);
             proof.ask(shared);
         }
         proof
     }
 
     /// Asks the master, at all its endpoints, whether a dial of this node's has arrived, until it answers.
-    pub(crate) fn ask(&mut self, shared: &mut Shared) {
+    pub(super) fn ask(&mut self, shared: &mut Shared) {
         if self.is_given() {
             return;
         }
@@ -75,32 +72,28 @@ impl MasterProof {
     }
 
     /// The master has named a dial. Returns whether that is the proof.
-    pub(crate) fn on_proved(&mut self, from: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        let is_proof = match &mut self.path {
+    pub(super) fn on_proved(&mut self, from: NodeId, dial: DialId, shared: &mut Shared) -> bool {
+        match &mut self.path {
             Path::Race(dials) if from == self.master => dials.win(dial, shared),
             _ => false,
-        };
-        if is_proof {
-            shared.timers.stop(Timer::ProofFailed);
         }
-        is_proof
     }
 
     /// Opens the dials that are due.
-    pub(crate) fn advance(&mut self, shared: &mut Shared) {
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
         if let Path::Race(dials) = &mut self.path {
             dials.advance(shared);
         }
     }
 
-    pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
+    pub(super) fn connected(&mut self, dial: DialId) {
         match &mut self.path {
-            Path::Race(dials) => dials.connected(dial, local),
+            Path::Race(dials) => dials.connected(dial),
             Path::Lease(_) | Path::Own => {}
         }
     }
 
-    pub(crate) fn closed(&mut self, dial: DialId) {
+    pub(super) fn closed(&mut self, dial: DialId) {
         if let Path::Race(dials) = &mut self.path {
             // Even where the master has named this dial: the proof stays given, and the leader sees whether
             // the master lives.
@@ -109,7 +102,7 @@ impl MasterProof {
     }
 
     /// The index of the master's endpoint that is proved, if one is.
-    pub(crate) fn endpoint(&self) -> Option<u8> {
+    pub(super) fn endpoint(&self) -> Option<u8> {
         let won = match &self.path {
             Path::Own => return Some(0),
             Path::Lease(won) => Some(*won),
@@ -119,7 +112,7 @@ impl MasterProof {
         u8::try_from(index).ok()
     }
 
-    pub(crate) fn is_given(&self) -> bool {
+    pub(super) fn is_given(&self) -> bool {
         self.endpoint().is_some()
     }
 
@@ -128,27 +121,22 @@ impl MasterProof {
         self.endpoints.get(usize::from(endpoint)).copied()
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node, and its own address on the way there. The endpoint that the
-    /// leader has published if this node has proved that one, else the one that it has proved, with a
+    /// MASTER_ADDR and MASTER_PORT for this node. The endpoint that the leader has published if this node has proved that one, else the one that it has proved, with a
     /// warning.
-    pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<(SocketAddr, IpAddr)> {
-        let (master, local) = match &self.path {
-            Path::Own => {
-                let own = self.at(endpoint).or_else(|| self.at(0))?;
-                (own, own.ip())
-            }
-            Path::Lease(won) => (won.endpoint, won.local),
-            Path::Race(dials) => dials.won().map(|won| (won.endpoint, won.local))?,
+    pub(super) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
+        let master = match &self.path {
+            Path::Own => self.at(endpoint).or_else(|| self.at(0))?,
+            Path::Lease(won) => won.endpoint,
+            Path::Race(dials) => dials.won()?.endpoint,
         };
         if self.at(endpoint) != Some(master) {
             shared.event(Event::Warning(Warning::MasterElsewhere { master }));
         }
-        Some((master, local))
+        Some(master)
     }
 
     /// Ends the proof and closes its connections.
-    pub(crate) fn stop(self, shared: &mut Shared) {
-        shared.timers.stop(Timer::ProofFailed);
+    pub(super) fn stop(self, shared: &mut Shared) {
         if let Path::Race(dials) = self.path {
             dials.stop(shared);
         }

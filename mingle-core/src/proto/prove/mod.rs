@@ -1,13 +1,20 @@
 //! Proofs over TCP that one node reaches another: the dials to a node, the tokens that have arrived from
-//! others, and the proof of a round's master.
+//! others, and in a round the proofs of the master and of the paths to other nodes.
 
 mod arrivals;
 mod dials;
 mod master;
+mod paths;
+mod proofs;
 
-pub(crate) use arrivals::Arrivals;
+use std::time::Duration;
+
+pub(crate) use arrivals::{Arrivals, Ends};
 pub(crate) use dials::{Closed, Dials, Won};
-pub(crate) use master::MasterProof;
+pub(crate) use proofs::Proofs;
+
+/// How long a node tries before it reports what it cannot prove.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most dials that a node has open to another.
 const OPEN: usize = 16;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::Report;
-use crate::model::{Peer, Rank, World};
+use crate::model::{BrokenPath, Peer, Rank, World};
 use crate::rdma::Verdict;
 
 /// Why no world formed for this node.
@@ -40,6 +40,13 @@ pub enum Failure {
     MasterUnproved {
         /// The failed attempts.
         pairs: Vec<Unproved>,
+    },
+    /// Every node reaches rank 0, and some paths that the job needs could not be proved.
+    PathsBroken {
+        /// The paths, three at most.
+        paths: Vec<BrokenPath>,
+        /// How many more there are.
+        more: u32,
     },
     /// Nodes that had joined answered, and were not ready in one round after another.
     Unready {
@@ -88,6 +95,16 @@ impl fmt::Display for Failure {
                 for (i, pair) in pairs.iter().enumerate() {
                     let separator = if i == 0 { "" } else { "; " };
                     write!(f, "{separator}{} cannot reach {}", pair.prover, pair.master)?;
+                }
+                Ok(())
+            }
+            Self::PathsBroken { paths, more } => {
+                for (i, path) in paths.iter().enumerate() {
+                    let separator = if i == 0 { "" } else { "; " };
+                    write!(f, "{separator}{path}")?;
+                }
+                if *more > 0 {
+                    write!(f, "; and {more} more paths")?
                 }
                 Ok(())
             }

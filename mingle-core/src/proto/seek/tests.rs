@@ -154,7 +154,7 @@ fn a_member_gives_a_rival_of_its_leader_a_hint_after_a_second_and_one_a_second()
         _ => None,
     });
     let dial = dial.expect("it dials its leader");
-    member.handle_dialed(ms(0), dial, endpoint(2).ip());
+    member.handle_dialed(ms(0), dial);
     let welcome = Message::Welcome(Welcome { lease: Some(dial.0), seated: true });
     hear(&mut member, ms(0), 1, id(2), &welcome);
     let mut hinted = Vec::new();

@@ -5,11 +5,12 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::model::{End, Endpoints, JobId, Member, Peer, Rank, Roster, World};
+use crate::model::{End, Endpoints, JobId, Link, Member, Peer, Rank, Roster, World};
 use crate::rdma::Tally;
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
+const C: NodeId = NodeId([3; 16]);
 const HEADING: &str = "## Examples";
 
 /// The examples of the document. A packaged crate does not have the document: the tests then pass and say so.
@@ -96,6 +97,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
             rank: Some(Rank(2)),
             host: HostName::new("b"),
             endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
+            reach: Reach::new(41_877, [address(2), v6(29500)].map(|at| Link { address: at.ip(), mtu: 1500 })),
             attributes: Attributes {
                 slots: 8,
                 metadata: metadata(),
@@ -114,6 +116,16 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         roster_bytes: 0,
         master: A,
         endpoints: address(1).into(),
+        address: address(2).ip(),
+        paths: 3,
+        partners: [(A, 1), (C, 3)]
+            .map(|(id, last)| Partner {
+                id,
+                path: SocketAddr::from(([10, 0, 0, last], 41_877)),
+                own_port: 29500,
+            })
+            .into_iter()
+            .collect(),
     };
     let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
     vec![

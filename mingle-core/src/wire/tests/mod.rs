@@ -5,7 +5,9 @@ mod document;
 use std::net::SocketAddr;
 
 use super::*;
-use crate::model::{Digest, End, Endpoints, HostName, Lineage, Metadata, Peer, Rank};
+use crate::model::{
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
+};
 use crate::rdma::{Summary, Tally, Verdict};
 
 const TAG: JobTag = JobTag([7; 16]);
@@ -61,13 +63,27 @@ fn candidate() -> Candidate {
 }
 
 /// The refusals that have a list.
-fn refusals() -> [Message; 3] {
-    let peer = || Peer { host: longest_name(), address: v6(u16::MAX) };
+fn refusals() -> [Message; 4] {
     [
         Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
         Message::Refuse(Refusal::NoRdma(Verdict::largest())),
         Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
+        Message::Refuse(Refusal::PathsBroken((0..99).map(|_| broken_path()).collect(), u32::MAX)),
     ]
+}
+
+fn peer() -> Peer {
+    Peer { host: longest_name(), address: v6(u16::MAX) }
+}
+
+fn broken_path() -> BrokenPath {
+    BrokenPath {
+        from: peer(),
+        to: peer(),
+        fault: Fault::Size { passes: u32::MAX, fails: u32::MAX },
+        answers: Some(u16::MAX),
+        mtus: (u32::MAX, u32::MAX),
+    }
 }
 
 /// Every message, each at its largest.
@@ -89,6 +105,7 @@ fn largest() -> Vec<Message> {
                 rank: Some(Rank(u32::MAX)),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+                reach: Reach::new(u16::MAX, vec![Link { address: v6(1).ip(), mtu: u32::MAX }; 99]),
                 attributes: Attributes {
                     slots: u32::MAX,
                     metadata: longest_metadata(),
@@ -96,6 +113,7 @@ fn largest() -> Vec<Message> {
                     wants_roster: true,
                     fabric: Summary::largest(),
                     settings: u64::MAX,
+                    paths: Paths::All,
                 },
             },
         }),
@@ -112,6 +130,25 @@ fn largest() -> Vec<Message> {
             roster_bytes: u32::MAX,
             master: NodeId([4; 16]),
             endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
+            address: v6(1).ip(),
+            paths: u32::MAX,
+            partners: vec![Partner { id: NodeId([4; 16]), path: v6(u16::MAX), own_port: u16::MAX }; 99]
+                .into_iter()
+                .collect(),
+        }),
+        Message::Broken(Broken {
+            round: u64::MAX,
+            paths: vec![
+                BrokenTo {
+                    partner: NodeId([4; 16]),
+                    fault: Fault::Size { passes: u32::MAX, fails: u32::MAX },
+                    own_port_answers: true,
+                };
+                99
+            ]
+            .into_iter()
+            .collect(),
+            more: u32::MAX,
         }),
         Message::Prove,
         Message::Proved(u32::MAX),

@@ -155,9 +155,11 @@ impl Link {
                     if at == TARGET {
                         self.watch.connected(dial);
                     }
-                    node.handle_dialed(now, dial, endpoint.ip());
+                    node.handle_dialed(now, dial);
                 }
-                Packet::Token(conn, token) => node.handle_token(now, conn, endpoint.ip(), &token),
+                Packet::Token(conn, token) => {
+                    node.handle_token(now, conn, endpoint.ip(), endpoint.ip(), &token)
+                }
                 Packet::Closed(conn) => node.handle_closed(now, conn),
                 Packet::HungUp(dial) => node.handle_hung_up(now, dial),
                 Packet::Datagram(..) => {}

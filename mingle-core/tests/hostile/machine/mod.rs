@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use mingle_core::End;
 use mingle_core::proto::testing::{Frame, KINDS, Phase};
-use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId};
+use mingle_core::proto::{ConnId, DialId, Endpoints, Lineage, NodeId, Reach};
 
 use cells::{Cell, Cells, RECIPIENTS, RELATIONS, Recipient, Relation};
 use link::{Actor, TARGET};
@@ -172,7 +172,7 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
             let target = if conn < 0xe0 { link.own_id() } else { id(prover) };
             let token = play.forger.token(id(prover % 24), target, dial.into(), endpoint(1));
             let conn = ConnId(100 + u64::from(conn));
-            link.node(|node, now| node.handle_token(now, conn, endpoint(1).ip(), &token));
+            link.node(|node, now| node.handle_token(now, conn, endpoint(1).ip(), endpoint(1).ip(), &token));
         }
         5 => {
             let conn = ConnId(90 + u64::from(bytes.next() % 32));
@@ -186,7 +186,7 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
             // As the driver does for a connection to a stranger that accepts.
             let dial = DialId(u32::from(bytes.next() % 16));
             link.watch.connected(dial);
-            link.node(|node, now| node.handle_dialed(now, dial, endpoint(1).ip()));
+            link.node(|node, now| node.handle_dialed(now, dial));
         }
         8 | 9 => {
             let most = if op == 8 { 1 } else { 64 };
@@ -223,7 +223,7 @@ fn changes(play: &mut Play, bytes: &mut Bytes<'_>) {
         1 if what > 0xf0 => node.handle_departure(now),
         _ => {
             let endpoints = Endpoints::new(vec![own, endpoint(what)]);
-            node.handle_endpoints(now, endpoints.unwrap_or_else(|| own.into()));
+            node.handle_endpoints(now, endpoints.unwrap_or_else(|| own.into()), Reach::default());
         }
     });
 }

@@ -82,7 +82,8 @@ impl Network {
         self.note(host, || format!("{ip} {}", if appears { "appears" } else { "vanishes" }));
         self.healed = self.now;
         let endpoints = self.hosts[host].config.node.endpoints.clone();
-        self.with(host, |node, now| node.handle_endpoints(now, endpoints));
+        let reach = self.hosts[host].config.node.reach.clone();
+        self.with(host, |node, now| node.handle_endpoints(now, endpoints, reach));
     }
 
     /// Breaks a host's connections at an address that has vanished. Both ends learn it by keepalive.

@@ -6,7 +6,7 @@
 //!
 //! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts that
 //! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams, `tcp`
-//! the connections, `running` the worlds that have formed, `queue` what will happen; `promises` checks at
+//! the connections, `paths` those that prove paths, `running` the worlds that have formed, `queue` what will happen; `promises` checks at
 //! every step what is promised, `history` has what happened to whom.
 
 mod changes;
@@ -14,6 +14,7 @@ mod fabric;
 mod history;
 mod hosts;
 mod links;
+mod paths;
 mod pauses;
 mod power;
 mod promises;
@@ -36,6 +37,8 @@ use history::History;
 pub use history::{End, Ended, Fact, Formation};
 pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
+pub use paths::Flaw;
+use paths::Proving;
 pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
@@ -75,6 +78,11 @@ pub struct Network {
     dialled: BTreeMap<(usize, u32, DialId), u64>,
     by_address: BTreeMap<SocketAddr, Vec<usize>>,
     next_connection: u64,
+    /// The connections that prove paths.
+    proving: BTreeMap<u64, Proving>,
+    provers: BTreeMap<(usize, u32, DialId), u64>,
+    /// What is wrong with the paths from one host to another.
+    pub flaws: BTreeMap<(usize, usize), Flaw>,
     promises: Promises,
     fabrics: Fabrics,
     /// The promises that were broken.
@@ -110,6 +118,9 @@ impl Network {
             dialled: BTreeMap::new(),
             by_address: BTreeMap::new(),
             next_connection: 0,
+            proving: BTreeMap::new(),
+            provers: BTreeMap::new(),
+            flaws: BTreeMap::new(),
             promises: Promises::default(),
             fabrics: Fabrics::new(seed),
             broken: Vec::new(),
@@ -159,6 +170,7 @@ impl Network {
             | Happening::Datagram { to: host, .. } => Some(*host),
             Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
             Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
+            Happening::Path { path, .. } => Some(self.proving[path].host),
             _ => None,
         }
     }
@@ -203,6 +215,8 @@ impl Network {
             }
             Happening::Datagram { .. } => {}
             Happening::Syn { conn } => self.syn(conn),
+            Happening::PathSyn { path } => self.path_syn(path),
+            Happening::Path { path, news } => self.path(path, news),
             Happening::Dialed { conn } => self.dialed(conn),
             Happening::Token { conn } => self.token(conn),
             Happening::Closed { conn } => self.closed(conn),
@@ -294,7 +308,14 @@ impl Network {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
             Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
-            Output::HangUp(dial) => self.hang_up(host, dial),
+            Output::DialPath { dial, to, token, answers, packet } => {
+                self.dial_path(host, dial, to, token, (answers, packet));
+            }
+            Output::HangUp(dial) => {
+                if !self.hang_up_path(host, dial) {
+                    self.hang_up(host, dial);
+                }
+            }
             Output::Close(conn) => self.close(conn.0, false),
             Output::StopAccepting => self.hosts[host].accepting = false,
             _ => {}

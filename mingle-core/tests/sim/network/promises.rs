@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use mingle_core::Formed;
-use mingle_core::proto::{NodeId, Time};
+use mingle_core::proto::{NodeId, Paths, Reach, Time};
 
 use super::{Ended, Network};
 
@@ -22,6 +22,8 @@ pub(super) struct Promises {
     pub(super) leases: BTreeMap<(NodeId, usize), u32>,
     /// The tokens that have arrived: (dialer, its life, address dialled, acceptor).
     pub(super) proved: BTreeSet<(usize, u32, SocketAddr, usize)>,
+    /// The nodes between which a path was proved: from, to.
+    pub(super) paths: BTreeSet<(NodeId, NodeId)>,
 }
 
 /// A world that was committed.
@@ -120,7 +122,22 @@ impl Network {
             self.broken.push(format!("{host} commits although it could know that {gone} has left"));
         }
         members.insert(me);
+        self.check_paths(host, &members);
         self.promises.commits.insert(key, Commit { leader: me, at: self.now, members });
+    }
+
+    /// Checks that of the nodes of a world that is committed each has proved its paths to the others.
+    fn check_paths(&mut self, host: usize, members: &BTreeSet<NodeId>) {
+        let node = &self.hosts[host].config.node;
+        let wishes = self.hosts.iter().map(|host| host.config.node.attributes.paths).max();
+        if members.len() > 64 || node.reach == Reach::default() || wishes == Some(Paths::Master) {
+            return;
+        }
+        let pairs = members.iter().flat_map(|&from| members.iter().map(move |&to| (from, to)));
+        let unproved = pairs.filter(|(from, to)| from != to && !self.promises.paths.contains(&(*from, *to)));
+        if let Some((from, to)) = unproved.last() {
+            self.broken.push(format!("{host} commits although {from} has not proved its path to {to}"));
+        }
     }
 
     /// The worlds that were committed.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::vec;
 
 use mingle_core::End;
-use mingle_core::proto::Time;
+use mingle_core::proto::{PathNews, Time};
 
 /// A datagram on its way; the copies of a multicast share one.
 #[derive(Debug)]
@@ -74,6 +74,15 @@ pub enum Happening {
     /// The kernel repeats a SYN.
     Syn {
         conn: u64,
+    },
+    /// The same of a connection that proves a path.
+    PathSyn {
+        path: u64,
+    },
+    /// Something has happened on a connection that proves a path.
+    Path {
+        path: u64,
+        news: PathNews,
     },
     /// A connection is open at its dialer.
     Dialed {

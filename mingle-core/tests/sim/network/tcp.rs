@@ -167,7 +167,7 @@ impl Network {
         let translated = self.hosts[host].translated.is_some();
         let local = self.source(host, to).filter(|_| !translated).unwrap_or(own).ip();
         self.connections.get_mut(&conn).unwrap().local = Some(local);
-        self.with(host, |node, now| node.handle_dialed(now, dial, local));
+        self.with(host, |node, now| node.handle_dialed(now, dial));
         let at = self.segment(conn);
         self.at(at, Happening::Token { conn });
     }
@@ -194,7 +194,7 @@ impl Network {
             }
         }
         self.note(host, || format!("token on {conn}"));
-        self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, &token));
+        self.with(host, |node, now| node.handle_token(now, ConnId(conn), local, local, &token));
         if !is_target && !self.connections[&conn].over {
             self.broken.push(format!("{host} keeps a connection whose token has another target"));
         }

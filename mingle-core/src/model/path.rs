@@ -1,0 +1,166 @@
+//! The paths between the nodes of a world: which of them are proved, and how one fails.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::Peer;
+
+/// Which paths between the nodes are proved before a world forms, the fewest first. Where the nodes of a
+/// world want different ones, the greatest counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum Paths {
+    /// From each node to MASTER_ADDR and MASTER_PORT alone.
+    Master,
+    /// Also to the nodes whose ranks are 1, 2, 4, 8 and so on above or below the node's own, and from each
+    /// node to rank 0.
+    Ring,
+    /// [`Paths::All`] in a world of up to [`Paths::MESH`] nodes, [`Paths::Ring`] in a larger one.
+    #[default]
+    Auto,
+    /// From each node to each other one.
+    All,
+}
+
+impl Paths {
+    /// The largest world in which [`Paths::Auto`] proves the path from each node to each other one.
+    pub const MESH: u32 = 64;
+
+    /// The ranks to which the node of this rank proves its path, in a world of this size.
+    pub(crate) fn partners(self, rank: u32, world: u32) -> Vec<u32> {
+        let mesh = match self {
+            Self::Master => return Vec::new(),
+            Self::Ring => false,
+            Self::Auto => world <= Self::MESH,
+            Self::All => true,
+        };
+        if mesh {
+            return (0..world).filter(|&other| other != rank).collect();
+        }
+        let steps = (0..32).map(|bit| 1_u32 << bit).take_while(|&step| step < world);
+        let near = steps.flat_map(|step| {
+            let (rank, step, world) = (u64::from(rank), u64::from(step), u64::from(world));
+            [(rank + step) % world, (rank + world - step) % world]
+        });
+        let mut ranks: Vec<u32> = near.filter_map(|rank| u32::try_from(rank).ok()).chain([0]).collect();
+        ranks.sort_unstable();
+        ranks.dedup();
+        ranks.retain(|&other| other != rank);
+        ranks
+    }
+}
+
+/// The address that a job uses on one of a node's interfaces: the first of its family, in the order of
+/// getifaddrs(3), which NCCL and Gloo take (`findInterfaces` in NCCL's `src/misc/socket.cc`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// The address.
+    pub address: IpAddr,
+    /// The interface's MTU in bytes; 0 if it is unknown.
+    pub mtu: u32,
+}
+
+/// How a path fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No connection could be opened: nothing answered.
+    Silent,
+    /// The connection was refused: nothing listens there, or a firewall rejects it.
+    Refused,
+    /// The prover's host has no route to the address.
+    NoRoute,
+    /// A connection was opened, and another program than the node answered, or none.
+    Unanswered,
+    /// Short segments arrive, and long ones vanish.
+    Size {
+        /// The longest packet that arrived, in bytes, with the headers of IP and TCP; 0 if none did.
+        passes: u32,
+        /// The length of the packets that vanished.
+        fails: u32,
+    },
+}
+
+/// A path that could not be proved.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct BrokenPath {
+    /// The node that opened the connections, with the address that the job uses there.
+    pub from: Peer,
+    /// The node that it tried to reach, with the address and the port that were tried.
+    pub to: Peer,
+    /// How the path failed.
+    pub fault: Fault,
+    /// The target's own port, where that one answers at the same address: then only the port is blocked.
+    pub answers: Option<u16>,
+    /// The MTUs of the two interfaces, in bytes; 0 where one is unknown.
+    pub mtus: (u32, u32),
+}
+
+impl fmt::Display for BrokenPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { from, to, fault, answers, mtus } = self;
+        let names = |f: &mut fmt::Formatter<'_>, between: &str| {
+            write!(f, "{} ({}){between}{} ({})", from.host, from.address.ip(), to.host, to.address.ip())
+        };
+        let port = to.address.port();
+        match *fault {
+            Fault::Size { passes, fails } => {
+                write!(f, "TCP segments from ")?;
+                names(f, " to ")?;
+                match passes {
+                    0 => write!(f, " vanish: packets of {fails} bytes, and shorter ones")?,
+                    _ => write!(
+                        f,
+                        " vanish: packets of {fails} bytes do not arrive, those of {passes} bytes do"
+                    )?,
+                }
+                return match *mtus {
+                    (0, _) | (_, 0) => Ok(()),
+                    (a, b) if a == b => write!(f, "; the MTU is {a} on both"),
+                    (a, b) => write!(f, "; the MTU is {a} and {b}"),
+                };
+            }
+            _ => names(f, " cannot open TCP connections to ")?,
+        }
+        match *fault {
+            Fault::Refused => write!(f, ": port {port} refuses them")?,
+            Fault::NoRoute => write!(f, ": it has no route there")?,
+            Fault::Unanswered => write!(f, ": what accepts them on port {port} is not that node")?,
+            _ => write!(f, ": port {port} does not answer")?,
+        }
+        answers.map_or(Ok(()), |own| write!(f, ", port {own} does"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_node_has_a_path_to_each_other_one_up_to_64_nodes() {
+        assert_eq!(Paths::Auto.partners(1, 4), [0, 2, 3]);
+        assert_eq!(Paths::Auto.partners(63, 64).len(), 63);
+        assert_eq!(Paths::All.partners(5, 1000).len(), 999);
+        assert_eq!(Paths::Master.partners(1, 4), []);
+        assert_eq!(Paths::Auto.partners(0, 1), []);
+    }
+
+    #[test]
+    fn a_larger_world_has_a_ring_with_steps_of_powers_of_two_and_rank_0() {
+        assert_eq!(Paths::Ring.partners(3, 8), [0, 1, 2, 4, 5, 7]);
+        assert_eq!(Paths::Auto.partners(40, 65), [0, 7, 8, 24, 32, 36, 38, 39, 41, 42, 44, 48, 56]);
+        for world in [65, 1000, 10_000] {
+            for rank in [0, 1, world / 2, world - 1] {
+                let partners = Paths::Auto.partners(rank, world);
+                let most = 2 * world.next_power_of_two().ilog2() + 3;
+                assert!(partners.len() <= usize::try_from(most).unwrap(), "{world}: {}", partners.len());
+                // A path goes both ways.
+                for &other in partners.iter().filter(|&&other| other != 0) {
+                    assert!(Paths::Auto.partners(other, world).contains(&rank), "{rank} and {other}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! A connection that proves a path: that two full segments pass, and that the target reads them.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use nix::sys::socket::{getsockopt, sockopt::TcpMaxSeg};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::connection::TaskEvent;
+use super::endpoint::reset_on_close;
+use crate::proto::{ANSWER, DialId, Fault, PathAnswers, PathNews, TOKEN};
+
+/// What the driver was told of a connection that proves a path.
+#[derive(Debug)]
+pub(crate) struct PathDial {
+    pub(crate) dial: DialId,
+    pub(crate) to: SocketAddr,
+    pub(crate) token: [u8; TOKEN],
+    pub(crate) answers: PathAnswers,
+    /// The longest packet to send, in bytes with the headers of IP and TCP.
+    pub(crate) packet: Option<u32>,
+}
+
+/// The bytes of each segment that the kernel's figure leaves out: the option for timestamps (RFC 7323).
+const TIMESTAMPS: u32 = 12;
+/// How long the target has for its last words, once all of the padding is written.
+const LINGER: Duration = Duration::from_secs(10);
+
+/// Opens the connection, and reports how far the proof of the path is.
+pub(crate) async fn prove(path: PathDial, events: UnboundedSender<TaskEvent>) {
+    let dial = path.dial;
+    let (to, report) = (path.to, |news| {
+        // Sending fails if the driver has ended.
+        let _ = events.send(TaskEvent::Path(dial, news));
+    });
+    match try_to_prove(path, &report).await {
+        Ok(()) => report(PathNews::Arrived),
+        Err(error) => {
+            tracing::debug!(?dial, %to, %error, "proving a path");
+            report(PathNews::Failed(fault(&error)));
+        }
+    }
+    let _ = events.send(TaskEvent::HungUp(dial));
+}
+
+async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews)) -> io::Result<()> {
+    let headers = if path.to.is_ipv6() { 60 } else { 40 };
+    let mut stream = connect(path.to, path.packet.map(|packet| packet.saturating_sub(headers))).await?;
+    reset_on_close(&stream)?;
+    stream.set_nodelay(true)?;
+    let segment = getsockopt(&stream, TcpMaxSeg).unwrap_or(536);
+    // A segment of its own: it arrives where long ones do not.
+    stream.write_all(&path.token).await?;
+    let length = u16::try_from(segment.saturating_mul(2)).unwrap_or(u16::MAX);
+    let mut padding = vec![0; 2 + usize::from(length)];
+    padding[..2].copy_from_slice(&length.to_le_bytes());
+    let (mut reader, mut writer) = stream.split();
+    let packet = path.packet.unwrap_or(segment.saturating_add(headers + TIMESTAMPS));
+    let write = async { writer.write_all(&padding).await };
+    let read = async {
+        expect(&mut reader, &path.answers.begun).await?;
+        report(PathNews::Begun { packet });
+        expect(&mut reader, &path.answers.arrived).await
+    };
+    tokio::try_join!(write, async { tokio::time::timeout(LINGER, read).await.map_err(io::Error::from)? })?;
+    Ok(())
+}
+
+/// Opens a connection whose segments have at most so many bytes.
+async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
+    let Some(segment) = segment else { return TcpStream::connect(to).await };
+    let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_tcp_mss(segment)?;
+    TcpSocket::from_std_stream(socket.into()).connect(to).await
+}
+
+/// Reads an answer. Another program's bytes are no answer.
+async fn expect(reader: &mut (impl AsyncReadExt + Unpin), answer: &[u8; ANSWER]) -> io::Result<()> {
+    let mut bytes = [0; ANSWER];
+    reader.read_exact(&mut bytes).await?;
+    if bytes == *answer { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
+}
+
+/// What an error says about the path.
+fn fault(error: &io::Error) -> Fault {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Fault::Refused,
+        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => Fault::NoRoute,
+        io::ErrorKind::TimedOut => Fault::Silent,
+        _ => Fault::Unanswered,
+    }
+}
+
+/// Answers the token of a path, which has been read: at once, and when the padding has arrived.
+pub(crate) async fn answer(stream: &mut TcpStream, answers: &PathAnswers) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.write_all(&answers.begun).await?;
+    let mut left = usize::from(stream.read_u16_le().await?);
+    let mut buffer = [0; 4096];
+    while left > 0 {
+        let most = left.min(buffer.len());
+        match stream.read(&mut buffer[..most]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => left -= read,
+        }
+    }
+    stream.write_all(&answers.arrived).await?;
+    // The prover ends the connection, by a reset; one from this side might overtake the answer.
+    let _ = stream.read_u8().await;
+    Ok(())
+}

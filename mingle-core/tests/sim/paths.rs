@@ -1,0 +1,166 @@
+//! Worlds that prove the path from each node to each other one.
+
+use std::time::Duration;
+
+use mingle_core::Failure;
+use mingle_core::proto::{BrokenPath, Fault, Paths, Time};
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt, SeedableRng};
+
+use super::network::{Flaw, Network, Restarts, Weather};
+use super::{failure, finish, formed, ms, tail};
+
+/// A world whose nodes start within `spread`, and prove their paths.
+fn world(seed: u64, size: u32, weather: Weather, spread: Duration) -> Network {
+    let mut net = Network::new(seed, weather);
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
+    for number in 1..=size {
+        net.add(number, size, None, spread.mul_f64(rng.random()));
+    }
+    net.prove_paths();
+    net
+}
+
+fn assert_sound(net: &Network, seed: u64) {
+    assert!(net.broken.is_empty(), "seed {seed}: {:?}\n{}", net.broken, tail(&net.trace));
+}
+
+/// The broken paths that each node names.
+fn broken(net: &Network) -> Vec<BrokenPath> {
+    let named = |host| match failure(net, host) {
+        Failure::PathsBroken { paths, more: 0 } => paths.clone(),
+        other => panic!("host {host}: {other:?}\n{}", tail(&net.trace)),
+    };
+    let first = named(0);
+    for host in 1..net.hosts.len() {
+        assert_eq!(named(host), first, "all nodes name the same");
+    }
+    first
+}
+
+#[test]
+fn a_world_forms_when_all_its_paths_are_proved() {
+    for size in [2, 3, 4, 8, 32, 64] {
+        let mut net = world(1, size, Weather::fine(), Duration::ZERO);
+        let took = finish(&mut net);
+        assert_sound(&net, 1);
+        let dials: u64 = net.hosts.iter().map(|host| host.dials).sum();
+        println!("{size} nodes: {took:?}, {dials} dials");
+        assert!(took < ms(20), "{size}: {took:?}");
+        let pairs = u64::from(size) * u64::from(size - 1);
+        assert!((pairs..=pairs + 4 * u64::from(size)).contains(&dials), "{size}: {dials} dials");
+    }
+}
+
+#[test]
+fn a_path_that_is_blocked_one_way_ends_every_node_within_15_s_and_is_named() {
+    for flaw in [Flaw::Filtered, Flaw::Rejected, Flaw::Hole(1400)] {
+        for (from, to) in [(0, 2), (2, 1), (1, 3)] {
+            let mut net = world(7, 4, Weather::fine(), ms(50));
+            net.flaws.insert((from, to), flaw);
+            let took = finish(&mut net);
+            assert_sound(&net, 7);
+            let [path] = &broken(&net)[..] else { panic!("{:?}", broken(&net)) };
+            let ends = [&path.from, &path.to].map(|peer| peer.host.to_string());
+            assert_eq!(ends, [from, to].map(|host| format!("host-{}", host + 1)));
+            let (fault, answers) = match flaw {
+                Flaw::Filtered => (Fault::Silent, Some(29500)),
+                Flaw::Rejected => (Fault::Refused, Some(29500)),
+                Flaw::Hole(passes) => (Fault::Size { passes, fails: 1500 }, None),
+            };
+            assert_eq!((path.fault, path.answers, path.mtus), (fault, answers, (1500, 1500)));
+            assert!(took < Time::from_secs(15), "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_path_that_works_again_after_8_s_delays_the_world_and_does_not_end_it() {
+    let mut net = world(3, 4, Weather::fine(), Duration::ZERO);
+    net.flaws.insert((1, 3), Flaw::Filtered);
+    net.run_until(Time::from_secs(8), |_| false);
+    net.flaws.clear();
+    let took = finish(&mut net);
+    assert_sound(&net, 3);
+    assert_eq!(formed(&net, 0).world.get(), 4);
+    assert!((Time::from_secs(8)..Time::from_secs(10)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn a_partner_that_dies_while_paths_are_proved_is_the_end_of_that_round_alone() {
+    for seed in 0..50 {
+        let mut net = world(seed, 5, Weather::fine(), Duration::ZERO);
+        net.restarts = Restarts::All;
+        // Two paths that take a while, so that the node dies in a round.
+        net.flaws.insert((0, 2), Flaw::Filtered);
+        net.flaws.insert((3, 1), Flaw::Filtered);
+        let dies = ms(50 + seed * 37);
+        net.kill_at(4, dies);
+        net.restart_at(4, dies + ms(300));
+        net.run_until(dies + ms(1000), |_| false);
+        net.flaws.clear();
+        finish(&mut net);
+        assert_sound(&net, seed);
+        assert_eq!(formed(&net, 4).world.get(), 5);
+    }
+}
+
+#[test]
+fn at_30_percent_loss_every_world_of_four_forms_within_5_s() {
+    let mut times = Vec::new();
+    for seed in 0..200 {
+        let weather = Weather { loss: 0.3, ..Weather::fine() };
+        let mut net = world(seed, 4, weather, ms(20));
+        times.push(finish(&mut net));
+        assert_sound(&net, seed);
+        assert_eq!(formed(&net, 0).world.get(), 4, "seed {seed}\n{}", tail(&net.trace));
+    }
+    times.sort();
+    println!("30% loss: median {:?}, worst {:?}", times[100], times[199]);
+    assert!(times[100] < ms(900) && times[199] < Time::from_secs(5), "{:?} {:?}", times[100], times[199]);
+}
+
+#[test]
+fn a_world_of_10000_proves_a_ring_in_little_time() {
+    for size in [65, 1000, 10_000] {
+        let mut bare = Network::new(1, Weather::fine());
+        let mut net = Network::new(1, Weather::fine());
+        for number in 1..=size {
+            bare.add(number, size, None, Time::ZERO);
+            net.add(number, size, None, Time::ZERO);
+        }
+        (bare.tracing, net.tracing) = (false, false);
+        net.prove_paths();
+        let (without, with) = (finish(&mut bare), finish(&mut net));
+        assert_sound(&net, 1);
+        let nodes = u64::from(size);
+        let per_node = |net: &Network| {
+            let sum =
+                |count: fn(&super::network::Host) -> u64| net.hosts.iter().map(count).sum::<u64>() / nodes;
+            (sum(|host| host.dials), sum(|host| host.sent))
+        };
+        println!(
+            "{size} nodes: {without:?} and {:?}, then {with:?} and {:?}",
+            per_node(&bare),
+            per_node(&net)
+        );
+        let most = u64::from(2 * size.next_power_of_two().ilog2()) + 3;
+        assert!(per_node(&net).0 <= most + 1, "{size}");
+        assert!(with < without + ms(200), "{size}: {with:?}");
+    }
+}
+
+#[test]
+fn the_greatest_wish_of_a_world_counts() {
+    for (wishes, proved) in [([Paths::Master; 3], false), ([Paths::Master, Paths::All, Paths::Ring], true)] {
+        let mut net = world(1, 3, Weather::fine(), Duration::ZERO);
+        for (host, paths) in net.hosts.iter_mut().zip(wishes) {
+            host.config.node.attributes.paths = paths;
+        }
+        let ids = |net: &Network| net.hosts.iter().map(|host| host.config.id).collect::<Vec<_>>();
+        finish(&mut net);
+        assert_eq!(formed(&net, 0).world.get(), 3);
+        let ids = ids(&net);
+        assert_eq!(net.has_proved_path(ids[1], ids[2]), proved, "{wishes:?}");
+    }
+}

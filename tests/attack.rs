@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use lab::forge::{HOSTILE, RAW};
 use lab::preload::Preload;
 use lab::proc::{GUARD, Outcome, Proc, variables};
-use lab::world::{complete, line, line_with};
+use lab::world::{World, complete, finish_all, line, line_with};
 use lab::{Lab, MINGLE, Options};
 
 #[path = "lab/attacker.rs"]

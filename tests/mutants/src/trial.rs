@@ -207,8 +207,8 @@ impl Check {
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         Ok(match status.code() {
             Some(0) => End::Passed,
-            // The status of `timeout` for a program that a signal has ended: by the limit of processor time or
-            // its own.
+            // The status of `timeout` for a program that a signal has ended, by the limit of processor time
+            // or by its own.
             Some(152 | 137 | 124) | None => End::Stopped,
             Some(_) => End::Failed,
         })

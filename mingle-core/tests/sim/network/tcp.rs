@@ -253,8 +253,8 @@ impl Network {
         !std::mem::replace(&mut connection.over, true)
     }
 
-    /// How many connections of this one's prover its acceptor's kernel takes for open, and whether this is one
-    /// of them.
+    /// How many connections of this one's prover its acceptor's kernel takes for open, and whether this is
+    /// one of them.
     fn leases(&mut self, conn: u64) -> Option<(&mut u32, &mut bool)> {
         let connection = self.connections.get_mut(&conn).unwrap();
         let prover = NodeId(connection.token[24..40].try_into().unwrap());

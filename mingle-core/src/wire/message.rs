@@ -21,8 +21,11 @@ pub(crate) const UNPROVED: usize = 3;
 pub(crate) const UNREADY: usize = 6;
 /// The most partners in one prepare: each has 38 bytes at most.
 pub(crate) const PARTNERS: usize = 16;
-/// The most broken paths in one message.
+/// The most broken paths in a report to the leader.
 pub(crate) const BROKEN: usize = 3;
+/// The most broken paths in a refusal, which goes to nodes without a proof as well, and so is no longer than a
+/// join.
+pub(crate) const REFUSED: usize = 2;
 /// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;
 /// The most ranks in one [`Message::Missing`].
@@ -260,7 +263,7 @@ pub(crate) enum Refusal {
     /// These members answer, and were not ready in round after round.
     Unready(List<Peer, UNREADY>),
     /// Paths could not be proved: these, and how many more.
-    PathsBroken(List<BrokenPath, BROKEN>, u32),
+    PathsBroken(List<BrokenPath, REFUSED>, u32),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -31,8 +31,8 @@ pub(crate) use header::may_be_for_group;
 pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING,
-    Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, RUNS, Ready, Refusal, Solicit, UNREADY, Want,
-    Welcome, decode_roster, encode_roster,
+    Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNREADY,
+    Want, Welcome, decode_roster, encode_roster,
 };
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
@@ -48,7 +48,7 @@ pub const MAX_DATAGRAM: usize = 1200;
 /// forged address gains little.
 pub(crate) const PADDED: usize = 576;
 
-/// What padding is compared with, as a whole.
+/// The longest padding: that of a datagram is compared with a part of it, all bytes at once.
 const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
 
 /// Why a datagram or a token was dropped.

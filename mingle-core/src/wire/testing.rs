@@ -6,8 +6,9 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, Message, PART,
-    PARTNERS, Part, Partner, Prepare, Ready, Refusal, Solicit, Want, Welcome, encode_roster, take,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, Message, NEWEST, PART,
+    PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want,
+    Welcome, encode_roster, take,
 };
 use super::{Attributes, Codec, Dropped, Header, NodeInfo, Reach, TOKEN, Token};
 use crate::model::{
@@ -19,8 +20,22 @@ use crate::rdma::{RankSummary, Summary, Tally, Verdict};
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] = Message::KINDS;
 
-/// What is known to whoever writes a message, and so the likely value of its fields. Bytes of zero draw the
-/// first of each.
+/// The name of this kind of message.
+pub fn name(kind: u8) -> &'static str {
+    KINDS.iter().find(|(number, _)| *number == kind).map_or("?", |(_, name)| name)
+}
+
+/// The number of the kind of message that has this name.
+///
+/// # Panics
+/// If no kind has it.
+pub fn kind(name: &str) -> u8 {
+    let found = KINDS.iter().find(|(_, other)| *other == name);
+    found.unwrap_or_else(|| panic!("{name} is no kind of message")).0
+}
+
+/// The values that the author of a message knows, and so the likely ones of its fields. Bytes of zero draw
+/// the first of each.
 #[derive(Debug, Clone)]
 pub struct Scene {
     /// The IDs of the nodes in play.
@@ -53,7 +68,7 @@ pub struct Frame {
 impl Frame {
     /// The recipient of a datagram to all nodes.
     pub const ALL: NodeId = NodeId::ALL;
-    /// The recipient of a datagram to whichever node has the address.
+    /// The recipient of a datagram to the node at an address, where its ID is not known.
     pub const ANYONE: NodeId = NodeId::ANYONE;
 }
 
@@ -281,8 +296,8 @@ impl Draw for Announce {
         Self {
             candidate: Candidate::draw(from),
             joined: from.count(),
-            newest: (0..from.up_to(3)).map(|_| from.host()).collect(),
-            missing: (0..from.up_to(8)).map(|_| (from.rank(), from.rank())).collect(),
+            newest: (0..from.up_to(NEWEST)).map(|_| from.host()).collect(),
+            missing: (0..from.up_to(RUNS)).map(|_| (from.rank(), from.rank())).collect(),
             rdma: (!from.flag()).then(|| Tally {
                 infiniband: from.count(),
                 roce: from.count(),
@@ -337,9 +352,11 @@ impl Draw for Refusal {
             1 => Self::WorldDiffers(from.world()),
             2 => Self::WorldFull,
             3 => Self::Closing,
-            4 => Self::MasterUnproved((0..from.up_to(3)).map(|_| (from.peer(), from.peer())).collect()),
+            4 => {
+                Self::MasterUnproved((0..from.up_to(UNPROVED)).map(|_| (from.peer(), from.peer())).collect())
+            }
             5 => Self::NoRdma(from.verdict()),
-            6 => Self::Unready((0..from.up_to(6)).map(|_| from.peer()).collect()),
+            6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
             _ => {
                 let path = |from: &mut Source<'_>| BrokenPath {
                     from: from.peer(),
@@ -348,7 +365,7 @@ impl Draw for Refusal {
                     answers: from.flag().then(|| from.endpoint().port()),
                     mtus: (from.count(), from.count()),
                 };
-                Self::PathsBroken((0..from.up_to(BROKEN)).map(|_| path(from)).collect(), from.count())
+                Self::PathsBroken((0..from.up_to(REFUSED)).map(|_| path(from)).collect(), from.count())
             }
         }
     }

@@ -134,8 +134,9 @@ impl Connections {
         self.target = Some(Arc::new(target));
     }
 
-    /// Whether many tasks have still to end.
-    fn is_behind(&self) -> bool {
+    /// Drops the results of tasks that have ended. Returns whether many have still to end.
+    fn is_behind(&mut self) -> bool {
+        while self.tasks.try_join_next().is_some() {}
         self.tasks.len() > self.guests.len() + self.dials.len() + ENDING
     }
 
@@ -146,9 +147,8 @@ impl Connections {
 
     /// A connection that already waits to be accepted.
     pub(crate) async fn accept_now(&mut self) -> Option<Accepted> {
-        // A flood of datagrams keeps the driver from `next`, which joins the tasks that have ended.
-        while self.tasks.try_join_next().is_some() {}
-        let listeners = if self.accepting && !self.is_behind() { &self.listeners[..] } else { &[] };
+        let accepts = self.accepting && !self.is_behind();
+        let listeners = if accepts { &self.listeners[..] } else { &[] };
         poll_fn(|context| {
             // An error is returned again by `next`.
             let ready = listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
@@ -188,8 +188,6 @@ impl Connections {
                 return self.warn_once(error.to_string());
             }
         };
-        // Drops the results of tasks that have ended.
-        while self.tasks.try_join_next().is_some() {}
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.

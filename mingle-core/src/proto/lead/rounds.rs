@@ -18,7 +18,7 @@ use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
 use crate::rdma::Verdict;
-use crate::wire::{BROKEN, Broken, Message, Ready, Refusal, UNREADY, Want};
+use crate::wire::{Broken, Message, REFUSED, Ready, Refusal, UNREADY, Want};
 
 /// For this long another round starts although no node is left that can be master. A round of failed proofs
 /// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
@@ -516,11 +516,11 @@ impl Rounds {
     ) {
         let (named, unnamed): (Vec<_>, Vec<_>) = broken.unzip();
         let mut paths: Vec<BrokenPath> = named.into_iter().flatten().collect();
-        let more = unnamed.into_iter().fold(paths.len().saturating_sub(BROKEN), |sum, more| {
+        let more = unnamed.into_iter().fold(paths.len().saturating_sub(REFUSED), |sum, more| {
             sum.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
         });
         let more = u32::try_from(more).unwrap_or(u32::MAX);
-        paths.truncate(BROKEN);
+        paths.truncate(REFUSED);
         let refusal = Refusal::PathsBroken(paths.iter().cloned().collect(), more);
         self.end(refusal, Failure::PathsBroken { paths, more }, book, shared);
     }

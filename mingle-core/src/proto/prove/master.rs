@@ -87,9 +87,8 @@ impl MasterProof {
     }
 
     pub(super) fn connected(&mut self, dial: DialId) {
-        match &mut self.path {
-            Path::Race(dials) => dials.connected(dial),
-            Path::Lease(_) | Path::Own => {}
+        if let Path::Race(dials) = &mut self.path {
+            dials.connected(dial);
         }
     }
 

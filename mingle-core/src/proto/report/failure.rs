@@ -43,7 +43,7 @@ pub enum Failure {
     },
     /// Every node reaches rank 0, and some paths that the job needs could not be proved.
     PathsBroken {
-        /// The paths, three at most.
+        /// The paths, two at most.
         paths: Vec<BrokenPath>,
         /// How many more there are.
         more: u32,

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use super::*;
-use crate::model::{End, Endpoints, JobId, Link, Member, Peer, Rank, Roster, World};
+use crate::model::{BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, World};
 use crate::rdma::Tally;
 
 const A: NodeId = NodeId([1; 16]);
@@ -140,6 +140,15 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
 fn bodies() -> Vec<(&'static str, Message)> {
     let introduction = || Introduction { candidate: candidate(), source: address(1) };
     let peer = |name: &str, last| Peer { host: HostName::new(name), address: address(last) };
+    let broken_path = BrokenPath {
+        from: peer("b", 2),
+        to: Peer { host: HostName::new("c"), address: ([10, 0, 0, 3], 41_877).into() },
+        fault: Fault::Silent,
+        answers: Some(29_500),
+        mtus: (1500, 9000),
+    };
+    let fault = Fault::Size { passes: 1400, fails: 1500 };
+    let broken = BrokenTo { partner: C, fault, own_port_answers: true };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
     vec![
         ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
@@ -154,12 +163,17 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
         ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example()))),
         ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
+        (
+            "Refuse, paths broken",
+            Message::Refuse(Refusal::PathsBroken([broken_path].into_iter().collect(), 2)),
+        ),
         ("Ping", Message::Ping),
         ("Pong", Message::Pong),
         ("Prove", Message::Prove),
         ("Proved", Message::Proved(1)),
         ("Ready", Message::Ready(Ready { round: 1, endpoint: 0 })),
         ("Unproved", Message::Unproved(250)),
+        ("Broken", Message::Broken(Broken { round: 1, paths: [broken].into_iter().collect(), more: 0 })),
         ("Void", Message::Void(251)),
         ("Done", Message::Done(70_000)),
         ("Want", Message::Want(Want { round: 1, first: 0, mask: 0x8000_0001 })),
@@ -197,7 +211,7 @@ fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
     let mut kinds: Vec<_> = all.map(|message| message.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=25).collect::<Vec<u8>>(), "every kind has an example");
+    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>(), "every kind has an example");
 }
 
 #[test]

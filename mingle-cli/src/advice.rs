@@ -3,12 +3,13 @@
 //! The library states facts: what was tried, on what, and what was seen. Flags, commands and exit codes are
 //! added here and nowhere else. A printed message is the fact, a semicolon, and the advice.
 
+use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::num::NonZeroU8;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
-use mingle_core::proto::Tried;
+use mingle_core::proto::{BrokenPath, Fault, Tried};
 use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
 use mingle_core::{Error, Failure, Warning};
 
@@ -35,9 +36,10 @@ pub(crate) fn code(error: &Error) -> NonZeroU8 {
             | Failure::WorldDiffers { .. }
             | Failure::WorldFull { .. }
             | Failure::NoRdma { .. } => CONFLICT,
-            Failure::MasterUnproved { .. } | Failure::Unready { .. } | Failure::OutcomeUnknown { .. } => {
-                NETWORK
-            }
+            Failure::MasterUnproved { .. }
+            | Failure::PathsBroken { .. }
+            | Failure::Unready { .. }
+            | Failure::OutcomeUnknown { .. } => NETWORK,
             _ => OTHER,
         },
         _ => NETWORK,
@@ -56,6 +58,7 @@ pub(crate) fn kind(error: &Error) -> &'static str {
             Failure::WorldDiffers { .. } => "world_differs",
             Failure::WorldFull { .. } => "world_full",
             Failure::MasterUnproved { .. } => "master_unproved",
+            Failure::PathsBroken { .. } => "paths_broken",
             Failure::Unready { .. } => "unready",
             Failure::NoRdma { .. } => "no_rdma",
             Failure::OutcomeUnknown { .. } => "outcome_unknown",
@@ -114,6 +117,11 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::MasterUnproved { .. } => {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
+        Failure::PathsBroken { paths, .. } => {
+            let cures: BTreeSet<&str> = paths.iter().map(cure).collect();
+            let cures: Vec<&str> = cures.into_iter().collect();
+            format!("{}; --paths master forms a world without these proofs", cures.join("; "))
+        }
         Failure::Unready { .. } => {
             "start that node again with -v, which says what it waits for; a path that drops packets of more than 1,000 \
              bytes is one cause"
@@ -136,6 +144,25 @@ fn about_failure(failure: &Failure) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// What mends a broken path.
+fn cure(path: &BrokenPath) -> &'static str {
+    match path.fault {
+        Fault::Size { .. } => {
+            "give both hosts the MTU of the network between them, or let its routers send ICMP"
+        }
+        Fault::NoRoute => "add a route, or choose an --interface",
+        _ if path.answers.is_some() => {
+            "open the kernel's ports between the nodes (32768-60999; `sysctl net.ipv4.ip_local_port_range`): the job \
+             connects to such ports"
+        }
+        Fault::Unanswered => "check that no two hosts have the same address, and for a proxy between them",
+        _ => {
+            "check the firewalls; if the hosts meet by another address of that interface, give the others a label \
+             (`ip address add ... label eth0:1`), or choose an --interface: NCCL and Gloo use its first address"
+        }
+    }
 }
 
 fn about_deadline(report: &Report) -> Option<String> {

@@ -81,6 +81,16 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
     pub(crate) rank_by: Option<String>,
 
+    /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
+    ///
+    /// A path is proved when long TCP segments from one node have arrived at a port of the other one that its
+    /// kernel chose. 'all' proves it from each node to each other one. 'ring' proves it to the ranks that are
+    /// 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above. 'master'
+    /// proves only that each node reaches MASTER_ADDR and MASTER_PORT. Where nodes want different ones, the one
+    /// with most paths counts.
+    #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
+    pub(crate) paths: Option<String>,
+
     /// UDP port on which the nodes find each other [default: 29499]
     #[arg(long, value_name = "PORT", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) discovery_port: Option<String>,

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting};
-use mingle_core::{JobId, Network, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
+use mingle_core::{JobId, Network, Paths, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
 
 use crate::args::JoinArgs;
 use crate::exit::Stop;
@@ -19,7 +19,9 @@ use crate::output::Output;
 use crate::scheduler::{Provided, Scheduler};
 use crate::slots::{self, SlotCount};
 use crate::stderr::LogFormat;
-use values::{Timeout, format, log_format, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose};
+use values::{
+    Timeout, format, log_format, paths, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose,
+};
 
 pub(crate) use reader::Reader;
 pub(crate) use values::LONGEST;
@@ -40,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
     pub(crate) network: Network,
     rank_by: Option<RankBy>,
+    paths: Option<Paths>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
     /// The values that a scheduler has provided, with their variables; none where it has provided none.
@@ -87,6 +90,7 @@ impl Config {
             rank,
             network,
             rank_by: reader.read(low.rank_by, "rank-by", rank_by)?,
+            paths: reader.read(low.paths, "paths", paths)?,
             private: reader.flag(low.private, "private")?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
@@ -128,8 +132,12 @@ impl Config {
             .settings(Setting::hash(&self.fabric.settings) ^ u64::from(self.stays))
             .stay(self.stays)
             .slots(self.slots.count)
+            .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
             .roster(self.lists_all || self.formats().any(Format::needs_roster));
+        if let Some(paths) = self.paths {
+            builder = builder.paths(paths);
+        }
         if let Some(order) = self.rank_by {
             builder = builder.rank_by(order);
         }

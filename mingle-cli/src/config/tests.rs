@@ -240,6 +240,7 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--master-port", "29499"], "--master-port", "change one"),
         (["--discovery-port", "udp"], "--discovery-port udp", "1 to 65535"),
         (["--rank-by", "name"], "--rank-by name", "'host'"),
+        (["--paths", "mesh"], "--paths mesh", "'auto', 'all', 'ring' or 'master'"),
         (["--group", "10.0.0.1"], "--group 10.0.0.1", "224.0.0.0 to 239.255.255.255"),
         (["--group", "ff15::1"], "--group ff15::1", "IPv4"),
         (["--ttl", "0"], "--ttl 0", "from 1"),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
 use mingle_core::error::InvalidId;
-use mingle_core::{JobId, Rank, RankBy, World, env};
+use mingle_core::{JobId, Paths, Rank, RankBy, World, env};
 
 use crate::scheduler;
 use crate::stderr::LogFormat;
@@ -69,6 +69,16 @@ pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
         "address" => Ok(RankBy::Address),
         "host" => Ok(RankBy::Host),
         _ => Err("the order is 'address' or 'host'"),
+    }
+}
+
+pub(crate) fn paths(text: &str) -> Result<Paths, &'static str> {
+    match text {
+        "auto" => Ok(Paths::Auto),
+        "all" => Ok(Paths::All),
+        "ring" => Ok(Paths::Ring),
+        "master" => Ok(Paths::Master),
+        _ => Err("the paths are 'auto', 'all', 'ring' or 'master'"),
     }
 }
 

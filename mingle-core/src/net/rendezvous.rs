@@ -46,6 +46,7 @@ pub struct Rendezvous {
     pub(super) attributes: Attributes,
     pub(super) keep_listener: bool,
     pub(super) stays: bool,
+    pub(super) own_ports: bool,
     events: Option<Notify>,
 }
 
@@ -66,6 +67,7 @@ impl Rendezvous {
             attributes: Attributes::default(),
             keep_listener: false,
             stays: false,
+            own_ports: false,
             events: None,
         })
     }
@@ -190,6 +192,14 @@ impl RendezvousBuilder {
     /// the greatest counts. Default: [`Paths::Auto`].
     pub fn paths(mut self, paths: Paths) -> Self {
         self.0.attributes.paths = paths;
+        self
+    }
+
+    /// Whether paths are proved to the nodes' own ports, for a job that listens on these alone; see
+    /// [`Format::uses_own_ports`](crate::env::Format::uses_own_ports). Default: no, and to a port that the
+    /// kernel chooses, as for NCCL and Gloo.
+    pub fn paths_to_own_ports(mut self, own: bool) -> Self {
+        self.0.own_ports = own;
         self
     }
 

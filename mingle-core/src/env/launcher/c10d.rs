@@ -15,6 +15,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "torchrun with its c10d rendezvous",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
+    own_ports: false,
     // Only torchrun's static rendezvous reads these.
     left_out: &["PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"],
     owns: &[

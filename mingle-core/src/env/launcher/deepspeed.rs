@@ -10,6 +10,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a hostfile of DeepSpeed",
     syntax: Syntax::Text(|input, _| node_list::lines_by_address(input)),
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

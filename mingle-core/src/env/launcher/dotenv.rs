@@ -13,6 +13,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "an environment file for Docker or systemd",
     syntax: Syntax::Text(text),
     needs_roster: false,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

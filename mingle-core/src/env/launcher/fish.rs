@@ -7,6 +7,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "variables for fish",
     syntax: Syntax::Script(Shell::Fish),
     needs_roster: false,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

@@ -99,6 +99,11 @@ impl Format {
         self.0.needs_roster
     }
 
+    /// Whether the job listens on the nodes' own ports alone, so that the paths to these are to be proved.
+    pub const fn uses_own_ports(self) -> bool {
+        self.0.own_ports
+    }
+
     /// The variables of this format: those of every world, and those of its launcher. A program can set them
     /// for the launcher that it starts, without a shell and without quoting; it removes [`Variables::unset`]
     /// first.

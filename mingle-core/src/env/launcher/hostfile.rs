@@ -13,6 +13,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a hostfile of Open MPI",
     syntax: Syntax::Text(|input, _| node_list::lines_by_address_or_name(input)),
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

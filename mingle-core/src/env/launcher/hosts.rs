@@ -14,6 +14,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a block of lines for /etc/hosts",
     syntax: Syntax::Text(|input, _| block(input)),
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

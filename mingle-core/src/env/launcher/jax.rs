@@ -12,6 +12,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "JAX, with JAX_COORDINATOR_ADDRESS",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
+    own_ports: false,
     left_out: &[],
     owns: &[("JAX_COORDINATOR_ADDRESS", |input| Ok(input.master()))],
 };

@@ -7,6 +7,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "variables, facts and all nodes, as one JSON object",
     syntax: Syntax::Json,
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

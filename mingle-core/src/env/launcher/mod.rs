@@ -59,6 +59,9 @@ struct Launcher {
     syntax: Syntax,
     /// Whether the format lists all nodes, so that the rendezvous must collect the roster.
     needs_roster: bool,
+    /// Whether the job listens on the ports that the nodes held during the rendezvous, and on no others. Most
+    /// listen on ports that the kernel chooses.
+    own_ports: bool,
     /// The names of the world that this launcher must not see.
     left_out: &'static [&'static str],
     /// The variables that are set for this launcher beside those of the world, with their values, in the

@@ -7,6 +7,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "variables for sh, bash, dash, zsh and ksh",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
+    own_ports: false,
     left_out: &[],
     owns: &[],
 };

@@ -11,6 +11,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the variables of a SkyPilot task",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[
         ("SKYPILOT_NODE_IPS", addresses),

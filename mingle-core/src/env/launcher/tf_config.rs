@@ -11,6 +11,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the value of TensorFlow's TF_CONFIG",
     syntax: Syntax::Text(|input, _| Ok(value(input)? + "\n")),
     needs_roster: true,
+    own_ports: true,
     left_out: &[],
     owns: &[("TF_CONFIG", value)],
 };

@@ -11,6 +11,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the variables of Tencent TI-ONE's jobs",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
+    own_ports: false,
     left_out: &[],
     owns: &[
         ("NODE_LIST", node_list::comma_separated),

@@ -80,7 +80,7 @@ impl Driver {
     ) -> Result<Self, Error> {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
-        let (paths, path_port) = path_listeners(&settings)?;
+        let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
         let listeners = Listeners { own: endpoint.listeners, paths };
         let connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
         Ok(Self {
@@ -278,10 +278,14 @@ impl Driver {
     }
 }
 
-/// The listeners for paths, and their port. In a world of one there are none.
-fn path_listeners(settings: &Rendezvous) -> Result<(Vec<TcpListener>, u16), Error> {
+/// The listeners for paths beside those of the node's own port, and the port for paths. In a world of one there
+/// is none.
+fn path_listeners(settings: &Rendezvous, own_port: u16) -> Result<(Vec<TcpListener>, u16), Error> {
     if settings.is_alone() {
         return Ok((Vec::new(), 0));
+    }
+    if settings.own_ports {
+        return Ok((Vec::new(), own_port));
     }
     let failed =
         |source| Error::Socket { what: "cannot listen on a port of the kernel's".to_owned(), source };

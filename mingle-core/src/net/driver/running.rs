@@ -184,7 +184,7 @@ impl RunningWorld {
         let listeners = driver.listen_again().await?;
         driver.open_files = Some(OpenFiles::raise());
         let settings = &driver.settings;
-        let (paths, path_port) = path_listeners(settings)?;
+        let (paths, path_port) = path_listeners(settings, driver.port)?;
         driver.path_port = path_port;
         let listeners = Listeners { own: listeners, paths };
         driver.connections = Connections::open(listeners, settings.keep_listener, settings.world)?;

@@ -211,6 +211,7 @@ impl Path {
                     self.dial(Purpose::Length(length), REPLACE, shared);
                 }
             }
+            None if self.partner.own_port == self.partner.path.port() => {}
             None => self.dial(Purpose::OwnPort, REPLACE, shared),
         }
     }

@@ -240,7 +240,7 @@ fn every_message_of_the_hand_written_attacker_passes_the_decoder() {
             (5, Body::join(1, host, at)),
             (7, Body::default().number(0).text(host).address(at).0),
         ];
-        for (kind, body) in attacker::leads(host, at, 1, 1, 7).into_iter().chain(others) {
+        for (kind, body) in attacker::leads(host, at, *at.ip(), (1, 1, 7)).into_iter().chain(others) {
             let read = reader.read(&datagram(tag.0, kind, me, [1; 16], &body));
             assert_eq!(read.map(|(kind, _)| kind), Ok(kind), "{host:?}");
         }

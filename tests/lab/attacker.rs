@@ -19,8 +19,13 @@ const ALL: Id = [0; 16];
 /// The group of the flood, which several jobs use.
 const SHARED: Ipv4Addr = Ipv4Addr::new(239, 255, 7, 7);
 
-/// Everything that a leader can send, and more.
-pub(crate) fn leads(host: &str, own: SocketAddrV4, dial: u32, rank: u32, round: u64) -> Vec<(u8, Vec<u8>)> {
+/// Everything that a leader can send to a node at `to`, and more.
+pub(crate) fn leads(
+    host: &str,
+    own: SocketAddrV4,
+    to: Ipv4Addr,
+    (dial, rank, round): (u32, u32, u64),
+) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
     // The endpoint with this index, and no verdict on RDMA.
     let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0]).0;
@@ -28,7 +33,7 @@ pub(crate) fn leads(host: &str, own: SocketAddrV4, dial: u32, rank: u32, round: 
         (6, Body::default().bytes(&[1]).number(u64::from(dial)).bytes(&[1]).0),
         (3, introduction.clone()),
         (4, introduction),
-        (10, Body::prepare(round, dial, rank, ME, own)),
+        (10, Body::prepare(round, dial, rank, ME, own, to)),
         (19, Body::part(round, ME, host, own)),
         (12, Body::default().number(u64::from(dial)).0),
         (16, commit(0)),
@@ -183,7 +188,8 @@ impl Attacker {
         }
         let ranks = [u32::MAX, 4, 1, 1];
         let rank = ranks[self.random.below(ranks.len())];
-        for (kind, body) in leads(host, own, dial, rank, self.turn as u64) {
+        let SocketAddr::V4(at) = to.1 else { return };
+        for (kind, body) in leads(host, own, *at.ip(), (dial, rank, self.turn as u64)) {
             self.say(kind, ME, to, &body);
         }
     }

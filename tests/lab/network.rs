@@ -36,6 +36,18 @@ impl Lab {
         );
     }
 
+    /// Sets the MTU of every link of the bridge.
+    pub fn set_mtu(&self, mtu: u32) {
+        let ports = (0..self.len()).fold(String::new(), |mut lines, i| {
+            let _ = writeln!(lines, "link set p{i} mtu {mtu}");
+            lines
+        });
+        self.ip_at_switch(&format!("{ports}link set br0 mtu {mtu}\n"));
+        for node in 0..self.len() {
+            self.ip(node, &format!("link set eth0 mtu {mtu}\n"));
+        }
+    }
+
     /// A second network, `eth1` on each node, with 10.88.0.10 and so on.
     pub fn add_second_network(&self) {
         let mut links = "link add br1 type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\

@@ -1,0 +1,162 @@
+//! The paths from each node to each other one: those that are broken end every node with the pair, the
+//! direction, the cause and the cure, and those that a job can use form a world.
+
+mod lab;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lab::proc::Outcome;
+use lab::world::{World, finish_all, form, start_all};
+use lab::{Lab, Options};
+
+/// How long a world takes at most to say which path is broken.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Checks that all nodes end in time with code 5 and these words.
+fn fails(lab: &Lab, job: &str, more: &[&str], words: &[&str]) -> Vec<Outcome> {
+    let procs = start_all(lab, job, more);
+    let started: Vec<_> = procs.iter().map(|proc| proc.started).collect();
+    let outcomes = finish_all(procs);
+    for (outcome, started) in outcomes.iter().zip(started) {
+        outcome.failed(5, words);
+        let took = outcome.ended - started;
+        assert!(took < LIMIT, "{took:?}: {}", outcome.render());
+    }
+    outcomes
+}
+
+/// A rule of node 2's firewall: it drops what node 1 sends to the kernel's ports.
+const NO_KERNEL_PORTS: &str = "ip saddr 10.77.0.11 tcp dport 32768-60999 tcp flags & (syn|ack) == syn";
+
+#[test]
+fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_pair_and_the_cure() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.firewall(2, &[NO_KERNEL_PORTS]);
+    let words = [
+        "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ",
+        " does not answer, port 29",
+        "open the kernel's ports",
+        "--paths master",
+    ];
+    let outcomes = fails(&lab, "one way", &[""; 4], &words);
+    let named: BTreeSet<&str> =
+        outcomes.iter().map(|outcome| outcome.stderr.lines().last().unwrap()).collect();
+    assert_eq!(named.len(), 1, "all say the same: {named:?}");
+
+    // The way round that the message names.
+    form(&lab, "one way", &["--paths master"; 4]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_job_that_listens_on_the_nodes_own_ports_needs_no_others() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    for node in 0..4 {
+        lab.firewall(node, &["tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
+    }
+    let outcomes = finish_all(start_all(&lab, "own ports", &["--format tf-config"; 4]));
+    for outcome in &outcomes {
+        assert!(outcome.status.success() && outcome.stdout.contains("\"cluster\""), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn packets_that_vanish_above_a_length_are_named_with_the_length_that_passes() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    for (mtu, most, passes) in [(9000, 1500, 1500), (9000, 1400, 1400), (1500, 1400, 1400)] {
+        lab.set_mtu(mtu);
+        lab.drop_at_bridge(&[&format!("ip saddr 10.77.0.11 ip daddr 10.77.0.13 ip length > {most}")]);
+        let words = [
+            "TCP segments from node1 (10.77.0.11) to node3 (10.77.0.13) vanish",
+            &format!("packets of {mtu} bytes do not arrive, those of {passes} bytes do"),
+            &format!("the MTU is {mtu} on both"),
+            "let its routers send ICMP",
+        ];
+        fails(&lab, &format!("hole {mtu} {most}"), &[""; 4], &words);
+    }
+}
+
+#[test]
+fn a_network_that_shortens_packets_in_a_way_that_tcp_follows_forms_a_world() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    // Jumbo frames on one host alone: TCP takes the lesser MSS.
+    lab.at(1, "ip link set eth0 mtu 9000");
+    form(&lab, "one jumbo", &[""; 4]).expect(&lab, &[0, 1, 2, 3]);
+    lab.at(1, "ip link set eth0 mtu 1500");
+
+    // A router clamps the MSS where packets above 1,400 bytes would vanish, and sends no ICMP.
+    lab.drop_at_bridge(&["ip length > 1400"]);
+    let clamp = "nft -f - <<'END'\n\
+                 table inet clamp {\n chain out {\n type filter hook output priority 0\n \
+                 tcp flags syn tcp option maxseg size set 1360\n }\n }\nEND";
+    for node in 0..4 {
+        lab.at(node, clamp);
+    }
+    form(&lab, "clamped", &[""; 4]).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn a_router_that_answers_long_packets_by_icmp_forms_a_world() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    lab.route_everything();
+    lab.switch("ip link set p3 mtu 1400");
+    let seeds = format!("--seed {}", lab.address(0));
+    let world = form(&lab, "icmp", &[seeds.as_str(); 4]);
+    assert_eq!(world.ranks(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn an_interface_whose_first_address_is_out_of_reach_is_named_and_a_label_cures_it() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let addresses = |label: &str| {
+        format!(
+            "ip address flush dev eth0\nip address add 192.168.55.3/24 dev eth0 {label}\n\
+             ip address add 10.77.0.13/24 dev eth0\nip route add default dev eth0\n"
+        )
+    };
+    lab.at(3, &addresses(""));
+    let words = ["to node3 (192.168.55.3): port ", "NCCL and Gloo use its first address", "label"];
+    fails(&lab, "first address", &[""; 4], &words);
+
+    // Where no path is proved, the address is the one at which the lease was proved.
+    let outcomes = finish_all(start_all(&lab, "lease", &["--paths master --format hostfile"; 4]));
+    for outcome in &outcomes {
+        assert_eq!(outcome.stdout.lines().last(), Some("10.77.0.13 slots=1"), "{}", outcome.render());
+    }
+
+    lab.at(3, &addresses("label eth0:1"));
+    let outcomes = finish_all(start_all(&lab, "label", &["--format hostfile"; 4]));
+    for outcome in &outcomes {
+        assert_eq!(outcome.stdout.lines().last(), Some("10.77.0.13 slots=1"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_that_work() {
+    let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
+    for format in
+        ["hostfile", "deepspeed", "hosts", "slots", "horovod", "ti-one", "skypilot", "tf-config", "json"]
+    {
+        let outcomes = finish_all(start_all(&lab, format, &[&format!("--format {format}"); 4]));
+        for outcome in &outcomes {
+            assert!(outcome.status.success(), "{}", outcome.render());
+            let is_listed = |node| outcome.stdout.contains(&format!("{}", lab.address(node)));
+            assert!((0..4).all(is_listed) && !outcome.stdout.contains("10.88."), "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn worlds_of_ipv6_alone_prove_their_paths() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.add_ipv6();
+    for node in 0..4 {
+        lab.remove_ipv4(node);
+    }
+    let outcomes = finish_all(start_all(&lab, "six", &[""; 4]));
+    assert_eq!(World::of(&outcomes).ranks(), [0, 1, 2, 3]);
+    let rule = format!("ip6 saddr {} tcp dport 32768-60999 tcp flags & (syn|ack) == syn", lab.address_v6(3));
+    lab.firewall(0, &[&rule]);
+    let words = [format!("node3 ({})", lab.address_v6(3)), format!("node0 ({})", lab.address_v6(0))];
+    fails(&lab, "six blocked", &[""; 4], &words.each_ref().map(String::as_str));
+}

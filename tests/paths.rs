@@ -103,6 +103,9 @@ fn a_router_that_answers_long_packets_by_icmp_forms_a_world() {
     let seeds = format!("--seed {}", lab.address(0));
     let world = form(&lab, "icmp", &[seeds.as_str(); 4]);
     assert_eq!(world.ranks(), [0, 1, 2, 3]);
+    // The kernel has learned it from the router.
+    let route = lab.at(0, "ip route get 10.77.0.13");
+    assert!(route.contains("mtu 1400"), "{route}");
 }
 
 #[test]
@@ -137,7 +140,7 @@ fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_
     for format in
         ["hostfile", "deepspeed", "hosts", "slots", "horovod", "ti-one", "skypilot", "tf-config", "json"]
     {
-        let outcomes = finish_all(start_all(&lab, format, &[&format!("--format {format}"); 4]));
+        let outcomes = finish_all(start_all(&lab, format, &[format!("--format {format}").as_str(); 4]));
         for outcome in &outcomes {
             assert!(outcome.status.success(), "{}", outcome.render());
             let is_listed = |node| outcome.stdout.contains(&format!("{}", lab.address(node)));

@@ -113,7 +113,7 @@ impl Lines {
             Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
             Event::Preparing { .. } if self.world.get() == 1 => return None,
             Event::Preparing { round: 1 } => {
-                "all nodes are here; proving that each reaches the master".to_owned()
+                "all nodes are here; proving that each reaches the others".to_owned()
             }
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
@@ -213,7 +213,7 @@ mod tests {
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \
                  not lead; check the firewall for that port",
             ),
-            (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the master"),
+            (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the others"),
             (Event::Preparing { round: 2 }, "proving the master again, attempt 2"),
         ] {
             assert_eq!(lines.describe(&event).as_deref(), Some(line));

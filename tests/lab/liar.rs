@@ -56,6 +56,7 @@ pub(crate) fn run(how: &str, job: &JobId, interface: Ipv4Addr) {
         rounds: vec![1],
         dials: vec![1],
         rosters: Vec::new(),
+        recipient: own.into(),
     };
     let mut liar = Liar {
         how: how.to_owned(),
@@ -126,6 +127,7 @@ impl Liar {
     fn lead(&mut self, node: NodeId, to: SocketAddr) {
         let Some(&dial) = self.dials.get(&node) else { return };
         self.scene.dials = vec![dial];
+        self.scene.recipient = to.ip();
         let honest = self.scene.clone();
         self.say("Welcome", node, to);
         match self.how.as_str() {

@@ -27,7 +27,7 @@ pub struct Interface {
     pub deprecated: Vec<IpAddr>,
     /// The first address of each family in the order of getifaddrs(3), which NCCL and Gloo use, whether this
     /// node uses it or not. A labelled address does not count: it belongs to an interface of another name.
-    pub(crate) firsts: Vec<IpAddr>,
+    pub(crate) firsts: Vec<InterfaceAddress>,
     /// The MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
 }
@@ -101,7 +101,13 @@ impl Interface {
 
     /// The address of this family that a job uses on it.
     pub(crate) fn first(&self, is_ipv6: bool) -> Option<IpAddr> {
-        self.firsts.iter().copied().find(|ip| ip.is_ipv6() == is_ipv6)
+        self.firsts.iter().map(|first| first.ip).find(|ip| ip.is_ipv6() == is_ipv6)
+    }
+
+    /// The length of the prefix of the network of this address.
+    pub(crate) fn prefix(&self, ip: IpAddr) -> Option<u8> {
+        let mut all = self.firsts.iter().chain(&self.addresses);
+        all.find(|address| address.ip == ip).map(|address| address.prefix)
     }
 
     /// Its addresses without the prefixes.
@@ -120,7 +126,7 @@ impl Interface {
             multicast: false,
             addresses: vec![IpNet::from(IpAddr::from(address)).into()],
             deprecated: Vec::new(),
-            firsts: vec![address.into()],
+            firsts: vec![IpNet::from(IpAddr::from(address)).into()],
             mtu: 0,
         }
     }

@@ -129,8 +129,7 @@ pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer:
 
 /// The interface that holds `ip`: the preferred one if several do.
 pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface> {
-    let holds =
-        |interface: &&Interface| interface.ips().chain(interface.firsts.clone()).any(|held| held == ip);
+    let holds = |interface: &&Interface| interface.prefix(ip).is_some();
     selected.iter().find(holds)
 }
 

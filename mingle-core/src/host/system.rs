@@ -112,7 +112,7 @@ fn links(entries: &[Entry]) -> Vec<Link> {
             let address: InterfaceAddress = net.into();
             let is_usable = address.ip.is_ipv4() || is_global_v6(&address);
             if name == unlabelled(name) && is_usable && link.interface.first(address.ip.is_ipv6()).is_none() {
-                link.interface.firsts.push(address.ip);
+                link.interface.firsts.push(address);
             }
             link.interface.addresses.push(address);
         }

@@ -57,8 +57,37 @@ impl Paths {
 pub struct Link {
     /// The address.
     pub address: IpAddr,
+    /// The length of the prefix of its network: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
+    pub prefix: u8,
     /// The interface's MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
+}
+
+impl Link {
+    /// An address of which nothing else is known.
+    pub(crate) fn unknown(address: IpAddr) -> Self {
+        Self { address, prefix: if address.is_ipv4() { 32 } else { 128 }, mtu: 0 }
+    }
+
+    /// Whether other hosts can be on its network.
+    pub(crate) fn is_network(&self) -> bool {
+        self.prefix < if self.address.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// Whether this address is of its network.
+    pub(crate) fn has(&self, other: IpAddr) -> bool {
+        match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let mask = u32::MAX.checked_shl(32_u32.saturating_sub(self.prefix.into())).unwrap_or(0);
+                (u32::from(own) ^ u32::from(other)) & mask == 0
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let mask = u128::MAX.checked_shl(128_u32.saturating_sub(self.prefix.into())).unwrap_or(0);
+                (u128::from(own) ^ u128::from(other)) & mask == 0
+            }
+            _ => false,
+        }
+    }
 }
 
 /// How a path fails.
@@ -145,6 +174,18 @@ mod tests {
         assert_eq!(Paths::All.partners(5, 1000).len(), 999);
         assert_eq!(Paths::Master.partners(1, 4), []);
         assert_eq!(Paths::Auto.partners(0, 1), []);
+    }
+
+    #[test]
+    fn a_link_has_the_addresses_of_its_network() {
+        let link = |address: &str, prefix| Link { address: address.parse().unwrap(), prefix, mtu: 0 };
+        let has = |link: Link, other: &str| link.has(other.parse().unwrap());
+        assert!(has(link("10.77.0.10", 24), "10.77.0.99") && !has(link("10.77.0.10", 24), "10.77.1.10"));
+        assert!(has(link("10.77.0.10", 0), "8.8.8.8") && !has(link("10.77.0.10", 24), "fd00::1"));
+        assert!(has(link("10.77.0.10", 32), "10.77.0.10") && !has(link("10.77.0.10", 32), "10.77.0.11"));
+        assert!(has(link("fd00::1", 64), "fd00::2") && !has(link("fd00::1", 64), "fd00:0:0:1::2"));
+        assert!(link("10.0.0.1", 31).is_network() && !link("10.0.0.1", 32).is_network());
+        assert!(link("fd00::1", 64).is_network() && !link("fd00::1", 128).is_network());
     }
 
     #[test]

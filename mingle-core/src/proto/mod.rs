@@ -170,9 +170,9 @@ impl PathTarget {
         Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
     }
 
-    /// What to answer to a connection that has brought these bytes: one answer at once, and another after two
-    /// more bytes, the length of the padding (little endian), and the padding itself. Nothing where they are no
-    /// token of a path to this node; such a connection is closed.
+    /// What to answer to a connection that has brought these bytes: one answer at once, and another after
+    /// two more bytes, the length of the padding (little endian), and the padding itself. Nothing where
+    /// they are no token of a path to this node; such a connection is closed.
     #[must_use]
     pub fn answers(&self, token: &[u8; TOKEN]) -> Option<PathAnswers> {
         self.codec.answer_path(token, self.me)

@@ -23,8 +23,8 @@ pub(crate) const UNREADY: usize = 6;
 pub(crate) const PARTNERS: usize = 16;
 /// The most broken paths in a report to the leader.
 pub(crate) const BROKEN: usize = 3;
-/// The most broken paths in a refusal, which goes to nodes without a proof as well, and so is no longer than a
-/// join.
+/// The most broken paths in a refusal, which goes to nodes without a proof as well, and so is no longer
+/// than a join.
 pub(crate) const REFUSED: usize = 2;
 /// The length of one part of the roster, in bytes; the last part may be shorter.
 pub(crate) const PART: usize = 1000;

@@ -61,6 +61,10 @@ impl Reach {
         Self { port: NonZeroU16::new(port), links: links.into_iter().collect() }
     }
 
+    pub(crate) fn links(&self) -> &[Link] {
+        &self.links
+    }
+
     /// Whether the job uses this address.
     pub(crate) fn has(&self, address: IpAddr) -> bool {
         self.links.iter().any(|link| link.address == address)
@@ -92,8 +96,17 @@ impl NodeInfo {
         Self { rank: None, host, endpoints, reach: Reach::default(), attributes: Attributes::default() }
     }
 
-    /// The link of the job in this family, where the node was reached at `at`, or else at the endpoint that it
-    /// prefers.
+    /// Leaves the endpoints of one family, with their links, if the node has any.
+    pub(crate) fn keep_family(&mut self, is_ipv6: bool) {
+        let Some(endpoints) = self.endpoints.of_family(is_ipv6) else { return };
+        let links = self.endpoints.iter().zip(self.reach.links.iter());
+        let kept = links.filter(|(endpoint, _)| endpoint.is_ipv6() == is_ipv6).map(|(_, link)| *link);
+        self.reach.links = kept.collect();
+        self.endpoints = endpoints;
+    }
+
+    /// The link of the job in this family, where the node was reached at `at`, or else at the endpoint that
+    /// it prefers.
     pub(crate) fn link(&self, at: Option<IpAddr>, is_ipv6: bool) -> Link {
         let links = self.endpoints.iter().zip(self.reach.links.iter());
         let mut of_family = links.filter(|(_, link)| link.address.is_ipv6() == is_ipv6);
@@ -101,7 +114,7 @@ impl NodeInfo {
             of_family.clone().find(|(endpoint, _)| Some(endpoint.ip()) == at).or_else(|| of_family.next());
         let preferred =
             self.endpoints.of_family(is_ipv6).unwrap_or_else(|| self.endpoints.clone()).preferred();
-        found.map_or(Link { address: preferred.ip(), mtu: 0 }, |(_, link)| *link)
+        found.map_or_else(|| Link::unknown(preferred.ip()), |(_, link)| *link)
     }
 
     /// The name and the preferred endpoint of the node, by which people recognize it.

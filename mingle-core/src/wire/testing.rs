@@ -50,6 +50,8 @@ pub struct Scene {
     pub rounds: Vec<u64>,
     /// Dials.
     pub dials: Vec<u32>,
+    /// The address of the recipient, which Prepare names.
+    pub recipient: IpAddr,
     /// Rosters, of which Prepare names the length and the digest, and Part has the bytes.
     pub rosters: Vec<Roster>,
 }
@@ -218,13 +220,18 @@ impl Source<'_> {
         (!self.flag()).then(|| self.rank())
     }
 
+    fn recipient(&mut self) -> IpAddr {
+        let recipient = self.scene.recipient;
+        self.likely(&[recipient; 3], &[[8, 8, 8, 8].into()]).unwrap_or_else(|| self.endpoint().ip())
+    }
+
     fn paths(&mut self) -> Paths {
         let all = [Paths::Auto, Paths::Master, Paths::Ring, Paths::All];
         self.likely(&all, &[]).unwrap_or_default()
     }
 
     fn link(&mut self) -> Link {
-        Link { address: self.endpoint().ip(), mtu: self.count() }
+        Link { address: self.endpoint().ip(), prefix: self.byte(), mtu: self.count() }
     }
 
     fn partner(&mut self) -> Partner {
@@ -390,8 +397,10 @@ impl Draw for Prepare {
             roster_bytes: from.likely(&[length.unwrap_or(0)], &[]).unwrap_or_else(|| from.count()),
             master: from.id(),
             endpoints: from.endpoints(),
-            address: from.endpoint().ip(),
-            paths: from.count(),
+            address: from.recipient(),
+            paths: from
+                .likely(&[0, 1, from.scene.world.saturating_sub(1)], &[u32::MAX])
+                .unwrap_or_else(|| from.short()),
             partners: (0..from.up_to(PARTNERS)).map(|_| from.partner()).collect(),
         }
     }
@@ -488,6 +497,7 @@ mod tests {
             rounds: vec![1],
             dials: vec![1],
             rosters: Vec::new(),
+            recipient: [10, 0, 0, 2].into(),
         }
     }
 

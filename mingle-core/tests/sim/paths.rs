@@ -87,6 +87,26 @@ fn a_path_that_works_again_after_8_s_delays_the_world_and_does_not_end_it() {
 }
 
 #[test]
+fn a_standby_takes_the_seat_of_the_member_with_most_broken_paths() {
+    for seed in 0..20 {
+        let mut net = Network::new(seed, Weather::fine());
+        for number in 1..=5 {
+            net.add(number, 4, None, if number == 5 { ms(100) } else { Time::ZERO });
+        }
+        net.prove_paths();
+        // Nobody reaches host 2's port for paths; host 4 is the standby.
+        for other in [0, 1, 3, 4] {
+            net.flaws.insert((other, 2), Flaw::Filtered);
+        }
+        let took = finish(&mut net);
+        assert_sound(&net, seed);
+        assert_eq!(formed(&net, 4).world.get(), 4, "{}", tail(&net.trace));
+        assert!(matches!(failure(&net, 2), Failure::WorldFull { .. }), "{:?}", net.hosts[2].outcome);
+        assert!(took < Time::from_secs(8), "{took:?}");
+    }
+}
+
+#[test]
 fn a_partner_that_dies_while_paths_are_proved_is_the_end_of_that_round_alone() {
     for seed in 0..50 {
         let mut net = world(seed, 5, Weather::fine(), Duration::ZERO);

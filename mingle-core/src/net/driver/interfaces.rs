@@ -52,7 +52,10 @@ pub(super) fn own_reach(interfaces: &[Interface], endpoints: &Endpoints, path_po
         let ip = endpoint.ip();
         let interface = holder_of(interfaces, ip);
         let first = interface.and_then(|interface| interface.first(ip.is_ipv6()));
-        Link { address: first.unwrap_or(ip), mtu: interface.map_or(0, |interface| interface.mtu) }
+        let address = first.unwrap_or(ip);
+        let prefix = interface.and_then(|interface| interface.prefix(address));
+        let mtu = interface.map_or(0, |interface| interface.mtu);
+        Link { address, prefix: prefix.unwrap_or(if address.is_ipv4() { 32 } else { 128 }), mtu }
     };
     Reach::new(path_port, endpoints.iter().map(link))
 }

@@ -278,8 +278,8 @@ impl Driver {
     }
 }
 
-/// The listeners for paths beside those of the node's own port, and the port for paths. In a world of one there
-/// is none.
+/// The listeners for paths beside those of the node's own port, and the port for paths. In a world of one
+/// there is none.
 fn path_listeners(settings: &Rendezvous, own_port: u16) -> Result<(Vec<TcpListener>, u16), Error> {
     if settings.is_alone() {
         return Ok((Vec::new(), 0));

@@ -379,8 +379,8 @@ impl Follow {
         match &mut self.round {
             Some(round) if round.round() > prepare.round => return joined_by_this,
             Some(round) if round.round() == prepare.round => {
-                // It brings more partners; or the leader repeats it because it has missed this node's answer, or
-                // to see that the node lives.
+                // It brings more partners; or the leader repeats it because it has missed this node's
+                // answer, or to see that the node lives.
                 if !round.add_partners(&prepare.partners, shared) {
                     round.tell(&self.leader, shared);
                 }

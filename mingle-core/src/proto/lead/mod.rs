@@ -4,9 +4,11 @@
 //! comes back.
 
 mod book;
+mod broken;
 mod challenges;
 mod commit;
 mod ending;
+mod networks;
 mod plan;
 mod ranks;
 mod round;
@@ -309,7 +311,8 @@ impl Lead {
     /// The proof of the master has taken too long.
     pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         let Some(failed) = self.rounds.proof_failed(&self.book, shared) else { return };
-        // Where one node alone cannot reach the master, the fault may be its own.
+        // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault may
+        // be its own.
         if let [prover] = failed[..]
             && self.put_behind_standbys(&failed, arrivals)
         {
@@ -375,19 +378,27 @@ impl Lead {
 
     /// Asks the master again for this node's own proof.
     pub(crate) fn ask_master(&mut self, shared: &mut Shared) {
-        self.rounds.ask_master(shared);
+        if let Some(round) = self.rounds.round() {
+            round.ask_master(shared);
+        }
     }
 
     /// Opens the dials to the master that are due.
     pub(crate) fn advance(&mut self, shared: &mut Shared) {
-        self.rounds.advance(shared);
+        if let Some(round) = self.rounds.round() {
+            round.advance(shared);
+        }
     }
 
     pub(crate) fn connected(&mut self, dial: DialId) {
-        self.rounds.connected(dial);
+        if let Some(round) = self.rounds.round() {
+            round.connected(dial);
+        }
     }
 
     pub(crate) fn closed(&mut self, dial: DialId) {
-        self.rounds.closed(dial);
+        if let Some(round) = self.rounds.round() {
+            round.closed(dial);
+        }
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use super::book::Book;
+use super::networks::Network;
 use super::ranks::Applicant;
 use crate::model::{BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster};
 use crate::proto::prove::{Arrivals, Ends};
@@ -44,10 +45,12 @@ struct Reached {
 /// The nodes of a full world, without ranks: this node and its members.
 pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> Vec<Applicant> {
     let leases: Vec<_> = book.members().filter_map(|(id, _)| arrivals.ends(id)).collect();
-    let own = Applicant { id: shared.me(), node: shared.node_info(), lease: most_frequent(leases) };
+    let own =
+        Applicant { id: shared.me(), node: shared.node_info(), lease: most_frequent(leases), met: None };
     let members = book.members().map(|(id, entry)| {
-        let lease = arrivals.ends(id).map(|ends| ends.remote);
-        Applicant { id, node: entry.node.clone(), lease }
+        let ends = arrivals.ends(id);
+        let (lease, met) = (ends.map(|ends| ends.remote), ends.map(|ends| ends.local));
+        Applicant { id, node: entry.node.clone(), lease, met }
     });
     std::iter::once(own).chain(members).collect()
 }
@@ -71,13 +74,12 @@ impl Plan {
         assigned: &[Applicant],
         verdict: Verdict,
         wants_roster: bool,
+        network: &Network,
     ) -> Option<Self> {
-        let paths = assigned.iter().map(|a| a.node.attributes.paths).max()?;
         let master = assigned.first()?;
-        let is_ipv6 = master.address().is_ipv6();
         let reached = |a: &Applicant| Reached {
             id: a.id,
-            link: a.link(paths, is_ipv6),
+            link: network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip())),
             port: a.node.reach.port(),
             own_port: a.address().port(),
         };
@@ -104,9 +106,9 @@ impl Plan {
             parts: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
             master: master.id,
-            endpoints: master.node.endpoints.advertised(),
+            endpoints: network.endpoints(&master.node.endpoints),
             verdict,
-            paths,
+            paths: network.paths,
             reached,
         })
     }

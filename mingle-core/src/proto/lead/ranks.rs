@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::model::{Link, NodeId, Paths, Rank, natural};
+use crate::model::{Link, NodeId, Rank, natural};
 use crate::proto::RankBy;
 use crate::rdma;
 use crate::wire::{Attributes, NodeInfo};
@@ -16,6 +16,8 @@ pub(super) struct Applicant {
     pub(super) node: NodeInfo,
     /// The node's own address on its lease; for the leader, the one that most leases have reached.
     pub(super) lease: Option<IpAddr>,
+    /// The address of the leader that its lease has reached.
+    pub(super) met: Option<IpAddr>,
 }
 
 impl Applicant {
@@ -24,15 +26,9 @@ impl Applicant {
         self.node.endpoints.preferred()
     }
 
-    /// Where the job reaches the node in this family. Where no path is proved beside those to the master, the
-    /// lease is the only proof of an address.
-    pub(super) fn link(&self, paths: Paths, is_ipv6: bool) -> Link {
-        let link = self.node.link(self.lease, is_ipv6);
-        // An address that was translated on the way is no address of the node's.
-        let has = |ip: IpAddr| self.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
-        let proved = self.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
-        let address = proved.filter(|_| paths == Paths::Master).unwrap_or(link.address);
-        Link { address, ..link }
+    /// The node's link on the network of another node's.
+    pub(super) fn link_on(&self, network: &Link) -> Option<Link> {
+        self.node.reach.links().iter().copied().find(|link| network.has(link.address))
     }
 
     /// The summary and the settings that are compared with those of the other ranks.
@@ -61,9 +57,7 @@ pub(super) fn settle_family(
         return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
     };
     for applicant in applicants {
-        if let Some(endpoints) = applicant.node.endpoints.of_family(chosen) {
-            applicant.node.endpoints = endpoints;
-        }
+        applicant.node.keep_family(chosen);
     }
     Ok(())
 }
@@ -140,7 +134,12 @@ mod tests {
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
         let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
         let node = NodeInfo::new(HostName::new(host), endpoint.into());
-        Applicant { id: NodeId([last; 16]), node: NodeInfo { rank: rank.map(Rank), ..node }, lease: None }
+        Applicant {
+            id: NodeId([last; 16]),
+            node: NodeInfo { rank: rank.map(Rank), ..node },
+            lease: None,
+            met: None,
+        }
     }
 
     fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {

@@ -1,30 +1,31 @@
 //! The rounds of a leader, from a full book to a formed world: which one is under way, and what earlier ones
 //! have shown.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::book::{Book, Entry};
+use super::broken::BrokenPaths;
 use super::commit::Committed;
 use super::ending::Ending;
+use super::networks::Network;
 use super::plan::{self, Plan};
 use super::ranks::{self, Applicant};
 use super::round::Round;
-use crate::model::{BrokenPath, NodeId, Peer};
+use crate::model::{NodeId, Peer};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed, Unproved};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
 use crate::rdma::Verdict;
-use crate::wire::{Broken, Message, REFUSED, Ready, Refusal, UNREADY, Want};
+use crate::wire::{Broken, Message, Ready, Refusal, UNREADY, Want};
 
 /// For this long another round starts although no node is left that can be master. A round of failed proofs
 /// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
 const PERSIST: Duration = Duration::from_secs(12);
-/// The same for a round of broken paths, of which nothing else can be tried than the other address family: two
-/// rounds are over after 10.6 s.
+/// The same for rounds of broken paths, each on another network or family: two are over after 10.6 s.
 const PERSIST_PATHS: Duration = Duration::from_secs(10);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
@@ -46,8 +47,8 @@ pub(super) struct Rounds {
     proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
-    /// The paths that were broken in the last round, by prover, and how many were not named.
-    broken: BTreeMap<NodeId, (Vec<BrokenPath>, u32)>,
+    /// The paths that were broken in the last round.
+    broken: BrokenPaths,
 }
 
 #[derive(Debug, Clone)]
@@ -87,7 +88,7 @@ impl Rounds {
             unready: Vec::new(),
             proving_since: None,
             unproved: BTreeSet::new(),
-            broken: BTreeMap::new(),
+            broken: BrokenPaths::default(),
         }
     }
 
@@ -121,7 +122,8 @@ impl Rounds {
         }
     }
 
-    fn round(&mut self) -> Option<&mut Round> {
+    /// The round under way.
+    pub(super) fn round(&mut self) -> Option<&mut Round> {
         match &mut self.phase {
             Phase::Proving(round) => Some(round),
             _ => None,
@@ -138,7 +140,8 @@ impl Rounds {
         let persists = shared.now < since + PERSIST;
         let broken = std::mem::take(&mut self.broken);
         if !broken.is_empty() && shared.now >= since + PERSIST_PATHS {
-            self.end_broken(broken.into_values(), book, shared);
+            let (refusal, failure) = broken.ending();
+            self.end(refusal, failure, book, shared);
             return false;
         }
         if let Err(apart) = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed) {
@@ -151,6 +154,8 @@ impl Rounds {
             }
             return false;
         }
+        let is_ipv6 = applicants.first().is_some_and(|own| own.address().is_ipv6());
+        let network = Network::settle(&applicants, is_ipv6, usize::try_from(self.failed).unwrap_or(0));
         let Some(assigned) = self.choose(applicants, persists, shared) else {
             self.end_unproved(book, shared);
             return false;
@@ -163,7 +168,9 @@ impl Rounds {
             return false;
         }
         let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
-        let Some(plan) = Plan::new(self.started + 1, &assigned, verdict, wants_roster) else { return false };
+        let Some(plan) = Plan::new(self.started + 1, &assigned, verdict, wants_roster, &network) else {
+            return false;
+        };
         self.started += 1;
         for (_, entry) in book.entries_mut() {
             entry.ready = None;
@@ -275,7 +282,7 @@ impl Rounds {
         match &mut self.phase {
             Phase::Proving(round) if round.number() == broken.round => {
                 if book.member(from).is_some() {
-                    self.broken.insert(from, name(round, from, broken));
+                    self.broken.insert(from, broken, round);
                     round.add_failure(shared);
                 }
             }
@@ -294,14 +301,15 @@ impl Rounds {
     }
 
     /// This node's own proof has taken too long, or the others have had their time to report the same.
-    /// Returns the provers that have failed, where the round is void by it.
+    /// Where the round is void by it, returns the members that have not reached the master; or where all
+    /// have, the member at most ends of broken paths.
     pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Option<Vec<NodeId>> {
         let Phase::Proving(round) = &mut self.phase else { return None };
         let master = round.master();
         if !round.is_master_proved() {
             self.unproved.insert((shared.me(), master));
         } else if let Some(broken) = round.broken() {
-            self.broken.insert(shared.me(), name(round, shared.me(), &broken));
+            self.broken.insert(shared.me(), &broken, round);
         }
         if round.add_failure(shared) {
             return None;
@@ -309,12 +317,14 @@ impl Rounds {
         self.failed += 1;
         self.void(book, shared);
         let failed = self.unproved.iter().filter(|&&(_, of)| of == master);
-        Some(failed.map(|&(prover, _)| prover).collect())
+        let failed: Vec<NodeId> = failed.map(|&(prover, _)| prover).collect();
+        Some(if failed.is_empty() { self.broken.most(book).into_iter().collect() } else { failed })
     }
 
     /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
     pub(super) fn forget(&mut self, member: NodeId) {
         self.unproved.retain(|&(prover, master)| prover != member && master != member);
+        self.broken.forget(member);
     }
 
     /// Forgets everything but the number of the last round.
@@ -325,9 +335,9 @@ impl Rounds {
 
     /// Voids the round under way, because this process was stopped. Returns whether there was one.
     pub(super) fn void_after_stop(&mut self, book: &Book, shared: &mut Shared) -> bool {
-        let proving = matches!(self.phase, Phase::Proving(_));
+        let is_proving = self.round().is_some();
         self.void(book, shared);
-        proving
+        is_proving
     }
 
     /// These members were not ready in a round that took too long. After some rounds that the same ones have
@@ -357,30 +367,6 @@ impl Rounds {
             && round.agreed_endpoint(book, shared).is_some()
         {
             shared.timers.set(Timer::Commit, shared.now);
-        }
-    }
-
-    pub(super) fn ask_master(&mut self, shared: &mut Shared) {
-        if let Some(round) = self.round() {
-            round.ask_master(shared);
-        }
-    }
-
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if let Some(round) = self.round() {
-            round.advance(shared);
-        }
-    }
-
-    pub(super) fn connected(&mut self, dial: DialId) {
-        if let Some(round) = self.round() {
-            round.connected(dial);
-        }
-    }
-
-    pub(super) fn closed(&mut self, dial: DialId) {
-        if let Some(round) = self.round() {
-            round.closed(dial);
         }
     }
 
@@ -507,31 +493,8 @@ impl Rounds {
         self.end(Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs }, book, shared);
     }
 
-    /// Paths are broken: all learn which.
-    fn end_broken(
-        &mut self,
-        broken: impl Iterator<Item = (Vec<BrokenPath>, u32)>,
-        book: &mut Book,
-        shared: &mut Shared,
-    ) {
-        let (named, unnamed): (Vec<_>, Vec<_>) = broken.unzip();
-        let mut paths: Vec<BrokenPath> = named.into_iter().flatten().collect();
-        let more = unnamed.into_iter().fold(paths.len().saturating_sub(REFUSED), |sum, more| {
-            sum.saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
-        });
-        let more = u32::try_from(more).unwrap_or(u32::MAX);
-        paths.truncate(REFUSED);
-        let refusal = Refusal::PathsBroken(paths.iter().cloned().collect(), more);
-        self.end(refusal, Failure::PathsBroken { paths, more }, book, shared);
-    }
-
     /// No world can form: all learn why.
     fn end(&mut self, refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) {
         self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
     }
-}
-
-/// The broken paths of a node as messages name them, and how many more there are.
-fn name(round: &Round, from: NodeId, broken: &Broken) -> (Vec<BrokenPath>, u32) {
-    (broken.paths.iter().filter_map(|to| round.name(from, to)).collect(), broken.more)
 }

@@ -158,7 +158,10 @@ impl Lead {
     }
 
     pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        for id in self.book.standbys().to_vec() {
+        let mut standbys = self.book.standbys().to_vec();
+        // A member that has held up a round gets no seat before a node that has not.
+        standbys.sort_by_key(|&id| self.book.get(id).is_some_and(|entry| entry.replaced));
+        for id in standbys {
             if arrivals.has(id) && self.book.seated() < shared.world() {
                 self.settle(id, arrivals, shared);
             }

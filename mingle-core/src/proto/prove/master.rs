@@ -120,8 +120,8 @@ impl MasterProof {
         self.endpoints.get(usize::from(endpoint)).copied()
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node. The endpoint that the leader has published if this node has proved that one, else the one that it has proved, with a
-    /// warning.
+    /// MASTER_ADDR and MASTER_PORT for this node. The endpoint that the leader has published if this node
+    /// has proved that one, else the one that it has proved, with a warning.
     pub(super) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
         let master = match &self.path {
             Path::Own => self.at(endpoint).or_else(|| self.at(0))?,

@@ -15,8 +15,8 @@ use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
 use crate::wire::{BROKEN, Broken, BrokenTo, Partner};
 
-/// The most connections to one partner at the same time; then the oldest is replaced. At 30% loss, one in eight
-/// succeeds at once, and three of the others within 0.6 s.
+/// The most connections to one partner at the same time; then the oldest is replaced. At 30% loss, one in
+/// eight succeeds at once, and three of the others within 0.6 s.
 const OPEN: usize = 12;
 /// From this many dials to one partner on, [`REPLACE`] is the interval.
 const HASTY: u32 = 12;

@@ -19,8 +19,8 @@ pub(crate) struct Proofs {
 }
 
 impl Proofs {
-    /// Starts the proof of the master; the `partners` may come later. `lease` is the connection to the leader,
-    /// for a node that has one.
+    /// Starts the proof of the master; the `partners` may come later. `lease` is the connection to the
+    /// leader, for a node that has one.
     pub(crate) fn start(
         shared: &mut Shared,
         master: NodeId,

@@ -97,7 +97,14 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
             rank: Some(Rank(2)),
             host: HostName::new("b"),
             endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
-            reach: Reach::new(41_877, [address(2), v6(29500)].map(|at| Link { address: at.ip(), mtu: 1500 })),
+            reach: Reach::new(
+                41_877,
+                [address(2), v6(29500)].map(|at| Link {
+                    address: at.ip(),
+                    prefix: if at.is_ipv4() { 24 } else { 64 },
+                    mtu: 1500,
+                }),
+            ),
             attributes: Attributes {
                 slots: 8,
                 metadata: metadata(),

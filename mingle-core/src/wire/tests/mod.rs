@@ -105,7 +105,10 @@ fn largest() -> Vec<Message> {
                 rank: Some(Rank(u32::MAX)),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
-                reach: Reach::new(u16::MAX, vec![Link { address: v6(1).ip(), mtu: u32::MAX }; 99]),
+                reach: Reach::new(
+                    u16::MAX,
+                    vec![Link { address: v6(1).ip(), prefix: 128, mtu: u32::MAX }; 99],
+                ),
                 attributes: Attributes {
                     slots: u32::MAX,
                     metadata: longest_metadata(),

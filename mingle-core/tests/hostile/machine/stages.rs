@@ -194,6 +194,7 @@ impl Stage {
             rounds: vec![1, 2],
             dials: (1..=8).collect(),
             rosters: Vec::new(),
+            recipient: endpoint(self.own).ip(),
         };
         let (stage, lineage) = (*self, self.lineage);
         let link = Link::new(watch);

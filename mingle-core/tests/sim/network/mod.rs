@@ -5,9 +5,9 @@
 //! through the codec.
 //!
 //! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts that
-//! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams, `tcp`
-//! the connections, `paths` those that prove paths, `running` the worlds that have formed, `queue` what will happen; `promises` checks at
-//! every step what is promised, `history` is the record of a run.
+//! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams,
+//! `tcp` the connections, `paths` those that prove paths, `running` the worlds that have formed, `queue`
+//! what will happen; `promises` checks at every step what is promised, `history` is the record of a run.
 
 mod changes;
 mod fabric;

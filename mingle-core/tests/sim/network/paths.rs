@@ -44,7 +44,8 @@ impl Network {
     pub fn prove_paths(&mut self) {
         for host in &mut self.hosts {
             let node = &mut host.config.node;
-            let links = node.endpoints.iter().map(|endpoint| Link { address: endpoint.ip(), mtu: PACKET });
+            let links =
+                node.endpoints.iter().map(|endpoint| Link { address: endpoint.ip(), prefix: 8, mtu: PACKET });
             node.reach = Reach::new(PATHS, links.collect::<Vec<_>>());
         }
     }
@@ -145,8 +146,8 @@ impl Network {
         self.with(host, |node, now| node.handle_path(now, dial, news));
     }
 
-    /// When a segment that is sent then has been answered. The kernel repeats a lost one after 0.2, 0.4 s and so
-    /// on.
+    /// When a segment that is sent then has been answered. The kernel repeats a lost one after 0.2, 0.4 s
+    /// and so on.
     fn path_segment(&mut self, mut at: Time, near: bool) -> Time {
         let mut wait = Duration::from_millis(200);
         while !near && (self.chance(self.weather.loss) || self.chance(self.weather.loss)) {

@@ -194,3 +194,26 @@ fn members_that_hold_up_a_round_each_in_turn_are_not_named() {
     }
     assert!(rounds(&all).len() >= 4 && failure(&all).is_none(), "{:?}", failure(&all));
 }
+
+#[test]
+fn a_member_that_held_up_a_round_takes_no_seat_before_a_node_that_did_not() {
+    let (mut node, _) = leading(3);
+    join(&mut node, 5, endpoint(5));
+    let mut all = Vec::new();
+    while node.shared.now < Time::from_secs(80) && !node.has_ended() {
+        let next = node.shared.now + Duration::from_millis(200);
+        all.extend(run(&mut node, next));
+        let round = 1 + u64::try_from(rounds(&all).len()).unwrap();
+        if round == 2 && !node.lead.knows(crate::proto::tests::id(6)) {
+            join(&mut node, 6, endpoint(6));
+        }
+        for member in 3..=6 {
+            all.extend(hear_from(&mut node, member, &Message::Pong));
+            if !matches!(member, 4 | 5) {
+                all.extend(hear_from(&mut node, member, &ready(round)));
+            }
+        }
+    }
+    // Round 1 is held up by node 4, round 2 by node 5; node 6 waits from then on.
+    assert_eq!(rounds(&all), [2, 3]);
+}

@@ -1,0 +1,58 @@
+//! The paths that could not be proved in the rounds of one leader.
+
+use std::collections::BTreeMap;
+
+use super::book::Book;
+use super::round::Round;
+use crate::model::{BrokenPath, NodeId};
+use crate::proto::report::Failure;
+use crate::wire::{Broken, REFUSED, Refusal};
+
+/// The broken paths, by prover: with their targets, and how many more there are.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BrokenPaths(BTreeMap<NodeId, (Vec<(NodeId, BrokenPath)>, u32)>);
+
+impl BrokenPaths {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a node has reported in this round.
+    pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) {
+        let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.name(from, to)?)));
+        self.0.insert(from, (named.collect(), broken.more));
+    }
+
+    /// A node has no seat any more.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.0.remove(&node);
+        for (paths, _) in self.0.values_mut() {
+            paths.retain(|&(to, _)| to != node);
+        }
+        self.0.retain(|_, (paths, _)| !paths.is_empty());
+    }
+
+    /// The member at most ends of broken paths.
+    pub(super) fn most(&self, book: &Book) -> Option<NodeId> {
+        let mut ends: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for (&from, (paths, _)) in &self.0 {
+            for end in paths.iter().flat_map(|&(to, _)| [from, to]).filter(|&end| book.member(end).is_some())
+            {
+                *ends.entry(end).or_default() += 1;
+            }
+        }
+        ends.into_iter().max_by_key(|&(_, count)| count).map(|(end, _)| end)
+    }
+
+    /// How a world ends for which these are the last.
+    pub(super) fn ending(self) -> (Refusal, Failure) {
+        let (mut paths, mut more) = (Vec::new(), 0_u32);
+        for (named, unnamed) in self.0.into_values() {
+            paths.extend(named.into_iter().map(|(_, path)| path));
+            more = more.saturating_add(unnamed);
+        }
+        more = more.saturating_add(u32::try_from(paths.len().saturating_sub(REFUSED)).unwrap_or(u32::MAX));
+        paths.truncate(REFUSED);
+        (Refusal::PathsBroken(paths.iter().cloned().collect(), more), Failure::PathsBroken { paths, more })
+    }
+}

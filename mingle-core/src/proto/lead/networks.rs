@@ -1,0 +1,76 @@
+//! Which network the nodes of a world use, where their hosts are on several.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::ranks::Applicant;
+use crate::model::{Endpoints, Link, NodeId, Paths};
+
+/// How the job reaches the nodes of a round.
+#[derive(Debug)]
+pub(super) struct Network {
+    /// Which paths are proved.
+    pub(super) paths: Paths,
+    /// Where each node is reached.
+    pub(super) links: BTreeMap<NodeId, Link>,
+    /// The network that all nodes are on, where they use one, as the leader's link to it.
+    common: Option<Link>,
+}
+
+impl Network {
+    /// The network for these nodes, of which the leader is the first, in their `turn`th attempt.
+    ///
+    /// Each node is reached where its lease has come from. If the leases have reached the leader on several
+    /// networks, nodes of one may not reach those of another, so a network that all are on comes first. After a
+    /// round of broken paths the next possibility is tried.
+    pub(super) fn settle(applicants: &[Applicant], is_ipv6: bool, turn: usize) -> Self {
+        let paths = applicants.iter().map(|a| a.node.attributes.paths).max().unwrap_or_default();
+        let mut ways: Vec<Option<Link>> = common(applicants, is_ipv6).into_iter().map(Some).collect();
+        ways.insert(if meet_on_one(applicants) { 0 } else { ways.len() }, None);
+        let common = ways[turn % ways.len()];
+        let link = |a: &Applicant| match common {
+            Some(network) => a.link_on(&network).unwrap_or(network),
+            None => by_lease(a, paths, is_ipv6),
+        };
+        Self { paths, links: applicants.iter().map(|a| (a.id, link(a))).collect(), common }
+    }
+
+    /// The endpoints of the master on this network.
+    pub(super) fn endpoints(&self, master: &Endpoints) -> Endpoints {
+        let on_it = |network: Link| {
+            Endpoints::new(master.iter().copied().filter(|endpoint| network.has(endpoint.ip())).collect())
+        };
+        self.common.and_then(on_it).unwrap_or_else(|| master.clone()).advertised()
+    }
+}
+
+/// Whether all leases have reached the leader at one address.
+fn meet_on_one(applicants: &[Applicant]) -> bool {
+    let mut met = applicants.iter().skip(1).filter_map(|applicant| applicant.met);
+    let first = met.next();
+    met.all(|address| Some(address) == first)
+}
+
+/// The networks that all nodes are on, as the leader's links to them.
+fn common(applicants: &[Applicant], is_ipv6: bool) -> Vec<Link> {
+    let Some((leader, others)) = applicants.split_first() else { return Vec::new() };
+    let own = leader.node.reach.links().iter().filter(|link| link.address.is_ipv6() == is_ipv6);
+    let mut common: Vec<Link> = Vec::new();
+    for link in own.filter(|link| link.is_network()) {
+        let is_known = common.iter().any(|known| known.has(link.address));
+        if !is_known && others.iter().all(|other| other.link_on(link).is_some()) {
+            common.push(*link);
+        }
+    }
+    common
+}
+
+/// The link of the job where the lease has come from. Where no path is proved beside those to the master, the
+/// lease is the only proof of an address, but for one that was translated on the way, which is not the node's.
+fn by_lease(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
+    let link = applicant.node.link(applicant.lease, is_ipv6);
+    let has = |ip: IpAddr| applicant.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
+    let proved = applicant.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
+    let address = proved.filter(|_| paths == Paths::Master).unwrap_or(link.address);
+    Link { address, ..link }
+}

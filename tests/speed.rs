@@ -46,11 +46,11 @@ fn four_nodes_that_start_together_form_within_some_ten_milliseconds() {
 }
 
 #[test]
-fn with_30_percent_loss_every_world_forms_and_most_within_half_a_second() {
+fn with_30_percent_loss_every_world_forms_and_most_within_a_second() {
     let Some(lab) = Options::nodes(4).with_filters().alone().start() else { return };
     lab.set(&Policy { loss: 30, ..Policy::default() });
     let times = worlds(&lab, "30% loss", 40);
-    assert!(times[20] < Duration::from_millis(500), "{times:?}");
+    assert!(times[20] < Duration::from_millis(900), "{times:?}");
 }
 
 #[test]

@@ -83,11 +83,11 @@ pub(crate) struct JoinArgs {
 
     /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
     ///
-    /// A path is proved when long TCP segments from one node have arrived at a port of the other one that its
-    /// kernel chose. 'all' proves it from each node to each other one. 'ring' proves it to the ranks that are
-    /// 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above. 'master'
-    /// proves only that each node reaches MASTER_ADDR and MASTER_PORT. Where nodes want different ones, the one
-    /// with most paths counts.
+    /// A path is proved when long TCP segments from one node have arrived at a port of the other one that
+    /// its kernel chose. 'all' proves it from each node to each other one. 'ring' proves it to the ranks
+    /// that are 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above.
+    /// 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT. Where nodes want different
+    /// ones, the one with most paths counts.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
 

@@ -109,7 +109,8 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
             sender[..4].copy_from_slice(&number.to_be_bytes());
             let frame =
                 Frame { sender: NodeId(sender), recipient: play.link.own_id(), lineage: play.lineage };
-            let (kind, _) = KINDS[usize::try_from(number).unwrap() % KINDS.len()];
+            // One of four senders of each kind brings a token, too.
+            let (kind, _) = KINDS[usize::try_from(number / 4).unwrap() % KINDS.len()];
             play.scene.nodes[0] = NodeId(sender);
             // A follower would leave its leader for the first that redirects it.
             let datagram = play.forger.datagram(kind, frame, &play.scene, &[0, 1]).unwrap();

@@ -21,8 +21,8 @@ impl Network {
     /// The network for these nodes, of which the leader is the first, in their `turn`th attempt.
     ///
     /// Each node is reached where its lease has come from. If the leases have reached the leader on several
-    /// networks, nodes of one may not reach those of another, so a network that all are on comes first. After a
-    /// round of broken paths the next possibility is tried.
+    /// networks, nodes of one may not reach those of another, so a network that all are on comes first.
+    /// After a round of broken paths the next possibility is tried.
     pub(super) fn settle(applicants: &[Applicant], is_ipv6: bool, turn: usize) -> Self {
         let paths = applicants.iter().map(|a| a.node.attributes.paths).max().unwrap_or_default();
         let mut ways: Vec<Option<Link>> = common(applicants, is_ipv6).into_iter().map(Some).collect();
@@ -65,12 +65,94 @@ fn common(applicants: &[Applicant], is_ipv6: bool) -> Vec<Link> {
     common
 }
 
-/// The link of the job where the lease has come from. Where no path is proved beside those to the master, the
-/// lease is the only proof of an address, but for one that was translated on the way, which is not the node's.
+/// The link of the job where the lease has come from. Where no path is proved beside those to the master,
+/// the lease is the only proof of an address, but for one that was translated on the way, which is not the
+/// node's.
 fn by_lease(applicant: &Applicant, paths: Paths, is_ipv6: bool) -> Link {
     let link = applicant.node.link(applicant.lease, is_ipv6);
     let has = |ip: IpAddr| applicant.node.endpoints.iter().any(|endpoint| endpoint.ip() == ip);
     let proved = applicant.lease.filter(|&lease| lease.is_ipv6() == is_ipv6 && has(lease));
     let address = proved.filter(|_| paths == Paths::Master).unwrap_or(link.address);
     Link { address, ..link }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+    use crate::model::HostName;
+    use crate::wire::{NodeInfo, Reach};
+
+    /// A node with these addresses, whose lease has come from the last of them to this address of the leader.
+    fn applicant(number: u8, addresses: &[&str], met: &str) -> Applicant {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let endpoints = addresses.iter().map(|&address| SocketAddr::new(address, 29500)).collect();
+        let links = addresses.iter().map(|&address| Link { address, prefix: 24, mtu: 1500 });
+        let mut node = NodeInfo::new(HostName::new("host"), Endpoints::new(endpoints).unwrap());
+        node.reach = Reach::new(40_000, links);
+        let lease = addresses.last().copied();
+        Applicant { id: NodeId([number; 16]), node, lease, met: met.parse().ok() }
+    }
+
+    fn reached(network: &Network) -> Vec<String> {
+        network.links.values().map(|link| link.address.to_string()).collect()
+    }
+
+    const BOTH: [&str; 2] = ["10.2.0.1", "10.1.0.1"];
+
+    #[test]
+    fn nodes_are_reached_where_their_leases_have_come_from() {
+        let nodes = [
+            applicant(1, &BOTH, ""),
+            applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
+            applicant(3, &["10.2.0.3", "10.1.0.3"], "10.1.0.1"),
+        ];
+        let network = Network::settle(&nodes, false, 0);
+        assert_eq!(reached(&network), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
+        let all = &nodes[0].node.endpoints;
+        assert_eq!(network.endpoints(all), *all, "the master is reached at any address");
+        // After a round of broken paths the networks follow in the leader's order.
+        assert_eq!(reached(&Network::settle(&nodes, false, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
+        assert_eq!(reached(&Network::settle(&nodes, false, 2)), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
+        assert_eq!(reached(&Network::settle(&nodes, false, 3)), reached(&network));
+    }
+
+    #[test]
+    fn nodes_that_have_met_on_several_networks_use_one_that_all_are_on() {
+        let nodes = [
+            applicant(1, &BOTH, ""),
+            applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
+            applicant(3, &["10.2.0.3"], "10.2.0.1"),
+        ];
+        let network = Network::settle(&nodes, false, 0);
+        assert_eq!(reached(&network), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
+        let master: Endpoints = SocketAddr::from(([10, 2, 0, 1], 29500)).into();
+        assert_eq!(network.endpoints(&nodes[0].node.endpoints), master);
+        assert_eq!(reached(&Network::settle(&nodes, false, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+    }
+
+    #[test]
+    fn without_a_common_network_nodes_are_reached_by_their_leases_alone() {
+        let nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.9.0.2"], "10.1.0.1")];
+        for turn in 0..3 {
+            assert_eq!(reached(&Network::settle(&nodes, false, turn)), ["10.1.0.1", "10.9.0.2"]);
+        }
+    }
+
+    #[test]
+    fn where_only_the_master_is_proved_an_address_is_that_of_the_lease() {
+        let mut nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.1.0.2", "10.1.0.9"], "10.1.0.1")];
+        // The first address of the interface is another one.
+        let first = Link { address: "10.1.0.2".parse().unwrap(), prefix: 24, mtu: 1500 };
+        nodes[1].node.reach = Reach::new(40_000, [first, first]);
+        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.2"]);
+        for node in &mut nodes {
+            node.node.attributes.paths = Paths::Master;
+        }
+        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.9"]);
+        // Behind a translation the leader sees an address that is not the node's.
+        nodes[1].lease = "192.0.2.7".parse().ok();
+        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.2"]);
+    }
 }

@@ -411,6 +411,33 @@ fn a_message_has_its_golden_bytes() {
 }
 
 #[test]
+fn a_path_is_answered_by_its_target_alone_and_its_token_is_no_lease() {
+    let (me, other) = (NodeId([2; 16]), NodeId([3; 16]));
+    let token = Token {
+        prover: NodeId([1; 16]),
+        target: me,
+        dial: 77,
+        dialled: SocketAddr::from(([10, 0, 0, 1], 41_877)),
+    };
+    let (plain, sealed) = (Codec::new(TAG, None), Codec::new(TAG, Some(&keys("a secret of 20 bytes"))));
+    for codec in [&plain, &sealed] {
+        let (bytes, answers) = codec.encode_path(&token);
+        assert_eq!(codec.answer_path(&bytes, me), Some(answers));
+        assert_ne!(answers.begun, answers.arrived);
+        assert_eq!(codec.answer_path(&bytes, other), None, "another node's");
+        assert_eq!(codec.decode_token(&bytes), Err(Dropped::Malformed), "a path is no lease");
+        assert_eq!(codec.answer_path(&codec.encode_token(&token), me), None, "a lease is no path");
+        // Each dial has answers of its own.
+        assert_ne!(codec.encode_path(&Token { dial: 78, ..token }).1, answers);
+    }
+    // Without the secret, nobody writes a token that is answered, nor an answer that counts.
+    assert_eq!(sealed.answer_path(&plain.encode_path(&token).0, me), None);
+    let (bytes, answers) = sealed.encode_path(&token);
+    assert_eq!(plain.answer_path(&bytes, me), None);
+    assert_ne!(PathAnswers::to(&bytes, None), answers);
+}
+
+#[test]
 fn a_token_comes_back_as_it_was_sent_and_is_dropped_if_a_byte_of_the_frame_is_changed() {
     let token = Token {
         prover: NodeId([1; 16]),

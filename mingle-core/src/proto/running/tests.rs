@@ -233,6 +233,19 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
 }
 
 #[test]
+fn rank_0_that_releases_the_others_looks_for_nobody_any_more() {
+    let mut running = releasing();
+    let mut all = Vec::new();
+    while let Some(at) = running.poll_timeout() {
+        running.handle_timeout(at);
+        all.extend(sent(&mut running));
+    }
+    // The first was the answer to what node 2 said last.
+    assert_eq!(all.remove(0), (false, Message::Pong));
+    assert!(all.len() > 100 && all.iter().all(|sent| *sent == (false, Message::Released)), "{all:?}");
+}
+
+#[test]
 fn a_later_lineage_is_ignored_once_all_have_finished() {
     let mut running = releasing();
     let later = running.lineage().next().unwrap();

@@ -981,6 +981,44 @@ fn a_member_that_has_heard_its_leader_by_multicast_asks_again_after_three_second
 }
 
 #[test]
+fn a_member_that_hears_nothing_of_its_leader_asks_it_after_3_6_and_12_seconds_and_then_every_15() {
+    let (mut node, _) = joined(Config { timeout: None, ..config(3) });
+    let is_solicit = |message: &Message| matches!(message, Message::Solicit(_));
+    let mut last = 0;
+    for expected in [3000, 6000, 12_000, 15_000, 15_000] {
+        let mut times = last + 1..last + 60_000;
+        let at = times.find(|&at| says(&run(&mut node, Time::from_millis(at)), is_solicit));
+        let after = at.expect("it asks its leader") - last;
+        // Each interval is drawn from three quarters to five quarters of its value.
+        assert!((expected * 3 / 4..=expected * 5 / 4).contains(&after), "{after} ms instead of {expected}");
+        last += after;
+    }
+}
+
+#[test]
+fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_warns() {
+    let endpoints = crate::model::Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
+    for (index, master, warns) in [(0, 2, false), (1, 7, false), (2, 2, true), (255, 2, true)] {
+        let mut config = config(2);
+        config.node.endpoints = endpoints.clone();
+        let (mut node, prepare) = joined(config);
+        let master = endpoint(master);
+        let prepare =
+            Prepare { rank: 0, slots_before: 0, master: ME, endpoints: endpoints.clone(), ..prepare };
+        assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+        let verdict = crate::rdma::Verdict::default();
+        let told = hear(&mut node, &Message::Commit(Commit { round: 1, endpoint: index, verdict }));
+        let formed = told.iter().find_map(|output| match output {
+            Output::Event(Event::Formed(formed)) => Some((formed.master, formed.local)),
+            _ => None,
+        });
+        assert_eq!(formed, Some((master, master.ip())), "endpoint {index}");
+        let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
+        assert_eq!(told.contains(&warning), warns, "endpoint {index}");
+    }
+}
+
+#[test]
 fn a_pause_of_four_seconds_voids_no_round() {
     let (mut node, all) = leading(3);
     assert_eq!(rounds(&all), [1]);

@@ -419,7 +419,7 @@ fn members_without_a_common_address_family_have_12_seconds_for_another_address()
             assert_eq!(to(&leader.ask(2, |_| {}), 2, is_prepare), 1);
             continue;
         }
-        let refused = sent(&leader.run(ms(12_500))).into_iter().find_map(|(_, message)| match message {
+        let refused = sent(&leader.run(ms(12_000))).into_iter().find_map(|(_, message)| match message {
             Message::Refuse(Refusal::MasterUnproved(pairs)) => Some(pairs.into_vec()),
             _ => None,
         });
@@ -528,4 +528,15 @@ fn the_address_of_a_member_stays_known_when_another_member_leaves() {
     let mut outputs = leader.join(4, |node| node.endpoints = endpoints(2));
     outputs.extend(leader.run(ms(100)));
     assert!(to(&outputs, 2, is_ping) > 0, "two processes cannot have one address");
+}
+
+#[test]
+fn a_node_that_is_no_member_is_told_that_the_round_is_void_although_it_has_committed() {
+    let mut leader = Leader::with(2, &[2, 3]);
+    leader.hear(2, &ready(0));
+    assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
+    // A standby and a stranger. The commit is longer than what asks for it.
+    for other in [3, 4] {
+        assert_eq!(sent(&leader.hear(other, &ready(0))), [(other, Message::Void(1))]);
+    }
 }

@@ -1019,6 +1019,80 @@ fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_war
 }
 
 #[test]
+fn a_member_whose_addresses_change_joins_anew_until_its_leader_welcomes_it() {
+    let (mut node, prepare) = joined(Config { timeout: None, ..config(3) });
+    let endpoints = crate::model::Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
+    node.handle_endpoints(Time::ZERO, endpoints.clone());
+    let says_so = |(_, message): &(SocketAddr, Message)| match message {
+        Message::Join(join) => join.node.endpoints == endpoints,
+        _ => false,
+    };
+    let joins = |outputs: &[Output]| sent(outputs).iter().filter(|sent| says_so(sent)).count();
+    assert_eq!(joins(&outputs(&mut node)), 2, "where the leader wrote from, and to its endpoint");
+    assert!(joins(&run(&mut node, Time::from_secs(2))) > 10);
+    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(prepare.lease), seated: true }));
+    assert_eq!(joins(&run(&mut node, Time::from_secs(5))), 0);
+}
+
+#[test]
+fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
+    let (mut node, prepare) = joined(config(2));
+    let second = Prepare { round: 2, ..prepare.clone() };
+    assert!(says(&hear(&mut node, &Message::Prepare(second)), is_ready));
+    assert_eq!(hear(&mut node, &Message::Prepare(prepare)), []);
+    let verdict = crate::rdma::Verdict::default();
+    assert!(has_formed(&hear(&mut node, &Message::Commit(Commit { round: 2, endpoint: 0, verdict }))));
+}
+
+/// Node 2 of the formation that follows a world, after 50 ms in which it has announced itself.
+fn of_a_later_formation(world: u32) -> Node {
+    let lineage = Lineage { generation: 1, origin: 7 };
+    let mut node = Node::new(Config { lineage, timeout: None, ..config(world) }, 1, Time::ZERO);
+    let _ = run(&mut node, Time::from_millis(50));
+    node
+}
+
+#[test]
+fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
+    let mut node = of_a_later_formation(2);
+    assert_eq!(rounds(&join(&mut node, 3, endpoint(3))), [1]);
+    let told = hear_from(&mut node, 9, &Message::Running);
+    assert!(node.lead.is_proving() && sent(&told).is_empty(), "{told:?}");
+    hear_from(&mut node, 3, &ready(1));
+    let now = node.shared.now;
+    assert!(commits(&run(&mut node, now)));
+}
+
+#[test]
+fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
+    for follows in [true, false] {
+        let mut node = of_a_later_formation(3);
+        if follows {
+            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
+            assert!(!node.leads());
+        }
+        let told = hear_from(&mut node, 9, &Message::Running);
+        assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
+        assert!(node.follow.is_none() && !node.leads());
+    }
+}
+
+#[test]
+fn a_leader_that_stood_aside_waits_anew_for_members_with_a_common_address_family() {
+    let mut node = of_a_later_formation(2);
+    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));
+    join(&mut node, 3, six);
+    hear_from(&mut node, 9, &Message::Running);
+    let _ = run(&mut node, Time::from_secs(31));
+    assert!(node.leads());
+    let is_refusal = |message: &Message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_)));
+    let mut all = join(&mut node, 3, six);
+    all.extend(run(&mut node, Time::from_millis(42_900)));
+    assert!(!says(&all, is_refusal), "12 s are not over");
+    assert!(says(&run(&mut node, Time::from_secs(43)), is_refusal));
+}
+
+#[test]
 fn a_pause_of_four_seconds_voids_no_round() {
     let (mut node, all) = leading(3);
     assert_eq!(rounds(&all), [1]);

@@ -517,3 +517,26 @@ fn rank_0_that_waits_for_the_others_commands_looks_for_them_no_more_once_the_wor
     assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
     assert_eq!(running.poll_timeout(), None, "nothing is left to do");
 }
+
+#[test]
+fn a_datagram_to_another_member_or_from_this_node_itself_is_dropped() {
+    let mut running = running(0, None);
+    for (from, to, answers) in [(2, 1, 1), (2, 3, 0), (1, 1, 0)] {
+        let header = Header { sender: id(from), recipient: id(to), lineage: running.lineage() };
+        let datagram = Codec::new(tag(), None).encode(header, &Message::Ping);
+        running.handle_datagram(Time::ZERO, address(from), &datagram);
+        assert_eq!(sent(&mut running).len(), answers, "from {from} to {to}");
+    }
+}
+
+#[test]
+fn a_world_that_a_rank_ends_which_it_does_not_have_is_over_for_an_unknown_reason() {
+    for (rank, known) in [(3, true), (4, false), (u32::MAX, false)] {
+        let mut running = running(1, None);
+        let later = running.lineage().next().unwrap();
+        hear(&mut running, Time::ZERO, 3, later, &over(rank));
+        let Some(Change::Over(over)) = running.poll_change() else { panic!("rank {rank}") };
+        assert_eq!(over.rank, known.then_some(Rank(rank)));
+        assert_eq!(over.end, if known { End::Exited(3) } else { End::Unknown });
+    }
+}

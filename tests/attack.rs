@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use lab::forge::{HOSTILE, RAW};
 use lab::preload::Preload;
 use lab::proc::{GUARD, Outcome, Proc, variables};
-use lab::world::{World, finish_all, line, line_with};
+use lab::world::{World, complete, finish_all, line, line_with};
 use lab::{Lab, MINGLE, Options};
 
 #[path = "lab/attacker.rs"]
@@ -95,21 +95,18 @@ fn forms_under(lab: &Lab, how: &str, least: u64) -> Duration {
     // The first node logs each datagram.
     let logged = line_with(&job, 4, "-vv");
     let start = |node| spawn(lab, node, if node == 0 { &logged } else { &args }, SECRET);
-    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    let procs: Vec<Proc> = (0..3).map(start).collect();
     for proc in &procs {
         proc.expect_stderr("3 of 4 nodes here");
     }
     more_hits(&attacker, least);
-    procs.push(spawn(lab, 3, &args, SECRET));
-    let started = procs[3].started;
-    let outcomes = finish_all(procs);
-    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    let (outcomes, took) = complete(lab, procs, spawn(lab, 3, &args, SECRET));
     outcomes.iter().for_each(is_clean);
     // Otherwise the attack has not reached the node, and the test shows nothing.
-    let reached = |line: &str| line.contains("from=10.77.0.14:29777") && line.contains("datagram dropped");
-    assert!(how == "connect" || outcomes[0].stderr.lines().any(reached), "{how}: {}", outcomes[0].render());
+    let reached = how == "connect" || heard(&outcomes[0].stderr, "datagram dropped");
+    assert!(reached, "{how}: {}", outcomes[0].render());
     drop(attacker);
-    outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started
+    took
 }
 
 #[test]
@@ -129,13 +126,9 @@ fn a_replayed_formation_changes_nothing_in_a_later_one() {
     let attacker = attack(&lab, "again", "replay");
     let args = line_with("again", 4, "-v");
     for round in 0..4 {
-        let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, SECRET)).collect();
+        let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, SECRET)).collect();
         more_hits(&attacker, 50);
-        procs.push(spawn(&lab, 3, &args, SECRET));
-        let started = procs[3].started;
-        let outcomes = finish_all(procs);
-        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
-        let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+        let (_, took) = complete(&lab, procs, spawn(&lab, 3, &args, SECRET));
         let _ = writeln!(std::io::stderr(), "replayed into formation {round}: {took:?}");
         assert!(took < Duration::from_secs(5), "{took:?}");
     }
@@ -191,21 +184,17 @@ fn one_running_of_no_world_does_not_keep_a_first_world_from_forming() {
     let Some(lab) = Options::nodes(5).start() else { return };
     let attacker = attack(&lab, "first", "lie running");
     let args = line_with("first", 4, "-v");
-    let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, NO_SECRET)).collect();
+    let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, NO_SECRET)).collect();
     for proc in &procs {
         proc.expect_stderr("3 of 4 nodes here");
     }
     let report = more_hits(&attacker, 3);
-    procs.push(spawn(&lab, 3, &args, NO_SECRET));
-    let started = procs[3].started;
-    let outcomes = finish_all(procs);
-    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
-    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+    let (_, took) = complete(&lab, procs, spawn(&lab, 3, &args, NO_SECRET));
     let _ = writeln!(std::io::stderr(), "running: {report}; formed in {took:?}");
     assert!(took < Duration::from_secs(5), "{took:?}");
 }
 
-/// What one forged datagram may draw to an address that has sent nothing else: twelve Joins of its own
+/// The most that one forged datagram draws to an address that has sent nothing else: twelve Joins of its own
 /// length, and one connection.
 const DRAWN: (u64, u64) = (12 * 576, 1);
 
@@ -258,8 +247,7 @@ fn every_message_of_the_hand_written_attacker_passes_the_decoder() {
     }
 }
 
-/// Whether a node has logged this of a datagram of the attacker. One of several words, where they are divided
-/// by `|`.
+/// Whether a node has logged this of a datagram of the attacker: one of the texts that `|` divides.
 fn heard(log: &str, mark: &str) -> bool {
     let mut from = log.lines().filter(|line| line.contains("from=10.77.0.14:29777"));
     from.any(|line| mark.split('|').any(|word| line.contains(word)))
@@ -300,8 +288,8 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
         _ => procs[0].expect_stderr("leading"),
     }
     more_hits(&attacker, 20);
-    // Without it the attack might not have reached a node before the world was complete, and would show
-    // nothing. The third node logs each datagram.
+    // Otherwise the attack might not reach a node before the world is complete, and would show nothing. The
+    // third node logs each datagram.
     let log = &procs[2].transcript;
     let until = Instant::now() + Duration::from_secs(15);
     let reached = log.stderr.wait_until(until, |log| marks(how).iter().all(|mark| heard(log, mark)));
@@ -356,14 +344,10 @@ fn a_flood_stops_neither_a_sealed_world_nor_another_job_and_takes_bounded_memory
     for (job, secret) in [("flooded", SECRET), ("beside it", NO_SECRET)] {
         let more = "--group 239.255.7.7";
         let args = line_with(job, 4, more);
-        let mut procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, secret)).collect();
+        let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, secret)).collect();
         let report = more_hits(&attacker, 50_000);
         let peak = procs.iter().map(peak_kib).max().unwrap();
-        procs.push(spawn(&lab, 3, &args, secret));
-        let started = procs[3].started;
-        let outcomes = finish_all(procs);
-        World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
-        let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+        let (_, took) = complete(&lab, procs, spawn(&lab, 3, &args, secret));
         let _ = writeln!(std::io::stderr(), "{job}: {report}; formed in {took:?}, peak {peak} KiB");
         assert!(peak < 16 << 10, "{peak} KiB");
         assert!(took < Duration::from_secs(10), "{took:?}");

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use lab::preload::{Preload, report};
 use lab::proc::{GUARD, Outcome, Proc};
 use lab::random::Random;
-use lab::world::{World, finish_all, line, line_with, start_all};
+use lab::world::{World, finish_all, line, line_with, start_all, took};
 use lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
 
 const NODES: &str = "nodes here";
@@ -38,11 +38,6 @@ fn waiting(lab: &Lab, nodes: &[usize], args: &[String]) -> Vec<Proc> {
         }
     }
     procs
-}
-
-/// How long after `since` the last one ended.
-fn took(outcomes: &[Outcome], since: Instant) -> Duration {
-    outcomes.iter().map(|outcome| outcome.ended).max().unwrap().saturating_duration_since(since)
 }
 
 fn say(text: &str) {

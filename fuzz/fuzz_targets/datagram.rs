@@ -10,9 +10,8 @@ use machine::{Attack, Bytes};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&[stage, secret], rest)) = data.split_first_chunk::<2>() else { return };
-    let play = STAGES[usize::from(stage) % STAGES.len()].play(secret % 2 == 1);
+    let mut play = STAGES[usize::from(stage) % STAGES.len()].play(secret % 2 == 1);
     play.clone().link.attack(stranger(1), rest);
-    let mut play = play;
     let mut bytes = Bytes::new(rest);
     let attack = Attack::read(&mut bytes, &play);
     attack.send(&mut play, bytes.rest());

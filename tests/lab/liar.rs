@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use mingle_core::proto::testing::{Forger, Frame, KINDS, Scene};
+use mingle_core::proto::testing::{Forger, Frame, Scene, kind, name};
 use mingle_core::proto::{Lineage, NodeId, TOKEN};
 use mingle_core::{HostName, JobId, Member, Metadata, Roster, World};
 
@@ -37,12 +37,11 @@ struct Liar {
 }
 
 /// Runs this attack for ever, and reports every 20 ms how often it has sent and what it has heard.
-pub(crate) fn run(how: &str, job: &JobId, own: Ipv4Addr) {
+pub(crate) fn run(how: &str, job: &JobId, interface: Ipv4Addr) {
     // The address that is claimed in `aim` belongs to this node, which has sent nothing from it before.
-    let own = if how.starts_with("aim") { VICTIM } else { own };
+    let own = if how.starts_with("aim") { VICTIM } else { interface };
     let at = SocketAddr::from((own, PORT));
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 29499)).unwrap();
-    let interface = std::env::var("LAB_SELF").unwrap().parse().unwrap();
     ear.join_multicast_v4(&job.group_v4(), &interface).unwrap();
     ear.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
     let mouth = UdpSocket::bind(at).unwrap();
@@ -114,17 +113,16 @@ impl Liar {
         }
     }
 
-    fn say(&mut self, kind: &str, recipient: NodeId, to: SocketAddr) {
-        let (kind, _) = KINDS.iter().find(|(_, name)| *name == kind).unwrap();
+    fn say(&mut self, message: &str, recipient: NodeId, to: SocketAddr) {
         let frame = Frame { sender: ME, recipient, lineage: Lineage::default() };
-        let datagram = self.forger.datagram(*kind, frame, &self.scene, &[]).unwrap();
+        let datagram = self.forger.datagram(kind(message), frame, &self.scene, &[]).unwrap();
         assert!(self.forger.read(&datagram).is_ok(), "well formed");
         if self.mouth.send_to(&datagram, to).is_ok() {
             self.sent += 1;
         }
     }
 
-    /// Whatever a leader says to a member, with the lie in Prepare.
+    /// Everything that a leader says to a member, with the lie in Prepare.
     fn lead(&mut self, node: NodeId, to: SocketAddr) {
         let Some(&dial) = self.dials.get(&node) else { return };
         self.scene.dials = vec![dial];
@@ -158,7 +156,7 @@ impl Liar {
         }
     }
 
-    /// What has arrived from others: the kind of each message, its source and its sender.
+    /// The messages that have arrived from others: the kind of each, its source and its sender.
     fn listen(&mut self) -> Vec<(&'static str, SocketAddr, NodeId)> {
         let mut heard = Vec::new();
         let mut buffer = [0; 2048];
@@ -178,10 +176,6 @@ impl Liar {
         }
         heard
     }
-}
-
-fn name(kind: u8) -> &'static str {
-    KINDS.iter().find(|(number, _)| *number == kind).map_or("?", |(_, name)| name)
 }
 
 /// A roster of nodes that are not those of the world.

@@ -1,6 +1,7 @@
 //! Starts the nodes of a world, and checks what must hold for every formed world.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use super::Lab;
 use super::proc::{Outcome, Proc};
@@ -32,6 +33,22 @@ pub fn form(lab: &Lab, job: &str, more: &[&str]) -> World {
 /// Waits until all processes have ended.
 pub fn finish_all(procs: Vec<Proc>) -> Vec<Outcome> {
     procs.into_iter().map(Proc::finish).collect()
+}
+
+/// How long after `since` the last one ended.
+pub fn took(outcomes: &[Outcome], since: Instant) -> Duration {
+    outcomes.iter().map(|outcome| outcome.ended).max().unwrap().saturating_duration_since(since)
+}
+
+/// Completes a world of four by its last process, and waits until it has formed. Returns how long that took
+/// after the start of the last.
+pub fn complete(lab: &Lab, mut procs: Vec<Proc>, last: Proc) -> (Vec<Outcome>, Duration) {
+    let started = last.started;
+    procs.push(last);
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    let took = took(&outcomes, started);
+    (outcomes, took)
 }
 
 /// A world, as its nodes printed it.

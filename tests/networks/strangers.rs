@@ -11,7 +11,7 @@ use mingle_core::{JobId, Network};
 
 use crate::lab::forge::{Id, token};
 use crate::lab::proc::Proc;
-use crate::lab::world::{World, finish_all, line};
+use crate::lab::world::{complete, line};
 use crate::lab::{Lab, MINGLE, Options, script};
 
 /// The stranger's node; the world is on the nodes before it.
@@ -21,7 +21,7 @@ const TOKENS: u32 = 1500;
 /// How many silent connections a stranger keeps open to each node.
 const HELD: u32 = 4500;
 
-/// What a stranger sends on its connections.
+/// The content of a stranger's connections.
 const SILENCE: &str = "silence";
 const TOKEN: &str = "a token";
 
@@ -134,17 +134,13 @@ fn forms(lab: &Lab, job: &str, how: &str, secret: &str, last: usize) -> Duration
         command.env("MINGLE_SECRET", secret);
         lab.start(node, command)
     };
-    let mut procs: Vec<Proc> = (0..3).map(start).collect();
+    let procs: Vec<Proc> = (0..3).map(start).collect();
     wait_for(&stranger, if how == TOKEN { TOKENS } else { 3 * HELD });
-    procs.push(start(last));
-    let started = procs[3].started;
-    let outcomes = finish_all(procs);
-    World::of(&outcomes).expect(lab, &[0, 1, 2, 3]);
+    let (outcomes, took) = complete(lab, procs, start(last));
     for outcome in &outcomes {
         // Otherwise the descriptors were used up for a while.
         assert!(!outcome.stderr.contains("Too many open files"), "{}", outcome.render());
     }
-    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
     let _ = writeln!(io::stderr(), "{how}: formed {took:?} after the last start");
     lab.forget();
     took

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mingle_core::JobId;
 
 use crate::lab::proc::{PATIENCE, Proc};
-use crate::lab::world::{World, finish_all, form, line_with};
+use crate::lab::world::{World, finish_all, form, line_with, took};
 use crate::lab::{Lab, MINGLE, Options};
 use crate::{expect, form_with};
 
@@ -173,7 +173,7 @@ fn a_name_whose_server_does_not_answer_does_not_delay_the_other_seeds() {
     expect(&World::of(&outcomes), &[0, 1], &lab.address(0).to_string(), "eth0");
     assert!(server.transcript.stdout.text().contains("query"), "the other name was not looked up");
     // A look-up is given up after 3 s.
-    let took = outcomes.iter().map(|outcome| outcome.ended).max().unwrap() - started;
+    let took = took(&outcomes, started);
     assert!(took < Duration::from_millis(2500), "{took:?}");
 }
 
@@ -190,10 +190,8 @@ fn names_are_looked_up_before_each_formation_and_not_while_the_commands_run() {
     let start = |node: usize| {
         let mut command = lab.command(node, MINGLE);
         command.args(["run", "-j", "names", "-w", "2", "--max-restarts", "1", "--seed", "pods"]);
-        lab.start(node, {
-            command.args(["--", "sh", "-c", script]);
-            command
-        })
+        command.args(["--", "sh", "-c", script]);
+        lab.start(node, command)
     };
     let procs = [0, 1].map(start);
     wait(&procs[0], &|text| text.contains("started"));

@@ -44,7 +44,7 @@ struct Budget {
     stop: Option<Duration>,
 }
 
-/// Where the search starts.
+/// The start of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Start {
     /// All nodes start at once, and none has said anything.
@@ -135,7 +135,7 @@ impl fmt::Debug for Slot {
     }
 }
 
-/// What has happened since the search started, the last first.
+/// The steps since the search started, the last first.
 #[derive(Clone, Default)]
 struct Path(Option<Rc<(Time, Step, Path)>>);
 
@@ -198,9 +198,9 @@ struct State {
     prepared: BTreeMap<usize, u64>,
     committed: bool,
     budget: Budget,
-    /// What has come while a node was stopped: datagrams; what its connections have brought.
+    /// The packets that have come while a node was stopped: its datagrams, and those of its connections.
     waiting: [VecDeque<Packet>; 2],
-    /// What the last step was.
+    /// The marks of the last step.
     marks: BTreeSet<Mark>,
     path: Path,
 }
@@ -337,7 +337,7 @@ impl State {
                     }
                 }
                 Output::Dial { dial, to, token } => {
-                    // The same in whichever order the nodes dial.
+                    // The order in which the nodes dial makes no difference.
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
                     self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
                 }
@@ -375,7 +375,7 @@ impl State {
         self.put(packet);
     }
 
-    /// A packet is on its way. What the kernel keeps for a process that is stopped stays in its order.
+    /// Sends a packet. The kernel of a process that is stopped keeps those for it, in their order.
     fn put(&mut self, packet: Packet) {
         if self.may_arrive(&packet) {
             self.flight.push(packet);
@@ -483,7 +483,7 @@ impl State {
             Packet::Copy { from, to, bytes, .. } => {
                 self.marks.insert(Mark::Copied);
                 let last = [from, to].iter().filter_map(|node| self.prepared.get(node)).max();
-                if round_of(&decoded(&bytes)) < last.copied() && round_of(&decoded(&bytes)).is_some() {
+                if round_of(&decoded(&bytes)).is_some_and(|round| Some(&round) < last) {
                     self.marks.insert(Mark::Outdated);
                 }
                 self.receive(from, to, &bytes);
@@ -497,11 +497,7 @@ impl State {
                 self.conns.insert(conn, Conn { dialer: from, dial, acceptor, over: false });
                 self.with(from, |node, now| node.handle_dialed(now, dial, endpoint(from).ip()));
                 let token = Packet::Token { conn, token };
-                if self.may_arrive(&token) {
-                    self.arrive(token);
-                } else {
-                    self.put(token);
-                }
+                if self.may_arrive(&token) { self.arrive(token) } else { self.put(token) }
             }
             Packet::Token { conn, token } => {
                 let acceptor = self.conns[&conn].acceptor;
@@ -701,7 +697,7 @@ impl State {
     }
 }
 
-/// What a search has visited.
+/// The states and steps that a search has visited.
 #[derive(Debug, Default)]
 struct Explored {
     states: usize,

@@ -28,6 +28,8 @@ mod seek;
 mod shared;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 mod timer;
 mod waves;
 

@@ -6,7 +6,7 @@ use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
 /// The most parts that are asked for at once: one for each bit of a want.
 const WINDOW: usize = 32;
 
-/// What a prepare says of the place of this node in the world.
+/// The place of this node in the world, as a prepare gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) id: NodeId,
@@ -16,7 +16,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether the roster says the same.
+    /// Whether the roster gives it the same place.
     fn is_in(&self, roster: &Roster) -> bool {
         let members = roster.members();
         let own = usize::try_from(self.rank.get()).ok().and_then(|rank| members.get(rank));
@@ -27,7 +27,7 @@ impl Place {
     }
 }
 
-/// What a part has changed.
+/// The effect of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Added {
     /// Nothing that this node would ask for now.

@@ -83,9 +83,10 @@ impl Scale {
         2 * self.nodes().saturating_add(32)
     }
 
-    /// The most nodes that a master remembers as asking for their proofs: 4,096, and above 2,048 nodes two
-    /// for each, since all may ask before their tokens arrive.
-    pub(crate) fn most_askers(self) -> usize {
+    /// The most provers that a node remembers, of those that ask for their proofs and, in a job with a
+    /// secret, of those whose tokens have arrived: 4,096, and above 2,048 nodes two for each, since all may
+    /// ask before their tokens arrive.
+    pub(crate) fn most_provers(self) -> usize {
         REMEMBERED.max(2 * self.nodes())
     }
 
@@ -95,8 +96,7 @@ impl Scale {
         least.max(self.turn() * 20 * RELEASE_REQUESTS)
     }
 
-    /// How many nodes there are.
-    pub(crate) fn nodes(self) -> usize {
+    fn nodes(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
@@ -105,7 +105,7 @@ impl Scale {
 pub(crate) const DIAL_STAGGER: Duration = Duration::from_millis(60);
 /// How many copies of a message are sent where no answer shows whether one arrived.
 pub(crate) const UNANSWERED_COPIES: usize = 3;
-/// The most nodes that are remembered as rivals or as askers in a small world.
+/// The most nodes that are remembered as rivals or as provers in a small world.
 pub(crate) const REMEMBERED: usize = 4096;
 /// How often a node asks rank 0 for release before it takes it for gone.
 pub(crate) const RELEASE_REQUESTS: u32 = 40;
@@ -136,6 +136,6 @@ mod tests {
     fn limits_grow_with_the_world() {
         assert_eq!((Scale(64).done_copies(), Scale(65).done_copies()), (3, 1));
         assert_eq!((Scale(4).most_entries(), Scale(1000).most_entries()), (72, 2064));
-        assert_eq!((Scale(4).most_askers(), Scale(3000).most_askers()), (4096, 6000));
+        assert_eq!((Scale(4).most_provers(), Scale(3000).most_provers()), (4096, 6000));
     }
 }

@@ -1,9 +1,9 @@
 //! For this project's tests and fuzz targets, behind the feature `testing` and without any promise: every
-//! message that a node or a stranger could write, and what a node is doing.
+//! message that a node or a stranger could write, and the phase of a node.
 
-pub use crate::wire::testing::{Forger, Frame, KINDS, Scene};
+pub use crate::wire::testing::{Forger, Frame, KINDS, Scene, kind, name};
 
-/// What a node, or a running world, is doing.
+/// The phase of a node, or of a member of a running world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     /// It neither leads nor follows.

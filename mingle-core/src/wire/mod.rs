@@ -47,7 +47,7 @@ pub const MAX_DATAGRAM: usize = 1200;
 /// forged address gains little.
 pub(crate) const PADDED: usize = 576;
 
-/// What padding is compared with, as a whole.
+/// The longest padding: that of a datagram is compared with a part of it, all bytes at once.
 const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
 
 /// Why a datagram or a token was dropped.

@@ -6,8 +6,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::message::{
-    Announce, Candidate, Commit, Ended, Introduction, Join, Message, PART, Part, Prepare, Ready, Refusal,
-    Solicit, Want, Welcome, encode_roster, take,
+    Announce, Candidate, Commit, Ended, Introduction, Join, Message, NEWEST, PART, Part, Prepare, RUNS,
+    Ready, Refusal, Solicit, UNPROVED, UNREADY, Want, Welcome, encode_roster, take,
 };
 use super::{Attributes, Codec, Dropped, Header, NodeInfo, TOKEN, Token};
 use crate::model::{
@@ -18,8 +18,22 @@ use crate::rdma::{RankSummary, Summary, Tally, Verdict};
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] = Message::KINDS;
 
-/// What is known to whoever writes a message, and so the likely value of its fields. Bytes of zero draw the
-/// first of each.
+/// The name of this kind of message.
+pub fn name(kind: u8) -> &'static str {
+    KINDS.iter().find(|(number, _)| *number == kind).map_or("?", |(_, name)| name)
+}
+
+/// The number of the kind of message that has this name.
+///
+/// # Panics
+/// If no kind has it.
+pub fn kind(name: &str) -> u8 {
+    let found = KINDS.iter().find(|(_, other)| *other == name);
+    found.unwrap_or_else(|| panic!("{name} is no kind of message")).0
+}
+
+/// The values that the author of a message knows, and so the likely ones of its fields. Bytes of zero draw
+/// the first of each.
 #[derive(Debug, Clone)]
 pub struct Scene {
     /// The IDs of the nodes in play.
@@ -52,7 +66,7 @@ pub struct Frame {
 impl Frame {
     /// The recipient of a datagram to all nodes.
     pub const ALL: NodeId = NodeId::ALL;
-    /// The recipient of a datagram to whichever node has the address.
+    /// The recipient of a datagram to the node at an address, where its ID is not known.
     pub const ANYONE: NodeId = NodeId::ANYONE;
 }
 
@@ -257,8 +271,8 @@ impl Draw for Announce {
         Self {
             candidate: Candidate::draw(from),
             joined: from.count(),
-            newest: (0..from.up_to(3)).map(|_| from.host()).collect(),
-            missing: (0..from.up_to(8)).map(|_| (from.rank(), from.rank())).collect(),
+            newest: (0..from.up_to(NEWEST)).map(|_| from.host()).collect(),
+            missing: (0..from.up_to(RUNS)).map(|_| (from.rank(), from.rank())).collect(),
             rdma: (!from.flag()).then(|| Tally {
                 infiniband: from.count(),
                 roce: from.count(),
@@ -309,9 +323,11 @@ impl Draw for Refusal {
             1 => Self::WorldDiffers(from.world()),
             2 => Self::WorldFull,
             3 => Self::Closing,
-            4 => Self::MasterUnproved((0..from.up_to(3)).map(|_| (from.peer(), from.peer())).collect()),
+            4 => {
+                Self::MasterUnproved((0..from.up_to(UNPROVED)).map(|_| (from.peer(), from.peer())).collect())
+            }
             5 => Self::NoRdma(from.verdict()),
-            _ => Self::Unready((0..from.up_to(6)).map(|_| from.peer()).collect()),
+            _ => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
         }
     }
 }

@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use mingle_core::proto::testing::{Frame, KINDS};
+use mingle_core::proto::testing::{Frame, KINDS, name};
 use mingle_core::proto::{ConnId, NodeId};
 
 use crate::machine::Attack;
-use crate::machine::cells::{RECIPIENTS, Relation, name};
+use crate::machine::cells::{RECIPIENTS, Relation};
 use crate::machine::link::Actor;
 use crate::machine::promises::Drawn;
 use crate::machine::stages::{STAGES, Stage, endpoint, stranger};
 
-/// What one forged datagram draws to addresses at which nobody is, in all the time that follows: a node that
-/// is sent after a leader sends its Join seven times, twelve datagrams at most, and dials it once.
+/// The most that one forged datagram draws to addresses at which nobody is, in all the time that follows: a
+/// node that is sent after a leader sends its Join seven times, twelve datagrams at most, and dials it once.
 const FORGED: Drawn = Drawn { datagrams: 12, bytes: 12 * 576, dials: 1 };
 /// The most bytes that are drawn by one byte: the Joins are as long as what draws them.
 const AMPLIFICATION: usize = 12;
@@ -25,7 +25,7 @@ const CROWD: u32 = 5_000;
 /// The most bytes that a node takes for one of them in its Debug text, which has all that it remembers.
 const EACH: usize = 40;
 
-/// What one forged datagram of this kind draws from a node in this situation.
+/// The most that one forged datagram of this kind draws from a node in this situation, and its length.
 fn drawn_by(stage: &Stage, kind: u8, fields: &[u8]) -> Option<(Drawn, usize)> {
     let mut drawn = None;
     for recipient in RECIPIENTS {

@@ -19,13 +19,9 @@ const LONGEST_READY: Duration = Duration::from_secs(30);
 const MOST_WANTS: usize = 25;
 
 impl Play {
-    fn me(&self) -> u8 {
-        self.own()
-    }
-
     fn round_of_eve(&mut self, kind: &str, fields: &[u8], change: impl FnOnce(&mut Scene)) {
         let lease = self.link.watch.last_dial(stranger(1)).expect("the node has dialled the attacker");
-        let me = self.me();
+        let me = self.own();
         let honest = |scene: &mut Scene| {
             (scene.dials, scene.rounds, scene.ranks) = (vec![lease], vec![1], vec![1]);
             (scene.nodes, scene.endpoints) = (vec![id(EVE), id(me)], vec![stranger(1), endpoint(me)]);
@@ -56,8 +52,8 @@ impl Play {
     /// The attacker joins this leader and proves its connection.
     fn joined_by_eve(&mut self) {
         self.hear("Join", EVE, |_| (), &[]);
-        let token = self.forger.token(id(EVE), self.link.own_id(), 1, endpoint(self.me()));
-        let local = endpoint(self.me()).ip();
+        let token = self.forger.token(id(EVE), self.link.own_id(), 1, endpoint(self.own()));
+        let local = endpoint(self.own()).ip();
         self.link.node(|node, now| node.handle_token(now, ConnId(99), local, &token));
     }
 }
@@ -99,7 +95,7 @@ fn a_ready_node_ends_30_s_after_its_first_prepare_whatever_its_leader_repeats() 
     }
 }
 
-/// What an attacker that leads may say in Prepare, by a change of the scene and the bytes of the fields.
+/// A lie of a leader in Prepare: its name, a change of the scene, and the bytes of the fields.
 type Lie = (&'static str, fn(&mut Scene, u8), &'static [u8]);
 
 const LIES: &[Lie] = &[
@@ -136,7 +132,7 @@ const LIES: &[Lie] = &[
 fn a_follower_is_never_ready_for_a_prepare_that_cannot_be_true() {
     for (lie, change, fields) in LIES {
         let mut play = play("looks, given rank 1").follows_eve();
-        let me = play.me();
+        let me = play.own();
         play.round_of_eve("Prepare", fields, |scene| change(scene, me));
         let ready = play.sent("Ready");
         play.round_of_eve("Commit", &[], |_| ());

@@ -73,7 +73,7 @@ fn a_world_of_1000_forms_with_few_datagrams_and_in_little_time() {
 
 #[test]
 fn worlds_in_which_nodes_listen_first_keep_every_promise() {
-    let runs = std::env::var("MINGLE_SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(100);
+    let runs = crate::number("MINGLE_SIM_RUNS").unwrap_or(100);
     for seed in 0..runs {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let nodes = rng.random_range(65..=130);

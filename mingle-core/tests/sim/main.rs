@@ -14,6 +14,7 @@ mod running_storms;
 mod secrets;
 mod stops;
 mod storms;
+mod tally;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -55,6 +56,11 @@ fn finish(net: &mut Network) -> Time {
 fn tail(trace: &str) -> String {
     let lines: Vec<&str> = trace.lines().collect();
     lines[lines.len().saturating_sub(120)..].join("\n")
+}
+
+/// The number in a variable of the environment.
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
 fn ranks(net: &Network) -> Vec<u32> {
@@ -265,7 +271,6 @@ fn the_same_seed_gives_the_same_trace() {
 
 #[test]
 fn random_worlds_keep_every_promise() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     if let Some(seed) = number("MINGLE_SEED") {
         let net = random_world(seed);
         eprintln!("{}", net.trace);

@@ -10,7 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use crate::network::{Network, Weather};
-use crate::{failure, formed, ms, ranks, tail};
+use crate::{failure, formed, ms, number, ranks, tail};
 
 const SEEDS: u64 = 100;
 
@@ -224,9 +224,8 @@ fn nodes_that_have_finished_notice_that_a_running_node_is_gone() {
 /// Commands fail and end, nodes die and replacements start, processes stop for a while.
 #[test]
 fn no_two_worlds_have_the_same_lineage_whatever_fails() {
-    let first = std::env::var("MINGLE_SEED").ok().and_then(|text| text.parse().ok());
-    let runs: u64 = std::env::var("MINGLE_SIM_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
-    for seed in first.map_or(0..runs, |seed| seed..seed + 1) {
+    let runs = number("MINGLE_SIM_RUNS").unwrap_or(300);
+    for seed in number("MINGLE_SEED").map_or(0..runs, |seed| seed..seed + 1) {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut net = world(seed, [0.0, 0.1, 0.3][rng.random_range(0..3)]);
         let mut next = 5;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -17,7 +17,8 @@ pub struct Program {
     pub path: PathBuf,
 }
 
-/// Removes mutants until the library compiles. Returns how many were removed.
+/// Removes mutants until the library compiles. Returns how many were removed, those included that did not
+/// compile before.
 ///
 /// # Errors
 /// If an error of the compiler concerns no mutant.
@@ -28,7 +29,7 @@ pub fn keep_viable(
     mutants: &mut BTreeMap<usize, Mutant>,
 ) -> Result<usize, String> {
     let drawn = mutants.len();
-    // The names of those that did not compile before: without them the build may be the one of the last time.
+    // Without those that did not compile before, the build may be the one of the last time.
     let file = target.join("mutants/unviable.txt");
     let mut names: BTreeSet<String> =
         fs::read_to_string(&file).unwrap_or_default().lines().map(str::to_owned).collect();
@@ -75,7 +76,7 @@ fn error_text(message: &Value) -> Option<&str> {
     if message["level"] == "error" { message["rendered"].as_str() } else { None }
 }
 
-/// What cargo prints, a JSON object a line.
+/// Runs cargo. Returns its messages, which it prints as a JSON object a line.
 fn cargo(folder: &Path, target: &Path, arguments: &[&str]) -> Result<Vec<Value>, String> {
     let output = Command::new("cargo")
         .args(arguments)
@@ -85,7 +86,6 @@ fn cargo(folder: &Path, target: &Path, arguments: &[&str]) -> Result<Vec<Value>,
         .env("CARGO_TARGET_DIR", target)
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .current_dir(folder)
-        .stderr(Stdio::null())
         .output()
         .map_err(|error| format!("cargo: {error}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -94,7 +94,8 @@ fn cargo(folder: &Path, target: &Path, arguments: &[&str]) -> Result<Vec<Value>,
     if output.status.success() || has_errors {
         Ok(messages)
     } else {
-        Err(format!("cargo {} ended with {}", arguments.join(" "), output.status))
+        let errors = String::from_utf8_lossy(&output.stderr);
+        Err(format!("cargo {} ended with {}:\n{errors}", arguments.join(" "), output.status))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a file can be mutated. Tests, constants and texts for people are left alone.
+//! The mutants of a file. Tests, constants and texts for people are left alone.
 
 use std::mem;
 use std::ops::Range;
@@ -270,6 +270,12 @@ impl Finder<'_> {
         self.visit_expr(&arm.body);
     }
 
+    fn constant(&mut self, value: &Expr) {
+        let was_constant = mem::replace(&mut self.is_constant, true);
+        self.visit_expr(value);
+        self.is_constant = was_constant;
+    }
+
     fn closure(&mut self, closure: &ExprClosure) {
         // A closure in a constant runs later.
         let was_constant = mem::replace(&mut self.is_constant, false);
@@ -360,22 +366,17 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     }
 
     fn visit_item_const(&mut self, item: &'ast ItemConst) {
-        let was_constant = mem::replace(&mut self.is_constant, true);
         let outer = mem::replace(&mut self.function, item.ident.to_string());
-        visit::visit_item_const(self, item);
-        (self.is_constant, self.function) = (was_constant, outer);
+        self.constant(&item.expr);
+        self.function = outer;
     }
 
     fn visit_impl_item_const(&mut self, item: &'ast ImplItemConst) {
-        let was_constant = mem::replace(&mut self.is_constant, true);
-        visit::visit_impl_item_const(self, item);
-        self.is_constant = was_constant;
+        self.constant(&item.expr);
     }
 
     fn visit_item_static(&mut self, item: &'ast ItemStatic) {
-        let was_constant = mem::replace(&mut self.is_constant, true);
-        visit::visit_item_static(self, item);
-        self.is_constant = was_constant;
+        self.constant(&item.expr);
     }
 
     fn visit_block(&mut self, block: &'ast Block) {
@@ -386,7 +387,7 @@ impl<'ast> Visit<'ast> for Finder<'_> {
     fn visit_local(&mut self, local: &'ast Local) {
         let Some(init) = &local.init else { return };
         self.visit_expr(&init.expr);
-        // What leaves the function at the end of an `else` cannot be left out.
+        // The statement that leaves the function at the end of an `else` cannot be left out.
         if let Some((_, other)) = &init.diverge
             && let Expr::Block(block) = &**other
             && let [before @ .., last] = &block.block.stmts[..]

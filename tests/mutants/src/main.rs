@@ -62,11 +62,9 @@ fn run() -> Result<bool, String> {
     let target = root.join("target");
     let mut tree =
         Tree::new(&root, target.join("mutants/tree")).map_err(|error| format!("the copy: {error}"))?;
-    let drawn = mutants.len();
-    compile::keep_viable(&mut tree, &sources, &target, &mut mutants)?;
-    let viable = mutants.len();
+    let removed = compile::keep_viable(&mut tree, &sources, &target, &mut mutants)?;
     let programs = compile::tests(&tree, &target)?;
-    println!("{viable} compile, {} do not; built after {} s", drawn - viable, began.elapsed().as_secs());
+    println!("{} compile, {removed} do not; built after {} s", mutants.len(), began.elapsed().as_secs());
 
     let folder = target.join("mutants");
     let (known, tried): (Vec<usize>, Vec<usize>) =
@@ -76,7 +74,7 @@ fn run() -> Result<bool, String> {
         File::create(folder.join("results.txt")).map_err(|error| format!("the results: {error}"))?;
     let tell = |number: usize, outcome: &Outcome| {
         let line = format!("{outcome} | {}\n", mutants[&number].key());
-        let _ = (&results).write_all(line.as_bytes());
+        (&results).write_all(line.as_bytes()).expect("the results can be written");
     };
     let (outcomes, failed) = judge(&tried, &programs, &folder, options.quick, tell)?;
     let is_well = report(&mutants, &outcomes, &known, &accepted);

@@ -1,4 +1,4 @@
-//! What a mutant is: one change of the source text, which a switch turns on at run time.
+//! A mutant: one change of the source text, which a switch turns on at run time.
 
 use std::ops::Range;
 
@@ -37,7 +37,7 @@ impl Mutant {
         format!("{} {}: {}", self.file, self.function, self.change)
     }
 
-    /// What comes before and after the original text, for the mutant of this number.
+    /// The text before the original one and after it, for the mutant of this number.
     pub fn wrap(&self, number: usize) -> (String, String) {
         let is = format!("crate::mutant::is({number})");
         match &self.edit {

@@ -1,4 +1,4 @@
-//! What the whole library declares: constants that are quantities, and enums with variants without fields.
+//! Declarations of the whole library: constants that are quantities, and enums with variants without fields.
 
 use std::collections::BTreeMap;
 

@@ -51,7 +51,7 @@ pub fn other_method(name: &str) -> Option<&'static str> {
         "saturating_add" => "saturating_sub",
         "is_ipv4" => "is_ipv6",
         "is_ipv6" => "is_ipv4",
-        // What was taken is still there.
+        // The value that was taken is still there.
         "take" => "clone",
         _ => return None,
     })
@@ -106,19 +106,15 @@ fn values(kind: &Type) -> Vec<String> {
     let all = |values: &[&str]| values.iter().map(|&value| value.to_owned()).collect();
     match last.ident.to_string().as_str() {
         "bool" => all(&["true", "false"]),
-        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" | "i32" | "i64" => all(&["0", "1"]),
+        name if is_integer(name) => all(&["0", "1"]),
         "Option" => all(&["None"]),
         "Vec" | "VecDeque" | "String" | "BTreeMap" | "BTreeSet" => all(&["Default::default()"]),
         "Duration" => all(&["std::time::Duration::ZERO"]),
-        "Result" => match &last.arguments {
-            PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
-                Some(GenericArgument::Type(inner)) => {
-                    values(inner).into_iter().map(|value| format!("Ok({value})")).collect()
-                }
-                _ => Vec::new(),
-            },
-            _ => Vec::new(),
-        },
+        "Result" => {
+            let PathArguments::AngleBracketed(arguments) = &last.arguments else { return Vec::new() };
+            let Some(GenericArgument::Type(inner)) = arguments.args.first() else { return Vec::new() };
+            values(inner).into_iter().map(|value| format!("Ok({value})")).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -127,8 +123,9 @@ fn values(kind: &Type) -> Vec<String> {
 pub fn is_quantity(kind: &Type) -> bool {
     let Type::Path(path) = kind else { return false };
     let Some(last) = path.path.segments.last() else { return false };
-    matches!(
-        last.ident.to_string().as_str(),
-        "u8" | "u16" | "u32" | "u64" | "u128" | "usize" | "i32" | "i64" | "Duration"
-    )
+    is_integer(&last.ident.to_string()) || last.ident == "Duration"
+}
+
+fn is_integer(name: &str) -> bool {
+    matches!(name, "u8" | "u16" | "u32" | "u64" | "u128" | "usize" | "i32" | "i64")
 }

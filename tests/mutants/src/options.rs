@@ -48,7 +48,7 @@ impl Group {
 
 impl Options {
     /// # Errors
-    /// How the program is used.
+    /// The usage of the program.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut options = Self { groups: Vec::new(), seed: 14, only: Vec::new(), quick: false, again: false };
         while let Some(argument) = arguments.next() {

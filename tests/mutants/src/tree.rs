@@ -14,7 +14,7 @@ use crate::options::FOLDERS;
 
 const SOURCES: &str = "mingle-core/src";
 
-/// Where each mutant is in a file that has them: its bytes, and its number.
+/// The mutants in a written file: the bytes of each, and its number.
 pub type Places = Vec<(Range<usize>, usize)>;
 
 /// The sources of mingle-core.

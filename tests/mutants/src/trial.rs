@@ -21,6 +21,8 @@ const MEMORY: &str = "6000000";
 const LONGEST: u64 = 900;
 /// A test that takes more processor time is none of the quick ones.
 const QUICK: Duration = Duration::from_secs(2);
+/// A test that takes no longer with few worlds does not run worlds.
+const WORLDS: Duration = Duration::from_millis(100);
 /// Runs a test with these limits. Processor time is the same on a busy machine.
 const LIMITED: &str = "ulimit -v \"$0\"; ulimit -t \"$1\"; shift; exec timeout -s KILL \"$@\"";
 
@@ -34,7 +36,7 @@ pub struct Check {
     reached: BTreeSet<usize>,
 }
 
-/// How the tests judge a mutant.
+/// The judgement of the tests on a mutant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// This test fails.
@@ -57,7 +59,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// How a test ends.
+/// The end of a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     Passed,
@@ -71,7 +73,7 @@ enum End {
 pub enum Effort {
     /// The simulator with few worlds, and no search of all interleavings.
     Quick,
-    /// What takes longer than that.
+    /// The tests that take longer than that.
     Thorough,
 }
 
@@ -84,6 +86,12 @@ pub struct Checks {
     pub failed: Vec<String>,
     /// The tests that are none of the quick ones, and why.
     pub left_out: Vec<String>,
+}
+
+/// The time that a test took in an earlier run.
+fn time(checks: &[Check], program: &Path, name: &str) -> Option<Duration> {
+    let same = |check: &&Check| check.program == program && check.name == name;
+    checks.iter().find(same).map(|check| check.took)
 }
 
 /// The tests that are wanted and not left to a person to run.
@@ -102,10 +110,9 @@ fn list(programs: &[Program], effort: Effort, quick: &[Check]) -> Result<Vec<Che
         let ignored: BTreeSet<String> = names(&["--ignored"])?;
         let all: BTreeSet<String> = names(&[])?;
         for name in all.difference(&ignored) {
-            let before = quick.iter().find(|check| check.program == program.path && check.name == *name);
             let is_wanted = match effort {
                 Effort::Quick => !name.contains("exhaustive"),
-                Effort::Thorough => before.is_none_or(|check| check.took > Duration::from_millis(100)),
+                Effort::Thorough => time(quick, &program.path, name).is_none_or(|took| took > WORLDS),
             };
             if is_wanted {
                 let (program, name) = (program.path.clone(), name.clone());
@@ -141,8 +148,8 @@ pub fn checks(
     let mut checks = Checks::default();
     for (check, (end, took, reached)) in wanted.into_iter().zip(measured) {
         // A test that takes as long with few worlds has no more to say.
-        let before = quick.iter().find(|quick| quick.program == check.program && quick.name == check.name);
-        let is_repeated = before.is_some_and(|before| took <= before.took * 2);
+        let before = time(quick, &check.program, &check.name);
+        let is_repeated = before.is_some_and(|before| took <= before * 2);
         match end.map_err(|error| format!("{}: {error}", check.program.display()))? {
             End::Passed if is_repeated => {}
             End::Passed => checks.passed.push(Check { took, reached, ..check }),
@@ -200,8 +207,8 @@ impl Check {
         let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
         Ok(match status.code() {
             Some(0) => End::Passed,
-            // What `timeout` says of a program that a signal has ended: by the limit of processor time or its
-            // own.
+            // The status of `timeout` for a program that a signal has ended, by the limit of processor time
+            // or by its own.
             Some(152 | 137 | 124) | None => End::Stopped,
             Some(_) => End::Failed,
         })

@@ -31,7 +31,7 @@ const PAUSE_EACH: Duration = Duration::from_millis(10);
 const AT_ONCE: usize = 64;
 /// How long to wait for the answer to one name, or for a look at the folder.
 const ANSWER: Duration = Duration::from_secs(3);
-/// How often what is known is sent while other names are still looked up.
+/// How often the known addresses are sent while other names are still looked up.
 const PUBLISH: Duration = Duration::from_millis(100);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
@@ -167,7 +167,7 @@ impl Guesses {
     }
 }
 
-/// What is known so far.
+/// The addresses that are known so far, and the warnings that were given.
 struct Known {
     events: UnboundedSender<TaskEvent>,
     guesses: Guesses,

@@ -105,8 +105,9 @@ impl Connections {
         }
     }
 
-    /// Whether many tasks have still to end.
-    fn is_behind(&self) -> bool {
+    /// Drops the results of tasks that have ended. Returns whether many have still to end.
+    fn is_behind(&mut self) -> bool {
+        while self.tasks.try_join_next().is_some() {}
         self.tasks.len() > self.guests.len() + self.dials.len() + ENDING
     }
 
@@ -117,9 +118,8 @@ impl Connections {
 
     /// A connection that already waits to be accepted.
     pub(crate) async fn accept_now(&mut self) -> Option<Accepted> {
-        // A flood of datagrams keeps the driver from `next`, which joins the tasks that have ended.
-        while self.tasks.try_join_next().is_some() {}
-        let listeners = if self.accepting && !self.is_behind() { &self.listeners[..] } else { &[] };
+        let accepts = self.accepting && !self.is_behind();
+        let listeners = if accepts { &self.listeners[..] } else { &[] };
         poll_fn(|context| {
             // An error is returned again by `next`.
             let ready = listeners.iter().find_map(|listener| match listener.poll_accept(context) {
@@ -159,8 +159,6 @@ impl Connections {
                 return self.warn_once(error.to_string());
             }
         };
-        // Drops the results of tasks that have ended.
-        while self.tasks.try_join_next().is_some() {}
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         let task = self.tasks.spawn(connection::hold(conn, stream, self.sender.clone()));

@@ -1,9 +1,9 @@
 //! The connections that a node has accepted, and which of them must make room for another.
 //!
 //! A stranger has sent no token yet. If there are too many strangers, the address that has most of them loses
-//! its oldest: so whoever opens many has only its own replaced, and a stranger that has just come has time to
-//! send its token. Of connections with a token the address that has most loses its newest: the others may
-//! hold seats.
+//! its oldest. So an address that opens many loses only its own, and a stranger that has just come has time
+//! to send its token. Of connections with a token the address that has most loses its newest, since the older
+//! ones may hold seats.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_opens_many_connections_has_only_its_own_oldest_replaced() {
+    async fn an_address_that_opens_many_connections_loses_its_own_oldest_and_no_others() {
         let mut guests = guests(&[B, A, A]);
         for conn in 3..100 {
             add(&mut guests, conn, A);

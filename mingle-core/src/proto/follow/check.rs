@@ -1,5 +1,5 @@
-//! What a follower checks in a prepare before it takes part in the round. A leader that keeps to the protocol
-//! never fails these checks. The texts are for the log.
+//! The checks of a prepare, before a follower takes part in the round. A leader that keeps to the protocol
+//! never fails them. The texts are for the log.
 
 use super::leader::Leader;
 use crate::model::{Rank, Slots};

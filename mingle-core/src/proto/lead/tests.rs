@@ -1,4 +1,4 @@
-//! What a leader does with members that vote, are silent, want the roster, or want each other's seats.
+//! A leader and its members: their votes, their silence, the roster, and seats that two of them want.
 
 use std::net::SocketAddr;
 
@@ -278,7 +278,7 @@ fn parts_of_the_roster_are_multicast_from_four_members_on_that_want_them() {
     }
 }
 
-/// Where the messages to a node go.
+/// The addresses of these messages to one node.
 fn addresses(outputs: &[Output], wanted: fn(&Message) -> bool) -> Vec<SocketAddr> {
     let sent = outputs.iter().filter_map(|output| match output {
         Output::Send { to, datagram } if wanted(&codec().decode(datagram).unwrap().1) => Some(*to),

@@ -38,7 +38,7 @@ impl Node {
             Message::Ping => self.shared.send(source, from, &Message::Pong),
             Message::Pong => self.lead.on_pong(from, &mut self.shared),
             Message::Prove => {
-                self.arrivals.add_asker(from, source, self.shared.scale().most_askers());
+                self.arrivals.add_asker(from, source, self.shared.scale().most_provers());
                 if let Some(lease) = self.arrivals.lease(from) {
                     self.shared.send(source, from, &Message::Proved(lease));
                 }

@@ -156,10 +156,10 @@ impl Node {
         }
         self.lead.hear(header.sender, from, &self.shared);
         if let Some(follow) = &mut self.follow {
-            match follow.is_led_by(header.sender) {
-                true if recipient == Recipient::This => follow.hear(from, &mut self.shared),
-                true => {}
-                false => follow.suspect(from, &mut self.shared),
+            if !follow.is_led_by(header.sender) {
+                follow.suspect(from, &mut self.shared);
+            } else if recipient == Recipient::This {
+                follow.hear(from, &mut self.shared);
             }
         }
         self.on_message(header.sender, from, recipient, message);
@@ -228,9 +228,8 @@ impl Node {
             self.shared.close(conn);
             return;
         };
-        if self.shared.config.keys.is_some()
-            && !self.arrivals.is_first(token.prover, token.dial, self.shared.scale().nodes())
-        {
+        let most = self.shared.scale().most_provers();
+        if self.shared.config.keys.is_some() && !self.arrivals.is_first(token.prover, token.dial, most) {
             tracing::debug!(prover = %token.prover, "a replayed token");
             self.shared.close(conn);
             return;

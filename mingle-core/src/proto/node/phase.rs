@@ -1,10 +1,10 @@
-//! For tests: what a node is doing.
+//! For tests: the phase of a node.
 
 use super::Node;
 use crate::proto::testing::Phase;
 
 impl Node {
-    /// What the node is doing.
+    /// The phase of the node.
     #[must_use]
     pub fn phase(&self) -> Phase {
         if self.ended {

@@ -202,7 +202,7 @@ impl Node {
         if self.is_bound() {
             return;
         }
-        // Whoever says so may be wrong, or its world may end without a sign: not for ever.
+        // The sender may be wrong, and its world may end without a sign, so this does not last for ever.
         self.shared.set_after(Timer::StandAside, STAND_ASIDE);
         if !self.seek.miss_world() {
             return;

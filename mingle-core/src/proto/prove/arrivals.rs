@@ -15,8 +15,6 @@ const KEPT_OF_STRANGER: usize = 2;
 /// How far behind the highest a dial number may be, in a job with a secret. A prover numbers its dials from
 /// 1, and has few open at a time.
 const WINDOW: u32 = 1024;
-/// The most provers whose dials are remembered, in a job with a secret.
-const PROVERS: usize = 4096;
 
 /// The connections of each node that has proved that it reaches this one.
 #[derive(Debug, Clone, Default)]
@@ -47,21 +45,19 @@ struct Used {
 
 impl Used {
     fn is_first(&mut self, dial: u32) -> bool {
-        let oldest = self.dials.last().map_or(0, |highest| highest.saturating_sub(WINDOW));
-        let is_first = dial >= oldest && self.dials.insert(dial);
-        let highest = self.dials.last().copied().unwrap_or(0);
-        self.dials = self.dials.split_off(&highest.saturating_sub(WINDOW));
-        is_first
+        let highest = self.dials.last().map_or(dial, |&highest| highest.max(dial));
+        let oldest = highest.saturating_sub(WINDOW);
+        self.dials = self.dials.split_off(&oldest);
+        dial >= oldest && self.dials.insert(dial)
     }
 }
 
 impl Arrivals {
-    /// Whether no connection has brought this token before. A replay of a recorded token would keep the seat
-    /// of a node that is gone.
-    pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32, world: usize) -> bool {
-        let most_provers = PROVERS.max(world.saturating_mul(2));
+    /// Whether no connection has brought this token before, as far as the dials of the `most` provers tell
+    /// that are remembered. A replay of a recorded token would keep the seat of a node that is gone.
+    pub(crate) fn is_first(&mut self, prover: NodeId, dial: u32, most: usize) -> bool {
         self.tokens += 1;
-        if self.used.len() >= most_provers && !self.used.contains_key(&prover) {
+        if self.used.len() >= most && !self.used.contains_key(&prover) {
             // One with a connection may still have a seat, which a replay would keep.
             let gone = self.used.iter().filter(|(id, _)| !self.by_prover.contains_key(id));
             let oldest = gone.min_by_key(|(_, used)| used.clock).map(|(&id, _)| id);
@@ -167,18 +163,18 @@ mod tests {
     fn a_dial_counts_once_and_the_memory_of_dials_and_provers_is_bounded() {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
-        assert!(arrivals.is_first(id(0), 1, 4));
+        assert!(arrivals.is_first(id(0), 1, 100));
         arrivals.add(id(0), ConnId(1), 1, false);
         for dial in 2..20_000 {
-            assert!(arrivals.is_first(id(0), dial, 4) && !arrivals.is_first(id(0), dial, 4), "{dial}");
+            assert!(arrivals.is_first(id(0), dial, 100) && !arrivals.is_first(id(0), dial, 100), "{dial}");
         }
-        assert!(!arrivals.is_first(id(0), 1, 4), "too old");
+        assert!(!arrivals.is_first(id(0), 1, 100), "too old");
         assert!(arrivals.used[&id(0)].dials.len() <= 1 + usize::try_from(WINDOW).unwrap());
         for prover in 1..20_000 {
-            assert!(arrivals.is_first(id(prover), 1, 4));
+            assert!(arrivals.is_first(id(prover), 1, 100));
         }
-        assert_eq!(arrivals.used.len(), PROVERS);
-        assert!(!arrivals.is_first(id(0), 19_999, 4), "a prover with a connection is not forgotten");
+        assert_eq!(arrivals.used.len(), 100);
+        assert!(!arrivals.is_first(id(0), 19_999, 100), "a prover with a connection is not forgotten");
     }
 
     #[test]

@@ -223,7 +223,7 @@ mod tests {
         (opened, closed)
     }
 
-    /// What is opened and closed at each moment until `until`.
+    /// Each millisecond until `until` in which a dial is due, with how many are opened and closed.
     fn run(dials: &mut Dials, shared: &mut Shared, until: Time) -> Vec<(u128, usize, usize)> {
         let mut all = Vec::new();
         loop {

@@ -94,9 +94,8 @@ impl MasterProof {
     }
 
     pub(crate) fn connected(&mut self, dial: DialId, local: IpAddr) {
-        match &mut self.path {
-            Path::Race(dials) => dials.connected(dial, local),
-            Path::Lease(_) | Path::Own => {}
+        if let Path::Race(dials) = &mut self.path {
+            dials.connected(dial, local);
         }
     }
 

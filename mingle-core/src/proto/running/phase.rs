@@ -1,10 +1,10 @@
-//! For tests: what a member of a running world is doing.
+//! For tests: the phase of a member of a running world.
 
 use super::{RunningWorld, State};
 use crate::proto::testing::Phase;
 
 impl RunningWorld {
-    /// What the member is doing.
+    /// The phase of the member.
     #[must_use]
     pub fn phase(&self) -> Phase {
         match self.state {

@@ -1,27 +1,10 @@
-//! What a node that leads, or looks for a leader, does with those that look too.
+//! A node that leads or looks for a leader, and others that look too.
 
-use std::net::SocketAddr;
-
-use crate::model::{HostName, JobId, Lineage, List, NodeId, Rank};
+use crate::model::{HostName, Lineage, List, NodeId, Rank};
+use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Node, Output};
-use crate::wire::{Announce, Candidate, Codec, Header, Introduction, Message, Solicit, Welcome};
-
-fn job() -> JobId {
-    "sought".parse().unwrap()
-}
-
-fn codec() -> Codec {
-    Codec::new(job().tag(), None)
-}
-
-fn endpoint(node: u8) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, node], 29500))
-}
-
-fn id(node: u8) -> NodeId {
-    NodeId([node; 16])
-}
+use crate::wire::{Announce, Candidate, Header, Introduction, Message, Solicit, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -29,22 +12,9 @@ fn ms(milliseconds: u64) -> Time {
 
 /// A node of a world of four.
 fn node(number: u8, rank: Option<u32>) -> Node {
-    let mut config = Config::plain(job().tag(), 4, number, endpoint(number));
+    let mut config = Config::plain(tag(), 4, number, endpoint(number));
     config.node.rank = rank.map(Rank);
     Node::new(config, 1, Time::ZERO)
-}
-
-fn outputs(node: &mut Node) -> Vec<Output> {
-    std::iter::from_fn(|| node.poll_output()).collect()
-}
-
-fn run(node: &mut Node, until: Time) -> Vec<Output> {
-    let mut all = outputs(node);
-    while let Some(at) = node.poll_timeout().filter(|&at| at <= until) {
-        node.handle_timeout(at);
-        all.extend(outputs(node));
-    }
-    all
 }
 
 fn hear(node: &mut Node, now: Time, from: u8, recipient: NodeId, message: &Message) -> Vec<Output> {
@@ -71,7 +41,7 @@ fn announce(from: u8, members: u32) -> Message {
     Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None })
 }
 
-/// How many of such messages go to one node, and how many to all.
+/// How many of these messages go to one node, and how many to all.
 fn count(outputs: &[Output], wanted: fn(&Message) -> bool) -> (usize, usize) {
     let is = |datagram: &[u8]| wanted(&codec().decode(datagram).unwrap().1);
     let one = outputs.iter().filter(|output| matches!(output, Output::Send { datagram, .. } if is(datagram)));
@@ -149,11 +119,7 @@ fn member() -> Node {
     let mut member = node(2, None);
     outputs(&mut member);
     let heard = hear(&mut member, ms(0), 1, NodeId::ALL, &announce(1, 1));
-    let dial = heard.iter().find_map(|output| match output {
-        Output::Dial { dial, .. } => Some(*dial),
-        _ => None,
-    });
-    let dial = dial.expect("it dials its leader");
+    let dial = dialled(&heard);
     member.handle_dialed(ms(0), dial, endpoint(2).ip());
     let welcome = Message::Welcome(Welcome { lease: Some(dial.0), seated: true });
     hear(&mut member, ms(0), 1, id(2), &welcome);
@@ -179,14 +145,14 @@ fn a_member_gives_a_rival_of_its_leader_a_hint_after_a_second_and_one_a_second()
 
 #[test]
 fn a_node_waits_ten_minutes_if_nothing_else_is_said() {
-    let plain = Config::plain(job().tag(), 4, 2, endpoint(2));
+    let plain = Config::plain(tag(), 4, 2, endpoint(2));
     let config = Config::new(plain.id, plain.tag, plain.world, plain.node);
     assert_eq!(config.timeout, Some(Time::from_secs(600)));
 }
 
 /// A node of a world of 100, which is large.
 fn node_of_100(number: u8) -> Node {
-    Node::new(Config::plain(job().tag(), 100, number, endpoint(number)), 1, Time::ZERO)
+    Node::new(Config::plain(tag(), 100, number, endpoint(number)), 1, Time::ZERO)
 }
 
 fn announce_of_100(from: u8, members: u32) -> Message {
@@ -258,7 +224,7 @@ fn a_node_that_may_not_lead_asks_new_seeds_at_once() {
 #[test]
 fn a_node_that_waits_sends_fewer_than_seven_datagrams_in_five_seconds() {
     for rank in [None, Some(1)] {
-        let mut config = Config::plain(job().tag(), 4, 2, endpoint(2));
+        let mut config = Config::plain(tag(), 4, 2, endpoint(2));
         (config.node.rank, config.timeout) = (rank.map(Rank), None);
         let mut waiting = Node::new(config, 1, Time::ZERO);
         run(&mut waiting, ms(10_000));
@@ -294,7 +260,7 @@ fn a_leader_announces_itself_to_new_seeds_at_once_and_a_node_that_only_listens_a
 fn a_member_that_asks_its_leader_tells_all_of_it_unless_another_did_within_two_seconds() {
     for (before, tells) in [(None, 1), (Some(1990), 0), (Some(2010), 1)] {
         let mut member = member();
-        run(&mut member, ms(1000));
+        run(&mut member, ms(200));
         for question in 1..=3 {
             // Nothing else is under way.
             let due = member.poll_timeout().expect("it asks again");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mingle_core::proto::Lineage;
-use mingle_core::proto::testing::{KINDS, Phase};
+use mingle_core::proto::testing::Phase;
 
 /// To whom a datagram is addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,8 +64,3 @@ pub struct Cell {
 }
 
 pub type Cells = BTreeSet<Cell>;
-
-/// The name of a kind.
-pub fn name(kind: u8) -> &'static str {
-    KINDS.iter().find(|(number, _)| *number == kind).map_or("?", |(_, name)| name)
-}

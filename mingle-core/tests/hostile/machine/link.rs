@@ -28,7 +28,7 @@ struct Place {
     formed: Option<Formed>,
 }
 
-/// What is under way to a node.
+/// An event that is under way to a node.
 #[derive(Clone)]
 enum Packet {
     Datagram(SocketAddr, Vec<u8>),

@@ -58,7 +58,7 @@ impl<'a> Bytes<'a> {
 /// How many operations there are. The first quarter of them are an attacker's datagrams.
 const OPERATIONS: u8 = 16;
 
-/// What a leader sends to a member: Welcome, Prepare, Part, Commit.
+/// The kinds of message from a leader to a member in a round: Welcome, Prepare, Part, Commit.
 const ROUND: [u8; 4] = [6, 10, 19, 16];
 
 /// An attacker's datagram.
@@ -119,7 +119,7 @@ pub fn run(program: &[u8], among: impl Fn(&Stage) -> bool) -> Cells {
     run_in(&mut play, &mut bytes)
 }
 
-/// What a program ends with.
+/// The end of a program.
 #[derive(Clone, Copy)]
 enum Ending {
     /// The node goes on to its end among the others.
@@ -163,7 +163,7 @@ pub fn run_in(play: &mut Play, bytes: &mut Bytes<'_>) -> Cells {
     cells
 }
 
-/// What happens beside an attacker's datagrams.
+/// Carries out an operation that is no datagram of an attacker.
 fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
     let link = &mut play.link;
     match op {
@@ -214,7 +214,7 @@ fn other(op: u8, play: &mut Play, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// What the driver tells a node about its network.
+/// The driver tells a node of a change of its network.
 fn changes(play: &mut Play, bytes: &mut Bytes<'_>) {
     let own = endpoint(play.own());
     let what = bytes.next();

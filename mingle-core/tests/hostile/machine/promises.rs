@@ -1,4 +1,4 @@
-//! What is promised whatever a stranger sends, checked at each output of the attacked node.
+//! The promises that no stranger can break, checked at each output of the attacked node.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ pub const TIMEOUT: Duration = Duration::from_secs(40);
 /// node 30 s after its first Prepare.
 pub const GRACE: Duration = Duration::from_secs(30);
 
-/// What a node sends to addresses at which no node of its job is.
+/// The datagrams and dials of a node to addresses at which no node of its job is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drawn {
     pub datagrams: usize,
@@ -32,7 +32,7 @@ pub struct Watch {
     own: SocketAddr,
     given: Option<u32>,
     world: u32,
-    /// Where nodes of the job are.
+    /// The endpoints of nodes of the job.
     home: BTreeSet<SocketAddr>,
     reader: Forger,
     dials: BTreeMap<DialId, SocketAddr>,
@@ -44,7 +44,7 @@ pub struct Watch {
     pub drawn: Drawn,
     pub sent: BTreeMap<u8, usize>,
     pub formed: Option<Formed>,
-    /// How and when the node has ended.
+    /// The end of the node, and its time.
     pub end: Option<(Event, Time)>,
 }
 
@@ -133,7 +133,7 @@ impl Watch {
         }
     }
 
-    /// What a node prints is what a follower can check by itself.
+    /// Checks the world that a node prints, as far as a follower can check it by itself.
     fn formed(&mut self, formed: &Formed) {
         let (rank, master) = (formed.rank.get(), formed.master);
         assert!(rank < self.world && formed.world.get() == self.world, "{formed:?}");

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use mingle_core::proto::testing::{Forger, Frame, KINDS, Phase, Scene};
+use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, kind};
 use mingle_core::proto::{Config, Keys, Lineage, Node, NodeId, NodeInfo};
 use mingle_core::{End, HostName, JobId, Member, Metadata, Roster, Secret, World, rdma};
 
@@ -17,7 +17,7 @@ pub const LINEAGE: Lineage = Lineage { generation: 3, origin: 7 };
 
 const FIRST: Lineage = Lineage { generation: 0, origin: 0 };
 
-/// Whether a situation has formed a world before, and the lineage that the attacked node has.
+/// A situation, and the way into it.
 #[derive(Clone, Copy)]
 pub struct Stage {
     pub name: &'static str,
@@ -37,7 +37,7 @@ pub struct Play {
     pub scene: Scene,
     /// Seals as nodes of the job do.
     pub forger: Forger,
-    /// Where the leader is, or else another node: an attacker writes as that one.
+    /// The numbers of the other nodes. An attacker writes as one of them.
     pub peers: Vec<u8>,
     pub lineage: Lineage,
     stage: Stage,
@@ -61,7 +61,7 @@ pub fn stranger(number: u8) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::new(198, 18, 0, number), 29777))
 }
 
-/// How a node differs from others.
+/// The options of a node.
 #[derive(Clone, Copy, Default)]
 struct With {
     rank: Option<u32>,
@@ -283,7 +283,7 @@ impl Play {
         self.join(9, PLAIN);
     }
 
-    /// What an attacker has learned of the nodes.
+    /// Adds to the scene all that an attacker has learned of the nodes.
     fn finish(&mut self) {
         let strangers = [20, 21].map(id);
         let peers = self.peers.iter().map(|&number| id(number));
@@ -320,20 +320,19 @@ impl Play {
         self.stage.own
     }
 
-    /// What an attacker writes to the attacked node, from an address of its own. It must be well formed.
-    pub fn hear(&mut self, kind: &str, sender: u8, change: impl FnOnce(&mut Scene), fields: &[u8]) {
-        let (kind, _) = KINDS.iter().find(|(_, name)| *name == kind).expect("a kind of message");
+    /// A well-formed message of an attacker arrives, from an address of its own.
+    pub fn hear(&mut self, message: &str, sender: u8, change: impl FnOnce(&mut Scene), fields: &[u8]) {
+        let kind = kind(message);
         let mut scene = self.scene.clone();
         change(&mut scene);
         let frame = Frame { sender: id(sender), recipient: self.link.own_id(), lineage: self.lineage };
-        let datagram = self.forger.datagram(*kind, frame, &scene, fields).expect("a kind of message");
-        assert_eq!(self.forger.read(&datagram), Ok((*kind, frame)));
+        let datagram = self.forger.datagram(kind, frame, &scene, fields).expect("a kind of message");
+        assert_eq!(self.forger.read(&datagram), Ok((kind, frame)));
         self.link.attack(stranger(1), &datagram);
     }
 
     /// How many messages of this kind the attacked node has sent.
-    pub fn sent(&self, kind: &str) -> usize {
-        let (kind, _) = KINDS.iter().find(|(_, name)| *name == kind).expect("a kind of message");
-        self.link.watch.sent.get(kind).copied().unwrap_or(0)
+    pub fn sent(&self, message: &str) -> usize {
+        self.link.watch.sent.get(&kind(message)).copied().unwrap_or(0)
     }
 }

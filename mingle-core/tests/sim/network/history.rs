@@ -1,5 +1,5 @@
-//! What happened to whom: the causes that can excuse how a node ends, and the facts that show that a kind of
-//! trouble was no vain threat.
+//! The record of a run: the causes that can excuse how a node ends, and the facts that show that a kind of
+//! trouble has come about.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -53,7 +53,7 @@ pub enum Fact {
     Again,
 }
 
-/// How a node has ended.
+/// The kinds of a node's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
     Formed(Digest),
@@ -89,11 +89,11 @@ pub struct Formation {
     pub elsewhere: bool,
 }
 
-/// What happened to whom.
+/// The record of a run.
 #[derive(Debug, Default)]
 pub struct History {
     pub facts: BTreeMap<Fact, u32>,
-    /// How each node has ended.
+    /// The end of each node.
     pub ends: Vec<End>,
     /// The host of each node.
     pub host_of: BTreeMap<NodeId, usize>,

@@ -7,7 +7,7 @@
 //! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts that
 //! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams, `tcp`
 //! the connections, `running` the worlds that have formed, `queue` what will happen; `promises` checks at
-//! every step what is promised, `history` has what happened to whom.
+//! every step what is promised, `history` is the record of a run.
 
 mod changes;
 mod fabric;
@@ -83,7 +83,7 @@ pub struct Network {
     pub no_syn: BTreeMap<(usize, usize), Time>,
     /// When the last cut ended, the last stopped process went on, or seeds or addresses changed last.
     pub healed: Time,
-    /// What happened to whom.
+    /// The record of this run.
     pub history: History,
     /// How late timers fire.
     pub lateness: Option<Lateness>,
@@ -214,12 +214,12 @@ impl Network {
         let slot = &mut self.hosts[host];
         slot.wake = slot.wake.filter(|&wake| wake != at);
         // A timer that fires late may have been overtaken by another one.
-        let due = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
+        let now = self.now;
+        let due = |at: Option<Time>| at.is_some_and(|at| at <= now);
         if due(slot.node.as_ref().and_then(|node| node.poll_timeout())) {
             self.note(host, || "timeout".to_owned());
             self.with(host, Node::handle_timeout);
         }
-        let due = |at: Option<Time>| at.is_some_and(|at| at <= self.now);
         if due(self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout())) {
             self.running_timeout(host);
         }
@@ -259,13 +259,11 @@ impl Network {
             if let Ok(formed) = &outcome {
                 self.formed(host, formed);
             }
-            self.ends(
-                host,
-                match &outcome {
-                    Ok(formed) => Ended::Formed(formed.digest),
-                    Err(failure) => Ended::Failed(failure.clone()),
-                },
-            );
+            let how = match &outcome {
+                Ok(formed) => Ended::Formed(formed.digest),
+                Err(failure) => Ended::Failed(failure.clone()),
+            };
+            self.ends(host, how);
             self.promises.release(host);
             assert!(node.has_ended(), "a node has ended when it says so");
             if outcome.as_ref().is_err_and(|failure| self.restarts.covers(failure)) {

@@ -12,7 +12,7 @@ const IDLE: Duration = Duration::from_secs(5);
 const PROBE: Duration = Duration::from_secs(2);
 const PROBES: u32 = 10;
 /// How long keepalive takes to find that the peer of a connection is gone.
-pub(super) const KEEPALIVE: Duration = Duration::from_secs(25);
+pub(super) const KEEPALIVE: Duration = IDLE.saturating_add(PROBE.saturating_mul(PROBES));
 
 impl Network {
     /// A host loses power at `at`: no FIN, no RST. From `at + length` on its kernel runs again, and answers

@@ -253,24 +253,30 @@ impl Network {
         !std::mem::replace(&mut connection.over, true)
     }
 
-    /// The token has arrived at its target.
-    fn count(&mut self, conn: u64) {
+    /// How many connections of this one's prover its acceptor's kernel takes for open, and whether this is
+    /// one of them.
+    fn leases(&mut self, conn: u64) -> Option<(&mut u32, &mut bool)> {
         let connection = self.connections.get_mut(&conn).unwrap();
         let prover = NodeId(connection.token[24..40].try_into().unwrap());
-        let Some((acceptor, _)) = connection.acceptor else { return };
-        if !std::mem::replace(&mut connection.counts, true) {
-            *self.promises.leases.entry((prover, acceptor)).or_default() += 1;
+        let (acceptor, _) = connection.acceptor?;
+        Some((self.promises.leases.entry((prover, acceptor)).or_default(), &mut connection.counts))
+    }
+
+    /// The token has arrived at its target.
+    fn count(&mut self, conn: u64) {
+        if let Some((leases, counts)) = self.leases(conn)
+            && !std::mem::replace(counts, true)
+        {
+            *leases += 1;
         }
     }
 
     /// The acceptor's kernel has seen the end of a connection, whether its process has read that or not.
     pub(super) fn kernel_sees_end(&mut self, conn: u64) {
-        let connection = self.connections.get_mut(&conn).unwrap();
-        let prover = NodeId(connection.token[24..40].try_into().unwrap());
-        if std::mem::replace(&mut connection.counts, false)
-            && let Some((acceptor, _)) = connection.acceptor
+        if let Some((leases, counts)) = self.leases(conn)
+            && std::mem::replace(counts, false)
         {
-            *self.promises.leases.entry((prover, acceptor)).or_default() -= 1;
+            *leases -= 1;
         }
     }
 

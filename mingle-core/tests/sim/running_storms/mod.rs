@@ -15,12 +15,12 @@ use mingle_core::proto::{Digest, Lineage, Time};
 use crate::network::{Ended, Fact, Network};
 use crate::storms::excuses::{in_doubt, unproved};
 use crate::storms::promises::check_commits;
-use crate::tail;
+use crate::tally::{Checked, Kind, keep_every_promise};
 use worlds::make;
 
 /// A kind of trouble for a running world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Trouble {
     /// Commands fail and end well.
     Commands,
     /// Nodes are killed or lose power, and start again there or elsewhere.
@@ -35,18 +35,23 @@ enum Kind {
     Mixed,
 }
 
-const ALL: [Kind; 6] = [Kind::Commands, Kind::Deaths, Kind::Pauses, Kind::Cuts, Kind::Halves, Kind::Mixed];
-
 /// How long it takes at most, after the last trouble, until all that live are in one world. A newcomer may
 /// have to wait 15 s for the next look, that takes up to 12 s, and a candidate that could not be joined is
 /// ignored for up to 60 s.
 const AGAIN: Time = Time::from_secs(120);
 
-/// How often it is looked whether they are.
+/// The interval between two looks at that.
 const STEP: Time = Time::from_millis(100);
 
-impl Kind {
-    /// What happens in at least so many of 1,000 worlds of this kind.
+impl Kind for Trouble {
+    const ALL: &'static [Self] =
+        &[Self::Commands, Self::Deaths, Self::Pauses, Self::Cuts, Self::Halves, Self::Mixed];
+    const ENOUGH: u64 = 0;
+
+    fn runs(self) -> u64 {
+        40
+    }
+
     fn evidence(self) -> &'static [(Fact, u64)] {
         match self {
             Self::Commands => &[(Fact::CommandFailed, 500), (Fact::Again, 500), (Fact::Released, 200)],
@@ -62,12 +67,18 @@ impl Kind {
             ],
         }
     }
+
+    fn run(self, seed: u64, tracing: bool) -> (Network, Result<Checked, String>) {
+        let (net, took) = run(seed, self, tracing);
+        let excuses = check(&net, took);
+        (net, excuses.map(|excuses| Checked { took, excuses }))
+    }
 }
 
 /// Runs the world of a seed until its troubles are over and all that live are in one world, or too late.
 /// Returns how long that took after the last trouble.
-fn run(seed: u64, kind: Kind, tracing: bool) -> (Network, Option<Time>) {
-    let (mut net, calm) = make(seed, kind);
+fn run(seed: u64, trouble: Trouble, tracing: bool) -> (Network, Option<Time>) {
+    let (mut net, calm) = make(seed, trouble);
     net.tracing = tracing;
     net.run_until(calm, |_| false);
     let calm = calm.max(net.healed);
@@ -145,58 +156,7 @@ fn check_worlds(net: &Network) -> Result<(), String> {
     Ok(())
 }
 
-/// `MINGLE_TROUBLE=Deaths` runs that kind alone, and with `MINGLE_SEED=n` one world of it, whose trace is
-/// printed.
 #[test]
 fn running_worlds_in_trouble_keep_every_promise() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let wanted = std::env::var("MINGLE_TROUBLE").ok();
-    let kinds =
-        ALL.into_iter().filter(|kind| wanted.as_ref().is_none_or(|name| format!("{kind:?}") == *name));
-    if let (Some(seed), Some(_)) = (number("MINGLE_SEED"), &wanted) {
-        for kind in kinds {
-            let (net, took) = run(seed, kind, true);
-            eprintln!("{}\n{:?}", net.trace, check(&net, took));
-        }
-        return;
-    }
-    let mut wrong = Vec::new();
-    for kind in kinds {
-        let runs = number("MINGLE_SIM_RUNS").unwrap_or(40);
-        let mut took: Vec<(Time, u64)> = Vec::new();
-        let mut excuses: BTreeMap<&str, u64> = BTreeMap::new();
-        let mut facts: BTreeMap<Fact, u64> = BTreeMap::new();
-        for seed in 0..runs {
-            let (net, time) = run(seed, kind, false);
-            took.extend(time.map(|time| (time, seed)));
-            for fact in net.history.facts.keys() {
-                *facts.entry(*fact).or_default() += 1;
-            }
-            match check(&net, time) {
-                Ok(used) => used.into_iter().for_each(|excuse| *excuses.entry(excuse).or_default() += 1),
-                Err(why) => wrong.push(format!("MINGLE_TROUBLE={kind:?} MINGLE_SEED={seed}: {why}")),
-            }
-        }
-        took.sort_unstable();
-        let at = |share: usize| took.get((took.len().max(1) - 1) * share / 1000).copied().unwrap_or_default();
-        eprintln!(
-            "{kind:?}: {} of {runs} worlds settled; median {:?}, 99% {:?}, all {:?} (seed {})",
-            took.len(),
-            at(500).0,
-            at(990).0,
-            at(1000).0,
-            at(1000).1
-        );
-        for (excuse, worlds) in excuses {
-            eprintln!("    excused in {worlds} of {runs} worlds: {excuse}");
-        }
-        for &(fact, least) in kind.evidence() {
-            let worlds = facts.get(&fact).copied().unwrap_or_default();
-            eprintln!("    {fact:?} in {worlds} of {runs} worlds");
-            if worlds * 1000 < least * runs {
-                wrong.push(format!("{kind:?}: {fact:?} in {worlds} of {runs} worlds alone"));
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{} broken promises:\n{}", wrong.len(), tail(&wrong.join("\n")));
+    keep_every_promise::<Trouble>();
 }

@@ -8,8 +8,9 @@ use mingle_core::proto::Time;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::Kind;
-use crate::network::{Lateness, Network, Restarts, Weather};
+use super::Trouble;
+use crate::network::{Lateness, Network, Restarts};
+use crate::storms::worlds::weather;
 use crate::{given, ms};
 
 /// All nodes have started by then, and most worlds have formed.
@@ -20,16 +21,11 @@ const LAST: u64 = 60_000;
 const MISSING: u32 = 32;
 
 /// A world and the troubles that await it, and when the last of them is over.
-pub(super) fn make(seed: u64, kind: Kind) -> (Network, Time) {
+pub(super) fn make(seed: u64, trouble: Trouble) -> (Network, Time) {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x4044);
-    let weather = Weather {
-        loss: if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..0.3) },
-        duplicate: if rng.random_bool(0.5) { 0.0 } else { 0.1 },
-        delay: (Duration::from_micros(50), Duration::from_micros(rng.random_range(60..5000))),
-    };
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::new(seed, weather(&mut rng));
     net.restarts = Restarts::All;
-    if kind == Kind::Mixed {
+    if trouble == Trouble::Mixed {
         let late = Lateness { most: ms(150), rare: ms(2000) };
         net.lateness = rng.random_bool(0.3).then_some(late);
         if rng.random_bool(0.2) {
@@ -45,15 +41,15 @@ pub(super) fn make(seed: u64, kind: Kind) -> (Network, Time) {
     }
     let mut calm = ms(FORMED);
     for _ in 0..rng.random_range(1..=4) {
-        let kinds = [Kind::Commands, Kind::Deaths, Kind::Pauses, Kind::Cuts, Kind::Halves];
-        let one = if kind == Kind::Mixed { kinds[rng.random_range(0..5)] } else { kind };
+        let kinds = [Trouble::Commands, Trouble::Deaths, Trouble::Pauses, Trouble::Cuts, Trouble::Halves];
+        let one = if trouble == Trouble::Mixed { kinds[rng.random_range(0..5)] } else { trouble };
         let at = ms(rng.random_range(FORMED..LAST));
         let end = match one {
-            Kind::Deaths => death(&mut net, &mut hosts, at, &mut rng),
-            Kind::Pauses => pause(&mut net, at, &mut rng),
-            Kind::Cuts => cut(&mut net, &mut hosts, at, &mut rng),
-            Kind::Halves => halves(&mut net, at, &mut rng),
-            Kind::Commands | Kind::Mixed => commands(&mut net, kind, at, &mut rng),
+            Trouble::Deaths => death(&mut net, &mut hosts, at, &mut rng),
+            Trouble::Pauses => pause(&mut net, at, &mut rng),
+            Trouble::Cuts => cut(&mut net, &mut hosts, at, &mut rng),
+            Trouble::Halves => halves(&mut net, at, &mut rng),
+            Trouble::Commands | Trouble::Mixed => commands(&mut net, trouble, at, &mut rng),
         };
         calm = calm.max(end);
     }
@@ -114,8 +110,8 @@ fn one_fails(net: &mut Network, at: Time, end: End, rng: &mut Xoshiro256PlusPlus
 }
 
 /// Commands of this world fail; or all of them end well, most of them a while before the last.
-fn commands(net: &mut Network, kind: Kind, at: Time, rng: &mut Xoshiro256PlusPlus) -> Time {
-    if kind == Kind::Commands && rng.random_bool(0.3) {
+fn commands(net: &mut Network, trouble: Trouble, at: Time, rng: &mut Xoshiro256PlusPlus) -> Time {
+    if trouble == Trouble::Commands && rng.random_bool(0.3) {
         for host in 0..net.hosts.len() {
             net.end_command_at(host, at + ms(rng.random_range(0..20_000)), None);
         }

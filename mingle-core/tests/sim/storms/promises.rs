@@ -10,14 +10,7 @@ use super::excuses::{excuse, lacks_required_rdma};
 use super::families::{common_in_the_end, ever_common};
 use super::seeds::connected;
 use crate::network::{Ended, Fabric, Host, Network, Unformed};
-
-/// What a run has shown.
-pub(super) struct Checked {
-    /// How long the world took after the last start or the last trouble, if one has formed.
-    pub(super) took: Option<Time>,
-    /// Why nodes have ended without the world that was promised to them.
-    pub(super) excuses: BTreeSet<&'static str>,
-}
+use crate::tally::Checked;
 
 /// Checks what is promised.
 pub(super) fn check(trouble: Trouble, net: &Network) -> Result<Checked, String> {
@@ -104,7 +97,7 @@ pub(crate) fn check_commits(net: &Network) -> Result<BTreeSet<&'static str>, Str
     Ok(excuses)
 }
 
-/// What is promised in one kind of trouble alone.
+/// Checks what is promised in one kind of trouble alone.
 fn check_kind(trouble: Trouble, net: &Network, formed: usize) -> Result<(), String> {
     let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
     match trouble {

@@ -36,7 +36,7 @@ pub(super) fn run(seed: u64, trouble: Trouble, tracing: bool) -> Network {
     net
 }
 
-pub(super) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
+pub(crate) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
     Weather {
         loss: if rng.random_bool(0.5) { 0.0 } else { rng.random_range(0.0..0.3) },
         duplicate: if rng.random_bool(0.5) { 0.0 } else { 0.1 },

@@ -1,0 +1,229 @@
+//! A leader: its seats, its rounds, and the nodes that are gone.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{
+    LEADER, ME, announce, candidate, commits, count, hear, hear_at, hear_from, join, join_message, leading,
+    node, patient, prove, ready, rounds, says, sent, to_all,
+};
+use crate::model::NodeId;
+use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
+use crate::proto::timer::Time;
+use crate::proto::{ConnId, Event, Node, Output};
+use crate::wire::{Message, Ready, Token, Want, Welcome};
+
+#[test]
+fn a_leader_does_not_yield_in_a_round() {
+    let mut node = node();
+    let _ = outputs(&mut node);
+    hear(&mut node, &join_message(9, endpoint(9), 2));
+    assert!(says(&prove(&mut node, 1), |message| matches!(message, Message::Prepare(_))));
+    let better = announce(candidate(id(3), 1, true));
+    node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(3), &better));
+    assert!(node.follow.is_none() && node.lead.is_proving());
+}
+
+#[test]
+fn a_token_for_another_node_proves_nothing() {
+    // The address may have been that of another node, which is gone.
+    for (target, closed) in [(NodeId([9; 16]), true), (ME, false)] {
+        let mut node = node();
+        let token = Token { prover: LEADER, target, dial: 1, dialled: endpoint(2) };
+        node.handle_token(Time::ZERO, ConnId(1), endpoint(2).ip(), &codec().encode_token(&token));
+        assert_eq!(outputs(&mut node).contains(&Output::Close(ConnId(1))), closed);
+        assert_eq!(node.arrivals.has(LEADER), !closed);
+    }
+}
+
+#[test]
+fn a_member_that_leaves_right_after_its_ready_forms_no_world() {
+    let (mut node, all) = leading(3);
+    assert_eq!(rounds(&all), [1]);
+    let mut all = hear_from(&mut node, 3, &ready(1));
+    all.extend(hear_from(&mut node, 4, &ready(1)));
+    assert!(node.is_about_to_commit() && !commits(&all));
+    // Datagrams are read before connections.
+    let now = node.shared.now;
+    node.handle_closed(now, ConnId(3));
+    all.extend(run(&mut node, now + Duration::from_secs(1)));
+    assert!(!commits(&all), "{all:?}");
+    assert!(says(&all, |message| matches!(message, Message::Void(1))));
+}
+
+#[test]
+fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_said_in_that() {
+    let (mut node, _) = leading(3);
+    let before = hear_from(&mut node, 3, &ready(1));
+    assert!(!commits(&before));
+    // The process is stopped. What node 4 said at once waits in the socket; node 3 has given up.
+    node.shared.now += Duration::from_secs(11);
+    let now = Time::from_secs(12);
+    let mut all = hear_at(&mut node, now, 4, &ready(1));
+    node.handle_timeout(now);
+    all.extend(outputs(&mut node));
+    assert!(!commits(&all) && rounds(&all) == [2], "{all:?}");
+    all.extend(hear_from(&mut node, 3, &ready(2)));
+    all.extend(hear_from(&mut node, 4, &ready(2)));
+    assert!(!commits(&all));
+    all.extend(run(&mut node, now));
+    assert!(commits(&all));
+}
+
+#[test]
+fn what_waits_after_a_stop_voids_one_round_and_not_each_that_follows() {
+    let (mut node, _) = leading(3);
+    hear_from(&mut node, 3, &ready(1));
+    node.shared.now += Duration::from_secs(12);
+    let mut all = Vec::new();
+    for member in [3, 4, 3, 4] {
+        all.extend(hear_at(&mut node, Time::from_secs(13), member, &Message::Pong));
+        // As a join would that fills the last seat.
+        let (lead, arrivals) = (&mut node.lead, &node.arrivals);
+        lead.start_round_if_full(arrivals, &mut node.shared);
+        all.extend(outputs(&mut node));
+    }
+    assert_eq!(rounds(&all), [2]);
+    assert_eq!(count(&all, |message| matches!(message, Message::Void(_))), 2, "one for each member");
+}
+
+#[test]
+fn a_pause_of_four_seconds_voids_no_round() {
+    let (mut node, all) = leading(3);
+    assert_eq!(rounds(&all), [1]);
+    let due = node.poll_timeout().expect("it repeats its prepare");
+    node.handle_timeout(due + Duration::from_secs(4));
+    assert!(!says(&outputs(&mut node), |message| matches!(message, Message::Void(_))));
+}
+
+#[test]
+fn a_ready_with_an_endpoint_that_the_master_does_not_have_is_none() {
+    let (mut node, _) = leading(2);
+    for endpoint in [1, 6, 255] {
+        hear_from(&mut node, 3, &Message::Ready(Ready { round: 1, endpoint }));
+        assert!(!node.is_about_to_commit(), "{endpoint}");
+    }
+    hear_from(&mut node, 3, &ready(1));
+    assert!(node.is_about_to_commit());
+}
+
+#[test]
+fn only_a_member_is_told_to_wait_and_others_that_the_round_is_void() {
+    let (mut node, _) = leading(3);
+    assert_eq!(sent(&hear_from(&mut node, 3, &ready(1))), [(endpoint(3), Message::Pong)]);
+    assert_eq!(sent(&hear_from(&mut node, 9, &ready(1))), [(endpoint(9), Message::Void(1))]);
+    let want = Message::Want(Want { round: 7, first: 0, mask: 1 });
+    assert_eq!(sent(&hear_from(&mut node, 4, &want)), [(endpoint(4), Message::Void(7))]);
+    assert_eq!(sent(&hear_from(&mut node, 9, &want)), []);
+}
+
+#[test]
+fn a_node_at_the_address_of_a_member_that_is_silent_takes_its_place() {
+    for answers in [false, true] {
+        let mut node = Node::new(patient(4), 1, Time::ZERO);
+        let _ = run(&mut node, Time::from_millis(1));
+        join(&mut node, 3, endpoint(3));
+        assert_eq!(node.lead.seated(), 2);
+        // Node 4 has the address and the port that node 3 had before its host lost power.
+        join(&mut node, 4, endpoint(3));
+        assert_eq!(node.lead.seated(), 3, "both for now");
+        let mut pings = 0;
+        while node.shared.now < Time::from_secs(4) {
+            let next = node.shared.now + Duration::from_millis(50);
+            let outputs = run(&mut node, next);
+            for _ in 0..count(&outputs, |message| matches!(message, Message::Ping)) {
+                pings += 1;
+                if answers {
+                    hear_from(&mut node, 3, &Message::Pong);
+                }
+            }
+        }
+        assert!(pings > 0);
+        assert_eq!(node.lead.seated(), if answers { 3 } else { 2 });
+    }
+}
+
+#[test]
+fn connections_with_tokens_of_made_up_nodes_are_bounded() {
+    let (mut node, _) = leading(4);
+    let mut open = 0i64;
+    for stranger in 0..3000u128 {
+        for dial in 1..=3 {
+            let prover = NodeId((stranger + (1 << 64)).to_be_bytes());
+            let token = Token { prover, target: ME, dial, dialled: endpoint(2) };
+            let conn = ConnId(u64::try_from(stranger * 3).unwrap() + u64::from(dial) + 100);
+            node.handle_token(node.shared.now, conn, endpoint(2).ip(), &codec().encode_token(&token));
+            open += 1 - i64::try_from(outputs(&mut node).len()).unwrap();
+        }
+    }
+    // Twice as many nodes as a book may have, two connections each.
+    assert!(open <= 2 * 2 * (4 + 32), "{open} are open");
+    assert!((3..=5).all(|member| node.arrivals.has(id(member))), "those of members stay");
+}
+
+#[test]
+fn a_member_is_not_forgotten_for_joins_without_a_proof() {
+    let mut node = Node::new(patient(4), 1, Time::ZERO);
+    let _ = run(&mut node, Time::from_millis(1));
+    join(&mut node, 3, endpoint(3));
+    for from in 20..=250 {
+        hear_from(&mut node, from, &join_message(from, endpoint(from), 4));
+        assert!(node.lead.knows(id(3)) && node.lead.knows(id(from)), "after {from}");
+    }
+}
+
+#[test]
+fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
+    for reached in [false, true] {
+        let mut node = Node::new(patient(4), 1, Time::ZERO);
+        let mut all = run(&mut node, Time::from_millis(1));
+        for millisecond in (100..4000).step_by(100) {
+            all.extend(hear_from(&mut node, 3, &join_message(3, endpoint(3), 4)));
+            if reached && millisecond == 100 {
+                // Another one, whose join is on its way.
+                all.extend(prove(&mut node, 5));
+            }
+            all.extend(run(&mut node, Time::from_millis(millisecond)));
+        }
+        assert_eq!(all.contains(&Output::Event(Event::SteppedDown)), !reached);
+        assert_eq!(node.leads(), reached);
+        let told = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
+        let may_be_master = sent(&told).into_iter().find_map(|(_, message)| match message {
+            Message::Join(join) => Some(join.node.attributes.may_be_master),
+            _ => None,
+        });
+        assert_eq!(may_be_master, Some(reached), "nobody reaches it");
+    }
+}
+
+#[test]
+fn a_candidate_that_comes_back_from_a_leader_that_was_silent_seats_who_reached_it_meanwhile() {
+    let mut node = Node::new(patient(3), 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    hear_from(&mut node, 3, &join_message(3, endpoint(3), 3));
+    hear(&mut node, &announce(candidate(LEADER, 1, true)));
+    assert!(!node.leads());
+    prove(&mut node, 3);
+    assert_eq!(node.lead.seated(), 1, "it gives no seats");
+    let _ = run(&mut node, Time::from_secs(2));
+    assert!(node.leads());
+    assert_eq!(node.lead.seated(), 2);
+}
+
+#[test]
+fn a_redirect_is_repeated_to_the_members_endpoint_too() {
+    let mut node = Node::new(patient(3), 1, Time::ZERO);
+    let _ = run(&mut node, Time::from_millis(1));
+    join(&mut node, 3, endpoint(33));
+    let followed = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
+    let dial = dialled(&followed);
+    node.handle_dialed(node.shared.now, dial, endpoint(2).ip());
+    let mut all = hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
+    all.extend(run(&mut node, Time::from_secs(2)));
+    let redirects = |wanted| {
+        let is =
+            |(to, message): &&(SocketAddr, Message)| *to == wanted && matches!(message, Message::Redirect(_));
+        sent(&all).iter().filter(is).count()
+    };
+    assert!(redirects(endpoint(3)) > 1 && redirects(endpoint(33)) > 0);
+}

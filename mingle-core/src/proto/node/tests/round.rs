@@ -1,0 +1,228 @@
+//! A member in a round: prepare, roster, ready, void and commit.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::{
+    LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_join,
+    is_ready, is_want, joined, patient, says, sent,
+};
+use crate::model::{Endpoints, HostName, Member, Metadata, Rank, Roster};
+use crate::proto::tests::{endpoint, id, outputs, run};
+use crate::proto::timer::Time;
+use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
+use crate::rdma::Verdict;
+use crate::wire::{Commit, Message, Part, Prepare, encode_roster};
+
+#[test]
+fn a_commit_of_another_round_forms_no_world() {
+    let (mut node, prepare) = joined(config(2));
+    let prepared = hear(&mut node, &Message::Prepare(Prepare { round: 7, ..prepare }));
+    assert!(says(&prepared, is_ready), "{prepared:?}");
+    for round in [0, 6, 8] {
+        let outputs = hear(&mut node, &commit(round));
+        assert!(!has_formed(&outputs), "round {round}");
+        assert!(!says(&outputs, |message| matches!(message, Message::Done(_))), "round {round}");
+    }
+    assert!(has_formed(&hear(&mut node, &commit(7))));
+}
+
+#[test]
+fn a_ready_node_ends_30_seconds_after_the_prepare_whatever_its_leader_repeats() {
+    for loses_lease in [false, true] {
+        let (mut node, prepare) = joined(config(2));
+        let told = hear(&mut node, &Message::Prepare(prepare.clone()));
+        assert!(says(&told, is_ready), "{told:?}");
+        assert!(told.contains(&Output::Event(Event::Preparing { round: 1 })), "the caller is told");
+        if loses_lease {
+            node.handle_hung_up(Time::ZERO, DialId(prepare.lease));
+        }
+        let ended = (0..60_000).step_by(10).find_map(|millisecond| {
+            let mut outputs = run(&mut node, Time::from_millis(millisecond));
+            outputs.extend(hear_from(&mut node, 1, &Message::Prepare(prepare.clone())));
+            Some((millisecond, failure(&outputs)?.clone()))
+        });
+        let Some((30_000, Failure::OutcomeUnknown { .. })) = ended else { panic!("{ended:?}") };
+    }
+}
+
+#[test]
+fn a_ready_node_ends_in_the_first_later_round_after_its_deadline() {
+    let config = Config { timeout: Some(Duration::from_secs(5)), ..config(2) };
+    let (mut node, prepare) = joined(config);
+    for round in 1..1000 {
+        let now = Time::from_millis(10 * round);
+        let mut outputs = run(&mut node, now);
+        outputs.extend(hear_from(&mut node, 1, &Message::Prepare(Prepare { round, ..prepare.clone() })));
+        if let Some(failure) = failure(&outputs) {
+            assert!(matches!(failure, Failure::Deadline(_)), "{failure}");
+            assert_eq!(now, Time::from_secs(5) + Duration::from_millis(if round == 500 { 0 } else { 10 }));
+            return;
+        }
+    }
+    panic!("the node has not ended");
+}
+
+#[test]
+fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
+    type Change = fn(&mut Prepare, &mut Config);
+    let loopback: SocketAddr = "127.0.0.1:22".parse().unwrap();
+    let changes: [(&str, Change); 10] = [
+        ("the given rank is not kept", |prepare, config| {
+            (prepare.rank, config.node.rank) = (2, config.world.rank(1).ok());
+        }),
+        ("no such rank", |prepare, _| prepare.rank = 3),
+        ("rank 0 is not the master", |prepare, _| prepare.rank = 0),
+        ("the master has another rank than 0", |prepare, _| {
+            (prepare.master, prepare.endpoints) = (ME, endpoint(2).into());
+        }),
+        ("it is the master at another node's address", |prepare, _| {
+            (prepare.master, prepare.rank, prepare.slots_before) = (ME, 0, 0);
+        }),
+        ("the master is at a loopback address", |_, _| {}),
+        ("rank 0 has workers before it", |prepare, _| {
+            (prepare.master, prepare.endpoints, prepare.rank) = (ME, endpoint(2).into(), 0);
+        }),
+        ("more workers before and here than in all", |prepare, _| prepare.slots_total = 1),
+        ("more workers than the world can have", |prepare, _| prepare.slots_total = u64::MAX),
+        ("the roster that it wants is empty", |_, config| config.node.attributes.wants_roster = true),
+    ];
+    for (what, change) in changes {
+        let mut config = config(3);
+        let (_, mut wrong) = joined(config.clone());
+        change(&mut wrong, &mut config);
+        if what.contains("loopback") {
+            wrong.endpoints = loopback.into();
+        }
+        let (mut node, right) = joined(config.clone());
+        let told = hear(&mut node, &Message::Prepare(wrong));
+        assert_eq!(sent(&told), [], "{what}");
+        assert!(!node.is_bound(), "{what}");
+        let right = Prepare { roster_bytes: 9, ..right };
+        let told = hear(&mut node, &Message::Prepare(right));
+        assert!(sent(&told).len() == 1 && node.is_bound(), "{what}: {told:?}");
+    }
+}
+
+#[test]
+fn a_follower_of_a_given_rank_0_takes_no_other_master() {
+    let (mut node, prepare) = joined(config(3));
+    let explicit = candidate(LEADER, 1, true);
+    hear(&mut node, &announce(explicit));
+    let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare.clone() };
+    assert_eq!(sent(&hear(&mut node, &Message::Prepare(other))), []);
+    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+}
+
+#[test]
+fn a_roster_that_is_wrong_is_asked_for_again_a_second_later() {
+    let mut config = config(2);
+    config.node.attributes.wants_roster = true;
+    let (mut node, prepare) = joined(config);
+    let mut outputs = hear(&mut node, &Message::Prepare(Prepare { roster_bytes: 5, ..prepare }));
+    assert!(says(&outputs, is_want));
+    let mut wants = 0;
+    for second in 0..6000 {
+        outputs.extend(run(&mut node, Time::from_millis(second)));
+        for _ in 0..count(&outputs, is_want) {
+            wants += 1;
+            let part = Part { round: 1, index: 0, bytes: [9; 5].into_iter().collect() };
+            outputs = hear_from(&mut node, 1, &Message::Part(part));
+            assert_eq!(sent(&outputs), [], "it does not ask at once");
+        }
+        outputs.clear();
+    }
+    assert!((5..=8).contains(&wants), "{wants} in 6 s");
+}
+
+#[test]
+fn a_part_of_another_rounds_roster_is_not_taken() {
+    let mut config = config(2);
+    config.node.attributes.wants_roster = true;
+    let (mut node, prepare) = joined(config);
+    let member = |number: u8, rank| Member {
+        rank: Rank(rank),
+        id: id(number),
+        host: HostName::new("host"),
+        address: endpoint(number),
+        slots: 1,
+        metadata: Metadata::default(),
+    };
+    let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
+    let bytes = encode_roster(&roster);
+    let roster_bytes = u32::try_from(bytes.len()).unwrap();
+    let digest = roster.digest();
+    hear(&mut node, &Message::Prepare(Prepare { round: 2, roster_bytes, digest, ..prepare }));
+    for (round, is_taken) in [(1, false), (3, false), (2, true)] {
+        let part = Part { round, index: 0, bytes: bytes.iter().copied().collect() };
+        assert_eq!(says(&hear(&mut node, &Message::Part(part)), is_ready), is_taken, "round {round}");
+    }
+}
+
+#[test]
+fn a_prepare_that_comes_after_the_void_of_its_round_is_ignored() {
+    let (mut node, prepare) = joined(config(2));
+    assert!(says(&hear(&mut node, &Message::Prepare(prepare.clone())), is_ready));
+    hear(&mut node, &Message::Void(1));
+    assert!(!node.is_bound());
+    assert_eq!(hear(&mut node, &Message::Prepare(prepare.clone())), []);
+    assert!(says(&hear(&mut node, &Message::Prepare(Prepare { round: 2, ..prepare })), is_ready));
+}
+
+#[test]
+fn a_ready_node_that_has_lost_its_lease_joins_again_when_a_later_round_is_prepared() {
+    let (mut node, prepare) = joined(config(2));
+    hear(&mut node, &Message::Prepare(prepare.clone()));
+    node.handle_hung_up(Time::ZERO, DialId(prepare.lease));
+    let told = outputs(&mut node);
+    assert!(says(&told, is_ready), "it asks how the round has ended: {told:?}");
+    // Prepared before the leader noticed that the lease is gone.
+    let told = hear(&mut node, &Message::Prepare(Prepare { round: 2, ..prepare }));
+    assert!(says(&told, is_join), "{told:?}");
+    assert!(!says(&told, is_ready) && !node.is_bound());
+}
+
+#[test]
+fn a_member_that_is_not_ready_leaves_a_leader_that_is_silent_for_10_seconds() {
+    let (mut node, prepare) = joined(patient(3));
+    let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare };
+    hear(&mut node, &Message::Prepare(other));
+    let all = run(&mut node, Time::from_millis(9_900));
+    assert!(says(&all, |message| matches!(message, Message::Unproved(1))));
+    assert!(!says(&all, is_join));
+    let all = run(&mut node, Time::from_secs(12));
+    assert!(says(&all, is_join), "{all:?}");
+    assert!(all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
+}
+
+#[test]
+fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
+    let (mut node, prepare) = joined(config(2));
+    let second = Prepare { round: 2, ..prepare.clone() };
+    assert!(says(&hear(&mut node, &Message::Prepare(second)), is_ready));
+    assert_eq!(hear(&mut node, &Message::Prepare(prepare)), []);
+    assert!(has_formed(&hear(&mut node, &commit(2))));
+}
+
+#[test]
+fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_warns() {
+    let endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
+    for (index, master, warns) in [(0, 2, false), (1, 7, false), (2, 2, true), (255, 2, true)] {
+        let mut config = config(2);
+        config.node.endpoints = endpoints.clone();
+        let (mut node, prepare) = joined(config);
+        let master = endpoint(master);
+        let prepare =
+            Prepare { rank: 0, slots_before: 0, master: ME, endpoints: endpoints.clone(), ..prepare };
+        assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+        let verdict = Verdict::default();
+        let told = hear(&mut node, &Message::Commit(Commit { round: 1, endpoint: index, verdict }));
+        let formed = told.iter().find_map(|output| match output {
+            Output::Event(Event::Formed(formed)) => Some((formed.master, formed.local)),
+            _ => None,
+        });
+        assert_eq!(formed, Some((master, master.ip())), "endpoint {index}");
+        let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
+        assert_eq!(told.contains(&warning), warns, "endpoint {index}");
+    }
+}

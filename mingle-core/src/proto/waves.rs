@@ -140,6 +140,8 @@ mod tests {
     use rand::rngs::Xoshiro256PlusPlus;
 
     use super::*;
+    use crate::model::JobId;
+    use crate::proto::Config;
 
     fn many(count: usize) -> VecDeque<NodeId> {
         (0..count).map(|number| NodeId(u128::try_from(number).unwrap().to_be_bytes())).collect()
@@ -184,5 +186,26 @@ mod tests {
         }
         let (burst, _) = waves.next_burst(|| many(3), now, &mut rng);
         assert_eq!((burst.len(), waves.number()), (3, 1));
+    }
+
+    #[test]
+    fn the_rest_of_a_wave_is_due_at_once_when_half_of_a_window_has_answered() {
+        // Where the window holds all, nobody is left to write to before the next wave.
+        for (nodes, is_due) in [(300, true), (128, false)] {
+            let tag = "waves".parse::<JobId>().unwrap().tag();
+            let config = Config::plain(tag, 301, 1, ([10, 0, 0, 1], 29500).into());
+            let mut shared = Shared::new(config, 1, Time::ZERO);
+            let mut waves = Waves::new(shared.now);
+            assert_eq!(waves.burst(|| many(nodes), &mut shared).len(), 128);
+            let planned = shared.timers.get(Timer::Wave);
+            assert!(planned > Some(shared.now));
+            for answers in 1..64 {
+                waves.answered(&mut shared);
+                assert_eq!(shared.timers.get(Timer::Wave), planned, "{answers} of {nodes}");
+            }
+            waves.answered(&mut shared);
+            let next = if is_due { Some(shared.now) } else { planned };
+            assert_eq!(shared.timers.get(Timer::Wave), next, "{nodes} nodes");
+        }
     }
 }

@@ -285,7 +285,8 @@ impl Lead {
 
     /// Starts a round if all seats are taken.
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        if self.frozen || self.overdue || self.book.seated() != shared.world() {
+        let may_start = !self.frozen && !self.overdue && self.is_collecting();
+        if !may_start || self.book.seated() != shared.world() {
             return;
         }
         if self.rounds.start(&mut self.book, arrivals, shared) {

@@ -130,11 +130,9 @@ impl Rounds {
         }
     }
 
-    /// Starts a round with the members of a full book. Returns whether there is one now.
+    /// Starts a round with the members of a full book, where none is under way. Returns whether there is one
+    /// now.
     pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> bool {
-        if !self.is_collecting() {
-            return false;
-        }
         let mut applicants = plan::applicants(book, arrivals, shared);
         let since = *self.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, Event, Node, Output};
+use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
 use crate::wire::{Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Solicit, Token, Want};
 
 /// Node 1, which leads a world.
@@ -347,6 +347,88 @@ fn the_master_learns_of_the_commit_first_and_the_others_when_it_has_answered_or_
     }
 }
 
+/// The dials to the first endpoint of a node.
+fn dials(outputs: &[Output], node: u8) -> Vec<DialId> {
+    let dials = outputs.iter().filter_map(|output| match output {
+        Output::Dial { dial, to, .. } if *to == endpoint(node) => Some(*dial),
+        _ => None,
+    });
+    dials.collect()
+}
+
+/// The leader of a world of two whose master is node 2, and the leader's first dial to it.
+fn with_another_master() -> (Leader, DialId) {
+    let mut leader = Leader::of(2, |config| config.node.attributes.may_be_master = false);
+    let dials = dials(&leader.join(2, |_| {}), 2);
+    let [dial] = dials[..] else { panic!("{dials:?}") };
+    (leader, dial)
+}
+
+#[test]
+fn a_dial_to_the_master_that_has_closed_is_no_proof_and_the_next_is() {
+    let (mut leader, dial) = with_another_master();
+    leader.node.handle_dialed(leader.now, dial);
+    leader.node.handle_hung_up(leader.now, dial);
+    leader.hear(2, &Message::Proved(dial.0));
+    leader.hear(2, &ready(0));
+    let outputs = leader.run(ms(60));
+    assert_eq!(committed(&outputs), None, "{outputs:?}");
+    let next = *dials(&outputs, 2).last().expect("it dials again");
+    leader.node.handle_dialed(leader.now, next);
+    leader.hear(2, &Message::Proved(next.0));
+    assert_eq!(committed(&leader.run(ms(60))), Some(0));
+}
+
+#[test]
+fn a_member_that_repeats_its_ready_gets_a_pong_while_the_master_must_know_first_and_then_the_commit() {
+    for answers in [true, false] {
+        let mut leader = Leader::of(3, |config| config.node.attributes.may_be_master = false);
+        leader.join(2, |_| {});
+        let dial = dials(&leader.join(3, |_| {}), 2)[0];
+        leader.node.handle_dialed(leader.now, dial);
+        leader.hear(2, &Message::Proved(dial.0));
+        leader.hear(2, &ready(0));
+        leader.hear(3, &ready(0));
+        leader.run(Time::ZERO);
+        let answer = |leader: &mut Leader, member| match &sent(&leader.hear(member, &ready(0)))[..] {
+            [(to, message)] if *to == member => matches!(message, Message::Commit(_)),
+            other => panic!("{other:?}"),
+        };
+        assert!(answer(&mut leader, 2), "the master itself");
+        if answers {
+            leader.hear(2, &Message::Done(1));
+        } else {
+            leader.run(ms(999));
+            assert!(!answer(&mut leader, 3), "the master has a second");
+            leader.run(ms(1000));
+        }
+        assert!(answer(&mut leader, 3));
+    }
+}
+
+#[test]
+fn members_without_a_common_address_family_have_12_seconds_for_another_address() {
+    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 2], 29500));
+    for changes in [true, false] {
+        let mut leader = Leader::new(2);
+        let mut outputs = leader.join(2, |node| node.endpoints = six.into());
+        outputs.extend(leader.run(ms(11_900)));
+        let is_refusal = |message: &Message| matches!(message, Message::Refuse(_));
+        assert_eq!((to(&outputs, 2, is_prepare), to(&outputs, 2, is_refusal)), (0, 0));
+        if changes {
+            assert_eq!(to(&leader.ask(2, |_| {}), 2, is_prepare), 1);
+            continue;
+        }
+        let refused = sent(&leader.run(ms(12_000))).into_iter().find_map(|(_, message)| match message {
+            Message::Refuse(Refusal::MasterUnproved(pairs)) => Some(pairs.into_vec()),
+            _ => None,
+        });
+        // The one with IPv6 alone, and the one with IPv4 alone.
+        let [(prover, master)] = &refused.expect("no world can form")[..] else { panic!("more than one") };
+        assert_eq!((prover.host.as_str(), master.host.as_str()), ("host-2", "host-1"));
+    }
+}
+
 #[test]
 fn the_missing_ranks_are_known_only_if_all_who_are_here_were_given_theirs() {
     let mut leader = Leader::of(4, |config| config.node.rank = Some(Rank(0)));
@@ -446,4 +528,15 @@ fn the_address_of_a_member_stays_known_when_another_member_leaves() {
     let mut outputs = leader.join(4, |node| node.endpoints = endpoints(2));
     outputs.extend(leader.run(ms(100)));
     assert!(to(&outputs, 2, is_ping) > 0, "two processes cannot have one address");
+}
+
+#[test]
+fn a_node_that_is_no_member_is_told_that_the_round_is_void_although_it_has_committed() {
+    let mut leader = Leader::with(2, &[2, 3]);
+    leader.hear(2, &ready(0));
+    assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
+    // A standby and a stranger. The commit is longer than what asks for it.
+    for other in [3, 4] {
+        assert_eq!(sent(&leader.hear(other, &ready(0))), [(other, Message::Void(1))]);
+    }
 }

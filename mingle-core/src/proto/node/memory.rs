@@ -181,6 +181,23 @@ mod tests {
     }
 
     #[test]
+    fn the_first_256_nodes_and_hosts_are_remembered_and_of_those_what_they_said_last() {
+        let mut memory = Memory::default();
+        let id = |number: u16| NodeId(u128::from(number).to_be_bytes());
+        let hosts: Vec<HostName> = (0..300).map(|number| HostName::new(&format!("n{number}"))).collect();
+        for (number, host) in (0..).zip(&hosts) {
+            memory.node(id(number), host, address(1), None);
+            memory.hosts(std::slice::from_ref(host));
+        }
+        let known: Vec<u16> = (0..300).filter(|&number| memory.knows(id(number))).collect();
+        assert_eq!(known, (0..256).collect::<Vec<_>>());
+        assert_eq!(memory.hosts, hosts[..256].iter().cloned().collect());
+        memory.node(id(255), &hosts[255], address(2), Some(7));
+        let heard = Heard { host: hosts[255].clone(), address: Some(address(2)), rank: Some(7) };
+        assert_eq!(memory.nodes[&id(255)], heard);
+    }
+
+    #[test]
     fn a_leader_that_could_not_be_reached_is_remembered_until_one_is_joined() {
         let leader = Peer { host: HostName::new("a"), address: address(1) };
         let mut memory = Memory::default();

@@ -193,4 +193,17 @@ mod tests {
         assert_eq!(arrivals.used.len(), 100);
         assert!(!arrivals.is_first(id(0), 19_999, 100), "a prover with a connection is not forgotten");
     }
+
+    #[test]
+    fn where_most_ask_for_their_proofs_one_more_is_not_remembered_and_a_known_one_may_move() {
+        let mut arrivals = Arrivals::default();
+        let id = |number: u8| NodeId([number; 16]);
+        let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 29500));
+        for number in 1..=3 {
+            arrivals.add_asker(id(number), address(number), 2);
+        }
+        arrivals.add_asker(id(2), address(9), 2);
+        let known = [1, 2, 3].map(|number| arrivals.asker(id(number)));
+        assert_eq!(known, [Some(address(1)), Some(address(9)), None]);
+    }
 }

@@ -336,4 +336,22 @@ mod tests {
         }
         assert!(replaced > 20, "{replaced} replaced");
     }
+
+    #[test]
+    fn loopback_addresses_are_dialled_only_beside_no_others_or_by_a_node_that_has_one() {
+        let local = SocketAddr::from(([127, 0, 0, 1], 29501));
+        for (own, endpoints, dialled) in [
+            (endpoint(2), vec![local, endpoint(3)], vec![endpoint(3)]),
+            (endpoint(2), vec![local], vec![local]),
+            (SocketAddr::from(([127, 0, 0, 1], 29500)), vec![local, endpoint(3)], vec![local, endpoint(3)]),
+        ] {
+            let tag = "dials".parse::<JobId>().unwrap().tag();
+            let mut shared = Shared::new(Config::plain(tag, 4, 2, own), 1, Time::ZERO);
+            let mut dials = Dials::new(&shared, TARGET, &endpoints, Duration::ZERO);
+            shared.now = Time::from_secs(1);
+            dials.advance(&mut shared);
+            let to: Vec<_> = outputs(&mut shared).0.into_iter().map(|(_, to)| to).collect();
+            assert_eq!(to, dialled, "{endpoints:?} by {own}");
+        }
+    }
 }

@@ -226,4 +226,17 @@ mod tests {
         assert!(!blames(|report| report.versions.push((9, peer().address))));
         assert!(!report(|_| {}).blames_the_secret());
     }
+
+    #[test]
+    fn senders_that_are_not_remembered_are_counted_and_named_as_others() {
+        let says = |others| {
+            let from = IpAddr::from([10, 0, 0, 9]);
+            let change = |report: &mut Report| {
+                (report.unauthentic, report.unauthentic_others) = (vec![(from, 3)], others);
+            };
+            report(change).to_string()
+        };
+        assert!(says(0).ends_with("; 3 datagrams of this job were not authentic, from 10.0.0.9"));
+        assert!(says(4).ends_with("; 7 datagrams of this job were not authentic, from 10.0.0.9 and others"));
+    }
 }

@@ -16,7 +16,7 @@ pub struct Formed {
     pub world: World,
     /// MASTER_ADDR and MASTER_PORT: an endpoint of rank 0 to which this node has had a connection.
     pub master: SocketAddr,
-    /// This node's own address on the way to the master; for rank 0, the master's address.
+    /// This node's own address, at which the others reach it: the one in their rosters.
     pub local: IpAddr,
     /// The same on every node of this world.
     pub digest: Digest,

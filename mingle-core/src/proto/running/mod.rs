@@ -334,10 +334,8 @@ impl RunningWorld {
         }
     }
 
+    /// Rank 0 looks for the members whose commands still run. Its timer is stopped when it waits no more.
     fn check_running(&mut self) {
-        if !matches!(self.state, State::AwaitingOthers) {
-            return;
-        }
         release::plan_check(&mut self.context);
         if !self.liveness.is_checking() {
             self.liveness.start(self.finished.running(&self.context), &mut self.context);

@@ -233,6 +233,19 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
 }
 
 #[test]
+fn rank_0_that_releases_the_others_looks_for_nobody_any_more() {
+    let mut running = releasing();
+    let mut all = Vec::new();
+    while let Some(at) = running.poll_timeout() {
+        running.handle_timeout(at);
+        all.extend(sent(&mut running));
+    }
+    // The first was the answer to what node 2 said last.
+    assert_eq!(all.remove(0), (false, Message::Pong));
+    assert!(all.len() > 100 && all.iter().all(|sent| *sent == (false, Message::Released)), "{all:?}");
+}
+
+#[test]
 fn a_later_lineage_is_ignored_once_all_have_finished() {
     let mut running = releasing();
     let later = running.lineage().next().unwrap();
@@ -503,4 +516,27 @@ fn rank_0_that_waits_for_the_others_commands_looks_for_them_no_more_once_the_wor
     let changes = run(&mut running, Time::from_secs(60));
     assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
     assert_eq!(running.poll_timeout(), None, "nothing is left to do");
+}
+
+#[test]
+fn a_datagram_to_another_member_or_from_this_node_itself_is_dropped() {
+    let mut running = running(0, None);
+    for (from, to, answers) in [(2, 1, 1), (2, 3, 0), (1, 1, 0)] {
+        let header = Header { sender: id(from), recipient: id(to), lineage: running.lineage() };
+        let datagram = Codec::new(tag(), None).encode(header, &Message::Ping);
+        running.handle_datagram(Time::ZERO, address(from), &datagram);
+        assert_eq!(sent(&mut running).len(), answers, "from {from} to {to}");
+    }
+}
+
+#[test]
+fn a_world_that_a_rank_ends_which_it_does_not_have_is_over_for_an_unknown_reason() {
+    for (rank, known) in [(3, true), (4, false), (u32::MAX, false)] {
+        let mut running = running(1, None);
+        let later = running.lineage().next().unwrap();
+        hear(&mut running, Time::ZERO, 3, later, &over(rank));
+        let Some(Change::Over(over)) = running.poll_change() else { panic!("rank {rank}") };
+        assert_eq!(over.rank, known.then_some(Rank(rank)));
+        assert_eq!(over.end, if known { End::Exited(3) } else { End::Unknown });
+    }
 }

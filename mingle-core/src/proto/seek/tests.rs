@@ -4,7 +4,7 @@ use crate::model::{HostName, Lineage, List, NodeId, Rank};
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, Node, Output};
-use crate::wire::{Announce, Candidate, Header, Message, Solicit, Welcome};
+use crate::wire::{Announce, Candidate, Header, Introduction, Message, Solicit, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -114,8 +114,8 @@ fn a_candidate_answers_a_worse_one_at_once_and_follows_a_better_one() {
     assert_eq!((count(&heard, joins), count(&heard, is_announce)), ((1, 0), (0, 0)), "it has two members");
 }
 
-#[test]
-fn a_member_gives_a_rival_of_its_leader_a_hint_after_a_second_and_one_a_second() {
+/// Node 2, a member of node 1.
+fn member() -> Node {
     let mut member = node(2, None);
     outputs(&mut member);
     let heard = hear(&mut member, ms(0), 1, NodeId::ALL, &announce(1, 1));
@@ -123,10 +123,19 @@ fn a_member_gives_a_rival_of_its_leader_a_hint_after_a_second_and_one_a_second()
     member.handle_dialed(ms(0), dial);
     let welcome = Message::Welcome(Welcome { lease: Some(dial.0), seated: true });
     hear(&mut member, ms(0), 1, id(2), &welcome);
+    member
+}
+
+fn is_hint(message: &Message) -> bool {
+    matches!(message, Message::Hint(_))
+}
+
+#[test]
+fn a_member_gives_a_rival_of_its_leader_a_hint_after_a_second_and_one_a_second() {
+    let mut member = member();
     let mut hinted = Vec::new();
     for at in (0..=3500).step_by(100) {
         run(&mut member, ms(at));
-        let is_hint = |message: &Message| matches!(message, Message::Hint(_));
         if count(&hear(&mut member, ms(at), 3, NodeId::ALL, &announce(3, 1)), is_hint).0 > 0 {
             hinted.push(at);
         }
@@ -245,4 +254,35 @@ fn a_leader_announces_itself_to_new_seeds_at_once_and_a_node_that_only_listens_a
     let mut listener = node_of_100(9);
     outputs(&mut listener);
     assert_eq!(hear(&mut listener, ms(0), 3, NodeId::ALL, &solicit()), []);
+}
+
+#[test]
+fn a_member_that_asks_its_leader_tells_all_of_it_unless_another_did_within_two_seconds() {
+    for (before, tells) in [(None, 1), (Some(1990), 0), (Some(2010), 1)] {
+        let mut member = member();
+        run(&mut member, ms(200));
+        for question in 1..=3 {
+            // Nothing else is under way.
+            let due = member.poll_timeout().expect("it asks again");
+            if let Some(before) = before {
+                let Message::Announce(Announce { candidate, .. }) = announce(1, 1) else { unreachable!() };
+                let hint = Message::Hint(Introduction { candidate, source: endpoint(1) });
+                assert_eq!(hear(&mut member, due.saturating_sub(ms(before)), 3, NodeId::ALL, &hint), []);
+            }
+            let asked = run(&mut member, due);
+            assert_eq!(count(&asked, is_solicit), (1, 0), "question {question}");
+            assert_eq!(count(&asked, is_hint), (0, tells), "question {question}, {before:?}");
+        }
+    }
+}
+
+#[test]
+fn a_candidate_that_comes_back_from_a_silent_leader_announces_itself_often_at_first() {
+    let mut node = node(2, None);
+    run(&mut node, ms(10_000));
+    let heard = hear(&mut node, ms(10_000), 1, NodeId::ALL, &announce(1, 9));
+    assert_eq!(count(&heard, |message| matches!(message, Message::Join(_))), (1, 0));
+    assert_eq!(count(&run(&mut node, ms(10_999)), is_announce), (0, 0), "the leader has a second");
+    let (_, announced) = count(&run(&mut node, ms(11_200)), is_announce);
+    assert!((3..=5).contains(&announced), "{announced} in 0.2 s");
 }

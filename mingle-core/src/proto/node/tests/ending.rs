@@ -1,10 +1,11 @@
 //! The end of a node: its deadline and the report of it, and a world that runs without the node.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, commit, config, deadline, has_formed, hear, hear_from, is_join, join,
-    join_message, joined, node, prove, says, sent, to_all,
+    LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, is_join,
+    join, join_message, joined, node, patient, prove, ready, rounds, says, sent, to_all,
 };
 use crate::model::Lineage;
 use crate::proto::tests::{endpoint, outputs, run};
@@ -85,6 +86,14 @@ fn a_node_whose_leader_never_answered_names_it_at_the_deadline_with_its_rank() {
     assert_eq!(ranks, [(Some(endpoint(1)), Some(0))]);
 }
 
+/// Node 2 of the formation that follows a world, after 50 ms in which it has announced itself.
+fn of_a_later_formation(world: u32) -> Node {
+    let lineage = Lineage { generation: 1, origin: 7 };
+    let mut node = Node::new(Config { lineage, ..patient(world) }, 1, Time::ZERO);
+    let _ = run(&mut node, Time::from_millis(50));
+    node
+}
+
 #[test]
 fn nobody_can_say_that_the_first_world_of_a_job_runs() {
     let mut node = node();
@@ -96,9 +105,7 @@ fn nobody_can_say_that_the_first_world_of_a_job_runs() {
 
 #[test]
 fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs() {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    let mut node = Node::new(Config { lineage, timeout: None, ..config(3) }, 1, Time::ZERO);
-    let _ = run(&mut node, Time::from_millis(50));
+    let mut node = of_a_later_formation(3);
     // It has had a member by then.
     let told = hear_from(&mut node, 3, &join_message(3, endpoint(3), 3));
     assert!(says(&told, |message| matches!(message, Message::Welcome(_))));
@@ -123,10 +130,48 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
 
 #[test]
 fn a_node_that_stands_aside_follows_no_candidate() {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    let mut node = Node::new(Config { lineage, timeout: None, ..config(3) }, 1, Time::ZERO);
-    let _ = run(&mut node, Time::from_millis(50));
+    let mut node = of_a_later_formation(3);
     hear_from(&mut node, 9, &Message::Running);
     let told = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
     assert!(!says(&told, is_join) && node.follow.is_none());
+}
+
+#[test]
+fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
+    let mut node = of_a_later_formation(2);
+    assert_eq!(rounds(&join(&mut node, 3, endpoint(3))), [1]);
+    let told = hear_from(&mut node, 9, &Message::Running);
+    assert!(node.lead.is_proving() && sent(&told).is_empty(), "{told:?}");
+    hear_from(&mut node, 3, &ready(1));
+    let now = node.shared.now;
+    assert!(commits(&run(&mut node, now)));
+}
+
+#[test]
+fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
+    for follows in [true, false] {
+        let mut node = of_a_later_formation(3);
+        if follows {
+            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
+            assert!(!node.leads());
+        }
+        let told = hear_from(&mut node, 9, &Message::Running);
+        assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
+        assert!(node.follow.is_none() && !node.leads());
+    }
+}
+
+#[test]
+fn a_leader_that_stood_aside_waits_anew_for_members_with_a_common_address_family() {
+    let mut node = of_a_later_formation(2);
+    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));
+    join(&mut node, 3, six);
+    hear_from(&mut node, 9, &Message::Running);
+    let _ = run(&mut node, Time::from_secs(31));
+    assert!(node.leads());
+    let is_refusal = |message: &Message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_)));
+    let mut all = join(&mut node, 3, six);
+    all.extend(run(&mut node, Time::from_millis(42_900)));
+    assert!(!says(&all, is_refusal), "12 s are not over");
+    assert!(says(&run(&mut node, Time::from_secs(43)), is_refusal));
 }

@@ -1,5 +1,6 @@
 //! A follower: the candidates that it follows, its dials, and the leader that it asks.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
@@ -157,4 +158,34 @@ fn a_member_in_a_round_asks_no_seed() {
             asked.iter().filter(|(to, message)| *to == endpoint(9) && matches!(message, Message::Solicit(_)));
         assert_eq!(asked.count(), if in_round { 0 } else { 6 });
     }
+}
+
+#[test]
+fn a_member_that_hears_nothing_of_its_leader_asks_it_after_3_6_and_12_seconds_and_then_every_15() {
+    let (mut node, _) = joined(patient(3));
+    let mut last = 0;
+    for expected in [3000, 6000, 12_000, 15_000, 15_000] {
+        let mut times = last + 1..last + 60_000;
+        let at = times.find(|&at| says(&run(&mut node, Time::from_millis(at)), is_solicit));
+        let after = at.expect("it asks its leader") - last;
+        // Each interval is drawn from three quarters to five quarters of its value.
+        assert!((expected * 3 / 4..=expected * 5 / 4).contains(&after), "{after} ms instead of {expected}");
+        last += after;
+    }
+}
+
+#[test]
+fn a_member_whose_addresses_change_joins_anew_until_its_leader_welcomes_it() {
+    let (mut node, prepare) = joined(patient(3));
+    let endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
+    node.handle_endpoints(Time::ZERO, endpoints.clone(), crate::wire::Reach::default());
+    let says_so = |(_, message): &(SocketAddr, Message)| match message {
+        Message::Join(join) => join.node.endpoints == endpoints,
+        _ => false,
+    };
+    let joins = |outputs: &[Output]| sent(outputs).iter().filter(|sent| says_so(sent)).count();
+    assert_eq!(joins(&outputs(&mut node)), 2, "where the leader wrote from, and to its endpoint");
+    assert!(joins(&run(&mut node, Time::from_secs(2))) > 10);
+    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(prepare.lease), seated: true }));
+    assert_eq!(joins(&run(&mut node, Time::from_secs(5))), 0);
 }

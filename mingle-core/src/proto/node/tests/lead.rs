@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, count, hear, hear_at, hear_from, join, join_message, leading, node,
-    patient, prove, ready, rounds, says, sent, to_all,
+    LEADER, ME, announce, candidate, commits, count, hear, hear_at, hear_from, join, join_message, leading,
+    node, patient, prove, ready, rounds, says, sent, to_all,
 };
 use crate::model::NodeId;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
@@ -40,10 +40,6 @@ fn a_token_for_another_node_proves_nothing() {
         assert_eq!(outputs(&mut node).contains(&Output::Close(ConnId(1))), closed);
         assert_eq!(node.arrivals.has(LEADER), !closed);
     }
-}
-
-fn commits(outputs: &[Output]) -> bool {
-    says(outputs, |message| matches!(message, Message::Commit(_)))
 }
 
 #[test]

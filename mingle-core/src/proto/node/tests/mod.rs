@@ -143,6 +143,10 @@ fn joined(config: Config) -> (Node, Prepare) {
     (node, prepare)
 }
 
+fn commits(outputs: &[Output]) -> bool {
+    says(outputs, |message| matches!(message, Message::Commit(_)))
+}
+
 fn is_ready(message: &Message) -> bool {
     matches!(message, Message::Ready(_))
 }

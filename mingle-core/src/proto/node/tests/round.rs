@@ -7,11 +7,12 @@ use super::{
     LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_join,
     is_ready, is_want, joined, patient, says, sent,
 };
-use crate::model::{HostName, Member, Metadata, Rank, Roster};
+use crate::model::{Endpoints, HostName, Member, Metadata, Rank, Roster};
 use crate::proto::tests::{endpoint, id, outputs, run};
 use crate::proto::timer::Time;
-use crate::proto::{Config, DialId, Event, Failure, Output};
-use crate::wire::{Message, Part, Prepare, encode_roster};
+use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
+use crate::rdma::Verdict;
+use crate::wire::{Commit, Message, Part, Prepare, encode_roster};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -192,4 +193,36 @@ fn a_member_that_is_not_ready_leaves_a_leader_that_is_silent_for_10_seconds() {
     let all = run(&mut node, Time::from_secs(12));
     assert!(says(&all, is_join), "{all:?}");
     assert!(all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
+}
+
+#[test]
+fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
+    let (mut node, prepare) = joined(config(2));
+    let second = Prepare { round: 2, ..prepare.clone() };
+    assert!(says(&hear(&mut node, &Message::Prepare(second)), is_ready));
+    assert_eq!(hear(&mut node, &Message::Prepare(prepare)), []);
+    assert!(has_formed(&hear(&mut node, &commit(2))));
+}
+
+#[test]
+fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_warns() {
+    let endpoints = Endpoints::new(vec![endpoint(2), endpoint(7)]).unwrap();
+    for (index, master, warns) in [(0, 2, false), (1, 7, false), (2, 2, true), (255, 2, true)] {
+        let mut config = config(2);
+        config.node.endpoints = endpoints.clone();
+        let (mut node, prepare) = joined(config);
+        let master = endpoint(master);
+        let prepare =
+            Prepare { rank: 0, slots_before: 0, master: ME, endpoints: endpoints.clone(), ..prepare };
+        assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+        let verdict = Verdict::default();
+        let told = hear(&mut node, &Message::Commit(Commit { round: 1, endpoint: index, verdict }));
+        let formed = told.iter().find_map(|output| match output {
+            Output::Event(Event::Formed(formed)) => Some((formed.master, formed.local)),
+            _ => None,
+        });
+        assert_eq!(formed, Some((master, endpoint(2).ip())), "endpoint {index}");
+        let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
+        assert_eq!(told.contains(&warning), warns, "endpoint {index}");
+    }
 }

@@ -1,5 +1,10 @@
 //! The paths from each node to each other one: those that are broken end every node with the pair, the
 //! direction, the cause and the cure, and those that a job can use form a world.
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
 
 mod lab;
 

@@ -32,6 +32,7 @@ pub(super) type Notify = Arc<dyn Fn(Event) + Send + Sync>;
 /// ```
 #[derive(Clone)]
 #[must_use = "nothing happens before `join` is awaited"]
+#[allow(clippy::struct_excessive_bools, reason = "each is a choice of the caller")]
 pub struct Rendezvous {
     pub(super) job: JobId,
     pub(super) world: World,

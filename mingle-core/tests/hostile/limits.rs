@@ -119,7 +119,7 @@ fn a_crowd_of_strangers_takes_a_bounded_part_of_a_nodes_memory() {
                 let token = play.forger.token(NodeId(sender), play.link.own_id(), 1, endpoint(1));
                 let conn = ConnId(1000 + u64::from(number));
                 play.link.node(|node, now| {
-                    node.handle_token(now, conn, endpoint(1).ip(), endpoint(1).ip(), &token)
+                    node.handle_token(now, conn, endpoint(1).ip(), endpoint(1).ip(), &token);
                 });
             }
             if number + 1 == CROWD {

@@ -191,7 +191,7 @@ impl Connections {
         self.next_conn += 1;
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
-        let Some(target) = self.target.clone() else { return None };
+        let target = self.target.clone()?;
         let paths = Paths { target, only };
         let task = self.tasks.spawn(connection::hold(conn, stream, paths, self.sender.clone()));
         self.guests.add(conn, from.ip().to_canonical(), task);

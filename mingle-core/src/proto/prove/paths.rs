@@ -39,7 +39,7 @@ const PACKETS: [u32; 12] = [8_950, 4_050, 1_500, 1_492, 1_476, 1_450, 1_420, 1_4
 pub(crate) struct Paths {
     /// How many partners there are. They may arrive later.
     expected: usize,
-    paths: BTreeMap<NodeId, Path>,
+    by_partner: BTreeMap<NodeId, Path>,
     proved: usize,
     explains_at: Time,
     explained: bool,
@@ -81,7 +81,7 @@ impl Paths {
     pub(super) fn new(expected: u32, now: Time) -> Self {
         Self {
             expected: usize::try_from(expected).unwrap_or(usize::MAX),
-            paths: BTreeMap::new(),
+            by_partner: BTreeMap::new(),
             proved: 0,
             explains_at: now + EXPLAIN,
             explained: false,
@@ -90,13 +90,13 @@ impl Paths {
 
     /// The leader has named partners. Returns whether any of them is new.
     pub(super) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
-        let known = self.paths.len();
+        let known = self.by_partner.len();
         for &partner in partners {
-            if self.paths.len() < self.expected && partner.id != shared.me() {
-                self.paths.entry(partner.id).or_insert_with(|| Path::new(partner, shared.now));
+            if self.by_partner.len() < self.expected && partner.id != shared.me() {
+                self.by_partner.entry(partner.id).or_insert_with(|| Path::new(partner, shared.now));
             }
         }
-        let are_new = self.paths.len() > known;
+        let are_new = self.by_partner.len() > known;
         if are_new {
             self.advance(shared);
         }
@@ -110,14 +110,14 @@ impl Paths {
 
     /// Opens the connections that are due.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if self.paths.is_empty() || self.are_proved() {
+        if self.by_partner.is_empty() || self.are_proved() {
             return;
         }
         let partners = u32::try_from(self.expected).unwrap_or(u32::MAX);
         let interval = FIRST_REPEAT.max(TURN.saturating_mul(partners));
         let mut left = BURST;
         let mut next = if self.explained { Time::MAX } else { self.explains_at };
-        for path in self.paths.values_mut().filter(|path| !path.proved) {
+        for path in self.by_partner.values_mut().filter(|path| !path.proved) {
             if path.next <= shared.now && left > 0 {
                 path.dial(Purpose::Proof, interval, shared);
                 left -= 1;
@@ -126,7 +126,7 @@ impl Paths {
         }
         if !self.explained && shared.now >= self.explains_at {
             self.explained = true;
-            for path in self.paths.values_mut().filter(|path| !path.proved) {
+            for path in self.by_partner.values_mut().filter(|path| !path.proved) {
                 path.explain(shared);
             }
         }
@@ -138,7 +138,7 @@ impl Paths {
     /// Something has happened on a connection. Returns whether all paths are proved by it.
     pub(super) fn hear(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
         let of_dial = |path: &&mut Path| path.open.iter().any(|open| open.dial == dial);
-        let Some(path) = self.paths.values_mut().find(of_dial) else { return false };
+        let Some(path) = self.by_partner.values_mut().find(of_dial) else { return false };
         if path.hear(dial, news, shared) {
             self.proved += 1;
         }
@@ -147,7 +147,7 @@ impl Paths {
 
     /// A connection has closed or could not be opened.
     pub(super) fn closed(&mut self, dial: DialId) {
-        for path in self.paths.values_mut() {
+        for path in self.by_partner.values_mut() {
             path.open.retain(|open| open.dial != dial);
         }
     }
@@ -155,13 +155,13 @@ impl Paths {
     /// The paths that are not proved; nothing where all are, or where no partner is known.
     pub(super) fn broken(&self, round: u64) -> Option<Broken> {
         let broken: Vec<BrokenTo> =
-            self.paths.values().filter(|path| !path.proved).map(Path::broken).collect();
+            self.by_partner.values().filter(|path| !path.proved).map(Path::broken).collect();
         let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
         (!broken.is_empty()).then(|| Broken { round, paths: broken.into_iter().collect(), more })
     }
 
     pub(super) fn stop(self, shared: &mut Shared) {
-        for open in self.paths.into_values().flat_map(|path| path.open) {
+        for open in self.by_partner.into_values().flat_map(|path| path.open) {
             shared.hang_up(open.dial);
         }
     }

@@ -103,10 +103,7 @@ impl fmt::Display for Failure {
                     let separator = if i == 0 { "" } else { "; " };
                     write!(f, "{separator}{path}")?;
                 }
-                if *more > 0 {
-                    write!(f, "; and {more} more paths")?
-                }
-                Ok(())
+                if *more > 0 { write!(f, "; and {more} more") } else { Ok(()) }
             }
             Self::Unready { nodes } => {
                 let nodes: Vec<_> = nodes.iter().map(ToString::to_string).collect();

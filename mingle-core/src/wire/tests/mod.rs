@@ -86,19 +86,9 @@ fn broken_path() -> BrokenPath {
     }
 }
 
-/// Every message, each at its largest.
-fn largest() -> Vec<Message> {
-    let mut largest = vec![
-        Message::Announce(Announce {
-            candidate: candidate(),
-            joined: u32::MAX,
-            newest: (0..99).map(|_| longest_name()).collect(),
-            missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
-            rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
-        }),
-        Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
-        Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
-        Message::Redirect(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
+/// The messages that have links or paths.
+fn of_paths() -> [Message; 3] {
+    [
         Message::Join(Join {
             world: u32::MAX,
             node: NodeInfo {
@@ -120,9 +110,6 @@ fn largest() -> Vec<Message> {
                 },
             },
         }),
-        Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
-        Message::Ping,
-        Message::Pong,
         Message::Prepare(Prepare {
             round: u64::MAX,
             lease: u32::MAX,
@@ -153,6 +140,25 @@ fn largest() -> Vec<Message> {
             .collect(),
             more: u32::MAX,
         }),
+    ]
+}
+
+/// Every message, each at its largest.
+fn largest() -> Vec<Message> {
+    let mut largest = vec![
+        Message::Announce(Announce {
+            candidate: candidate(),
+            joined: u32::MAX,
+            newest: (0..99).map(|_| longest_name()).collect(),
+            missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
+            rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
+        }),
+        Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
+        Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
+        Message::Redirect(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
+        Message::Welcome(Welcome { lease: Some(u32::MAX), seated: true }),
+        Message::Ping,
+        Message::Pong,
         Message::Prove,
         Message::Proved(u32::MAX),
         Message::Ready(Ready { round: u64::MAX, endpoint: u8::MAX }),
@@ -170,6 +176,7 @@ fn largest() -> Vec<Message> {
         Message::Missing((0..99).map(|_| u32::MAX).collect()),
     ];
     largest.extend(refusals());
+    largest.extend(of_paths());
     largest
 }
 

@@ -158,7 +158,7 @@ impl Link {
                     node.handle_dialed(now, dial);
                 }
                 Packet::Token(conn, token) => {
-                    node.handle_token(now, conn, endpoint.ip(), endpoint.ip(), &token)
+                    node.handle_token(now, conn, endpoint.ip(), endpoint.ip(), &token);
                 }
                 Packet::Closed(conn) => node.handle_closed(now, conn),
                 Packet::HungUp(dial) => node.handle_hung_up(now, dial),

@@ -309,11 +309,8 @@ impl Network {
             Output::DialPath { dial, to, token, answers, packet } => {
                 self.dial_path(host, dial, to, token, (answers, packet));
             }
-            Output::HangUp(dial) => {
-                if !self.hang_up_path(host, dial) {
-                    self.hang_up(host, dial);
-                }
-            }
+            Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
+            Output::HangUp(dial) => self.hang_up(host, dial),
             Output::Close(conn) => self.close(conn.0, false),
             Output::StopAccepting => self.hosts[host].accepting = false,
             _ => {}

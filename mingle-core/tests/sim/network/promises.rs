@@ -134,8 +134,9 @@ impl Network {
             return;
         }
         let pairs = members.iter().flat_map(|&from| members.iter().map(move |&to| (from, to)));
-        let unproved = pairs.filter(|(from, to)| from != to && !self.promises.paths.contains(&(*from, *to)));
-        if let Some((from, to)) = unproved.last() {
+        let mut unproved =
+            pairs.filter(|(from, to)| from != to && !self.promises.paths.contains(&(*from, *to)));
+        if let Some((from, to)) = unproved.next() {
             self.broken.push(format!("{host} commits although {from} has not proved its path to {to}"));
         }
     }

@@ -99,8 +99,9 @@ const BUDGETS: [Budget; 13] = [
     },
     Budget {
         what: "size of the program in MB",
-        limit: 5.0,
-        margin: "the target",
+        // 5.0 until paths were proved, which took 0.13.
+        limit: 5.3,
+        margin: "the target of 5 MB, the proof of paths, and a compiler that may differ",
         count: |_| Some(program::size()),
     },
     Budget {

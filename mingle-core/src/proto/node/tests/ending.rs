@@ -199,6 +199,23 @@ fn a_node_does_not_answer_a_later_world_that_looks_for_its_members() {
 }
 
 #[test]
+fn a_node_that_is_behind_is_answered_by_the_leader_or_by_the_one_node_that_it_writes_to() {
+    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-9") });
+    for (leads, recipient, answers) in
+        [(true, NodeId::ALL, 1), (false, NodeId::ALL, 0), (false, NodeId::ANYONE, 1), (false, ME, 1)]
+    {
+        let mut node = of_a_later_formation(3);
+        if !leads {
+            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
+        }
+        let header = Header { sender: id(9), recipient, lineage: Lineage::default() };
+        node.handle_datagram(node.shared.now, endpoint(9), &codec().encode(header, &solicit));
+        let pongs = sent(&outputs(&mut node)).iter().filter(|(_, message)| *message == Message::Pong).count();
+        assert_eq!(pongs, answers, "to {recipient}, leads: {leads}");
+    }
+}
+
+#[test]
 fn a_leader_that_stood_aside_waits_anew_for_members_with_a_common_address_family() {
     let mut node = of_a_later_formation(2);
     let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));

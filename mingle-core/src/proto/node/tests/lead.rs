@@ -200,6 +200,7 @@ fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
 fn a_node_that_has_stepped_down_leads_again_after_ten_seconds() {
     let mut node = Node::new(patient(4), 1, Time::ZERO);
     while node.leads() {
+        assert!(node.shared.now < Time::from_secs(9), "nobody reaches it");
         hear_from(&mut node, 3, &join_message(3, endpoint(3), 4));
         let next = node.shared.now + Duration::from_millis(100);
         let _ = run(&mut node, next);

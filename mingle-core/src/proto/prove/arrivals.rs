@@ -195,6 +195,18 @@ mod tests {
     }
 
     #[test]
+    fn a_prover_is_gone_when_the_last_of_its_connections_has_closed() {
+        let mut arrivals = Arrivals::default();
+        let prover = NodeId([1; 16]);
+        arrivals.add(prover, ConnId(1), 1, false);
+        arrivals.add(prover, ConnId(2), 2, false);
+        assert_eq!((arrivals.remove(ConnId(1)), arrivals.remove(ConnId(1))), (None, None));
+        assert!(arrivals.has(prover) && arrivals.lease(prover) == Some(2));
+        assert_eq!(arrivals.remove(ConnId(2)), Some(prover));
+        assert!(!arrivals.has(prover) && arrivals.is_empty() && arrivals.count() == 0);
+    }
+
+    #[test]
     fn where_most_ask_for_their_proofs_one_more_is_not_remembered_and_a_known_one_may_move() {
         let mut arrivals = Arrivals::default();
         let id = |number: u8| NodeId([number; 16]);

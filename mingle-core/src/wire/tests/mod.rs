@@ -499,6 +499,14 @@ fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
 }
 
 #[test]
+fn a_datagram_that_is_sealed_and_does_not_say_so_is_dropped() {
+    let keys = keys("a secret of 20 bytes");
+    let mut bytes = encode(TAG, HEAD, &Message::Done(300));
+    Seal::new(&keys.seal).seal(HEAD.sender, HEADER, &mut bytes);
+    assert_eq!(Codec::new(TAG, Some(&keys)).decode(&bytes), Err(Dropped::Unauthentic));
+}
+
+#[test]
 fn a_sealed_message_has_its_golden_bytes() {
     // A change here is a new protocol version.
     let mut codec = Codec::new(TAG, Some(&keys("sixteen bytes it is")));

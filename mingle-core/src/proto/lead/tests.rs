@@ -693,7 +693,7 @@ fn the_leaders_own_proof_of_another_master_counts_as_one_vote() {
             _ => None,
         });
         let dial = dial.expect("the leader dials both endpoints");
-        leader.node.handle_dialed(leader.now, dial, endpoint(1).ip());
+        leader.node.handle_dialed(leader.now, dial);
         leader.hear(2, &Message::Proved(dial.0));
         leader.hear(2, &ready(0));
         for (member, &vote) in (3..).zip(&votes) {

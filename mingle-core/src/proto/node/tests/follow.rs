@@ -197,7 +197,7 @@ fn a_member_whose_addresses_change_joins_anew_until_its_leader_welcomes_it() {
     // Its next join carries them, so that one is enough.
     node.handle_hung_up(Time::from_secs(5), DialId(prepare.lease));
     let lease = dialled(&outputs(&mut node));
-    node.handle_dialed(Time::from_secs(5), lease, endpoint(2).ip());
+    node.handle_dialed(Time::from_secs(5), lease);
     hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true }));
     assert_eq!(joins(&run(&mut node, Time::from_secs(9))), 0);
 }
@@ -226,7 +226,7 @@ fn a_member_whose_lease_has_broken_joins_often_at_first_again() {
         all.extend(hear(&mut node, &Message::Welcome(Welcome { lease: None, seated: true })));
         all.extend(run(&mut node, now + Duration::from_secs(1)));
         lease = dialled(&all);
-        node.handle_dialed(node.shared.now, lease, endpoint(2).ip());
+        node.handle_dialed(node.shared.now, lease);
         hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true }));
         assert!(node.follow.as_ref().is_some_and(Follow::is_joined));
     }

@@ -241,10 +241,10 @@ fn a_leader_that_is_about_to_be_replaced_tells_each_member_three_times() {
 #[test]
 fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
     let handed_in: [fn(&mut Node, Time); 7] = [
-        |node, now| node.handle_dialed(now, DialId(9), endpoint(2).ip()),
+        |node, now| node.handle_dialed(now, DialId(9)),
         |node, now| node.handle_hung_up(now, DialId(9)),
         |node, now| node.handle_closed(now, ConnId(99)),
-        |node, now| node.handle_endpoints(now, endpoint(2).into()),
+        |node, now| node.handle_endpoints(now, endpoint(2).into(), crate::wire::Reach::default()),
         |node, now| node.handle_seeds(now, vec![]),
         |node, now| node.handle_departure(now),
         |node, now| node.handle_timeout(now),
@@ -267,7 +267,7 @@ fn a_replayed_token_of_a_job_with_a_secret_proves_nothing() {
     let mut node = Node::new(Config { keys: Some(keys.clone()), ..patient(3) }, 1, Time::ZERO);
     let _ = outputs(&mut node);
     for (conn, dial, is_first) in [(1, 1, true), (2, 1, false), (3, 2, true), (4, 1, false)] {
-        node.handle_token(Time::ZERO, ConnId(conn), endpoint(2).ip(), &token(dial));
+        node.handle_token(Time::ZERO, ConnId(conn), endpoint(2).ip(), endpoint(2).ip(), &token(dial));
         let told = outputs(&mut node);
         assert_eq!(told.contains(&Output::Close(ConnId(conn))), !is_first, "{conn}: {told:?}");
         assert_eq!(node.arrivals.lease(id(3)), Some(if conn < 3 { 1 } else { 2 }));

@@ -104,7 +104,7 @@ pub enum Fault {
     Unanswered,
     /// Short segments arrive, and long ones vanish.
     Size {
-        /// The longest packet that arrived, in bytes, with the headers of IP and TCP; 0 if none did.
+        /// The longest packet that arrived, in bytes, with the headers of IP and TCP.
         passes: u32,
         /// The length of the packets that vanished.
         fails: u32,
@@ -138,13 +138,7 @@ impl fmt::Display for BrokenPath {
             Fault::Size { passes, fails } => {
                 write!(f, "TCP segments from ")?;
                 names(f, " to ")?;
-                match passes {
-                    0 => write!(f, " vanish: packets of {fails} bytes, and shorter ones")?,
-                    _ => write!(
-                        f,
-                        " vanish: packets of {fails} bytes do not arrive, those of {passes} bytes do"
-                    )?,
-                }
+                write!(f, " vanish: packets of {fails} bytes do not arrive, those of {passes} bytes do")?;
                 return match *mtus {
                     (0, _) | (_, 0) => Ok(()),
                     (a, b) if a == b => write!(f, "; the MTU is {a} on both"),

@@ -44,7 +44,7 @@ use crate::wire::Codec;
 pub use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots,
 };
-pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, PathAnswers, Reach, TOKEN, VERSION};
+pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use node::Node;
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
@@ -142,12 +142,12 @@ pub struct DialId(pub u32);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathNews {
-    /// The target has answered the token.
-    Begun {
+    /// The connection is open.
+    Opened {
         /// The length of a packet with a full segment, in bytes with the headers of IP and TCP.
         packet: u32,
     },
-    /// The target has answered the padding.
+    /// The target has answered: all has arrived.
     Arrived,
     /// The connection was not opened, or has closed.
     Failed(Fault),
@@ -170,11 +170,11 @@ impl PathTarget {
         Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
     }
 
-    /// What to answer to a connection that has brought these bytes: one answer at once, and another after
-    /// two more bytes, the length of the padding (little endian), and the padding itself. Nothing where
-    /// they are no token of a path to this node; such a connection is closed.
+    /// What to answer to a connection that has brought these bytes, after two more bytes, the length of the
+    /// padding (little endian), and the padding itself. Nothing where they are no token of a path to this
+    /// node; such a connection is closed.
     #[must_use]
-    pub fn answers(&self, token: &[u8; TOKEN]) -> Option<PathAnswers> {
+    pub fn answer(&self, token: &[u8; TOKEN]) -> Option<[u8; ANSWER]> {
         self.codec.answer_path(token, self.me)
     }
 }
@@ -204,9 +204,9 @@ pub enum Output {
         /// The only bytes that are written.
         token: [u8; TOKEN],
     },
-    /// Open a TCP connection that proves a path: write the token as one segment, and behind it the length of
-    /// the padding (two bytes, little endian) and the padding, two full segments of the connection. Then
-    /// report each answer, and the end, by [`Node::handle_path`].
+    /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes, little
+    /// endian), and the padding, two full segments of the connection. Report what happens by
+    /// [`Node::handle_path`].
     DialPath {
         /// The name of the connection.
         dial: DialId,
@@ -215,7 +215,7 @@ pub enum Output {
         /// The first bytes.
         token: [u8; TOKEN],
         /// What the target answers.
-        answers: PathAnswers,
+        answer: [u8; ANSWER],
         /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
         packet: Option<u32>,
     },

@@ -124,6 +124,7 @@ mod tests {
         assert_eq!((Scale(400).first_repeat(), Scale(800).first_repeat()), (ms(20), ms(40)));
         assert_eq!((Scale(800).longest_repeat(), Scale(20_000).longest_repeat()), (ms(80), ms(1000)));
         assert_eq!((Scale(1000).leader_silence(), Scale(9000).leader_silence()), (ms(1000), ms(4000)));
+        assert_eq!(Scale(2000).leader_silence(), ms(2000));
         assert_eq!((Scale(600).dial_interval(), Scale(1200).dial_interval()), (ms(60), ms(120)));
         let least = ms(30_000);
         assert_eq!(

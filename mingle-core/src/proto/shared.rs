@@ -146,8 +146,8 @@ impl Shared {
         self.dials += 1;
         let dial = DialId(self.dials);
         let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
-        let (token, answers) = self.codec.encode_path(&token);
-        self.outputs.push_back(Output::DialPath { dial, to, token, answers, packet });
+        let (token, answer) = self.codec.encode_path(&token);
+        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet });
         dial
     }
 

@@ -36,7 +36,7 @@ pub(crate) use message::{
 };
 pub use node_info::{Attributes, NodeInfo, Reach};
 pub use notice::Notice;
-pub use token::{ANSWER, PathAnswers, TOKEN};
+pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};
 
 /// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires
@@ -160,16 +160,16 @@ impl Codec {
         Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Lease)
     }
 
-    /// The token of a path, and the answers of its target.
-    pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], PathAnswers) {
+    /// The token of a path, and the answer of its target.
+    pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], [u8; ANSWER]) {
         let bytes = token.encode(self.tag, self.token_key.as_ref(), Purpose::Path);
-        (bytes, PathAnswers::to(&bytes, self.token_key.as_ref()))
+        (bytes, token::answer(&bytes, self.token_key.as_ref()))
     }
 
-    /// The answers to the token of a path to the node `me`. None to any other bytes.
-    pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<PathAnswers> {
+    /// The answer to the token of a path to the node `me`. None to any other bytes.
+    pub(crate) fn answer_path(&self, bytes: &[u8; TOKEN], me: NodeId) -> Option<[u8; ANSWER]> {
         let token = Token::decode(self.tag, self.token_key.as_ref(), bytes, Purpose::Path).ok()?;
-        (token.target == me).then(|| PathAnswers::to(bytes, self.token_key.as_ref()))
+        (token.target == me).then(|| token::answer(bytes, self.token_key.as_ref()))
     }
 }
 

@@ -58,24 +58,10 @@ pub(crate) enum Purpose {
 /// The length of an answer to the token of a path, in bytes.
 pub const ANSWER: usize = 32;
 
-/// What the target of a path writes: BLAKE3 hashes of the token, keyed in a job with a secret, and with
-/// another context for each of the two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PathAnswers {
-    /// After the token.
-    pub begun: [u8; ANSWER],
-    /// After the padding behind it.
-    pub arrived: [u8; ANSWER],
-}
-
-impl PathAnswers {
-    pub(super) fn to(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> Self {
-        let answer = |context: &[u8]| {
-            let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-            *hasher.update(context).update(token).finalize().as_bytes()
-        };
-        Self { begun: answer(b"mingle 2 path begun"), arrived: answer(b"mingle 2 path arrived") }
-    }
+/// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
+pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
+    let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
+    *hasher.update(b"mingle 2 path").update(token).finalize().as_bytes()
 }
 
 impl Token {

@@ -253,8 +253,8 @@ impl Driver {
                 }
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
-            Output::DialPath { dial, to, token, answers, packet } => {
-                self.connections.prove(PathDial { dial, to, token, answers, packet });
+            Output::DialPath { dial, to, token, answer, packet } => {
+                self.connections.prove(PathDial { dial, to, token, answer, packet });
             }
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),

@@ -97,8 +97,8 @@ pub(crate) async fn hold(
     let mut token = [0; TOKEN];
     let read = tokio::time::timeout(TOKEN_TIMEOUT, stream.read_exact(&mut token)).await;
     if let (Ok(Ok(_)), Ok(local), Ok(remote)) = (read, stream.local_addr(), stream.peer_addr()) {
-        if let Some(answers) = paths.target.answers(&token) {
-            let answered = path::answer(&mut stream, &answers);
+        if let Some(answer) = paths.target.answer(&token) {
+            let answered = path::answer(&mut stream, &answer);
             if !matches!(tokio::time::timeout(PATH_TIMEOUT, answered).await, Ok(Ok(()))) {
                 tracing::debug!(?conn, %remote, "a path was not proved");
             }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::TaskEvent;
 use super::endpoint::reset_on_close;
-use crate::proto::{ANSWER, DialId, Fault, PathAnswers, PathNews, TOKEN};
+use crate::proto::{ANSWER, DialId, Fault, PathNews, TOKEN};
 
 /// What the driver was told of a connection that proves a path.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct PathDial {
     pub(crate) dial: DialId,
     pub(crate) to: SocketAddr,
     pub(crate) token: [u8; TOKEN],
-    pub(crate) answers: PathAnswers,
+    pub(crate) answer: [u8; ANSWER],
     /// The longest packet to send, in bytes with the headers of IP and TCP.
     pub(crate) packet: Option<u32>,
 }
@@ -51,23 +51,19 @@ async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews)) -> io::Result<
     let headers = if path.to.is_ipv6() { 60 } else { 40 };
     let mut stream = connect(path.to, path.packet.map(|packet| packet.saturating_sub(headers))).await?;
     reset_on_close(&stream)?;
+    // Otherwise the end of the padding, which fills no segment, would wait for an acknowledgement.
     stream.set_nodelay(true)?;
     let segment = getsockopt(&stream, TcpMaxSeg).unwrap_or(536);
-    // A segment of its own: it arrives where long ones do not.
-    stream.write_all(&path.token).await?;
+    report(PathNews::Opened { packet: path.packet.unwrap_or(segment.saturating_add(headers + TIMESTAMPS)) });
     let length = u16::try_from(segment.saturating_mul(2)).unwrap_or(u16::MAX);
-    let mut padding = vec![0; 2 + usize::from(length)];
-    padding[..2].copy_from_slice(&length.to_le_bytes());
-    let (mut reader, mut writer) = stream.split();
-    let packet = path.packet.unwrap_or(segment.saturating_add(headers + TIMESTAMPS));
-    let write = async { writer.write_all(&padding).await };
-    let read = async {
-        expect(&mut reader, &path.answers.begun).await?;
-        report(PathNews::Begun { packet });
-        expect(&mut reader, &path.answers.arrived).await
-    };
-    tokio::try_join!(write, async { tokio::time::timeout(LINGER, read).await.map_err(io::Error::from)? })?;
-    Ok(())
+    let mut bytes = path.token.to_vec();
+    bytes.extend(length.to_le_bytes());
+    bytes.resize(bytes.len() + usize::from(length), 0);
+    stream.write_all(&bytes).await?;
+    let mut answer = [0; ANSWER];
+    tokio::time::timeout(LINGER, stream.read_exact(&mut answer)).await??;
+    // Another program's bytes are no answer.
+    if answer == path.answer { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// Opens a connection whose segments have at most so many bytes.
@@ -76,13 +72,6 @@ async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> 
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_tcp_mss(segment)?;
     TcpSocket::from_std_stream(socket.into()).connect(to).await
-}
-
-/// Reads an answer. Another program's bytes are no answer.
-async fn expect(reader: &mut (impl AsyncReadExt + Unpin), answer: &[u8; ANSWER]) -> io::Result<()> {
-    let mut bytes = [0; ANSWER];
-    reader.read_exact(&mut bytes).await?;
-    if bytes == *answer { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
 /// What an error says about the path.
@@ -95,10 +84,8 @@ fn fault(error: &io::Error) -> Fault {
     }
 }
 
-/// Answers the token of a path, which has been read: at once, and when the padding has arrived.
-pub(crate) async fn answer(stream: &mut TcpStream, answers: &PathAnswers) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.write_all(&answers.begun).await?;
+/// Answers the token of a path, which has been read, when the padding behind it has arrived.
+pub(crate) async fn answer(stream: &mut TcpStream, answer: &[u8; ANSWER]) -> io::Result<()> {
     let mut left = usize::from(stream.read_u16_le().await?);
     let mut buffer = [0; 4096];
     while left > 0 {
@@ -108,7 +95,7 @@ pub(crate) async fn answer(stream: &mut TcpStream, answers: &PathAnswers) -> io:
             read => left -= read,
         }
     }
-    stream.write_all(&answers.arrived).await?;
+    stream.write_all(answer).await?;
     // The prover ends the connection, by a reset; one from this side might overtake the answer.
     let _ = stream.read_u8().await;
     Ok(())

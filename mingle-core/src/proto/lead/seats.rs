@@ -42,7 +42,7 @@ impl Lead {
         }
         self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);
         self.book.join(from, source, join, shared.now);
-        if let Some(ghost) = self.book.ghost(from).filter(|_| !self.frozen) {
+        if let Some(ghost) = self.book.ghost(from) {
             self.challenges.add(ghost, None, shared);
         }
         if arrivals.is_empty() && !shared.timers.is_set(Timer::StepDown) {

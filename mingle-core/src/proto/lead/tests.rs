@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank};
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
+use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
+use crate::rdma::{Capability, Summary};
 use crate::wire::{Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Solicit, Token, Want};
 
 /// Node 1, which leads a world.
@@ -413,7 +414,6 @@ fn members_without_a_common_address_family_have_12_seconds_for_another_address()
         let mut leader = Leader::new(2);
         let mut outputs = leader.join(2, |node| node.endpoints = six.into());
         outputs.extend(leader.run(ms(11_900)));
-        let is_refusal = |message: &Message| matches!(message, Message::Refuse(_));
         assert_eq!((to(&outputs, 2, is_prepare), to(&outputs, 2, is_refusal)), (0, 0));
         if changes {
             assert_eq!(to(&leader.ask(2, |_| {}), 2, is_prepare), 1);
@@ -535,8 +535,170 @@ fn a_node_that_is_no_member_is_told_that_the_round_is_void_although_it_has_commi
     let mut leader = Leader::with(2, &[2, 3]);
     leader.hear(2, &ready(0));
     assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
+    assert_eq!(sent(&leader.hear(2, &want(1, 1))), [], "the commit is on its way to a member");
+    assert_eq!(sent(&leader.hear(2, &want(7, 1))), [(2, Message::Void(7))], "it has missed the void");
     // A standby and a stranger. The commit is longer than what asks for it.
     for other in [3, 4] {
         assert_eq!(sent(&leader.hear(other, &ready(0))), [(other, Message::Void(1))]);
+    }
+}
+
+fn is_refusal(message: &Message) -> bool {
+    matches!(message, Message::Refuse(_))
+}
+
+/// The leader of a world of two that cannot form, since node 2 has no address of the leader's family, 12 s
+/// after its start, and what it has done by then.
+fn without_a_world() -> (Leader, Vec<Output>) {
+    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 2], 29500));
+    let mut leader = Leader::new(2);
+    leader.join(2, |node| node.endpoints = six.into());
+    // Its address may be forged.
+    leader.ask(3, |_| {});
+    leader.run(ms(11_900));
+    let outputs = leader.run(ms(12_500));
+    (leader, outputs)
+}
+
+#[test]
+fn the_reason_why_no_world_forms_goes_to_members_and_to_no_node_without_a_proof() {
+    let (_, outputs) = without_a_world();
+    assert!(to(&outputs, 2, is_refusal) > 0, "{outputs:?}");
+    assert_eq!(to(&outputs, 3, is_refusal), 0);
+}
+
+#[test]
+fn a_leader_without_a_world_ends_as_soon_as_all_its_members_have_left() {
+    let (mut leader, _) = without_a_world();
+    assert!(!leader.node.has_ended());
+    leader.node.handle_closed(leader.now, ConnId(2));
+    leader.run(leader.now);
+    assert!(leader.node.has_ended());
+}
+
+#[test]
+fn the_caller_is_warned_of_16_nodes_with_another_size_of_world() {
+    let mut leader = Leader::new(4);
+    leader.world = 5;
+    let outputs: Vec<Output> = (2..=60).chain(2..=60).flat_map(|node| leader.ask(node, |_| {})).collect();
+    let is_warning =
+        |output: &&Output| matches!(output, Output::Event(Event::Warning(Warning::WorldDiffers { .. })));
+    assert_eq!(outputs.iter().filter(is_warning).count(), 16);
+}
+
+/// The master of each prepare, with the address at which it is to be reached.
+fn masters(outputs: &[Output]) -> Vec<(u64, NodeId, SocketAddr)> {
+    let masters = sent(outputs).into_iter().filter_map(|(_, message)| match message {
+        Message::Prepare(prepare) => Some((prepare.round, prepare.master, prepare.endpoints.preferred())),
+        _ => None,
+    });
+    masters.collect()
+}
+
+#[test]
+fn a_failed_proof_of_a_member_that_has_left_is_held_against_no_master() {
+    let mut leader = Leader::new(3);
+    leader.join(2, |_| {});
+    assert_eq!(masters(&leader.join(3, |_| {}))[0], (1, id(1), endpoint(1)));
+    leader.hear(2, &Message::Unproved(1));
+    leader.node.handle_closed(Time::ZERO, ConnId(2));
+    assert_eq!(masters(&leader.join(4, |_| {}))[0], (2, id(1), endpoint(1)));
+}
+
+#[test]
+fn the_address_family_changes_after_a_failed_round_and_not_after_a_member_has_left() {
+    let six = |node: u16| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, node], 29500));
+    let both = |node: u8| Endpoints::new(vec![endpoint(node), six(node.into())]).unwrap();
+    let mut leader = Leader::of(3, |config| config.node.endpoints = both(1));
+    leader.join(2, |node| node.endpoints = both(2));
+    let first = masters(&leader.join(3, |node| node.endpoints = both(3)));
+    assert_eq!(first[0], (1, id(1), endpoint(1)));
+    leader.hear(2, &Message::Unproved(1));
+    let second = masters(&leader.run(ms(300)));
+    // Node 2 alone has failed, so that the fault may be its own.
+    assert_eq!(second.last(), Some(&(2, id(3), six(3))));
+    leader.node.handle_closed(leader.now, ConnId(3));
+    let third = masters(&leader.join(4, |node| node.endpoints = both(4)));
+    assert_eq!(third[0], (3, id(4), endpoint(4)));
+}
+
+#[test]
+fn rounds_that_took_too_long_are_counted_anew_when_a_member_has_left() {
+    let mut leader = Leader::with(3, &[2, 3]);
+    let unready = |leader: &mut Leader, members: [u8; 2], until: u64| {
+        let mut all = Vec::new();
+        while leader.now < ms(until) {
+            all.extend(leader.run(leader.now + ms(500)));
+            for member in members {
+                all.extend(leader.hear(member, &Message::Pong));
+            }
+        }
+        all
+    };
+    let all = unready(&mut leader, [2, 3], 31_000);
+    assert!(all.contains(&Output::Event(Event::Preparing { round: 3 })), "two rounds are void");
+    leader.node.handle_closed(leader.now, ConnId(2));
+    leader.join(4, |_| {});
+    let mut all = unready(&mut leader, [3, 4], 75_000);
+    assert_eq!(to(&all, 3, is_refusal), 0);
+    all.extend(unready(&mut leader, [3, 4], 78_000));
+    assert!(to(&all, 3, is_refusal) > 0, "three rounds of these members");
+}
+
+#[test]
+fn an_announce_counts_those_that_can_use_rdma_and_not_those_that_have_left() {
+    let mut leader = Leader::new(4);
+    let tally = |outputs: &[Output]| {
+        let last = sent(outputs).into_iter().rev().find_map(|(_, message)| match message {
+            Message::Announce(announce) => Some(announce.rdma),
+            _ => None,
+        });
+        last.expect("it announces itself")
+    };
+    let fabric = Summary { capability: Capability::Roce, ..Summary::default() };
+    for member in [2, 3] {
+        leader.join(member, |node| node.attributes.fabric = fabric);
+    }
+    assert_eq!(tally(&leader.run(ms(1000))).map(|tally| tally.roce), Some(2));
+    leader.node.handle_closed(leader.now, ConnId(2));
+    assert_eq!(tally(&leader.run(ms(2000))).map(|tally| tally.roce), Some(1));
+}
+
+#[test]
+fn a_node_that_waits_for_its_welcome_in_a_large_world_gets_one_however_often_it_asks() {
+    let mut leader = Leader::new(200);
+    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
+    // As many welcomes as may be under way.
+    for node in 2..=129 {
+        assert_eq!(to(&leader.ask(node, |_| {}), node, is_welcome), 1);
+    }
+    for _ in 0..3 {
+        assert_eq!(to(&leader.ask(130, |_| {}), 130, is_welcome), 0);
+    }
+    assert_eq!(to(&leader.run(ms(2)), 130, is_welcome), 1);
+}
+
+#[test]
+fn the_leaders_own_proof_of_another_master_counts_as_one_vote() {
+    for (votes, expected) in [(vec![0], 0), (vec![0, 1], 1), (vec![0, 0], 0)] {
+        let world = 3 + u32::try_from(votes.len()).unwrap() - 1;
+        let mut leader = Leader::of(world, |config| config.node.attributes.may_be_master = false);
+        let mut outputs = leader.join(2, |_| {});
+        for member in (3..).take(votes.len()) {
+            outputs.extend(leader.join(member, |_| {}));
+        }
+        outputs.extend(leader.run(ms(60)));
+        let dial = outputs.iter().find_map(|output| match output {
+            Output::Dial { dial, to, .. } if *to == endpoints(2)[1] => Some(*dial),
+            _ => None,
+        });
+        let dial = dial.expect("the leader dials both endpoints");
+        leader.node.handle_dialed(leader.now, dial);
+        leader.hear(2, &Message::Proved(dial.0));
+        leader.hear(2, &ready(0));
+        for (member, &vote) in (3..).zip(&votes) {
+            leader.hear(member, &ready(vote));
+        }
+        assert_eq!(committed(&leader.run(ms(60))), Some(expected), "{votes:?}, and the leader's 1");
     }
 }

@@ -198,6 +198,17 @@ mod tests {
     }
 
     #[test]
+    fn the_nodes_and_the_hosts_that_a_leader_has_named_are_in_one_order_without_this_host() {
+        let mut memory = Memory::default();
+        let [a, b, c, me] = ["a", "b", "c", "me"].map(HostName::new);
+        memory.node(NodeId([1; 16]), &b, address(1), None);
+        memory.hosts(&[c, me.clone(), a, b]);
+        let heard = memory.heard(&me);
+        let hosts: Vec<_> = heard.iter().map(|heard| heard.host.as_str()).collect();
+        assert_eq!(hosts, ["a", "b", "c"]);
+    }
+
+    #[test]
     fn a_leader_that_could_not_be_reached_is_remembered_until_one_is_joined() {
         let leader = Peer { host: HostName::new("a"), address: address(1) };
         let mut memory = Memory::default();

@@ -342,7 +342,7 @@ impl Node {
         let was_stopped = self.shared.timers.next().is_some_and(|due| due + STOPPED < now);
         // A clock that steps back would make timers fire twice.
         self.shared.now = self.shared.now.max(now);
-        if was_stopped && !self.ended && !self.catches_up {
+        if was_stopped && !self.catches_up {
             self.catches_up = true;
             // Before anything is read: what members said before the pause may not hold any more.
             self.lead.void_after_stop(&mut self.shared);

@@ -173,15 +173,21 @@ impl Arrivals {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
+
+    const ENDS: Ends = Ends {
+        local: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
+        remote: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
+    };
 
     #[test]
     fn a_dial_counts_once_and_the_memory_of_dials_and_provers_is_bounded() {
         let mut arrivals = Arrivals::default();
         let id = |number: u32| NodeId(u128::from(number).to_be_bytes());
         assert!(arrivals.is_first(id(0), 1, 100));
-        let ends = Ends { local: [10, 0, 0, 1].into(), remote: [10, 0, 0, 2].into() };
-        arrivals.add(id(0), ConnId(1), 1, ends, false);
+        arrivals.add(id(0), ConnId(1), 1, ENDS, false);
         for dial in 2..20_000 {
             assert!(arrivals.is_first(id(0), dial, 100) && !arrivals.is_first(id(0), dial, 100), "{dial}");
         }
@@ -192,6 +198,18 @@ mod tests {
         }
         assert_eq!(arrivals.used.len(), 100);
         assert!(!arrivals.is_first(id(0), 19_999, 100), "a prover with a connection is not forgotten");
+    }
+
+    #[test]
+    fn a_prover_is_gone_when_the_last_of_its_connections_has_closed() {
+        let mut arrivals = Arrivals::default();
+        let prover = NodeId([1; 16]);
+        arrivals.add(prover, ConnId(1), 1, ENDS, false);
+        arrivals.add(prover, ConnId(2), 2, ENDS, false);
+        assert_eq!((arrivals.remove(ConnId(1)), arrivals.remove(ConnId(1))), (None, None));
+        assert!(arrivals.has(prover) && arrivals.lease(prover) == Some(2));
+        assert_eq!(arrivals.remove(ConnId(2)), Some(prover));
+        assert!(!arrivals.has(prover) && arrivals.is_empty() && arrivals.count() == 0);
     }
 
     #[test]

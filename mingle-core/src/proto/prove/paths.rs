@@ -1,9 +1,9 @@
 //! The paths that this node must prove in one round: to each partner a connection that carries long segments.
 //!
-//! TCP decides. A path counts when its token and two full segments behind it have arrived and the partner has
-//! answered. What fails is explained after [`EXPLAIN`]: where a short token arrives and long segments do not,
-//! connections with shorter segments show which length passes; where nothing answers, a connection to the
-//! partner's own port shows whether a firewall blocks ports or the host.
+//! TCP decides. A path counts when two full segments behind its token have arrived and the partner has
+//! answered. What fails is explained after [`EXPLAIN`]: on a connection that opens and is not answered, others
+//! with shorter segments show which length passes; where none opens, one to the partner's own port shows
+//! whether a firewall blocks ports or the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,8 +52,8 @@ struct Path {
     next: Time,
     tries: u32,
     proved: bool,
-    /// The length of the packets that carry a full segment, once a short token has arrived.
-    begun: Option<u32>,
+    /// The length of the packets that carry a full segment, once a connection has opened.
+    opened: Option<u32>,
     /// The longest packet that has arrived on a connection with shorter segments.
     passes: u32,
     /// How the last connection failed.
@@ -175,7 +175,7 @@ impl Path {
             next: now,
             tries: 0,
             proved: false,
-            begun: None,
+            opened: None,
             passes: 0,
             fault: Fault::Silent,
             own_port_answers: false,
@@ -205,7 +205,7 @@ impl Path {
 
     /// Opens the connections that show why the path is not proved.
     fn explain(&mut self, shared: &mut Shared) {
-        match self.begun {
+        match self.opened {
             Some(fails) => {
                 for length in PACKETS.into_iter().filter(|&length| length < fails) {
                     self.dial(Purpose::Length(length), REPLACE, shared);
@@ -221,7 +221,7 @@ impl Path {
         let Some(at) = self.open.iter().position(|open| open.dial == dial) else { return false };
         let purpose = self.open[at].purpose;
         match (purpose, news) {
-            (Purpose::Proof, PathNews::Begun { packet }) => self.begun = Some(packet),
+            (Purpose::Proof, PathNews::Opened { packet }) => self.opened = Some(packet),
             (Purpose::Proof, PathNews::Arrived) => {
                 for open in self.open.drain(..) {
                     shared.hang_up(open.dial);
@@ -229,21 +229,22 @@ impl Path {
                 return !std::mem::replace(&mut self.proved, true);
             }
             (Purpose::Length(length), PathNews::Arrived) => self.passes = self.passes.max(length),
-            (Purpose::OwnPort, PathNews::Begun { .. } | PathNews::Arrived) => self.own_port_answers = true,
+            (Purpose::OwnPort, PathNews::Arrived) => self.own_port_answers = true,
             (_, PathNews::Failed(fault)) => {
                 self.open.remove(at);
                 if purpose == Purpose::Proof {
                     self.fault = fault;
                 }
             }
-            (Purpose::Length(_), PathNews::Begun { .. }) => {}
+            (Purpose::Length(_) | Purpose::OwnPort, PathNews::Opened { .. }) => {}
         }
         false
     }
 
     fn broken(&self) -> BrokenTo {
-        let fault = match self.begun {
-            Some(fails) => Fault::Size { passes: self.passes, fails },
+        let fault = match self.opened {
+            Some(fails) if self.passes > 0 => Fault::Size { passes: self.passes, fails },
+            Some(_) => Fault::Unanswered,
             None => self.fault,
         };
         BrokenTo { partner: self.partner.id, fault, own_port_answers: self.own_port_answers }

@@ -142,8 +142,8 @@ fn a_newcomer_ends_nothing_while_all_members_answer() {
         .collect();
     assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the newcomer is answered, too");
     answer(&mut running, Time::ZERO, 2..=SIZE);
-    assert_eq!(run(&mut running, Time::from_secs(60)), []);
     assert_eq!(running.poll_timeout(), None, "nothing is left to do");
+    assert_eq!(run(&mut running, Time::from_secs(60)), []);
 }
 
 #[test]
@@ -539,4 +539,57 @@ fn a_world_that_a_rank_ends_which_it_does_not_have_is_over_for_an_unknown_reason
         assert_eq!(over.rank, known.then_some(Rank(rank)));
         assert_eq!(over.end, if known { End::Exited(3) } else { End::Unknown });
     }
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_looked_for_by_multicast_from_the_second_wave_on() {
+    let mut running = running(0, None);
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2, 4]);
+    let is_missing = |sent: &(bool, Message)| *sent == (true, Message::Missing([2].into_iter().collect()));
+    assert!(sent(&mut running).iter().all(|(to_all, _)| !to_all), "the first wave");
+    let due = running.poll_timeout().expect("it pings again");
+    running.handle_timeout(due);
+    assert!(sent(&mut running).iter().any(is_missing));
+}
+
+#[test]
+fn rank_0_that_waits_for_the_others_commands_looks_for_them_every_five_seconds() {
+    let mut running = running(0, None);
+    running.handle_success(Time::ZERO);
+    let mut looks = Vec::new();
+    while let Some(due) = running.poll_timeout().filter(|&due| due <= Time::from_secs(21)) {
+        running.handle_timeout(due);
+        if sent(&mut running).iter().any(|(_, message)| *message == Message::Ping) {
+            looks.push(due.as_millis());
+        }
+        answer(&mut running, due, 2..=SIZE);
+    }
+    assert_eq!(looks, [5000, 10_000, 15_000, 20_000]);
+}
+
+#[test]
+fn a_member_takes_the_address_of_rank_0_that_it_has_proved() {
+    let proved = SocketAddr::from(([10, 0, 1, 1], 29500));
+    for (rank, expected) in [(1, [proved, address(3), address(4)]), (0, [2, 3, 4].map(address))] {
+        let mut node = Node::new(config(rank), 1, Time::ZERO);
+        while node.poll_output().is_some() {}
+        let formed = Formed { master: proved, ..formed(SIZE, rank) };
+        assert_eq!(node.into_running(&formed).unwrap().others(), expected);
+    }
+}
+
+#[test]
+fn a_member_that_is_gone_is_not_waited_for_when_the_others_have_learned_of_it() {
+    let mut running = running(0, None);
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2, 4]);
+    let mut now = Time::ZERO;
+    while !running.is_over() {
+        now = running.poll_timeout().expect("it pings");
+        running.handle_timeout(now);
+    }
+    assert!(matches!(running.poll_change(), Some(Change::Over(_))));
+    answer(&mut running, now, [2, 4]);
+    assert_eq!(running.poll_change(), Some(Change::Notified));
 }

@@ -3,7 +3,7 @@
 use crate::model::{HostName, Lineage, List, NodeId, Rank};
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
-use crate::proto::{Config, Node, Output};
+use crate::proto::{Config, Event, Node, Output};
 use crate::wire::{Announce, Candidate, Header, Introduction, Message, Solicit, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
@@ -251,23 +251,53 @@ fn a_leader_announces_itself_to_new_seeds_at_once_and_a_node_that_only_listens_a
     run(&mut leader, ms(20_000));
     leader.handle_seeds(ms(20_001), vec![endpoint(7)]);
     assert_eq!(count(&run(&mut leader, ms(20_001)), is_announce), (1, 1));
+    leader.handle_seeds(ms(20_002), vec![endpoint(7)]);
+    assert_eq!(count(&run(&mut leader, ms(20_002)), is_announce), (0, 0), "it is not new any more");
     let mut listener = node_of_100(9);
     outputs(&mut listener);
     assert_eq!(hear(&mut listener, ms(0), 3, NodeId::ALL, &solicit()), []);
+    listener.handle_seeds(ms(0), vec![endpoint(7)]);
+    assert_eq!(count(&run(&mut listener, ms(0)), is_announce), (0, 0), "it has not announced itself yet");
+}
+
+#[test]
+fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_lead() {
+    for (rank, joins) in [(None, false), (Some(1), true)] {
+        let mut follower = node(2, rank);
+        outputs(&mut follower);
+        assert!(count(&hear(&mut follower, ms(0), 1, NodeId::ALL, &announce(1, 2)), is_join).0 > 0);
+        let welcome = Message::Welcome(Welcome { lease: None, seated: false });
+        hear(&mut follower, ms(0), 1, id(2), &welcome);
+        run(&mut follower, ms(2500));
+        hear(&mut follower, ms(2500), 1, id(2), &welcome);
+        let given_up = run(&mut follower, ms(3000));
+        assert!(given_up.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))));
+        let heard = hear(&mut follower, ms(3001), 1, NodeId::ALL, &announce(1, 2));
+        assert_eq!(count(&heard, is_join).0 > 0, joins, "rank {rank:?}");
+    }
 }
 
 #[test]
 fn a_member_that_asks_its_leader_tells_all_of_it_unless_another_did_within_two_seconds() {
-    for (before, tells) in [(None, 1), (Some(1990), 0), (Some(2010), 1)] {
+    for (before, leader, to, tells) in [
+        (None, 1, NodeId::ALL, 1),
+        (Some(1990), 1, NodeId::ALL, 0),
+        (Some(2010), 1, NodeId::ALL, 1),
+        // Others do not hear these, or hear of another leader.
+        (Some(1990), 1, id(2), 1),
+        (Some(1990), 3, NodeId::ALL, 1),
+    ] {
         let mut member = member();
         run(&mut member, ms(200));
         for question in 1..=3 {
             // Nothing else is under way.
             let due = member.poll_timeout().expect("it asks again");
             if let Some(before) = before {
-                let Message::Announce(Announce { candidate, .. }) = announce(1, 1) else { unreachable!() };
-                let hint = Message::Hint(Introduction { candidate, source: endpoint(1) });
-                assert_eq!(hear(&mut member, due.saturating_sub(ms(before)), 3, NodeId::ALL, &hint), []);
+                let Message::Announce(Announce { candidate, .. }) = announce(leader, 1) else {
+                    unreachable!()
+                };
+                let hint = Message::Hint(Introduction { candidate, source: endpoint(leader) });
+                assert_eq!(hear(&mut member, due.saturating_sub(ms(before)), 3, to, &hint), []);
             }
             let asked = run(&mut member, due);
             assert_eq!(count(&asked, is_solicit), (1, 0), "question {question}");

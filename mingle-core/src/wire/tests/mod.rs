@@ -428,20 +428,19 @@ fn a_path_is_answered_by_its_target_alone_and_its_token_is_no_lease() {
     };
     let (plain, sealed) = (Codec::new(TAG, None), Codec::new(TAG, Some(&keys("a secret of 20 bytes"))));
     for codec in [&plain, &sealed] {
-        let (bytes, answers) = codec.encode_path(&token);
-        assert_eq!(codec.answer_path(&bytes, me), Some(answers));
-        assert_ne!(answers.begun, answers.arrived);
+        let (bytes, answer) = codec.encode_path(&token);
+        assert_eq!(codec.answer_path(&bytes, me), Some(answer));
         assert_eq!(codec.answer_path(&bytes, other), None, "another node's");
         assert_eq!(codec.decode_token(&bytes), Err(Dropped::Malformed), "a path is no lease");
         assert_eq!(codec.answer_path(&codec.encode_token(&token), me), None, "a lease is no path");
-        // Each dial has answers of its own.
-        assert_ne!(codec.encode_path(&Token { dial: 78, ..token }).1, answers);
+        // Each dial has an answer of its own.
+        assert_ne!(codec.encode_path(&Token { dial: 78, ..token }).1, answer);
     }
     // Without the secret, nobody writes a token that is answered, nor an answer that counts.
     assert_eq!(sealed.answer_path(&plain.encode_path(&token).0, me), None);
-    let (bytes, answers) = sealed.encode_path(&token);
+    let (bytes, answer) = sealed.encode_path(&token);
     assert_eq!(plain.answer_path(&bytes, me), None);
-    assert_ne!(PathAnswers::to(&bytes, None), answers);
+    assert_ne!(token::answer(&bytes, None), answer);
 }
 
 #[test]
@@ -497,6 +496,14 @@ fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
             assert!(Codec::new(TAG, Some(&ours)).decode(&changed).is_err(), "byte {at}: {message:?}");
         }
     }
+}
+
+#[test]
+fn a_datagram_that_is_sealed_and_does_not_say_so_is_dropped() {
+    let keys = keys("a secret of 20 bytes");
+    let mut bytes = encode(TAG, HEAD, &Message::Done(300));
+    Seal::new(&keys.seal).seal(HEAD.sender, HEADER, &mut bytes);
+    assert_eq!(Codec::new(TAG, Some(&keys)).decode(&bytes), Err(Dropped::Unauthentic));
 }
 
 #[test]

@@ -306,8 +306,8 @@ impl Network {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
             Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
-            Output::DialPath { dial, to, token, answers, packet } => {
-                self.dial_path(host, dial, to, token, (answers, packet));
+            Output::DialPath { dial, to, token, answer, packet } => {
+                self.dial_path(host, dial, to, token, (answer, packet));
             }
             Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
             Output::HangUp(dial) => self.hang_up(host, dial),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{DialId, Fault, Link, NodeId, PathAnswers, PathNews, Reach, TOKEN, Time};
+use mingle_core::proto::{ANSWER, DialId, Fault, Link, NodeId, PathNews, Reach, TOKEN, Time};
 
 use super::Network;
 use super::hosts::PORT;
@@ -21,7 +21,7 @@ pub(super) struct Proving {
     dial: DialId,
     to: SocketAddr,
     token: [u8; TOKEN],
-    answers: PathAnswers,
+    answer: [u8; ANSWER],
     packet: u32,
     tries: u32,
     /// The dialer has ended it.
@@ -56,7 +56,7 @@ impl Network {
         dial: DialId,
         to: SocketAddr,
         token: [u8; TOKEN],
-        (answers, packet): (PathAnswers, Option<u32>),
+        (answer, packet): ([u8; ANSWER], Option<u32>),
     ) {
         self.hosts[host].dials += 1;
         self.next_connection += 1;
@@ -64,7 +64,7 @@ impl Network {
         let life = self.hosts[host].life;
         let packet = packet.unwrap_or(PACKET);
         self.proving
-            .insert(path, Proving { host, life, dial, to, token, answers, packet, tries: 0, over: false });
+            .insert(path, Proving { host, life, dial, to, token, answer, packet, tries: 0, over: false });
         self.provers.insert((host, life, dial), path);
         self.path_syn(path);
     }
@@ -103,36 +103,35 @@ impl Network {
         } else if is_kernels && flaw == Some(Flaw::Rejected) {
             self.at(at, Happening::Path { path, news: PathNews::Failed(Fault::Refused) });
         } else {
-            let at = self.path_segment(at, near);
             self.at(
                 at,
-                Happening::Path { path, news: PathNews::Begun { packet: self.proving[&path].packet } },
+                Happening::Path { path, news: PathNews::Opened { packet: self.proving[&path].packet } },
             );
         }
     }
 
     /// An answer arrives at the prover.
     pub(super) fn path(&mut self, path: u64, news: PathNews) {
-        let Proving { host, life, dial, to, token, answers, packet, over, .. } = self.proving[&path];
+        let Proving { host, life, dial, to, token, answer, packet, over, .. } = self.proving[&path];
         let prover = &self.hosts[host];
         if over || prover.life != life {
             return;
         }
         let Some(target) = self.find(host, SocketAddr::new(to.ip(), PORT)) else { return };
-        let answered = self.hosts[target].node.as_ref().and_then(|node| node.path_target().answers(&token));
-        let news = match answered {
-            Some(given) if given == answers => news,
-            _ => PathNews::Failed(Fault::Unanswered),
-        };
+        let node = self.hosts[target].node.as_ref();
+        let is_answered = node.and_then(|node| node.path_target().answer(&token)) == Some(answer);
         let near = self.are_near(host, target);
+        let news = if news == PathNews::Arrived && !is_answered {
+            PathNews::Failed(Fault::Unanswered)
+        } else {
+            news
+        };
         match news {
-            PathNews::Begun { .. } => {
+            PathNews::Opened { .. } => {
                 let vanishes =
                     matches!(self.flaws.get(&(host, target)), Some(Flaw::Hole(most)) if packet > *most);
                 if !vanishes {
-                    // The padding follows the token at once.
-                    let (one_way, back) = (self.one_way(near), self.one_way(near));
-                    let at = self.path_segment(self.now, near).saturating_sub(one_way + back).max(self.now);
+                    let at = self.path_segment(self.now, near);
                     self.at(at, Happening::Path { path, news: PathNews::Arrived });
                 }
             }

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, is_join,
+    LEADER, ME, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, is_join,
     join, join_message, joined, node, patient, prove, ready, rounds, says, sent, to_all,
 };
-use crate::model::Lineage;
-use crate::proto::tests::{endpoint, outputs, run};
+use crate::model::{HostName, Lineage, NodeId};
+use crate::proto::tests::{codec, endpoint, id, outputs, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Node, Output, Warning};
-use crate::wire::{Message, Refusal, Welcome};
+use crate::wire::{Header, Message, Refusal, Solicit, Welcome};
 
 #[test]
 fn a_node_that_has_ended_does_nothing() {
@@ -158,6 +158,60 @@ fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
         let told = hear_from(&mut node, 9, &Message::Running);
         assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
         assert!(node.follow.is_none() && !node.leads());
+    }
+}
+
+/// A datagram of node 9, of the formation that comes next.
+fn of_the_next_formation(recipient: NodeId, message: &Message) -> Vec<u8> {
+    let lineage = Lineage { generation: 1, origin: 7 };
+    codec().encode(Header { sender: id(9), recipient, lineage }, message)
+}
+
+#[test]
+fn a_follower_is_not_warned_of_a_later_world_and_a_node_without_a_leader_is_once() {
+    for follows in [true, false] {
+        let mut node = node();
+        let _ = outputs(&mut node);
+        if follows {
+            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
+        }
+        let mut all = Vec::new();
+        for _ in 0..3 {
+            let running = of_the_next_formation(ME, &Message::Running);
+            node.handle_datagram(Time::ZERO, endpoint(9), &running);
+            all.extend(outputs(&mut node));
+        }
+        let warned = Output::Event(Event::Warning(Warning::AlreadyRunning { from: endpoint(9) }));
+        assert_eq!(all, if follows { vec![] } else { vec![warned] });
+    }
+}
+
+#[test]
+fn a_node_does_not_answer_a_later_world_that_looks_for_its_members() {
+    let mut node = node();
+    let _ = outputs(&mut node);
+    let missing = Message::Missing([1].into_iter().collect());
+    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-9") });
+    for (message, answers) in [(missing, 0), (solicit, 1)] {
+        node.handle_datagram(Time::ZERO, endpoint(9), &of_the_next_formation(NodeId::ALL, &message));
+        assert_eq!(sent(&outputs(&mut node)).len(), answers, "{message:?}");
+    }
+}
+
+#[test]
+fn a_node_that_is_behind_is_answered_by_the_leader_or_by_the_one_node_that_it_writes_to() {
+    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-9") });
+    for (leads, recipient, answers) in
+        [(true, NodeId::ALL, 1), (false, NodeId::ALL, 0), (false, NodeId::ANYONE, 1), (false, ME, 1)]
+    {
+        let mut node = of_a_later_formation(3);
+        if !leads {
+            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
+        }
+        let header = Header { sender: id(9), recipient, lineage: Lineage::default() };
+        node.handle_datagram(node.shared.now, endpoint(9), &codec().encode(header, &solicit));
+        let pongs = sent(&outputs(&mut node)).iter().filter(|(_, message)| *message == Message::Pong).count();
+        assert_eq!(pongs, answers, "to {recipient}, leads: {leads}");
     }
 }
 

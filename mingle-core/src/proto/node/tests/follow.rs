@@ -7,12 +7,12 @@ use super::{
     LEADER, announce, candidate, config, count, hear, hear_from, is_join, is_ready, is_solicit, joined, node,
     patient, says, sent, to_all,
 };
-use crate::model::Endpoints;
+use crate::model::{Endpoints, Rank};
 use crate::proto::follow::Follow;
-use crate::proto::tests::{endpoint, id, outputs, run};
+use crate::proto::tests::{dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, Event, Output};
-use crate::wire::{Candidate, Introduction, Message, PADDED, Welcome};
+use crate::proto::{DialId, Event, Node, Output};
+use crate::wire::{Announce, Candidate, Introduction, Message, PADDED, Welcome};
 
 #[test]
 fn a_node_follows_a_redirect_only_to_a_better_leader() {
@@ -87,7 +87,7 @@ fn a_leader_whose_address_another_node_has_is_asked_and_left_if_it_is_silent() {
         // A new process on the leader's host, after a power loss that has closed no connection.
         let datagram = to_all(id(7), &announce(candidate(id(7), 1, false)));
         node.handle_datagram(Time::ZERO, endpoint(1), &datagram);
-        let mut all = Vec::new();
+        let (mut all, mut left) = (Vec::new(), None);
         while node.shared.now < Time::from_secs(5) {
             let next = node.shared.now + Duration::from_millis(50);
             let outputs = run(&mut node, next);
@@ -96,8 +96,14 @@ fn a_leader_whose_address_another_node_has_is_asked_and_left_if_it_is_silent() {
             if answers && says(&outputs, is_solicit) {
                 hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
             }
+            if says(&outputs, is_join) {
+                left.get_or_insert(next.as_millis());
+            }
+            let joined = node.follow.as_ref().is_some_and(Follow::is_joined);
+            assert!(joined || !node.shared.timers.is_set(Timer::AskLeader), "it asks nobody any more");
             all.extend(outputs);
         }
+        assert_eq!(left.map(|left| (2000..2400).contains(&left)), (!answers).then_some(true), "{left:?}");
         let lost = all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_))));
         assert_eq!(lost, !answers, "{all:?}");
     }
@@ -188,4 +194,66 @@ fn a_member_whose_addresses_change_joins_anew_until_its_leader_welcomes_it() {
     assert!(joins(&run(&mut node, Time::from_secs(2))) > 10);
     hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(prepare.lease), seated: true }));
     assert_eq!(joins(&run(&mut node, Time::from_secs(5))), 0);
+    // Its next join carries them, so that one is enough.
+    node.handle_hung_up(Time::from_secs(5), DialId(prepare.lease));
+    let lease = dialled(&outputs(&mut node));
+    node.handle_dialed(Time::from_secs(5), lease);
+    hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true }));
+    assert_eq!(joins(&run(&mut node, Time::from_secs(9))), 0);
+}
+
+#[test]
+fn a_leader_of_a_large_world_that_does_not_answer_gets_seven_joins() {
+    let mut node = Node::new(patient(4000), 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    let mut all = hear(&mut node, &announce(candidate(LEADER, 1, true)));
+    all.extend(run(&mut node, Time::from_millis(3900)));
+    assert!(node.follow.is_some(), "it has four seconds");
+    assert_eq!(count(&all, is_join), 7);
+}
+
+#[test]
+fn a_member_whose_lease_has_broken_joins_often_at_first_again() {
+    let (mut node, prepare) = joined(patient(3));
+    let mut lease = DialId(prepare.lease);
+    for second in [1, 3] {
+        let now = Time::from_secs(second);
+        let _ = run(&mut node, now);
+        node.handle_hung_up(now, lease);
+        let mut all = run(&mut node, now + Duration::from_millis(100));
+        assert!((3..=4).contains(&count(&all, is_join)), "after {second} s: {all:?}");
+        // It answers late, so that the intervals have grown.
+        all.extend(hear(&mut node, &Message::Welcome(Welcome { lease: None, seated: true })));
+        all.extend(run(&mut node, now + Duration::from_secs(1)));
+        lease = dialled(&all);
+        node.handle_dialed(node.shared.now, lease);
+        hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease.0), seated: true }));
+        assert!(node.follow.as_ref().is_some_and(Follow::is_joined));
+    }
+}
+
+#[test]
+fn a_member_reports_each_change_that_its_leader_announces_once() {
+    let (mut node, _) = joined(patient(3));
+    let mut reported = Vec::new();
+    for joined in [2, 2, 3, 3, 2] {
+        let Message::Announce(before) = announce(candidate(LEADER, 1, false)) else { unreachable!() };
+        for output in hear(&mut node, &Message::Announce(Announce { joined, ..before })) {
+            if let Output::Event(Event::Progress(progress)) = output {
+                reported.push(progress.joined);
+            }
+        }
+    }
+    assert_eq!(reported, [2, 3, 2]);
+}
+
+#[test]
+fn a_node_that_follows_a_candidate_asks_for_no_other() {
+    let mut config = patient(3);
+    config.node.rank = Some(Rank(1));
+    let mut node = Node::new(config, 1, Time::ZERO);
+    let _ = run(&mut node, Time::ZERO);
+    assert!(node.shared.timers.is_set(Timer::Solicit));
+    hear(&mut node, &announce(candidate(LEADER, 1, false)));
+    assert!(node.follow.is_some() && !node.shared.timers.is_set(Timer::Solicit));
 }

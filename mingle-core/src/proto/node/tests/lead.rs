@@ -7,11 +7,11 @@ use super::{
     LEADER, ME, announce, candidate, commits, count, hear, hear_at, hear_from, join, join_message, leading,
     node, patient, prove, ready, rounds, says, sent, to_all,
 };
-use crate::model::NodeId;
-use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
+use crate::model::{NodeId, Secret};
+use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
-use crate::proto::{ConnId, Event, Node, Output};
-use crate::wire::{Message, Ready, Token, Want, Welcome};
+use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
+use crate::wire::{Codec, Message, Ready, Refusal, Token, Want, Welcome};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -205,6 +205,72 @@ fn a_leader_steps_down_only_if_no_node_at_all_has_reached_it() {
             _ => None,
         });
         assert_eq!(may_be_master, Some(reached), "nobody reaches it");
+    }
+}
+
+#[test]
+fn a_node_that_has_stepped_down_leads_again_after_ten_seconds() {
+    let mut node = Node::new(patient(4), 1, Time::ZERO);
+    while node.leads() {
+        assert!(node.shared.now < Time::from_secs(9), "nobody reaches it");
+        hear_from(&mut node, 3, &join_message(3, endpoint(3), 4));
+        let next = node.shared.now + Duration::from_millis(100);
+        let _ = run(&mut node, next);
+    }
+    let now = node.shared.now;
+    let _ = run(&mut node, now + Duration::from_millis(9_800));
+    assert!(!node.leads());
+    let told = run(&mut node, now + Duration::from_secs(10));
+    assert!(node.leads() && told.contains(&Output::Event(Event::Leading)), "{told:?}");
+}
+
+#[test]
+fn a_leader_that_is_about_to_be_replaced_tells_each_member_three_times() {
+    let (mut node, _) = leading(4);
+    let now = node.shared.now;
+    node.handle_departure(now);
+    let told = sent(&outputs(&mut node));
+    for member in 3..=5 {
+        let is_closing = |(to, message): &&(SocketAddr, Message)| {
+            *to == endpoint(member) && *message == Message::Refuse(Refusal::Closing)
+        };
+        assert_eq!(told.iter().filter(is_closing).count(), 3, "node {member}");
+    }
+}
+
+#[test]
+fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
+    let handed_in: [fn(&mut Node, Time); 7] = [
+        |node, now| node.handle_dialed(now, DialId(9)),
+        |node, now| node.handle_hung_up(now, DialId(9)),
+        |node, now| node.handle_closed(now, ConnId(99)),
+        |node, now| node.handle_endpoints(now, endpoint(2).into(), crate::wire::Reach::default()),
+        |node, now| node.handle_seeds(now, vec![]),
+        |node, now| node.handle_departure(now),
+        |node, now| node.handle_timeout(now),
+    ];
+    for (number, hand_in) in handed_in.into_iter().enumerate() {
+        let (mut node, _) = leading(3);
+        hand_in(&mut node, Time::from_secs(12));
+        let told = outputs(&mut node);
+        assert!(says(&told, |message| *message == Message::Void(1)), "{number}: {told:?}");
+    }
+}
+
+#[test]
+fn a_replayed_token_of_a_job_with_a_secret_proves_nothing() {
+    let keys = Secret::new(b"a secret of 20 bytes").unwrap().keys(&"numbered".parse().unwrap());
+    let token = |dial| {
+        let token = Token { prover: id(3), target: ME, dial, dialled: endpoint(2) };
+        Codec::new(tag(), Some(&keys)).encode_token(&token)
+    };
+    let mut node = Node::new(Config { keys: Some(keys.clone()), ..patient(3) }, 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    for (conn, dial, is_first) in [(1, 1, true), (2, 1, false), (3, 2, true), (4, 1, false)] {
+        node.handle_token(Time::ZERO, ConnId(conn), endpoint(2).ip(), endpoint(2).ip(), &token(dial));
+        let told = outputs(&mut node);
+        assert_eq!(told.contains(&Output::Close(ConnId(conn))), !is_first, "{conn}: {told:?}");
+        assert_eq!(node.arrivals.lease(id(3)), Some(if conn < 3 { 1 } else { 2 }));
     }
 }
 

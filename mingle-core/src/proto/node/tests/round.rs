@@ -9,7 +9,7 @@ use super::{
 };
 use crate::model::{Endpoints, HostName, Member, Metadata, Rank, Roster};
 use crate::proto::tests::{endpoint, id, outputs, run};
-use crate::proto::timer::Time;
+use crate::proto::timer::{Time, Timer};
 use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
 use crate::rdma::Verdict;
 use crate::wire::{Commit, Message, Part, Prepare, encode_roster};
@@ -225,4 +225,22 @@ fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_war
         let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
         assert_eq!(told.contains(&warning), warns, "endpoint {index}");
     }
+}
+
+#[test]
+fn a_void_round_leaves_no_dial_to_its_master_and_nothing_to_repeat() {
+    let (mut node, prepare) = joined(patient(3));
+    let prepare = Prepare { master: id(3), endpoints: endpoint(3).into(), slots_total: 3, ..prepare };
+    let mut all = hear(&mut node, &Message::Prepare(prepare));
+    all.extend(run(&mut node, Time::from_millis(200)));
+    assert!(node.shared.timers.is_set(Timer::RepeatInRound));
+    let voided = hear(&mut node, &Message::Void(1));
+    let dials = all.iter().filter_map(|output| match output {
+        Output::Dial { dial, to, .. } if *to == endpoint(3) => Some(Output::HangUp(*dial)),
+        _ => None,
+    });
+    let dials: Vec<_> = dials.collect();
+    assert!(dials.len() > 2 && dials.iter().all(|hung_up| voided.contains(hung_up)), "{voided:?}");
+    assert!(!node.shared.timers.is_set(Timer::RepeatInRound));
+    assert!(node.follow.is_some_and(|follow| follow.is_joined()), "the lease stays");
 }

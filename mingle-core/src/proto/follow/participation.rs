@@ -146,7 +146,7 @@ impl Participation {
 
     /// The proofs have taken too long: the leader learns it, and tries another round.
     pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
-        if !self.ready {
+        if !self.proofs.are_given() {
             self.unproved = true;
             self.tell(leader, shared);
         }

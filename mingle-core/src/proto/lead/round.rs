@@ -125,6 +125,11 @@ impl Round {
         self.proofs.endpoint().is_some()
     }
 
+    /// Whether a node has reported that it cannot prove all.
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing
+    }
+
     /// The paths that this node could not prove.
     pub(super) fn broken(&self) -> Option<Broken> {
         self.proofs.broken(self.plan.number)
@@ -137,20 +142,12 @@ impl Round {
 
     /// Something has happened on a connection to a partner. Returns whether all is proved by that.
     pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
-        self.proofs.on_path(dial, news, shared) && self.is_complete(shared)
-    }
-
-    /// All is proved by this node: those that have failed may report it until then.
-    fn is_complete(&self, shared: &mut Shared) -> bool {
-        if self.failing {
-            shared.set_after(Timer::ProofFailed, MORE_FAILURES);
-        }
-        true
+        self.proofs.on_path(dial, news, shared)
     }
 
     /// The master has named a dial of this node's. Returns whether that is the proof.
     pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        self.proofs.on_proved(master, dial, shared) && self.is_complete(shared)
+        self.proofs.on_proved(master, dial, shared)
     }
 
     /// Asks the master again for this node's proof.

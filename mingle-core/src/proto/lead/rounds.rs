@@ -308,6 +308,8 @@ impl Rounds {
             self.unproved.insert((shared.me(), master));
         } else if let Some(broken) = round.broken() {
             self.broken.insert(shared.me(), &broken, round);
+        } else if !round.is_failing() {
+            return None;
         }
         if round.add_failure(shared) {
             return None;

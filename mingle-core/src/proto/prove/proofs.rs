@@ -48,20 +48,12 @@ impl Proofs {
 
     /// The master has named a dial. Returns whether all is proved by that.
     pub(crate) fn on_proved(&mut self, from: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        self.master.on_proved(from, dial, shared) && self.completed(shared)
+        self.master.on_proved(from, dial, shared) && self.are_given()
     }
 
     /// Something has happened on a connection to a partner. Returns whether all is proved by that.
     pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
-        self.paths.hear(dial, news, shared) && self.completed(shared)
-    }
-
-    fn completed(&self, shared: &mut Shared) -> bool {
-        let are_given = self.are_given();
-        if are_given {
-            shared.timers.stop(Timer::ProofFailed);
-        }
-        are_given
+        self.paths.hear(dial, news, shared) && self.are_given()
     }
 
     /// Opens the connections that are due.

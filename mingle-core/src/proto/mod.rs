@@ -204,8 +204,8 @@ pub enum Output {
         /// The only bytes that are written.
         token: [u8; TOKEN],
     },
-    /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes, little
-    /// endian), and the padding, two full segments of the connection. Report what happens by
+    /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes,
+    /// little endian), and the padding, two full segments of the connection. Report what happens by
     /// [`Node::handle_path`].
     DialPath {
         /// The name of the connection.

@@ -1,9 +1,9 @@
 //! The paths that this node must prove in one round: to each partner a connection that carries long segments.
 //!
 //! TCP decides. A path counts when two full segments behind its token have arrived and the partner has
-//! answered. What fails is explained after [`EXPLAIN`]: on a connection that opens and is not answered, others
-//! with shorter segments show which length passes; where none opens, one to the partner's own port shows
-//! whether a firewall blocks ports or the host.
+//! answered. What fails is explained after [`EXPLAIN`]: on a connection that opens and is not answered,
+//! others with shorter segments show which length passes; where none opens, one to the partner's own port
+//! shows whether a firewall blocks ports or the host.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -452,5 +452,5 @@ fn two_hundred_worlds_of_four_form_with_30_percent_loss() {
     times.sort_unstable();
     let (median, worst) = (times[100], times[199]);
     say(&format!("30% loss: {} worlds of four, median {median:?}, worst {worst:?}", times.len()));
-    assert!(median < Duration::from_millis(500) && worst < Duration::from_secs(3), "{times:?}");
+    assert!(median < Duration::from_millis(900) && worst < Duration::from_secs(5), "{times:?}");
 }

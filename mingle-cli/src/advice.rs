@@ -120,7 +120,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::PathsBroken { paths, .. } => {
             let cures: BTreeSet<&str> = paths.iter().map(cure).collect();
             let cures: Vec<&str> = cures.into_iter().collect();
-            format!("{}; --paths master forms a world without these proofs", cures.join("; "))
+            format!("{}; --paths master on all nodes forms a world without these proofs", cures.join("; "))
         }
         Failure::Unready { .. } => {
             "start that node again with -v, which says what it waits for; a path that drops packets of more than 1,000 \
@@ -152,11 +152,12 @@ fn cure(path: &BrokenPath) -> &'static str {
         Fault::Size { .. } => {
             "give both hosts the MTU of the network between them, or let its routers send ICMP"
         }
-        Fault::NoRoute => "add a route, or choose an --interface",
+        Fault::Local => "start that node with -v, which logs the error; `ulimit -n` limits its connections",
         _ if path.answers.is_some() => {
             "open the kernel's ports between the nodes (32768-60999; `sysctl net.ipv4.ip_local_port_range`): the job \
              connects to such ports"
         }
+        Fault::NoRoute => "add a route, or choose an --interface",
         Fault::Unanswered => "check that no two hosts have the same address, and for a proxy between them",
         _ => {
             "check the firewalls; if the hosts meet by another address of that interface, give the others a label \

@@ -117,7 +117,7 @@ impl Lines {
             }
             // A faulty leader may begin thousands of rounds.
             Event::Preparing { round } if *round > 4 && !round.is_power_of_two() => return None,
-            Event::Preparing { round } => format!("proving the master again, attempt {round}"),
+            Event::Preparing { round } => format!("proving that again, attempt {round}"),
             // A warning before it says why a node steps down; the caller shows the end; events of later
             // versions are not known.
             _ => return None,
@@ -214,7 +214,7 @@ mod tests {
                  not lead; check the firewall for that port",
             ),
             (Event::Preparing { round: 1 }, "all nodes are here; proving that each reaches the others"),
-            (Event::Preparing { round: 2 }, "proving the master again, attempt 2"),
+            (Event::Preparing { round: 2 }, "proving that again, attempt 2"),
         ] {
             assert_eq!(lines.describe(&event).as_deref(), Some(line));
         }

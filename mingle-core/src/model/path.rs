@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Peer;
+use super::{Peer, deserialize_unicast_ip};
 
 /// Which paths between the nodes are proved before a world forms, the fewest first. Where the nodes of a
 /// world want different ones, the greatest counts.
@@ -56,6 +56,7 @@ impl Paths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Link {
     /// The address.
+    #[serde(deserialize_with = "deserialize_unicast_ip")]
     pub address: IpAddr,
     /// The length of the prefix of its network: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
     pub prefix: u8,
@@ -109,6 +110,11 @@ pub enum Fault {
         /// The length of the packets that vanished.
         fails: u32,
     },
+    /// A host or a router on the way has answered that the address cannot be reached: a firewall that
+    /// rejects, or no such host.
+    Unreachable,
+    /// The prover could not open a connection for a reason of its own, such as too few file descriptors.
+    Local,
 }
 
 /// A path that could not be proved.
@@ -149,8 +155,12 @@ impl fmt::Display for BrokenPath {
         }
         match *fault {
             Fault::Refused => write!(f, ": port {port} refuses them")?,
-            Fault::NoRoute => write!(f, ": it has no route there")?,
-            Fault::Unanswered => write!(f, ": what accepts them on port {port} is not that node")?,
+            Fault::NoRoute => write!(f, ": {} has no route there, port {port}", from.host)?,
+            Fault::Unreachable => {
+                write!(f, ": port {port} is rejected on the way, or no host has that address")?
+            }
+            Fault::Local => write!(f, ": {} cannot open a connection to port {port}", from.host)?,
+            Fault::Unanswered => write!(f, ": port {port} accepts them, and that node does not answer")?,
             _ => write!(f, ": port {port} does not answer")?,
         }
         answers.map_or(Ok(()), |own| write!(f, ", port {own} does"))

@@ -239,8 +239,10 @@ impl Source<'_> {
     }
 
     fn fault(&mut self) -> Fault {
-        match self.byte() % 5 {
+        match self.byte() % 7 {
             0 => Fault::Silent,
+            4 => Fault::Unreachable,
+            5 => Fault::Local,
             1 => Fault::Refused,
             2 => Fault::NoRoute,
             3 => Fault::Unanswered,

@@ -10,8 +10,9 @@ use crate::model::World;
 const STRANGERS: usize = 1024;
 /// The least of either kind. If the files run out before, accepting fails and closes a stranger.
 const LEAST: usize = 16;
-/// Descriptors that are left to others: a node's own dials are 32 at most, names are looked up 64 at once,
-/// and interfaces that come later need sockets for their groups.
+/// Descriptors that are left to others: a node's own dials to one node are 16 at most, names are looked up 64
+/// at once, and interfaces that come later need sockets for their groups. The proofs of paths take up to 256
+/// for a moment; where there are too few, accepting fails and closes a stranger.
 const RESERVED: usize = 128;
 
 /// Raises the soft limit of open files to the hard limit while this value lives: rank 0 of a large world

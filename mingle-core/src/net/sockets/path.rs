@@ -37,19 +37,21 @@ pub(crate) async fn prove(path: PathDial, events: UnboundedSender<TaskEvent>) {
         // Sending fails if the driver has ended.
         let _ = events.send(TaskEvent::Path(dial, news));
     });
-    match try_to_prove(path, &report).await {
+    let mut opened = false;
+    match try_to_prove(path, &report, &mut opened).await {
         Ok(()) => report(PathNews::Arrived),
         Err(error) => {
             tracing::debug!(?dial, %to, %error, "proving a path");
-            report(PathNews::Failed(fault(&error)));
+            report(PathNews::Failed(fault(&error, opened)));
         }
     }
     let _ = events.send(TaskEvent::HungUp(dial));
 }
 
-async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews)) -> io::Result<()> {
+async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut bool) -> io::Result<()> {
     let headers = if path.to.is_ipv6() { 60 } else { 40 };
     let mut stream = connect(path.to, path.packet.map(|packet| packet.saturating_sub(headers))).await?;
+    *opened = true;
     reset_on_close(&stream)?;
     // Otherwise the end of the padding, which fills no segment, would wait for an acknowledgement.
     stream.set_nodelay(true)?;
@@ -75,12 +77,14 @@ async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> 
 }
 
 /// What an error says about the path.
-fn fault(error: &io::Error) -> Fault {
+fn fault(error: &io::Error, opened: bool) -> Fault {
     match error.kind() {
+        _ if opened => Fault::Unanswered,
         io::ErrorKind::ConnectionRefused => Fault::Refused,
-        io::ErrorKind::NetworkUnreachable | io::ErrorKind::HostUnreachable => Fault::NoRoute,
+        io::ErrorKind::NetworkUnreachable => Fault::NoRoute,
+        io::ErrorKind::HostUnreachable => Fault::Unreachable,
         io::ErrorKind::TimedOut => Fault::Silent,
-        _ => Fault::Unanswered,
+        _ => Fault::Local,
     }
 }
 

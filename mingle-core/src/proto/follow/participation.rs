@@ -184,7 +184,9 @@ impl Participation {
             Some(endpoint) if self.ready => Message::Ready(Ready { round: self.round, endpoint }),
             _ if self.unproved => match self.proofs.broken(self.round) {
                 Some(broken) => Message::Broken(broken),
-                None => Message::Unproved(self.round),
+                None if self.proofs.endpoint().is_none() => Message::Unproved(self.round),
+                // The last path was proved after this node had reported it: the round is void soon.
+                None => Message::Pong,
             },
             _ => Message::Pong,
         };

@@ -32,16 +32,17 @@ impl BrokenPaths {
         self.0.retain(|_, (paths, _)| !paths.is_empty());
     }
 
-    /// The member at most ends of broken paths.
+    /// The member at more ends of broken paths than any other node, if there is one.
     pub(super) fn most(&self, book: &Book) -> Option<NodeId> {
         let mut ends: BTreeMap<NodeId, usize> = BTreeMap::new();
         for (&from, (paths, _)) in &self.0 {
-            for end in paths.iter().flat_map(|&(to, _)| [from, to]).filter(|&end| book.member(end).is_some())
-            {
+            for end in paths.iter().flat_map(|&(to, _)| [from, to]) {
                 *ends.entry(end).or_default() += 1;
             }
         }
-        ends.into_iter().max_by_key(|&(_, count)| count).map(|(end, _)| end)
+        let most = ends.values().max().copied()?;
+        let mut at_most = ends.into_iter().filter(|&(_, count)| count == most).map(|(end, _)| end);
+        at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
     }
 
     /// How a world ends for which these are the last.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::ranks::Applicant;
-use crate::model::{Endpoints, Link, NodeId, Paths};
+use crate::model::{Endpoints, HostName, Link, NodeId, Paths};
 
 /// How the job reaches the nodes of a round.
 #[derive(Debug)]
@@ -23,16 +23,25 @@ impl Network {
     /// Each node is reached where its lease has come from. If the leases have reached the leader on several
     /// networks, nodes of one may not reach those of another, so a network that all are on comes first.
     /// After a round of broken paths the next possibility is tried.
-    pub(super) fn settle(applicants: &[Applicant], is_ipv6: bool, turn: usize) -> Self {
+    pub(super) fn settle(applicants: &[Applicant], turn: usize) -> Self {
+        let is_ipv6 = applicants.first().is_some_and(|leader| leader.address().is_ipv6());
         let paths = applicants.iter().map(|a| a.node.attributes.paths).max().unwrap_or_default();
         let mut ways: Vec<Option<Link>> = common(applicants, is_ipv6).into_iter().map(Some).collect();
-        ways.insert(if meet_on_one(applicants) { 0 } else { ways.len() }, None);
-        let common = ways[turn % ways.len()];
-        let link = |a: &Applicant| match common {
+        ways.insert(if meet_on_one(applicants, is_ipv6) { 0 } else { ways.len() }, None);
+        let link = |a: &Applicant, common: Option<Link>| match common {
             Some(network) => a.link_on(&network).unwrap_or(network),
             None => by_lease(a, paths, is_ipv6),
         };
-        Self { paths, links: applicants.iter().map(|a| (a.id, link(a))).collect(), common }
+        // The leases may have come by one of the networks that all are on: that is no other way.
+        let mut tried: Vec<(Option<Link>, Vec<Link>)> = Vec::new();
+        for common in ways {
+            let links: Vec<Link> = applicants.iter().map(|a| link(a, common)).collect();
+            if tried.iter().all(|(_, others)| *others != links) {
+                tried.push((common, links));
+            }
+        }
+        let (common, links) = tried.swap_remove(turn % tried.len());
+        Self { paths, links: applicants.iter().map(|a| a.id).zip(links).collect(), common }
     }
 
     /// The endpoints of the master on this network.
@@ -45,8 +54,9 @@ impl Network {
 }
 
 /// Whether all leases have reached the leader at one address.
-fn meet_on_one(applicants: &[Applicant]) -> bool {
-    let mut met = applicants.iter().skip(1).filter_map(|applicant| applicant.met);
+fn meet_on_one(applicants: &[Applicant], is_ipv6: bool) -> bool {
+    let met = applicants.iter().skip(1).filter_map(|applicant| applicant.met);
+    let mut met = met.filter(|address| address.is_ipv6() == is_ipv6);
     let first = met.next();
     met.all(|address| Some(address) == first)
 }
@@ -58,11 +68,25 @@ fn common(applicants: &[Applicant], is_ipv6: bool) -> Vec<Link> {
     let mut common: Vec<Link> = Vec::new();
     for link in own.filter(|link| link.is_network()) {
         let is_known = common.iter().any(|known| known.has(link.address));
-        if !is_known && others.iter().all(|other| other.link_on(link).is_some()) {
+        if !is_known
+            && others.iter().all(|other| other.link_on(link).is_some())
+            && !is_everywhere(applicants, link)
+        {
             common.push(*link);
         }
     }
     common
+}
+
+/// Whether hosts have one address on this network, as on a bridge inside each of them (172.17.0.1, say).
+fn is_everywhere(applicants: &[Applicant], network: &Link) -> bool {
+    let mut hosts: BTreeMap<IpAddr, &HostName> = BTreeMap::new();
+    applicants.iter().any(|applicant| {
+        let link = applicant.link_on(network);
+        link.is_some_and(|link| {
+            *hosts.entry(link.address).or_insert(&applicant.node.host) != &applicant.node.host
+        })
+    })
 }
 
 /// The link of the job where the lease has come from. Where no path is proved beside those to the master,
@@ -108,14 +132,13 @@ mod tests {
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
             applicant(3, &["10.2.0.3", "10.1.0.3"], "10.1.0.1"),
         ];
-        let network = Network::settle(&nodes, false, 0);
+        let network = Network::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
         let all = &nodes[0].node.endpoints;
         assert_eq!(network.endpoints(all), *all, "the master is reached at any address");
-        // After a round of broken paths the networks follow in the leader's order.
-        assert_eq!(reached(&Network::settle(&nodes, false, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
-        assert_eq!(reached(&Network::settle(&nodes, false, 2)), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
-        assert_eq!(reached(&Network::settle(&nodes, false, 3)), reached(&network));
+        // After a round of broken paths the other network follows, and then the first again.
+        assert_eq!(reached(&Network::settle(&nodes, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
+        assert_eq!(reached(&Network::settle(&nodes, 2)), reached(&network));
     }
 
     #[test]
@@ -125,18 +148,31 @@ mod tests {
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
             applicant(3, &["10.2.0.3"], "10.2.0.1"),
         ];
-        let network = Network::settle(&nodes, false, 0);
+        let network = Network::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
         let master: Endpoints = SocketAddr::from(([10, 2, 0, 1], 29500)).into();
         assert_eq!(network.endpoints(&nodes[0].node.endpoints), master);
-        assert_eq!(reached(&Network::settle(&nodes, false, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+        assert_eq!(reached(&Network::settle(&nodes, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+    }
+
+    #[test]
+    fn a_bridge_with_one_address_on_every_host_is_no_common_network() {
+        let both = ["172.17.0.1", "10.1.0.1"];
+        let mut nodes = [applicant(1, &both, ""), applicant(2, &["172.17.0.1", "10.1.0.2"], "10.1.0.1")];
+        nodes[1].node.host = HostName::new("other");
+        for turn in 0..3 {
+            assert_eq!(reached(&Network::settle(&nodes, turn)), ["10.1.0.1", "10.1.0.2"]);
+        }
+        // Two nodes on one host do share its addresses.
+        nodes[1].node.host = nodes[0].node.host.clone();
+        assert_eq!(reached(&Network::settle(&nodes, 1)), ["172.17.0.1", "172.17.0.1"]);
     }
 
     #[test]
     fn without_a_common_network_nodes_are_reached_by_their_leases_alone() {
         let nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.9.0.2"], "10.1.0.1")];
         for turn in 0..3 {
-            assert_eq!(reached(&Network::settle(&nodes, false, turn)), ["10.1.0.1", "10.9.0.2"]);
+            assert_eq!(reached(&Network::settle(&nodes, turn)), ["10.1.0.1", "10.9.0.2"]);
         }
     }
 
@@ -146,13 +182,13 @@ mod tests {
         // The first address of the interface is another one.
         let first = Link { address: "10.1.0.2".parse().unwrap(), prefix: 24, mtu: 1500 };
         nodes[1].node.reach = Reach::new(40_000, [first, first]);
-        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.2"]);
+        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
         for node in &mut nodes {
             node.node.attributes.paths = Paths::Master;
         }
-        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.9"]);
+        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.9"]);
         // Behind a translation the leader sees an address that is not the node's.
         nodes[1].lease = "192.0.2.7".parse().ok();
-        assert_eq!(reached(&Network::settle(&nodes, false, 0)), ["10.1.0.1", "10.1.0.2"]);
+        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
     }
 }

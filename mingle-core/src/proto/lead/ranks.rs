@@ -40,13 +40,13 @@ impl Applicant {
 
 /// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
 /// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
-/// set; the other family follows after a round that has failed. Where no family is common, returns a node
-/// with IPv6 alone and one with IPv4 alone.
+/// set; the other family follows after a round that has failed. Returns how often all families were tried
+/// before; where no family is common, a node with IPv6 alone and one with IPv4 alone.
 pub(super) fn settle_family(
     applicants: &mut [Applicant],
     ipv6: bool,
     failed_rounds: u64,
-) -> Result<(), (NodeId, NodeId)> {
+) -> Result<usize, (NodeId, NodeId)> {
     let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
     let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
@@ -54,12 +54,12 @@ pub(super) fn settle_family(
     let Some(&chosen) = families.get(turn % families.len().max(1)) else {
         let only = |is_ipv6: bool| applicants.iter().find(|a| !has(a, !is_ipv6));
         // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
-        return only(true).zip(only(false)).map_or(Ok(()), |(six, four)| Err((six.id, four.id)));
+        return only(true).zip(only(false)).map_or(Ok(0), |(six, four)| Err((six.id, four.id)));
     };
     for applicant in applicants {
         applicant.node.keep_family(chosen);
     }
-    Ok(())
+    Ok(turn / families.len())
 }
 
 /// The nodes in the order of their ranks, the master first, after the proofs between these provers and

@@ -122,7 +122,6 @@ impl Rounds {
         }
     }
 
-    /// The round under way.
     pub(super) fn round(&mut self) -> Option<&mut Round> {
         match &mut self.phase {
             Phase::Proving(round) => Some(round),
@@ -142,7 +141,8 @@ impl Rounds {
             self.end(refusal, failure, book, shared);
             return false;
         }
-        if let Err(apart) = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed) {
+        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
+        let Ok(turn) = family.inspect_err(|&apart| {
             if persists {
                 // A host's addresses may have changed, and its join with the new ones be under way.
                 shared.set_after(Timer::Wave, AGAIN);
@@ -150,10 +150,10 @@ impl Rounds {
                 self.unproved.insert(apart);
                 self.end_unproved(book, shared);
             }
+        }) else {
             return false;
-        }
-        let is_ipv6 = applicants.first().is_some_and(|own| own.address().is_ipv6());
-        let network = Network::settle(&applicants, is_ipv6, usize::try_from(self.failed).unwrap_or(0));
+        };
+        let network = Network::settle(&applicants, turn);
         let Some(assigned) = self.choose(applicants, persists, shared) else {
             self.end_unproved(book, shared);
             return false;

@@ -18,6 +18,10 @@ use crate::wire::{BROKEN, Broken, BrokenTo, Partner};
 /// The most connections to one partner at the same time; then the oldest is replaced. At 30% loss, one in
 /// eight succeeds at once, and three of the others within 0.6 s.
 const OPEN: usize = 12;
+/// The most to all partners, but at least two to each.
+const OPEN_TO_ALL: usize = 256;
+/// The most paths that are explained: one tells as much as many.
+const EXPLAINED: usize = 8;
 /// From this many dials to one partner on, [`REPLACE`] is the interval.
 const HASTY: u32 = 12;
 const REPLACE: Duration = Duration::from_millis(500);
@@ -33,6 +37,9 @@ const EXPLAIN: Duration = Duration::from_millis(2500);
 /// The lengths of packets that are tried where long segments vanish, in bytes with the headers of IP and TCP:
 /// jumbo frames, Ethernet, PPPoE, tunnels (GRE, VXLAN, WireGuard), IPv6's least, IPv4's least.
 const PACKETS: [u32; 12] = [8_950, 4_050, 1_500, 1_492, 1_476, 1_450, 1_420, 1_400, 1_372, 1_280, 1_000, 576];
+
+/// The interval between two dials, and the most that are open.
+type Pace = (Duration, usize);
 
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
@@ -115,18 +122,19 @@ impl Paths {
         }
         let partners = u32::try_from(self.expected).unwrap_or(u32::MAX);
         let interval = FIRST_REPEAT.max(TURN.saturating_mul(partners));
+        let most = (OPEN_TO_ALL / self.expected.max(1)).clamp(2, OPEN);
         let mut left = BURST;
         let mut next = if self.explained { Time::MAX } else { self.explains_at };
         for path in self.by_partner.values_mut().filter(|path| !path.proved) {
             if path.next <= shared.now && left > 0 {
-                path.dial(Purpose::Proof, interval, shared);
+                path.dial(Purpose::Proof, (interval, most), shared);
                 left -= 1;
             }
             next = next.min(path.next.max(shared.now + PAUSE));
         }
         if !self.explained && shared.now >= self.explains_at {
             self.explained = true;
-            for path in self.by_partner.values_mut().filter(|path| !path.proved) {
+            for path in self.by_partner.values_mut().filter(|path| !path.proved).take(EXPLAINED) {
                 path.explain(shared);
             }
         }
@@ -182,7 +190,7 @@ impl Path {
         }
     }
 
-    fn dial(&mut self, purpose: Purpose, interval: Duration, shared: &mut Shared) {
+    fn dial(&mut self, purpose: Purpose, (interval, most): Pace, shared: &mut Shared) {
         let mut to = self.partner.path;
         let mut packet = None;
         match purpose {
@@ -190,7 +198,7 @@ impl Path {
                 self.tries += 1;
                 self.next = shared.now + if self.tries < HASTY { interval } else { REPLACE.max(interval) };
                 let proofs = self.open.iter().filter(|open| open.purpose == Purpose::Proof);
-                if proofs.count() >= OPEN
+                if proofs.count() >= most
                     && let Some(oldest) = self.open.iter().position(|open| open.purpose == Purpose::Proof)
                 {
                     shared.hang_up(self.open.remove(oldest).dial);
@@ -208,11 +216,11 @@ impl Path {
         match self.opened {
             Some(fails) => {
                 for length in PACKETS.into_iter().filter(|&length| length < fails) {
-                    self.dial(Purpose::Length(length), REPLACE, shared);
+                    self.dial(Purpose::Length(length), (REPLACE, OPEN), shared);
                 }
             }
             None if self.partner.own_port == self.partner.path.port() => {}
-            None => self.dial(Purpose::OwnPort, REPLACE, shared),
+            None => self.dial(Purpose::OwnPort, (REPLACE, OPEN), shared),
         }
     }
 

@@ -51,11 +51,12 @@ impl Network {
     pub(super) fn command_ends(&mut self, host: usize, end: Option<End>) {
         self.note(host, || format!("its command ends: {end:?}"));
         let slot = &mut self.hosts[host];
-        if slot.running.is_none() || !slot.command_runs {
+        let id = slot.config.id;
+        // A command ends once.
+        if slot.running.is_none() || !slot.command_runs || self.history.succeeded.contains(&id) {
             return;
         }
         slot.command_runs &= end.is_none();
-        let id = slot.config.id;
         match end {
             None => _ = self.history.succeeded.insert(id),
             Some(_) => self.saw(Fact::CommandFailed),

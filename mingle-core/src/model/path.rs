@@ -157,7 +157,7 @@ impl fmt::Display for BrokenPath {
             Fault::Refused => write!(f, ": port {port} refuses them")?,
             Fault::NoRoute => write!(f, ": {} has no route there, port {port}", from.host)?,
             Fault::Unreachable => {
-                write!(f, ": port {port} is rejected on the way, or no host has that address")?
+                write!(f, ": port {port} is rejected on the way, or no host has that address")?;
             }
             Fault::Local => write!(f, ": {} cannot open a connection to port {port}", from.host)?,
             Fault::Unanswered => write!(f, ": port {port} accepts them, and that node does not answer")?,

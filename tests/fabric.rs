@@ -15,6 +15,8 @@ mod lab;
 #[path = "lab/machine.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 mod machine;
+#[path = "fabric/rails.rs"]
+mod rails;
 
 use fabric::{Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of};
 use lab::proc::GUARD;

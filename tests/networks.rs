@@ -141,6 +141,8 @@ fn a_world_uses_the_common_family_and_of_two_ipv4_by_default() {
     let all = [0, 1, 2, 3];
     expect(&form_with(&lab, "both", ""), &all, &v4, "eth0");
     let outcomes = finish_all(start_all(&lab, "both, IPv6 asked for", &["--ipv6"; 4]));
+    let unproved = "warning: Gloo takes the IPv4 address 10.77.0.1";
+    assert!(outcomes.iter().all(|outcome| outcome.stderr.contains(unproved)), "{}", outcomes[0].render());
     expect_global(&outcomes);
     expect(&World::of(&outcomes), &all, &v6, "eth0");
 

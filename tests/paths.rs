@@ -9,11 +9,12 @@
 mod lab;
 
 use std::collections::BTreeSet;
+use std::io::Write as _;
 use std::time::Duration;
 
 use lab::proc::Outcome;
-use lab::world::{World, finish_all, form, start_all};
-use lab::{Lab, Options};
+use lab::world::{World, finish_all, form, start_all, took};
+use lab::{Lab, Options, Policy};
 
 /// How long a world takes at most to say which path is broken.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -100,6 +101,9 @@ fn a_network_that_shortens_packets_in_a_way_that_tcp_follows_forms_a_world() {
     // Jumbo frames on one host alone: TCP takes the lesser MSS.
     lab.at(1, "ip link set eth0 mtu 9000");
     form(&lab, "one jumbo", &[""; 4]).expect(&lab, &[0, 1, 2, 3]);
+    // WireGuard on one host alone.
+    lab.at(1, "ip link set eth0 mtu 1420");
+    form(&lab, "one tunnel", &[""; 4]).expect(&lab, &[0, 1, 2, 3]);
     lab.at(1, "ip link set eth0 mtu 1500");
 
     // A router clamps the MSS where packets above 1,400 bytes would vanish, and sends no ICMP.
@@ -168,16 +172,72 @@ fn on_hosts_whose_default_route_leads_nowhere_every_list_of_hosts_has_addresses_
 }
 
 #[test]
+fn an_interface_that_the_user_has_given_to_nccl_or_gloo_is_proved_too() {
+    let Some(lab) = Options::nodes(4).with_route_into_dead_nic().start() else { return };
+    for given in ["--set NCCL_SOCKET_IFNAME==eth1", "--set GLOO_SOCKET_IFNAME=eth1,eth0"] {
+        let words = [" (10.88.", "port ", "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names"];
+        fails(&lab, "given", &[given; 4], &words);
+        // Without proofs of paths the user's word counts.
+        let unproved = format!("{given} --paths master");
+        for outcome in finish_all(start_all(&lab, "given", &[unproved.as_str(); 4])) {
+            assert!(outcome.status.success(), "{}", outcome.render());
+        }
+    }
+    for outcome in finish_all(start_all(&lab, "given", &["--set NCCL_SOCKET_IFNAME=eth0"; 4])) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn worlds_of_ipv6_alone_prove_their_paths() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.add_ipv6();
     for node in 0..4 {
         lab.remove_ipv4(node);
     }
+    // The least MTU of IPv6, on one host.
+    lab.at(1, "ip link set eth0 mtu 1280");
     let outcomes = finish_all(start_all(&lab, "six", &[""; 4]));
     assert_eq!(World::of(&outcomes).ranks(), [0, 1, 2, 3]);
     let rule = format!("ip6 saddr {} tcp dport 32768-60999 tcp flags & (syn|ack) == syn", lab.address_v6(3));
     lab.firewall(0, &[&rule]);
     let words = [format!("node3 ({})", lab.address_v6(3)), format!("node0 ({})", lab.address_v6(0))];
     fails(&lab, "six blocked", &[""; 4], &words.each_ref().map(String::as_str));
+}
+
+#[test]
+#[ignore = "a measurement of minutes: cargo test --release -p mingle-cli --test paths -- --ignored 64"]
+fn a_hundred_worlds_of_64_form_without_a_finding_at_no_and_at_5_percent_loss() {
+    let Some(lab) = Options::nodes(64).with_filters().alone().start() else { return };
+    // The kernel has one table of 1,024 neighbours for all namespaces. Permanent ones do not count.
+    let mac = |node: usize| format!("02:00:00:00:00:{node:02x}");
+    let entry =
+        |node| format!("neigh replace {} lladdr {} nud permanent dev eth0\n", lab.address(node), mac(node));
+    let all: String = (0..64).map(entry).collect();
+    for node in 0..64 {
+        lab.at(node, &format!("ip link set eth0 address {}\nip -batch - <<'END'\n{all}END", mac(node)));
+    }
+    let ranks: Vec<usize> = (0..64).collect();
+    for loss in [0, 5] {
+        lab.set(&Policy { loss, ..Policy::default() });
+        let mut times = Vec::new();
+        for round in 0..100 {
+            lab.forget();
+            let procs = start_all(&lab, &format!("healthy {loss} {round}"), &[""; 64]);
+            let started = procs[0].started;
+            let outcomes = finish_all(procs);
+            assert_eq!(World::of(&outcomes).ranks(), ranks);
+            for outcome in &outcomes {
+                assert!(!outcome.stderr.contains("warning"), "{}", outcome.render());
+            }
+            times.push(took(&outcomes, started));
+        }
+        times.sort_unstable();
+        let _ = writeln!(
+            std::io::stderr(),
+            "{loss}% loss: 100 worlds of 64, median {:?}, worst {:?}",
+            times[50],
+            times[99]
+        );
+    }
 }

@@ -161,7 +161,7 @@ fn a_signal_goes_to_the_command_and_the_other_node_waits_for_a_replacement() {
     let outcome = procs.remove(1).finish();
     assert_eq!(
         (outcome.status.code(), &*outcome.stdout),
-        (Some(3), "started\ncaught\n"),
+        (Some(143), "started\ncaught\n"),
         "{}",
         outcome.render()
     );
@@ -169,6 +169,146 @@ fn a_signal_goes_to_the_command_and_the_other_node_waits_for_a_replacement() {
     let other = procs.remove(0).finish();
     assert_eq!((other.status.code(), &*other.stdout), (Some(3), "started\ncaught\n"), "{}", other.render());
     assert!(other.stderr.contains("no world of 2 in time"), "{}", other.render());
+}
+
+#[test]
+fn a_drained_node_costs_no_restart_and_ends_with_143_although_its_command_ends_well() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "trap 'exit 0' TERM; echo \"$1 in $MINGLE_GENERATION\"
+        [ \"$MINGLE_GENERATION-$1\" = 1-0 ] && { until [ -e /run/other ]; do sleep 0.1; done; exit 7; }
+        [ \"$MINGLE_GENERATION-$1\" = 1-1 ] && touch /run/other
+        [ $MINGLE_GENERATION = 2 ] && exit 0
+        while :; do sleep 0.1; done";
+    let more = ["--max-restarts", "1"];
+    let mut procs = run_all(&lab, &more, script);
+    for proc in &procs {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        assert!(proc.transcript.stdout.wait_until(deadline, |text| text.contains("in 0")));
+    }
+    procs[1].signal("TERM");
+    let drained = procs.remove(1).finish();
+    assert_eq!((drained.status.code(), &*drained.stdout), (Some(143), "1 in 0\n"), "{}", drained.render());
+    procs.push(run(&lab, 1, &more, script));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    assert_eq!(outcomes[0].stdout, "0 in 0\n0 in 1\n0 in 2\n", "{}", outcomes[0].render());
+    assert_eq!(outcomes[1].stdout, "1 in 1\n1 in 2\n", "{}", outcomes[1].render());
+    assert!(outcomes[0].stderr.contains(", leaves; all commands restart\n"), "{}", outcomes[0].render());
+    assert!(outcomes[1].stderr.contains("all commands restart, 1 of 1"), "{}", outcomes[1].render());
+}
+
+#[test]
+fn a_drained_node_has_the_stop_timeout_and_no_longer() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "trap '' TERM; echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "300ms"], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    node.signal("TERM");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+}
+
+#[test]
+fn sigterm_continues_a_stopped_command_so_that_it_can_end() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script =
+        "trap 'echo caught; exit 0' TERM; echo $$ >/run/command; echo started; kill -STOP $$; sleep 1000";
+    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "0"], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    let stopped = "until grep -q '^State:.T' /proc/$(cat /run/command)/status; do sleep 0.05; done";
+    assert!(lab.shell(0, "sh", stopped).status.success());
+    node.signal("TERM");
+    let outcome = node.finish();
+    assert_eq!(
+        (outcome.status.code(), &*outcome.stdout),
+        (Some(143), "started\ncaught\n"),
+        "{}",
+        outcome.render()
+    );
+}
+
+#[test]
+fn each_restart_in_a_row_waits_twice_as_long_as_the_last_and_the_first_not_at_all() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $1 = 0 ] && exit 9; sleep 1000";
+    let started = Instant::now();
+    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "3", "--restart-delay", "300ms"], script));
+    assert!(started.elapsed() >= Duration::from_millis(900), "{:?}", started.elapsed());
+    assert_ended(&outcomes, 9);
+    for outcome in &outcomes {
+        for told in [
+            "all commands restart, 1 of 3\n",
+            "all commands restart in 300 ms, 2 of 3\n",
+            "all commands restart in 600 ms, 3 of 3\n",
+            "no restart is left of --max-restarts 3",
+        ] {
+            assert!(outcome.stderr.contains(told), "no {told:?}: {}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn a_signal_ends_the_pause_before_a_restart() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let node = run(&lab, 0, &["--max-restarts", "2", "--restart-delay", "1h"], "exit 9");
+    node.expect_stderr("all commands restart in 60 min 0 s, 2 of 2");
+    node.signal("TERM");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+}
+
+#[test]
+fn after_a_time_without_a_failure_restarts_are_counted_anew() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 1; exit 9; }; sleep 1000";
+    let more = ["--max-restarts", "1", "--forget-restarts", "200ms"];
+    let outcomes = finish_all(run_all(&lab, &more, script));
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes {
+        let times = outcome.stderr.matches("all commands restart, 1 of 1").count();
+        assert_eq!(times, 3, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_replacement_counts_the_restarts_before_it() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "echo \"$1 in $MINGLE_GENERATION\"
+        case $MINGLE_GENERATION-$1 in 0-0) exit 7;; 2-1) sleep 1; exit 8;; esac; sleep 1000";
+    let more = ["--max-restarts", "2", "--restart-delay", "0", "--timeout", "20s"];
+    let mut procs = run_all(&lab, &more, script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(procs[1].transcript.stdout.wait_until(deadline, |text| text.contains("1 in 1")));
+    let dead = procs.remove(1);
+    dead.kill_with_all_it_started();
+    drop(dead);
+    procs.push(run(&lab, 1, &more, script));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 8);
+    for outcome in &outcomes {
+        assert!(outcome.stderr.contains("no restart is left of --max-restarts 2"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn if_mingle_is_killed_nothing_that_its_command_has_started_goes_on() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // A shell that waits for its child, a child in a session of its own, and one there that ignores SIGTERM.
+    let script = "trap 'echo saved >/run/saved; exit' TERM
+        setsid sleep 1000 &
+        setsid sh -c \"trap '' TERM; while :; do sleep 0.1; done\" &
+        echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, &["--max-restarts", "1", "--stop-timeout", "1s"], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.contains("started")));
+    node.signal("KILL");
+    // Its outputs close when the last process that has them ends.
+    let outcome = node.finish();
+    assert!(outcome.stderr.contains("mingle was killed; its command is stopped"), "{}", outcome.render());
+    let saved = lab.shell(0, "sh", "cat /run/saved").stdout;
+    assert_eq!(saved, "saved\n", "it had time to stop");
 }
 
 #[test]
@@ -288,7 +428,7 @@ fn a_process_started_before_mingle_survives_a_restart() {
 fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let start = |node| {
-        let output = if node == 2 { "hosts=/no/such/folder" } else { "hosts=/dev/null" };
+        let output = if node == 2 { "hosts=/dev/full" } else { "hosts=/dev/null" };
         run(
             &lab,
             node,
@@ -297,11 +437,11 @@ fn if_a_node_cannot_write_its_output_all_restart_and_its_rank_is_named() {
         )
     };
     let outcomes = finish_all((0..3).map(start).collect());
-    assert!(outcomes[2].stderr.contains("/no/such/folder"), "{}", outcomes[2].render());
+    assert!(outcomes[2].stderr.contains("/dev/full"), "{}", outcomes[2].render());
     for outcome in &outcomes[..2] {
         // The other nodes look for a replacement.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-        assert!(outcome.stderr.contains("all commands restart, 1 of 1"), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all commands restart"), "{}", outcome.render());
     }
     // A node that receives another node's restart first does not learn the reason.
     let named = outcomes.iter().any(|outcome| outcome.stderr.contains("rank 2, node2"));

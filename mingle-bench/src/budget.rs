@@ -99,9 +99,10 @@ const BUDGETS: [Budget; 13] = [
     },
     Budget {
         what: "size of the program in MB",
-        // 5.0 until paths were proved, which took 0.13.
-        limit: 5.3,
-        margin: "the target of 5 MB, the proof of paths, and a compiler that may differ",
+        // 5.0 until paths were proved, which took 0.13; rails, the doctor's proofs and transfers, and the
+        // workers and the terminal of `mingle run` took 0.4 more.
+        limit: 5.8,
+        margin: "the target of 5 MB, what has been added since, and a compiler that may differ",
         count: |_| Some(program::size()),
     },
     Budget {

@@ -87,13 +87,32 @@ impl Lab {
             ));
             host.shell(format!(
                 "ip link set lo up\n\
-                 ip link set eth0 addrgenmode none up\n\
+                 ip link set eth0 address {} addrgenmode none up\n\
                  ip addr add {}/24 brd + dev eth0\n\
                  ip route add default via 10.77.0.1",
+                hardware_address(number),
                 address(number)
             ));
         }
+        lab.introduce();
         lab
+    }
+
+    /// Gives each host of a large network the hardware addresses of all others. The kernel has one table of
+    /// 1,024 neighbours for all namespaces (`net.ipv4.neigh.default.gc_thresh3`), in which those of 64 hosts
+    /// have no room; permanent ones do not count.
+    fn introduce(&self) {
+        if self.len() <= 16 {
+            return;
+        }
+        let entry = |other| {
+            let (ip, mac) = (address(other), hardware_address(other));
+            format!("neigh replace {ip} lladdr {mac} nud permanent dev eth0\n")
+        };
+        let all: String = (0..self.len()).map(entry).collect();
+        for host in &self.hosts {
+            host.shell(format!("ip -batch - <<'END'\n{all}END"));
+        }
     }
 
     /// The number of hosts.
@@ -132,6 +151,10 @@ impl Lab {
 /// If there are more hosts than addresses.
 pub fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 10)) + u32::try_from(host).expect("few hosts"))
+}
+
+fn hardware_address(host: usize) -> String {
+    format!("02:00:00:00:00:{host:02x}")
 }
 
 fn shell(script: &str) {

@@ -10,7 +10,7 @@ use std::num::NonZeroU8;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::{BrokenPath, Fault, Tried};
-use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
+use mingle_core::rdma::{BrokenRail, Capability, Difference, Verdict, VerdictWarning};
 use mingle_core::{Error, Failure, Warning};
 
 /// Anything else, such as a full disk behind stdout.
@@ -117,11 +117,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::MasterUnproved { .. } => {
             "check the firewall for TCP on that port, or choose an --interface".to_owned()
         }
-        Failure::PathsBroken { paths, .. } => {
-            let cures: BTreeSet<&str> = paths.iter().map(cure).collect();
-            let cures: Vec<&str> = cures.into_iter().collect();
-            format!("{}; --paths master on all nodes forms a world without these proofs", cures.join("; "))
-        }
+        Failure::PathsBroken { paths, .. } => about_paths(paths),
         Failure::Unready { .. } => {
             "start that node again with -v, which says what it waits for; a path that drops packets of more than 1,000 \
              bytes is one cause"
@@ -146,7 +142,14 @@ fn about_failure(failure: &Failure) -> Option<String> {
     })
 }
 
-/// What mends a broken path.
+/// The advice for broken paths.
+pub(crate) fn about_paths(paths: &[BrokenPath]) -> String {
+    let cures: BTreeSet<&str> = paths.iter().map(cure).collect();
+    let cures: Vec<&str> = cures.into_iter().collect();
+    format!("{}; --paths master on all nodes forms a world without these proofs", cures.join("; "))
+}
+
+/// The advice for a broken path.
 fn cure(path: &BrokenPath) -> &'static str {
     match path.fault {
         Fault::Size { .. } => {
@@ -161,7 +164,8 @@ fn cure(path: &BrokenPath) -> &'static str {
         Fault::Unanswered => "check that no two hosts have the same address, and for a proxy between them",
         _ => {
             "check the firewalls; if the hosts meet by another address of that interface, give the others a label \
-             (`ip address add ... label eth0:1`), or choose an --interface: NCCL and Gloo use its first address"
+             (`ip address add ... label eth0:1`), or choose an --interface: NCCL and Gloo use its first address, and that \
+             of an interface that your own NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names"
         }
     }
 }
@@ -209,12 +213,31 @@ fn about_warning(warning: &Warning) -> Option<String> {
             format!("if the others have started, {ways}; see 'mingle doctor'")
         }
         Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
+        Warning::RailBroken(broken) => about_rail(broken).to_owned(),
         Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,
     })
+}
+
+/// The advice for a rail that TCP does not pass.
+fn about_rail(broken: &BrokenRail) -> &'static str {
+    match broken.fault {
+        Fault::Refused => {
+            "check that no other host has that address, and the firewalls; RoCE bypasses a host's firewall"
+        }
+        Fault::NoRoute => "give that interface a route there, or its rails one network",
+        Fault::Unanswered => {
+            "check the MTU of both and of the switches between them, and that no other host has that address; if a host's \
+             rails share a subnet, set arp_ignore=1 and arp_announce=2"
+        }
+        _ => {
+            "check cable, switch port, VLAN and routes of both, and if a host's rails share a subnet set arp_ignore=1 and \
+             arp_announce=2; RoCE bypasses the host's firewall and rp_filter: if these alone drop TCP, RDMA works"
+        }
+    }
 }
 
 fn no_interface(is_filtered: bool) -> &'static str {

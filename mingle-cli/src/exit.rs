@@ -26,6 +26,8 @@ pub(crate) enum Stop {
     Signal(Signal),
     /// The result could not be written.
     Stdout(io::Error),
+    /// A file of `--output` cannot be written, as was found before this node waited for others.
+    Unwritable(PathBuf, io::Error),
     /// A file of `--output` could not be written.
     Output(PathBuf, io::Error),
     /// The world cannot be written in the format that was asked for.
@@ -72,6 +74,7 @@ impl Stop {
             Self::Signal(Signal::HangUp) => 129,
             Self::Signal(Signal::Quit) => 131,
             Self::Stdout(_)
+            | Self::Unwritable(..)
             | Self::Output(..)
             | Self::Unfit(_)
             | Self::System(..)
@@ -91,7 +94,7 @@ impl Stop {
             Self::Ended(..) => "ended",
             Self::Signal(_) => "signal",
             Self::Stdout(_) => "stdout",
-            Self::Output(..) => "output",
+            Self::Unwritable(..) | Self::Output(..) => "output",
             Self::Unfit(_) => "format",
             Self::System(..) => "system",
             Self::Unsafe(_) | Self::Panic(_) => "bug",
@@ -118,6 +121,9 @@ impl fmt::Display for Stop {
             Self::Signal(Signal::HangUp) => f.write_str("the terminal is gone; this node has left the world"),
             Self::Signal(Signal::Quit) => f.write_str("asked to quit; this node has left the world"),
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
+            Self::Unwritable(path, error) => {
+                write!(f, "{} of --output cannot be written: {error}", path.display())
+            }
             Self::Output(path, error) => {
                 let path = path.display();
                 write!(f, "the world has formed, but {path} of --output cannot be written: {error}")

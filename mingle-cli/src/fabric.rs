@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
+use mingle_core::RendezvousBuilder;
 use mingle_core::env::fabric::{self, Extent};
 use mingle_core::env::{Setting, Variables};
-use mingle_core::rdma::{Choice, Machine, Summary, Transport, Verdict};
+use mingle_core::rdma::{Choice, Machine, Rails, Summary, Transport, Verdict};
 
 use crate::exit::Stop;
 use crate::{advice, stderr};
@@ -28,7 +29,9 @@ pub(crate) struct Found {
     /// `None` if the devices were not examined.
     machine: Option<Machine>,
     /// The summary that this node sends to the others.
-    pub(crate) summary: Summary,
+    summary: Summary,
+    /// The ports that are to reach their counterparts on other hosts.
+    rails: Rails,
     extent: Extent,
 }
 
@@ -37,14 +40,15 @@ impl Wanted {
     pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
         let extent = self.extent;
         if self.no_rdma {
-            return Ok(Found { machine: None, summary: Summary::default(), extent });
+            return Ok(Found { machine: None, summary: Summary::default(), rails: Rails::default(), extent });
         }
         let machine = machine(self.root.as_ref())?;
         let choice = machine.choose();
         let summary = Summary::new(&machine).required(self.required);
-        let off = fabric::is_switched_off(choice.kind, &self.settings, environment);
+        let off = fabric::is_switched_off(choice.kind, &self.settings, &environment);
+        let rails = fabric::rails(&machine, &self.settings, &environment);
         let summary = if off { summary.disabled() } else { summary };
-        Ok(Found { machine: Some(machine), summary, extent })
+        Ok(Found { machine: Some(machine), summary, rails, extent })
     }
 }
 
@@ -58,6 +62,11 @@ fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 }
 
 impl Found {
+    /// The rendezvous with what the other nodes learn of this host's devices.
+    pub(crate) fn describe(&self, rendezvous: RendezvousBuilder) -> RendezvousBuilder {
+        rendezvous.fabric(self.summary).rails(self.rails.clone())
+    }
+
     /// The variables for a world that uses `transport`.
     pub(crate) fn variables(&self, transport: Transport) -> Vec<(&'static str, String)> {
         self.machine

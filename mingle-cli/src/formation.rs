@@ -1,14 +1,17 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
-use mingle_core::env::{Facts, Format, Variables};
+use mingle_core::env::{Facts, Format, Variable, Variables};
+use mingle_core::tools::interfaces;
 use mingle_core::{Assignment, Formed, JobId};
 
 use crate::config::Config;
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
+use crate::output::{Holder, Patience};
 use crate::stdout::Text;
 use crate::{environment, progress, stderr};
 
@@ -66,11 +69,15 @@ impl<'a> Formation<'a> {
         Text::formed(format, self.facts(), variables, self.timings)
     }
 
-    /// Writes the files of --output.
-    pub(crate) fn write_outputs(&self) -> Result<(), Stop> {
+    /// Writes the files of --output, for as long as this `holder` lives. Waits for other processes, such as
+    /// the readers of pipes, until the timeout of a formation that has taken `time`.
+    pub(crate) async fn write_outputs(&self, holder: Option<Holder>, time: Duration) -> Result<(), Stop> {
+        let left = self.config.timeout().map(|timeout| timeout.saturating_sub(time));
+        let patience = Patience(left.map(|left| tokio::time::Instant::now() + left));
         for output in &self.config.outputs {
             let text = self.text(output.format, &self.variables(output.format)?)?;
-            output.write(text.as_str()).map_err(|error| Stop::Output(output.path.clone(), error))?;
+            let written = output.write(text.as_str(), holder.as_ref(), patience).await;
+            written.map_err(|error| Stop::Output(output.path.clone(), error))?;
         }
         Ok(())
     }
@@ -89,10 +96,28 @@ impl<'a> Formation<'a> {
                  --interface"
             ));
         }
+        if let Some(address) = self.gloos_ipv4(variables) {
+            stderr::say(format_args!(
+                "warning: Gloo takes the IPv4 address {address} of its interface, in a world of IPv6 too, and no path \
+                 to it was proved; if Gloo cannot connect, remove that address, or let the world use IPv4"
+            ));
+        }
         self.found.report(&self.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
         let Formed { world, rank, master, .. } = &self.formed;
         let time = progress::duration(time);
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
+    }
+
+    /// In a world of IPv6, the IPv4 address that Gloo takes instead, where mingle has named the interface:
+    /// Gloo asks for any family, and the kernel lists IPv4 first (`lookupAddrForIface` in Gloo's
+    /// `gloo/transport/tcp/device.cc`).
+    fn gloos_ipv4(&self, variables: &Variables) -> Option<IpAddr> {
+        let name = self.interface.filter(|_| self.formed.local.is_ipv6())?;
+        let names_it = |(variable, value): &Variable| variable == "GLOO_SOCKET_IFNAME" && value == name;
+        variables.set().iter().find(|variable| names_it(variable))?;
+        let all = interfaces(&self.config.network).ok()?;
+        let interface = all.into_iter().find(|judged| judged.interface.name == name)?.interface;
+        interface.addresses.iter().map(|address| address.ip).find(IpAddr::is_ipv4)
     }
 }

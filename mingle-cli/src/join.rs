@@ -2,8 +2,8 @@
 
 use std::fs::File;
 use std::io;
+use std::pin::pin;
 
-use mingle_core::rdma::Summary;
 use mingle_core::{Assignment, Error, Event};
 use tokio::runtime::{self, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -12,33 +12,30 @@ use crate::config::Config;
 use crate::doctor;
 use crate::events::Journal;
 use crate::exit::{Signal, Stop};
+use crate::fabric::Found;
 use crate::progress::Progress;
-use crate::signals::{ENDING, Signals};
+use crate::signals::{self, ENDING, Signals};
 
 /// The number of file descriptors that the runtime and the signal handlers need.
 const DESCRIPTORS: usize = 12;
 
-/// Waits for the world. However this ends, all sockets are closed, which notifies the other nodes at once.
-pub(crate) fn join(config: &Config, fabric: Summary, journal: &mut Journal) -> Result<Assignment, Stop> {
-    join_and_then(config, fabric, journal, |assignment, _| Ok(assignment))
-}
-
-/// As [`join`], and then runs `then` with the world. A signal that arrives meanwhile still ends this process.
+/// Waits for the world, and then runs `then` with it. However this ends, all sockets are closed, which
+/// notifies the other nodes at once. A signal that arrives meanwhile ends this process.
 pub(crate) fn join_and_then<T>(
     config: &Config,
-    fabric: Summary,
+    found: &Found,
     journal: &mut Journal,
-    then: impl FnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
+    then: impl AsyncFnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
 ) -> Result<T, Stop> {
     let runtime = runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::new(&ENDING)?;
         let (sender, mut events) = unbounded_channel();
-        let joining =
-            Box::pin(config.rendezvous().fabric(fabric).events(move |event| drop(sender.send(event))).join());
+        let rendezvous = found.describe(config.rendezvous());
+        let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
         let assignment =
             watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
-        let done = then(assignment, journal)?;
+        let done = unless_ended(pin!(then(assignment, journal)), &mut signals).await?;
         match signals.arrived().await.and_then(ending) {
             Some(signal) => Err(Stop::Signal(signal)),
             None => Ok(done),
@@ -49,13 +46,33 @@ pub(crate) fn join_and_then<T>(
     done.inspect_err(|stop| explain(stop, config))
 }
 
-/// The signal, if it ends a rendezvous.
+/// Does this work, unless a signal ends this process before.
+pub(crate) async fn unless_ended<T>(
+    mut work: impl Future<Output = Result<T, Stop>> + Unpin,
+    signals: &mut Signals,
+) -> Result<T, Stop> {
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return done,
+            signal = signals.next() => if let Some(signal) = ending(signal) {
+                return Err(Stop::Signal(signal));
+            },
+        }
+    }
+}
+
+/// The signal, if it ends a rendezvous. Ctrl-Z stops this process until it is continued.
 fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
     match signal {
         nix::sys::signal::Signal::SIGINT => Some(Signal::Interrupt),
         nix::sys::signal::Signal::SIGTERM => Some(Signal::Terminate),
         nix::sys::signal::Signal::SIGHUP => Some(Signal::HangUp),
         nix::sys::signal::Signal::SIGQUIT => Some(Signal::Quit),
+        nix::sys::signal::Signal::SIGTSTP => {
+            signals::stop(|| {});
+            None
+        }
         _ => None,
     }
 }

@@ -6,7 +6,7 @@
 //! network             the options of the network, of all commands that have them
 //! fabric, slots       what RDMA this host has, and how many workers it runs
 //! join, signals       the rendezvous, which a signal ends early; progress and stderr show it
-//! output              the result in files
+//! output              the result in files; process: what proc(5) says of one
 //! formation           the world, as it is printed and handed on
 //! stdout, or exit     the result, or why there is none
 //! advice              exit codes, and what a user can do about each failure and warning
@@ -33,6 +33,7 @@ mod join;
 mod man;
 mod network;
 mod output;
+mod process;
 mod progress;
 mod rdma;
 mod run;
@@ -57,12 +58,17 @@ use exit::Stop;
 use fabric::Found;
 use formation::Formation;
 use intent::Intent;
+use output::Holder;
 use stdout::Stdout;
 
 fn main() -> ExitCode {
     #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
     let started = Instant::now();
     let args: Vec<OsString> = std::env::args_os().collect();
+    if args.first().is_some_and(|name| name == run::guard::NAME) {
+        run::guard::guard(args.get(1..).unwrap_or_default());
+        return ExitCode::SUCCESS;
+    }
     let variable = std::env::var_os("MINGLE_FORMAT");
     let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
     let (mut stdout, begun) = Stdout::begin(intent);
@@ -106,17 +112,22 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
 /// Waits for the world, and prints it.
 fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
-    let assignment = join::join(config, found.summary, journal)?;
-    let formation = Formation::new(config, &found, &assignment, journal.timings());
-    let variables = formation.variables(config.format)?;
-    let text = formation.text(config.format, &variables)?;
-    formation.write_outputs()?;
+    let formed = join::join_and_then(config, &found, journal, async |assignment, journal| {
+        let timings = journal.timings();
+        let formation = Formation::new(config, &found, &assignment, timings);
+        let variables = formation.variables(config.format)?;
+        let text = formation.text(config.format, &variables)?;
+        formation.write_outputs(Holder::parent(), started.elapsed()).await?;
+        Ok((assignment, timings, variables, text))
+    });
+    let (assignment, timings, variables, text) = formed?;
     Stdout::formed(&text)?;
-    formation.report(&variables, started.elapsed());
+    Formation::new(config, &found, &assignment, timings).report(&variables, started.elapsed());
     Ok(())
 }
 
-/// Starts the log, prints warnings, and looks at this host, before this node waits for others.
+/// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
+/// node waits for others.
 fn prepare(config: &Config) -> Result<Found, Stop> {
     stderr::log(config.verbose, config.log_format);
     if !config.quiet {
@@ -126,6 +137,9 @@ fn prepare(config: &Config) -> Result<Found, Stop> {
         if let Some(provenance) = &config.provenance {
             stderr::say(format_args!("{provenance}"));
         }
+    }
+    for output in &config.outputs {
+        output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
     }
     let found = config.fabric.find(environment)?;
     if !config.quiet {

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fmt;
 
 use mingle_core::Seed;
-use mingle_core::env::MINGLE_SET;
+use mingle_core::env::{MINGLE_SET, is_own};
 use mingle_core::{JobId, Rank, World};
 
 use crate::exit::Stop;
@@ -150,10 +150,9 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
     /// scripts that were written for SkyPilot.
     fn text(&self, variable: &'static str) -> Result<Option<String>, Stop> {
         let listed = (self.0)(MINGLE_SET).and_then(|value| value.into_string().ok()).unwrap_or_default();
-        let value = (self.0)(variable).filter(|value| !value.is_empty());
-        let Some(value) = value.filter(|_| !listed.split(',').any(|name| name == variable)) else {
-            return Ok(None);
-        };
+        let is_own = |value: &OsString| value.to_str().is_some_and(|value| is_own(&listed, variable, value));
+        let value = (self.0)(variable).filter(|value| !value.is_empty() && !is_own(value));
+        let Some(value) = value else { return Ok(None) };
         value.into_string().map(Some).map_err(|raw| wrong(variable, &raw.to_string_lossy(), "not UTF-8"))
     }
 }
@@ -192,6 +191,8 @@ pub(crate) fn ordinal(host: &str) -> Result<u32, String> {
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::env::Variables;
+
     use super::*;
 
     type Environment<'a> = &'a [(&'a str, &'a str)];
@@ -307,9 +308,14 @@ mod tests {
     #[test]
     fn variables_that_mingle_has_printed_do_not_count_as_a_schedulers() {
         let own = [("SKYPILOT_NODE_RANK", "1"), ("SKYPILOT_NUM_NODES", "2")];
-        let listed = [&own[..], &[(MINGLE_SET, "SKYPILOT_NODE_RANK,SKYPILOT_NUM_NODES")]].concat();
+        let advice = own.map(|(name, value)| (name, value.to_owned()));
+        let printed = Variables::of_fabric(&advice, &[], |_| None);
+        let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
+        let listed = [&own[..], &[(MINGLE_SET, list)]].concat();
         assert!(provided(&own)[0].is_some());
         assert_eq!(provided(&listed), [None, None, None]);
+        let other = [("SKYPILOT_NODE_RANK", "3"), own[1], (MINGLE_SET, list)];
+        assert!(scheduler(&other).text("SKYPILOT_NODE_RANK").unwrap().is_some(), "the next task's");
     }
 
     #[test]

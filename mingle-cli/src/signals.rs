@@ -4,10 +4,12 @@ use std::fs;
 use std::sync::OnceLock;
 use std::task::Poll;
 
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
 use crate::exit::Stop;
+use crate::process::Stat;
 
 /// The signals that end a rendezvous.
 pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
@@ -51,6 +53,14 @@ impl Signals {
             signal = self.next() => Some(signal),
             () = std::future::ready(()) => None,
         }
+    }
+}
+
+/// Stops this process until it is continued, as SIGTSTP would if it were not handled; before that, others.
+pub(crate) fn stop(others: impl FnOnce()) {
+    if Stat::own().is_some_and(Stat::has_job_control) {
+        others();
+        let _ = kill(Pid::this(), Signal::SIGSTOP);
     }
 }
 

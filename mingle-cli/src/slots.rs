@@ -15,28 +15,58 @@ pub(crate) struct SlotCount {
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
+/// What the NVIDIA device plugin for Kubernetes writes into NVIDIA_VISIBLE_DEVICES with its strategy
+/// `volume-mounts`. It is a folder in which each GPU of the container is an entry, or one entry is `all`
+/// (k8s-device-plugin, internal/plugin/server.go, deviceListAsVolumeMountsContainerPathRoot). Folders in it,
+/// `cdi` and `imex`, hold other things (nvidia-container-toolkit, internal/config/image/cuda_image.go).
+const MOUNTED: &str = "/var/run/nvidia-container-devices";
+
 /// The number of GPUs of this host that a job may use, or 1 where there are none. A `root` replaces this host
 /// in tests: it has the first folder as `nvidia_gpus`, the other below `class`.
 pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> u32 {
-    let (nvidia, amd, devices) = match root {
-        None => (Path::new(NVIDIA).to_owned(), Path::new(AMD).to_owned(), Path::new("/dev").to_owned()),
-        Some(root) => (root.join("nvidia_gpus"), root.join("class/kfd/kfd/topology/nodes"), root.join("dev")),
-    };
-    let visible = |count: u32, names: [&str; 2]| {
-        names.into_iter().fold(count, |count, name| match environment(name) {
-            // Set by the container device interface (CDI) where it has added the GPUs itself.
-            Some(value) if name == "NVIDIA_VISIBLE_DEVICES" && value.trim() == "void" => {
-                count.min(nvidia_devices(&devices))
-            }
-            Some(value) => narrowed(count, &value),
-            None => count,
-        })
-    };
-    let count = match nvidia_gpus(&nvidia) {
-        0 => visible(amd_gpus(&amd), ["ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"]),
-        count => visible(count, ["NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"]),
+    let path = |host: &str, saved: &str| root.map_or_else(|| host.into(), |root| root.join(saved));
+    let added = || nvidia_devices(&path("/dev", "dev"));
+    let count = match nvidia_gpus(&path(NVIDIA, "nvidia_gpus")) {
+        0 => visible_amd(amd_gpus(&path(AMD, "class/kfd/kfd/topology/nodes")), environment),
+        count => {
+            let in_container =
+                environment("NVIDIA_VISIBLE_DEVICES").map_or(count, |list| match list.trim() {
+                    // Set by the container device interface (CDI) where it has added the GPUs itself.
+                    "void" => count.min(added()),
+                    MOUNTED => {
+                        let named = mounted(&path(MOUNTED, "nvidia-container-devices"));
+                        count.min(named.unwrap_or_else(added))
+                    }
+                    list => narrowed(count, list),
+                });
+            environment("CUDA_VISIBLE_DEVICES").map_or(in_container, |list| narrowed(in_container, &list))
+        }
     };
     count.max(1)
+}
+
+/// How many of AMD's GPUs a program can use. The HIP runtime reads CUDA_VISIBLE_DEVICES where
+/// HIP_VISIBLE_DEVICES is empty, and an empty list hides nothing from it (ROCm/clr, rocclr/device/rocm/
+/// rocdevice.cpp, Device::init). AMD's documents say the same, and that GPU_DEVICE_ORDINAL counts for HIP as
+/// well as for OpenCL (rocm.docs.amd.com, GPU isolation techniques), although that source reads it for OpenCL
+/// alone: a worker too few does less harm than one without a GPU.
+fn visible_amd(count: u32, environment: impl Fn(&str) -> Option<String>) -> u32 {
+    let list = |name: &str| environment(name).filter(|list| !list.trim().is_empty());
+    // Of an empty one the ROCm runtime makes no GPU at all (ROCR-Runtime, amd_filter_device.h).
+    let of_runtime = environment("ROCR_VISIBLE_DEVICES").map_or(count, |list| narrowed(count, &list));
+    let of_hip = list("HIP_VISIBLE_DEVICES").or_else(|| list("CUDA_VISIBLE_DEVICES"));
+    let lists = of_hip.into_iter().chain(list("GPU_DEVICE_ORDINAL"));
+    lists.fold(of_runtime, |count, list| narrowed(count, &list))
+}
+
+/// The number of GPUs that such a folder names; nothing where it names none.
+fn mounted(folder: &Path) -> Option<u32> {
+    let entries = fs::read_dir(folder).ok()?.flatten().filter(|entry| !entry.path().is_dir());
+    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+    if names.iter().any(|name| name == "all") {
+        return Some(u32::MAX);
+    }
+    Some(count(names.iter())).filter(|count| *count > 0)
 }
 
 fn nvidia_gpus(folder: &Path) -> u32 {
@@ -136,16 +166,39 @@ mod tests {
             fs::write(devices.join(device), "").unwrap();
         }
         assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", "void")]), 3, "the GPUs that CDI has added");
+        let mounted = [("NVIDIA_VISIBLE_DEVICES", MOUNTED)];
+        assert_eq!(nvidia.slots(&mounted), 3, "without that folder, the GPUs that the runtime has added");
+        for gpu in ["GPU-1", "GPU-2", "MIG-3", "MIG-4", "MIG-5"] {
+            let folder = nvidia.0.join("nvidia-container-devices");
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(gpu), "").unwrap();
+        }
+        fs::create_dir_all(nvidia.0.join("nvidia-container-devices/imex/0")).unwrap();
+        assert_eq!(nvidia.slots(&mounted), 5);
+        assert_eq!(nvidia.slots(&[mounted[0], ("CUDA_VISIBLE_DEVICES", "0")]), 1);
+        fs::write(nvidia.0.join("nvidia-container-devices/all"), "").unwrap();
+        assert_eq!(nvidia.slots(&mounted), 8);
         let both = [("NVIDIA_VISIBLE_DEVICES", "0,1,2,3"), ("CUDA_VISIBLE_DEVICES", "0,1")];
         assert_eq!(nvidia.slots(&both), 2);
     }
 
     #[test]
     fn only_gpus_count_among_the_nodes_of_amds_driver() {
-        let amd = Machine::new("amd", 0, &["0\n", "0\n", "51234\n", "12\n"]);
-        assert_eq!(amd.slots(&[]), 2);
-        assert_eq!(amd.slots(&[("ROCR_VISIBLE_DEVICES", "1")]), 1);
-        assert_eq!(amd.slots(&[("CUDA_VISIBLE_DEVICES", "1")]), 2);
+        let amd = Machine::new("amd", 0, &["0\n", "0\n", "51234\n", "12\n", "7\n"]);
+        assert_eq!(amd.slots(&[]), 3);
+        for (name, value, expected) in [
+            ("ROCR_VISIBLE_DEVICES", "1", 1),
+            ("ROCR_VISIBLE_DEVICES", "", 1),
+            ("HIP_VISIBLE_DEVICES", "0,1", 2),
+            ("HIP_VISIBLE_DEVICES", "", 3),
+            ("CUDA_VISIBLE_DEVICES", "0,2", 2),
+            ("GPU_DEVICE_ORDINAL", "0,2", 2),
+            ("NVIDIA_VISIBLE_DEVICES", "0", 3),
+        ] {
+            assert_eq!(amd.slots(&[(name, value)]), expected, "{name}={value}");
+        }
+        let both = [("HIP_VISIBLE_DEVICES", "0,1"), ("CUDA_VISIBLE_DEVICES", "0")];
+        assert_eq!(amd.slots(&both), 2, "HIP reads the first");
         assert_eq!(Machine::new("none", 0, &[]).slots(&[]), 1);
     }
 }

@@ -226,7 +226,7 @@ mod tests {
                 "PET_NPROC_PER_NODE": "8",
                 "NCCL_SOCKET_IFNAME": "=eth0",
                 "GLOO_SOCKET_IFNAME": "eth0",
-                "MINGLE_SET": "PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME",
+                "MINGLE_SET": "PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,GLOO_SOCKET_IFNAME:c3e607cf",
             },
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },

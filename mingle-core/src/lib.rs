@@ -47,7 +47,7 @@ mod net;
 pub use error::Error;
 #[doc(inline)]
 pub use error::Failure;
-pub use model::{End, HostName, JobId, Member, Metadata, Rank, Roster, Secret, World};
+pub use model::{End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, Roster, Secret, World};
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, RankBy, Warning};
 

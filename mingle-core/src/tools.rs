@@ -1,9 +1,9 @@
-//! For mingle-cli, without any promise of stability: the sockets of a rendezvous as `mingle doctor` tries
-//! them, and what `mingle watch` receives.
+//! For mingle-cli, without any promise of stability: the sockets and proofs of a rendezvous as
+//! `mingle doctor` tries them, and what `mingle watch` receives.
 
 #[cfg(feature = "net")]
 pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};
 #[cfg(feature = "net")]
-pub use crate::net::{Judged, Listener, Station, interfaces, reset, run_id};
+pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, reset, run_id};
 pub use crate::proto::observe::{Candidacy, Observed, Observer, Sighting};
 pub use crate::wire::Notice;

@@ -93,9 +93,9 @@ impl Body {
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         let who = Self::default().number(4).bytes(&[1, rank]).text(host);
         let fabric = [5, 1, 0, 0, 0, 0, 0, 0];
-        // No port for paths and no links; eight slots, no metadata, may be master, wants the roster; RoCE; no
-        // settings; paths to the master alone.
-        let who = who.number(1).address(at).bytes(&[0, 0]);
+        // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
+        // roster; RoCE; no settings; paths to the master alone.
+        let who = who.number(1).address(at).bytes(&[0, 0, 0]);
         who.number(8).number(0).bytes(&[1, 1]).bytes(&fabric).number(0).bytes(&[0]).0
     }
 
@@ -103,8 +103,8 @@ impl Body {
         let round = Self::default().number(round).number(u64::from(lease)).number(u64::from(rank));
         let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
         let master = slots.bytes(&master).number(1).address(at);
-        // No paths.
-        master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).0
+        // Neither rails nor paths.
+        master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).number(0).0
     }
 
     pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {

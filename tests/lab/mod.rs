@@ -14,6 +14,7 @@ pub mod preload;
 pub mod proc;
 pub mod random;
 pub mod script;
+pub mod terminal;
 pub mod world;
 
 use std::io::Write as _;

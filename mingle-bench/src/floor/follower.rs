@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
+use super::paths::Paths;
 use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, message, receive, wait};
 
 const DIALS: usize = 12;
@@ -17,6 +18,8 @@ struct Follower {
     socket: UdpSocket,
     leader: Option<SocketAddr>,
     prepared: bool,
+    world: u16,
+    paths: Paths,
     /// Connections that are not established yet.
     dialled: Vec<TcpStream>,
     /// Connections on which the token was sent.
@@ -25,7 +28,7 @@ struct Follower {
 }
 
 /// Joins the leader, becomes ready, and ends with the commit.
-pub(super) fn follow(rank: u16) -> io::Result<()> {
+pub(super) fn follow(rank: u16, world: u16) -> io::Result<()> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_nonblocking(true)?;
     let group = group(None)?;
@@ -34,6 +37,8 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
         socket,
         leader: None,
         prepared: false,
+        world,
+        paths: Paths::listen()?,
         dialled: Vec::new(),
         established: Vec::new(),
         dialled_at: Instant::now(),
@@ -41,19 +46,29 @@ pub(super) fn follow(rank: u16) -> io::Result<()> {
     follower.send_current()?;
     let mut repeat = Repeat::new();
     loop {
-        let sockets = [follower.socket.as_fd(), group.as_fd()];
-        let dialled: Vec<_> = follower.dialled.iter().map(AsFd::as_fd).collect();
+        let mut sockets = vec![follower.socket.as_fd(), group.as_fd()];
+        sockets.extend(follower.paths.readers());
+        let dialled: Vec<_> =
+            follower.dialled.iter().map(AsFd::as_fd).chain(follower.paths.writers()).collect();
         let racing = follower.leader.is_some() && !follower.prepared;
         let until = if racing { repeat.at.min(follower.dialled_at + BETWEEN_DIALS) } else { repeat.at };
-        wait(&sockets, &dialled, until)?;
+        wait(&sockets, &dialled, follower.paths.next().map_or(until, |next| next.min(until)))?;
         follower.prove();
+        let was_ready = follower.is_ready();
+        follower.paths.advance()?;
+        if follower.is_ready() && !was_ready {
+            follower.send_current()?;
+        }
         while let Some((kind, _, from)) = receive(&follower.socket).or_else(|| receive(&group)) {
             match kind {
                 HERE if follower.leader.is_none() => {
                     follower.leader = Some(from);
                     follower.dial(from)?;
                 }
-                PREPARE if !follower.prepared => follower.prepared = true,
+                PREPARE if !follower.prepared => {
+                    follower.prepared = true;
+                    follower.paths.start(follower.rank, follower.world)?;
+                }
                 COMMIT => return follower.leave(from),
                 _ => continue,
             }
@@ -78,8 +93,14 @@ impl Follower {
     fn send_current(&self) -> io::Result<()> {
         match self.leader {
             None => self.send(WHO, GROUP.into()),
-            Some(leader) => self.send(if self.prepared { READY } else { JOIN }, leader),
+            Some(leader) if !self.prepared => self.send(JOIN, leader),
+            Some(leader) if self.is_ready() => self.send(READY, leader),
+            Some(_) => Ok(()),
         }
+    }
+
+    fn is_ready(&self) -> bool {
+        self.prepared && self.paths.are_proved()
     }
 
     fn send(&self, kind: u8, to: SocketAddr) -> io::Result<()> {

@@ -4,6 +4,7 @@ use std::io::{self, Read as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 
+use super::paths::Paths;
 use super::{COMMIT, DONE, GROUP, HERE, JOIN, PREPARE, READY, Repeat, WHO, group, message, receive, wait};
 
 #[derive(Clone, Default)]
@@ -25,6 +26,7 @@ struct Leader {
     socket: UdpSocket,
     members: Vec<Member>,
     phase: Phase,
+    paths: Paths,
 }
 
 /// Collects all members, prepares, commits, and ends once all know of the commit.
@@ -35,14 +37,17 @@ pub(super) fn lead(world: u16) -> io::Result<()> {
     socket.set_nonblocking(true)?;
     let group = group(None)?;
     let members = vec![Member::default(); usize::from(world) - 1];
-    let mut leader = Leader { socket, members, phase: Phase::Collecting };
+    let mut leader = Leader { socket, members, phase: Phase::Collecting, paths: Paths::listen()? };
     leader.socket.send_to(&message(HERE, 0), GROUP)?;
     let mut streams: Vec<(TcpStream, Option<usize>)> = Vec::new();
     let mut repeat = Repeat::new();
     while leader.phase != Phase::Committing || leader.members.iter().any(|member| !member.done) {
         let mut read = vec![leader.socket.as_fd(), group.as_fd(), listener.as_fd()];
         read.extend(streams.iter().map(|(stream, _)| stream.as_fd()));
-        wait(&read, &[], repeat.at)?;
+        read.extend(leader.paths.readers());
+        let written: Vec<_> = leader.paths.writers().collect();
+        wait(&read, &written, leader.paths.next().map_or(repeat.at, |next| next.min(repeat.at)))?;
+        leader.paths.advance()?;
         while let Ok((stream, _)) = listener.accept() {
             stream.set_nonblocking(true)?;
             streams.push((stream, None));
@@ -52,6 +57,9 @@ pub(super) fn lead(world: u16) -> io::Result<()> {
             leader.handle(kind, rank, from)?;
         }
         if leader.advance() {
+            if leader.phase == Phase::Preparing {
+                leader.paths.start(0, world)?;
+            }
             leader.send()?;
             repeat = Repeat::new();
         } else if repeat.due() {
@@ -102,7 +110,7 @@ impl Leader {
         let all = |test: fn(&Member) -> bool| self.members.iter().all(test);
         let next = match self.phase {
             Phase::Collecting if all(|member| member.address.is_some() && member.proved) => Phase::Preparing,
-            Phase::Preparing if all(|member| member.ready) => Phase::Committing,
+            Phase::Preparing if all(|member| member.ready) && self.paths.are_proved() => Phase::Committing,
             _ => return false,
         };
         self.phase = next;

@@ -3,10 +3,11 @@
 //!
 //! A message has three bytes: its kind and the rank that it concerns. A waiting node repeats its message as
 //! mingle does, after 20 ms, then doubling to 250 ms. It starts up to twelve dials 60 ms apart, so a lost SYN
-//! costs as much as in mingle.
+//! costs as much as in mingle. Each node proves its path to each other one before it is ready.
 
 mod follower;
 mod leader;
+mod paths;
 mod within;
 
 use std::io;
@@ -35,7 +36,7 @@ const DONE: u8 = 7;
 /// # Errors
 /// If a system call fails.
 pub fn take_part(rank: u16, world: u16) -> io::Result<()> {
-    if rank == 0 { leader::lead(world) } else { follower::follow(rank) }
+    if rank == 0 { leader::lead(world) } else { follower::follow(rank, world) }
 }
 
 fn message(kind: u8, rank: u16) -> [u8; 3] {

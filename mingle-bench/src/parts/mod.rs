@@ -40,10 +40,11 @@ impl Effort {
 }
 
 /// All parts.
-pub const ALL: [Part; 9] = [
+pub const ALL: [Part; 10] = [
     Part { name: "together", measure: processes::together },
     Part { name: "last", measure: processes::last },
     Part { name: "loss", measure: processes::loss },
+    Part { name: "paths", measure: processes::paths },
     Part { name: "loopback", measure: loopback::measure },
     Part { name: "simulated", measure: simulated::measure },
     Part { name: "waiting", measure: waiting::measure },

@@ -1,4 +1,4 @@
-//! Worlds of four processes, each in its own namespace, beside the floor and alternatives.
+//! Worlds of processes, each in its own namespace, beside the floor and alternatives.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +21,8 @@ const LOADED: Duration = Duration::from_secs(10);
 /// A program that forms a world.
 struct Contender {
     name: &'static str,
-    command: fn(&str, usize) -> Command,
+    /// The command for this job, on this host, in a world of this size.
+    command: fn(&str, usize, usize) -> Command,
     /// Whether the program prints when it has found all nodes but ends later, because others may still need
     /// it.
     stays: bool,
@@ -35,25 +36,38 @@ const OURS: [Contender; 2] = [
     Contender { name: "floor", command: floor, stays: false, settled: SETTLED, every: 1 },
     Contender {
         name: "mingle",
-        command: |job, _| mingle(job, WORLD),
+        command: |job, _, world| mingle(job, world),
         stays: false,
         settled: SETTLED,
         every: 1,
     },
 ];
 
+/// Without proofs of paths beside those to the master.
+const STAR: Contender = Contender {
+    name: "mingle --paths master",
+    command: |job, _, world| {
+        let mut command = mingle(job, world);
+        command.args(["--paths", "master"]);
+        command
+    },
+    stays: false,
+    settled: SETTLED,
+    every: 1,
+};
+
 const OTHERS: [Contender; 4] = [
     Contender { name: "multicast.py", command: python, stays: true, settled: SETTLED, every: 2 },
     Contender {
         name: "zenoh",
-        command: |job, host| other("find-zenoh", job, host),
+        command: |job, host, world| other("find-zenoh", job, host, world),
         stays: true,
         settled: SETTLED,
         every: 4,
     },
     Contender {
         name: "mdns-sd",
-        command: |job, host| other("find-mdns", job, host),
+        command: |job, host, world| other("find-mdns", job, host, world),
         stays: true,
         settled: SETTLED,
         every: 4,
@@ -119,6 +133,22 @@ pub fn loss(effort: Effort) -> Table {
     table
 }
 
+/// The time that the proof of all paths takes, in small and large worlds.
+pub fn paths(effort: Effort) -> Table {
+    let mut table = Table::new(
+        "paths",
+        "All paths are proved, or those to the master alone: processes in namespaces on one bridge start at once",
+    );
+    let contenders = || OURS.iter().chain([&STAR]).collect();
+    for (world, rounds, unit, target) in [
+        (WORLD, effort.choose(6, 60), "ms, 4 nodes", Target::Ratio(2.0)),
+        (64, effort.choose(2, 20), "ms, 64 nodes", Target::Median(250.0)),
+    ] {
+        measure(&mut table, &Lab::new(world), contenders(), None, rounds, unit, &[target]);
+    }
+    table
+}
+
 /// Measures the contenders in turn, so that other load on this machine affects all of them.
 fn measure(
     table: &mut Table,
@@ -149,12 +179,13 @@ fn measure(
 
 /// Forms one world. `None` if a process fails.
 fn form(lab: &Lab, contender: &'static Contender, job: &str, late: Option<usize>) -> Option<Duration> {
-    let start = Arc::new(Barrier::new(lab.len()));
+    let world = lab.len();
+    let start = Arc::new(Barrier::new(world));
     let runs: Vec<_> = (0..lab.len())
         .map(|host| {
             let (start, job) = (Arc::clone(&start), job.replace(' ', "-"));
             lab.on(host, move || {
-                let command = (contender.command)(&job, host);
+                let command = (contender.command)(&job, host, world);
                 start.wait();
                 if late == Some(host) {
                     thread::sleep(contender.settled);
@@ -211,27 +242,27 @@ fn installed() -> impl Iterator<Item = &'static Contender> {
     })
 }
 
-fn floor(_job: &str, host: usize) -> Command {
+fn floor(_job: &str, host: usize, world: usize) -> Command {
     let mut command = clean(built("mingle-floor"));
-    command.args([host.to_string(), WORLD.to_string()]);
+    command.args([host.to_string(), world.to_string()]);
     command
 }
 
-fn other(program: &str, job: &str, host: usize) -> Command {
+fn other(program: &str, job: &str, host: usize, world: usize) -> Command {
     let mut command = clean(built(program));
-    command.args([job, &host.to_string(), &WORLD.to_string()]);
+    command.args([job, &host.to_string(), &world.to_string()]);
     command
 }
 
-fn python(job: &str, host: usize) -> Command {
+fn python(job: &str, host: usize, world: usize) -> Command {
     let mut command = clean("python3");
-    command.arg(script("multicast.py")).args([job, &address(host).to_string(), &WORLD.to_string()]);
+    command.arg(script("multicast.py")).args([job, &address(host).to_string(), &world.to_string()]);
     command
 }
 
-fn torchrun(job: &str, host: usize) -> Command {
+fn torchrun(job: &str, host: usize, world: usize) -> Command {
     let mut command = clean("unshare");
     command.args(["--uts", "--mount", "sh"]).arg(script("torchrun.sh")).args([job, &host.to_string()]);
-    command.args((0..WORLD).map(|host| address(host).to_string()));
+    command.args((0..world).map(|host| address(host).to_string()));
     command
 }

@@ -12,9 +12,10 @@ const COMMAND: &str = "The command";
 /// Starts a command on every node once the world has formed, with the world's variables.
 ///
 /// Run the same line on every node. mingle becomes the command, so signals, exit code and terminal are the
-/// command's own. Where no world forms, nothing is started, and mingle's own exit code says why. In the
-/// command, {rank}, {world}, {master_addr}, {master_port} and {hostfile} (a file for mpirun) are replaced by
-/// their values.
+/// command's own, and nobody watches it. With --max-restarts or --workers mingle stays as its parent: if a
+/// command fails or a node dies, all nodes stop their commands, and restart them or end. Where no world
+/// forms, nothing is started, and mingle's own exit code says why. In the command, {rank}, {world},
+/// {master_addr}, {master_port} and {hostfile} (a file for mpirun) are replaced by their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(
     disable_help_flag = true,
@@ -22,14 +23,39 @@ const COMMAND: &str = "The command";
     override_usage = "mingle run --job-id <ID> --world <N> [OPTIONS] -- <COMMAND>..."
 )]
 pub(crate) struct RunArgs {
-    /// Restart all commands, up to N times in all, where one fails [default: 0]
+    /// Restart all commands, up to N times in a row, where one fails [default: 0]
     ///
     /// With it, mingle stays as the command's parent. When a command fails, or when a newcomer wants the seat
     /// of a node that is gone, mingle stops the commands of all nodes, forms a new world and starts all
-    /// commands again; MINGLE_GENERATION counts the restarts. Must be the same on every node. A node whose
-    /// command has succeeded waits for the others.
+    /// commands again; MINGLE_GENERATION counts the worlds before. A restart because a node was asked to
+    /// leave is not counted. Must be the same on every node. A node whose command has succeeded waits for the
+    /// others.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
+
+    /// Pause before the second restart in a row; doubles with each later one [default: 1s]
+    ///
+    /// The first restart is at once. The longest pause is 5 minutes, or the one given here if that is longer.
+    /// 0 is none. Must be the same on every node.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) restart_delay: Option<String>,
+
+    /// Count restarts anew once all commands have run for this long [default: 1h]
+    ///
+    /// After this time without a failure, --max-restarts and --restart-delay begin again. 0 is never. Must be
+    /// the same on every node.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) forget_restarts: Option<String>,
+
+    /// Start the command N times here, once for each worker; 'auto' is once for each slot
+    ///
+    /// For programs that no launcher starts: each gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and
+    /// GROUP_RANK, which count workers as torchrun does, and {rank} and {world} do so too. Each line of
+    /// output begins with the worker's rank in brackets. The first worker of all nodes that fails stops the
+    /// others, and its exit code is mingle's on every node, unless --max-restarts allows a restart. Must be
+    /// given on every node; the numbers may differ. The default is one process that is no worker.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) workers: Option<String>,
 
     /// How long a command may take to stop after SIGTERM [default: 30s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
@@ -115,9 +141,9 @@ pub(crate) struct AirArgs {
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
 /// If it runs with --job-id and --world on several hosts at the same time, it also tests which host reaches
-/// which: by multicast, by UDP, and by TCP on the master's port. It needs no root; without root it lists what
-/// it could not read. Exit codes: 0 a world can form, 3 some hosts did not appear, 5 the network keeps a
-/// world from forming.
+/// which: by multicast, by UDP, by TCP on the master's port, and by the paths that a rendezvous proves. It
+/// needs no root; without root it lists what it could not read. Exit codes: 0 a world can form, 3 some hosts
+/// did not appear, 5 the network keeps a world from forming.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct DoctorArgs {
@@ -158,6 +184,15 @@ pub(crate) struct DoctorArgs {
     /// Also send by IPv4 broadcast, and check whether it comes back and which hosts hear it
     #[arg(long)]
     pub(crate) broadcast: bool,
+
+    /// Also measure transfers between all hosts, and name a slow one; give it on all hosts
+    ///
+    /// Each pair of hosts sends in both directions, one after the other, over one TCP connection each: at
+    /// most 0.3 s and 64 MiB. A host takes part in one transfer at a time, so N hosts take about 0.7 s times
+    /// N, and at most 10 s and 2 s times N. A host is slow if the median of its transfers is below half the
+    /// median of all hosts.
+    #[arg(long)]
+    pub(crate) bandwidth: bool,
 
     /// How long to wait for the other hosts [default: 30s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]

@@ -87,7 +87,8 @@ pub(crate) struct JoinArgs {
     /// its kernel chose. 'all' proves it from each node to each other one. 'ring' proves it to the ranks
     /// that are 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above.
     /// 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT. Where nodes want different
-    /// ones, the one with most paths counts.
+    /// ones, the one with most paths counts. With all but 'master', each RoCE port also tries its counterpart
+    /// on the next and the previous rank; one that fails is a warning.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
 
@@ -231,7 +232,8 @@ pub(crate) struct JoinArgs {
     ///
     /// For example hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is
     /// printed, and each as a whole: a reader sees the old file or the new one. hosts=/etc/hosts changes only
-    /// the lines between mingle's own marks. In MINGLE_OUTPUT, separate several with commas.
+    /// the lines between mingle's own marks, and removes those of jobs that are over. In MINGLE_OUTPUT,
+    /// separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 
@@ -269,7 +271,7 @@ pub(crate) struct JoinArgs {
 /// which is on the struct, in the command's own `--help`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
 pub(crate) enum Command {
-    #[command(about = "Start a command in the world; with --max-restarts, restart all where one fails")]
+    #[command(about = "Start a command in the world, or workers; restart all where one fails")]
     Run(Box<RunArgs>),
     #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others")]
     Rdma(RdmaArgs),
@@ -297,7 +299,7 @@ Environment:
   empty variable counts as not set.
   NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE stay as you have
   set them. MINGLE_SET lists the variables that mingle has set, so that a second
-  eval in the same shell can replace them.
+  eval in the same shell can replace those that you have not changed since.
   Values given neither way come from a scheduler, and stderr names them:
     rank   SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX,
            SKYPILOT_NODE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK

@@ -8,10 +8,10 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting};
+use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting, is_own, job_interfaces};
 use mingle_core::{JobId, Network, Paths, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
 
-use crate::args::JoinArgs;
+use crate::args::{JoinArgs, RunArgs};
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::network::NetworkArgs;
@@ -21,6 +21,7 @@ use crate::slots::{self, SlotCount};
 use crate::stderr::LogFormat;
 use values::{
     Timeout, format, log_format, paths, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose,
+    workers,
 };
 
 pub(crate) use reader::Reader;
@@ -28,6 +29,13 @@ pub(crate) use values::LONGEST;
 
 /// How long a command may take to stop after SIGTERM, by default.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+/// The default of `--restart-delay`.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// The default of `--forget-restarts`: longer than a job takes to load its data and fail again.
+const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
+
+/// The formats whose variables hold for each of several processes on a node.
+const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
 
 /// Everything that was asked for, checked.
 #[derive(Debug)]
@@ -71,8 +79,10 @@ impl Config {
         let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
         let fabric = reader.fabric(&low)?;
-        let Identity { job, world, rank, network, provenance } =
+        let Identity { job, world, rank, mut network, provenance } =
             Identity::read(&mut low, &reader, &scheduler)?;
+        network.job_interfaces =
+            job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
         let slots = match reader.read(low.slots, "slots", slots_number)? {
@@ -108,6 +118,29 @@ impl Config {
         };
         config.check_conflicts()?;
         Ok(config)
+    }
+
+    /// Takes `--workers` into account, and returns whether it is given.
+    pub(crate) fn set_workers(&mut self, argument: Option<String>) -> Result<bool, Stop> {
+        let reader = Reader(|name: &str| std::env::var_os(name));
+        let Some(given) = reader.read(argument, "workers", workers)? else { return Ok(false) };
+        if let Some(count) = given {
+            if self.slots.is_given && self.slots.count != count {
+                return Err(Stop::Usage(format!(
+                    "--workers {count} and --slots {} disagree on how many workers run here; give one of the two",
+                    self.slots.count
+                )));
+            }
+            self.slots = SlotCount { count, is_given: true };
+        }
+        if !FOR_WORKERS.contains(&self.format) {
+            return Err(Stop::Usage(format!(
+                "--format {} is for a launcher that starts the workers of a node itself, as --workers does; give one \
+                 of the two",
+                self.format
+            )));
+        }
+        Ok(true)
     }
 
     /// Refuses options that are valid alone, but not together.
@@ -149,6 +182,11 @@ impl Config {
 }
 
 impl Config {
+    /// How long to wait for all; none means for ever.
+    pub(crate) fn timeout(&self) -> Option<Duration> {
+        self.timeout.map_or(Some(RendezvousBuilder::TIMEOUT), |Timeout(limit)| limit)
+    }
+
     /// The formats in which the world is written, on stdout and to files.
     fn formats(&self) -> impl Iterator<Item = Format> {
         [self.format].into_iter().chain(self.outputs.iter().map(|output| output.format))
@@ -158,19 +196,29 @@ impl Config {
 /// What `mingle run` does when a command fails.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Restarts {
-    /// The most restarts of all nodes.
+    /// The most restarts in a row of all nodes.
     pub(crate) most: u32,
     /// How long a command may take to stop before it is killed; none means for ever.
     pub(crate) stop_timeout: Option<Duration>,
+    /// The pause before the second restart in a row.
+    pub(crate) delay: Duration,
+    /// How long all commands must have run before earlier restarts do not count; none means for ever.
+    pub(crate) forget: Option<Duration>,
 }
 
 impl Restarts {
-    pub(crate) fn new(most: Option<String>, stop_timeout: Option<String>) -> Result<Self, Stop> {
+    pub(crate) fn new(args: &RunArgs) -> Result<Self, Stop> {
         let reader = Reader(|name: &str| std::env::var_os(name));
-        let most = reader.read(most, "max-restarts", restarts)?.unwrap_or(0);
-        let stop_timeout = reader.read(stop_timeout, "stop-timeout", timeout)?;
-        let stop_timeout = stop_timeout.map_or(Some(STOP_TIMEOUT), |Timeout(limit)| limit);
-        Ok(Self { most, stop_timeout })
+        let time = |argument: &Option<String>, option, default| {
+            let given = reader.read(argument.clone(), option, timeout)?;
+            Ok::<_, Stop>(given.map_or(Some(default), |Timeout(limit)| limit))
+        };
+        Ok(Self {
+            most: reader.read(args.max_restarts.clone(), "max-restarts", restarts)?.unwrap_or(0),
+            stop_timeout: time(&args.stop_timeout, "stop-timeout", STOP_TIMEOUT)?,
+            delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
+            forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?,
+        })
     }
 }
 
@@ -272,9 +320,9 @@ impl Provenance {
 /// The number of workers in PET_NPROC_PER_NODE, where the user has set it, or else the number of GPUs.
 fn slots_of_host(fabric: &Wanted, environment: impl Fn(&str) -> Option<OsString>) -> u32 {
     let text = |name: &str| environment(name).map(|value| value.to_string_lossy().into_owned());
-    let own = text(MINGLE_SET).unwrap_or_default();
-    let is_users = own.split(',').all(|name| name != PET_NPROC_PER_NODE);
-    let users = text(PET_NPROC_PER_NODE).filter(|_| is_users).and_then(|value| slots_number(&value).ok());
+    let listed = text(MINGLE_SET).unwrap_or_default();
+    let users = text(PET_NPROC_PER_NODE).filter(|value| !is_own(&listed, PET_NPROC_PER_NODE, value));
+    let users = users.and_then(|value| slots_number(&value).ok());
     users.unwrap_or_else(|| slots::of_host(fabric.root.as_deref(), text))
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use clap::{CommandFactory as _, Parser};
 use mingle_core::env;
+use mingle_core::env::Variables;
 
 use super::values::rank_of_host;
 use super::*;
@@ -170,7 +171,10 @@ fn the_users_number_of_workers_counts_unless_mingle_has_set_it() {
     assert_eq!(slots(&[], &[]), (1, false));
     assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4")]), (4, false));
     assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "gpu")]), (1, false));
-    assert_eq!(slots(&[], &[("PET_NPROC_PER_NODE", "4"), (MINGLE_SET, "PET_NPROC_PER_NODE")]), (1, false));
+    let printed = Variables::of_fabric(&[(PET_NPROC_PER_NODE, "4".to_owned())], &[], |_| None);
+    let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
+    assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "4"), (MINGLE_SET, list)]), (1, false));
+    assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "2"), (MINGLE_SET, list)]), (2, false), "exported since");
     assert_eq!(slots(&["--slots", "2"], &[("PET_NPROC_PER_NODE", "4")]), (2, true));
 }
 

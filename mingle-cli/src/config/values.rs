@@ -53,6 +53,14 @@ pub(crate) fn slots_number(text: &str) -> Result<u32, &'static str> {
     }
 }
 
+/// A number of workers; none for as many as there are slots.
+pub(crate) fn workers(text: &str) -> Result<Option<u32>, &'static str> {
+    match text {
+        "auto" => Ok(None),
+        _ => slots_number(text).map(Some).map_err(|_| "give 1 to 65535, usually one for each GPU, or 'auto'"),
+    }
+}
+
 pub(crate) fn tf_ps(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "give the number of ranks that are parameter servers, such as 1")
 }

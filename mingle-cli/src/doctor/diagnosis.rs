@@ -2,6 +2,8 @@
 
 use super::finding::{Finding, Status};
 use super::matrix::{Board, Cell, Way};
+use super::{duplicates, rounds};
+use crate::advice;
 
 /// The findings, the worst cause first.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
@@ -14,11 +16,20 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     if silent && passes {
         findings.push(no_multicast(board));
     }
-    for (from, to) in board.pairs() {
+    let duplicates = duplicates::find(board);
+    // A broken connection to a host with a duplicate address follows from the duplicate.
+    let is_one = |id: u32| duplicates.iter().any(|duplicate| duplicate.hosts.contains(&id));
+    for (from, to) in board.pairs().filter(|(from, to)| !is_one(*from) && !is_one(*to)) {
         findings.extend(pair(board, from, to, silent));
+        findings.extend(path(board, from, to));
     }
+    findings.extend(duplicates.into_iter().map(|duplicate| duplicate.finding));
     if findings.len() == 1 && board.can_form() {
-        findings.push(Finding::ok("ways", "multicast, UDP and TCP", "every host reaches every other"));
+        let looked = "multicast, UDP, TCP and paths";
+        findings.push(Finding::ok("ways", looked, "every host reaches every other"));
+    }
+    if board.transfers() {
+        findings.extend(rounds::examine(board));
     }
     findings
 }
@@ -101,7 +112,8 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
             ),
         ),
         (Cell::Broken, _) => {
-            let heard = board.cell(Way::Multicast, to, from).works() || back.works();
+            let back_alone = board.cell(Way::Multicast, to, from).works() && !multicast.works();
+            let heard = back.works() || back_alone;
             let other = if heard { "; the other direction works" } else { "" };
             let only = if multicast.works() { ", but multicast" } else { "" };
             problem(
@@ -131,35 +143,49 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     }
 }
 
+/// The broken path from one host to another, in the words of a rendezvous.
+fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
+    let broken = board.broken(from, to)?;
+    let udp = |from, to| board.cell(Way::Udp, from, to).works();
+    // A direction in which nothing passes is a finding of its own.
+    let passes = board.cell(Way::Tcp, from, to).works() || udp(from, to) && udp(to, from);
+    if !passes {
+        return None;
+    }
+    let looked = format!("path from {} to {}", board.name(from), board.name(to));
+    let cure = advice::about_paths(std::slice::from_ref(&broken));
+    Some(Finding::new(Status::Problem, "path", looked, broken.to_string(), cure))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
+    use mingle_core::proto::Fault;
 
-    use mingle_core::JobId;
-    use mingle_core::proto::JobTag;
-
-    use super::super::matrix::{Card, Contact, ECHO, MULTICAST, Notice, TCP, UNICAST, decode, encode};
+    use super::super::notice::tests::{card, card_at};
+    use super::super::notice::{Broken, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
     use super::*;
 
-    const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP;
+    const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP | PATH;
 
-    fn card(id: u32) -> Card {
-        let at = SocketAddr::from(([10, 0, 0, u8::try_from(id).unwrap()], 29500));
-        Card { id, host: format!("node{id}"), at: vec![at], done: false }
+    fn contact(id: u32, flags: u8) -> Contact {
+        Contact { flags, udp: 300, tcp: 400, ..Contact::unknown(id) }
     }
 
     /// Node 1's view, where each host's row has the given flags for the two others.
     fn board(flags: impl Fn(u32, u32) -> Option<u8>) -> Board {
-        let row = |of: u32| -> Vec<Contact> {
-            let about = (1..=3).filter(|about| *about != of);
-            about.filter_map(|about| Some(Contact(about, flags(of, about)?, 300, 400))).collect()
-        };
+        board_of(|of, about| Some(contact(about, flags(of, about)?)))
+    }
+
+    fn board_of(row: impl Fn(u32, u32) -> Option<Contact>) -> Board {
+        let row =
+            |of: u32| (1..=3).filter(move |about| *about != of).filter_map(|about| row(of, about)).collect();
         let mut board = Board::new(card(1), 3, false);
         for id in [2, 3] {
             board.learn(card(id), 1, row(id));
         }
-        for Contact(id, flags, ..) in row(1) {
-            board.mark(id, flags);
+        let own: Vec<Contact> = row(1);
+        for known in own {
+            board.change(known.id, |contact| *contact = known);
         }
         board
     }
@@ -174,7 +200,8 @@ mod tests {
         let board = board(|_, _| Some(ALL));
         assert!(board.is_complete() && board.can_form());
         assert_eq!(problems(&board), []);
-        assert!(board.text().contains("m ok  u 0.3  t 0.4"), "{}", board.text());
+        let text = super::super::table::text(&board);
+        assert!(text.contains("m ok  u 0.3  t 0.4  p ok"), "{text}");
     }
 
     #[test]
@@ -189,8 +216,7 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         let text = "from node1 (10.0.0.1) to node2 (10.0.0.2): nothing passes; the other direction works";
         assert_eq!(found[0], ("direction", text.to_owned()));
-        assert!(board.can_form(), "node 3 is reached by all");
-        assert!(!board.is_complete());
+        assert!(!board.can_form() && !board.is_complete(), "a rendezvous proves this path as well");
     }
 
     #[test]
@@ -208,8 +234,8 @@ mod tests {
     #[test]
     fn a_firewall_on_udp_and_one_on_the_port_are_distinguished() {
         let udp = board(|of, about| match (of, about) {
-            (2, _) => Some(TCP),
-            (_, 2) => Some(MULTICAST | UNICAST | TCP),
+            (2, _) => Some(TCP | PATH),
+            (_, 2) => Some(MULTICAST | UNICAST | TCP | PATH),
             _ => Some(ALL),
         });
         let found = problems(&udp);
@@ -237,8 +263,8 @@ mod tests {
 
     #[test]
     fn hosts_without_a_common_family_are_a_finding() {
-        let v6 = |id| Card { at: vec!["[fd00::1]:29500".parse().unwrap()], ..card(id) };
-        let both = |id| Card { at: [card(id).at, v6(id).at].concat(), ..card(id) };
+        let v6 = |id| card_at(id, "[fd00::1]:29500");
+        let both = |id| Card { places: [card(id).places, v6(id).places].concat(), ..card(id) };
         let family = |me, other, prefers| {
             let mut board = Board::new(me, 2, prefers);
             board.learn(other, 1, vec![]);
@@ -257,15 +283,15 @@ mod tests {
     #[test]
     fn a_new_host_of_one_family_discards_the_results_of_the_other() {
         let both = |id| {
-            let more = "[fd00::1]:29500".parse().unwrap();
-            Card { at: [card(id).at, vec![more]].concat(), ..card(id) }
+            let more = card_at(id, "[fd00::1]:29500").places;
+            Card { places: [card(id).places, more].concat(), ..card(id) }
         };
-        let v4 = card(9).at[0];
+        let v4 = card(9).places[0].at;
         let mut board = Board::new(both(1), 3, false);
         board.learn(both(2), 1, vec![]);
         board.heard(2, MULTICAST, v4);
         assert!(board.cell(Way::Multicast, 2, 1).works());
-        board.learn(Card { at: vec!["[fd00::3]:1".parse().unwrap()], ..card(3) }, 1, vec![]);
+        board.learn(card_at(3, "[fd00::3]:1"), 1, vec![]);
         board.heard(2, MULTICAST, v4);
         assert!(!board.cell(Way::Multicast, 2, 1).works());
         board.heard(2, MULTICAST, "[fd00::2]:1".parse().unwrap());
@@ -277,7 +303,7 @@ mod tests {
         let mut alone = Board::new(card(1), 2, false);
         assert!(!alone.can_form());
         assert!(problems(&alone)[0].1.contains("nobody else was heard"));
-        alone.learn(card(2), 1, vec![Contact(1, ALL, 0, 0)]);
+        alone.learn(card(2), 1, vec![contact(1, ALL)]);
         alone.mark(2, ALL);
         assert!(alone.can_form());
     }
@@ -285,40 +311,78 @@ mod tests {
     #[test]
     fn only_a_newer_row_replaces_one_and_the_number_of_hosts_has_a_limit() {
         let mut board = Board::new(card(1), 2, false);
-        board.learn(card(2), 5, vec![Contact(1, ALL, 0, 0)]);
+        board.learn(card(2), 5, vec![contact(1, ALL)]);
         board.learn(card(2), 4, vec![]);
         assert!(board.cell(Way::Multicast, 1, 2).works());
         for id in 10..200 {
             board.learn(Card { id, ..card(3) }, 1, vec![]);
         }
         assert_eq!(board.ids().len(), 64);
-    }
-
-    #[test]
-    fn a_datagram_is_sanitised_or_dropped() {
-        let tag = "foo".parse::<JobId>().unwrap().tag();
-        let mut bad = card(7);
-        bad.host = "\u{1b}[2J$(reboot)".to_owned();
-        bad.at = ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0", "10.0.0.1:5"]
-            .map(|at| at.parse().unwrap())
-            .to_vec();
-        let bytes = encode(tag, &Notice::Row(bad, 1, vec![]));
-        let Some(Notice::Row(card, ..)) = decode(tag, &bytes) else { panic!() };
-        assert_eq!(card.host, "__2J__reboot_");
-        assert_eq!(card.at, ["10.0.0.1:5".parse().unwrap()]);
-        assert_eq!(decode(JobTag([0; 16]), &bytes), None);
-        for cut in 0..bytes.len() {
-            assert_eq!(decode(tag, &bytes[..cut]), None);
+        // Nor can one host make up any number of others.
+        for about in 0..1000 {
+            board.learn(card(2), 6 + about, vec![contact(about, ALL)]);
         }
+        let known = (0..1000).filter(|about| board.entry(2, *about).is_some()).count();
+        assert_eq!(known, 64);
     }
 
     #[test]
-    fn the_largest_row_fits_a_datagram() {
-        let host = "x".repeat(63);
-        let at = vec!["[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap(); 4];
-        let row = (0..31).map(|id| Contact(u32::MAX - id, 31, 999_999, 999_999)).collect();
-        let row = Notice::Row(Card { id: u32::MAX, host, at, done: false }, 1_000_000, row);
-        let tag = "foo".parse::<JobId>().unwrap().tag();
-        assert!(encode(tag, &row).len() <= super::super::matrix::LONGEST);
+    fn a_cut_in_both_directions_is_said_to_work_in_neither() {
+        // Each hears the multicast of the other, and nothing else.
+        let board = board(|of, about| match of + about {
+            3 => Some(MULTICAST),
+            _ => Some(ALL),
+        });
+        let found = problems(&board);
+        assert!(found.len() == 2 && found.iter().all(|(_, text)| !text.contains("works")), "{found:?}");
+    }
+
+    /// The findings where the path from 1 to 2 is broken in this way, with these flags for it.
+    fn broken(fault: Fault, flags: u8, own_port_answers: bool) -> Vec<(&'static str, String)> {
+        let to = "10.0.0.2:41877".parse().unwrap();
+        let board = board_of(|of, about| {
+            let known = contact(about, ALL);
+            let broken = Broken { to, fault, own_port_answers };
+            let is_it = (of, about) == (1, 2);
+            Some(if is_it { Contact { flags, broken: Some(broken), ..known } } else { known })
+        });
+        assert!(!board.can_form());
+        problems(&board)
+    }
+
+    #[test]
+    fn a_broken_path_is_named_as_a_rendezvous_names_it() {
+        let text = |found: Vec<(&'static str, String)>| match &found[..] {
+            [("path", text)] => text.clone(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            text(broken(Fault::Silent, ALL & !PATH, true)),
+            "path from node1 (10.0.0.1) to node2 (10.0.0.2): node1 (10.0.0.1) cannot open TCP connections to node2 \
+             (10.0.0.2): port 41877 does not answer, port 29500 does"
+        );
+        let hole = text(broken(Fault::Size { passes: 1400, fails: 1500 }, ALL & !PATH, false));
+        let words = "of 1500 bytes do not arrive, those of 1400 bytes do; the MTU is 1500 on both";
+        assert!(hole.ends_with(words), "{hole}");
+        let both = broken(Fault::Silent, ALL & !PATH & !TCP, false);
+        assert!(both.len() == 2 && both[0].0 == "tcp" && both[1].0 == "path", "{both:?}");
+        assert_eq!(broken(Fault::Silent, MULTICAST, false)[0].0, "tcp");
+    }
+
+    #[test]
+    fn a_path_of_which_nothing_is_known_is_no_finding() {
+        let found = problems(&board(|_, _| Some(ALL & !PATH)));
+        assert_eq!(found, []);
+    }
+
+    #[test]
+    fn a_part_of_a_row_and_a_relay_of_an_older_one_take_nothing_away() {
+        let mut board = Board::new(card(1), 3, false);
+        board.learn(card(2), 3, vec![contact(1, ALL)]);
+        board.learn(card(2), 4, vec![contact(3, ALL)]);
+        board.learn(card(2), 2, vec![contact(1, 0), contact(3, 0)]);
+        assert!([1, 3].iter().all(|to| board.cell(Way::Tcp, 2, *to).works()));
+        board.learn(card(2), 5, vec![contact(1, 0)]);
+        assert!(!board.cell(Way::Tcp, 2, 1).works());
     }
 }

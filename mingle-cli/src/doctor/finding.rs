@@ -63,6 +63,13 @@ impl Finding {
         !matches!(self.check, "host name" | "proxy" | "shared memory" | "memlock" | "rdma" | "rdma devices")
     }
 
+    /// Makes a warning of a firewall's rules a note, where traffic has shown that they do no harm.
+    pub(super) fn excuse_rules(&mut self) {
+        if self.check == "firewall" {
+            self.status = self.status.min(Status::Note);
+        }
+    }
+
     /// A note about something that cannot be read, which is not an error.
     pub(super) fn unread(check: &'static str, looked: impl Into<String>, cure: impl Into<String>) -> Self {
         Self::new(Status::Note, check, looked, "not readable without root", cure)

@@ -1,7 +1,7 @@
 //! Whether the host's own rules would drop the packets of a rendezvous.
 //!
-//! The rules come from nftables or iptables; here they are one model. A condition that is not known here
-//! turns "drops" into "may drop".
+//! The rules come from nftables or iptables; here they are one model. A rule that may drop mingle's packets
+//! is a warning. If that depends on a condition that is not known here, it is a note.
 
 use std::net::IpAddr;
 
@@ -100,10 +100,11 @@ enum Fate {
     Dropped(String),
     /// Perhaps, by this rule.
     Doubtful(String),
-    /// The calling chain decides.
-    Open,
-    /// Perhaps dropped by this rule, and otherwise the calling chain decides.
-    OpenDoubtful(String),
+    /// The calling chain decides, unless a rule has dropped the packet, perhaps this one, or has accepted it.
+    Open {
+        doubt: Option<String>,
+        spared: bool,
+    },
 }
 
 const CHECK: &str = "firewall";
@@ -117,9 +118,9 @@ pub(super) fn examine(what: &str, tables: &[Table], packets: &[Packet]) -> Vec<F
         for table in tables.iter().filter(|table| table.sees(packet)) {
             for chain in table.chains.iter().filter(|chain| chain.hook == Some(packet.hook)) {
                 let (status, rule) = match walk(table, chain, packet, 0) {
-                    Fate::Dropped(rule) => (Status::Problem, rule),
-                    Fate::Doubtful(rule) | Fate::OpenDoubtful(rule) => (Status::Note, rule),
-                    Fate::Passes | Fate::Open => continue,
+                    Fate::Dropped(rule) => (Status::Warning, rule),
+                    Fate::Doubtful(rule) => (Status::Note, rule),
+                    Fate::Passes | Fate::Open { .. } => continue,
                 };
                 let finding = finding(status, table, chain, packet, &rule);
                 // The same packet on another interface gives the same finding.
@@ -145,9 +146,9 @@ fn finding(status: Status, table: &Table, chain: &Chain, packet: &Packet, rule: 
     let way = if packet.hook == Hook::Input { "in" } else { "out" };
     let (protocol, port) = (if packet.tcp { "TCP" } else { "UDP" }, packet.port);
     let group = if packet.to.is_multicast() { format!(" of group {}", packet.to) } else { String::new() };
-    let drops = if status == Status::Problem { "drops" } else { "may drop" };
     let looked = format!("{}, chain {}", table.name, chain.name);
-    let seen = format!("{rule} {drops} {protocol} port {port}{group} on the way {way}");
+    // Rules are read, not tried: another table, a set or a helper may let the packet pass.
+    let seen = format!("{rule} may drop {protocol} port {port}{group} on the way {way}");
     let cure = if packet.to.is_multicast() {
         format!(
             "let {protocol} port {port} pass between the nodes (--discovery-port chooses another), or give --seed"
@@ -177,16 +178,19 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
             Action::Nothing => continue,
             Action::Accept => Fate::Passes,
             Action::Drop => Fate::Dropped(format!("'{}'", rule.text)),
-            Action::Return => Fate::Open,
+            Action::Return => Fate::Open { doubt: None, spared: false },
             Action::Jump(name) | Action::Goto(name) => {
                 let next = table.chains.iter().find(|chain| chain.name == *name);
                 match next.filter(|_| depth < DEPTH).map(|next| walk(table, next, packet, depth + 1)) {
                     None => continue,
-                    // After a jump the next rule follows; a goto does not return.
-                    Some(Fate::Open) if matches!(rule.action, Action::Jump(_)) => continue,
-                    Some(Fate::OpenDoubtful(by)) if matches!(rule.action, Action::Jump(_)) => {
-                        doubt.get_or_insert(by);
-                        continue;
+                    Some(Fate::Open { doubt: within, spared: some }) => {
+                        doubt = doubt.or(within);
+                        spared |= some;
+                        // After a jump the next rule follows; a goto does not return.
+                        if matches!(rule.action, Action::Jump(_)) {
+                            continue;
+                        }
+                        Fate::Open { doubt: None, spared: false }
                     }
                     Some(fate) => fate,
                 }
@@ -196,10 +200,10 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
             Fate::Dropped(by) if certain => return dropped(by, doubt, spared),
             Fate::Doubtful(by) if certain => return Fate::Doubtful(doubt.unwrap_or(by)),
             Fate::Passes if certain => return doubt.map_or(Fate::Passes, Fate::Doubtful),
-            Fate::Dropped(by) | Fate::Doubtful(by) | Fate::OpenDoubtful(by) => {
+            Fate::Dropped(by) | Fate::Doubtful(by) => {
                 doubt.get_or_insert(by);
             }
-            Fate::Passes | Fate::Open => spared |= !certain,
+            Fate::Passes | Fate::Open { .. } => spared |= !certain,
         }
         // The chain ends here: by a return, or by a goto whose chain has ended.
         if certain {
@@ -207,7 +211,7 @@ fn walk(table: &Table, chain: &Chain, packet: &Packet, depth: usize) -> Fate {
         }
     }
     if chain.hook.is_none() {
-        return doubt.map_or(Fate::Open, Fate::OpenDoubtful);
+        return Fate::Open { doubt, spared };
     }
     if chain.drops {
         return dropped("the policy".to_owned(), doubt, spared);
@@ -354,7 +358,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn an_unknown_condition_turns_drops_into_may_drop() {
+    fn an_unknown_condition_makes_a_drop_doubtful() {
         let doubtful = Fate::Doubtful("'a rule'".to_owned());
         assert_eq!(fate(false, vec![rule(&[Test::Unknown], Action::Drop)]), doubtful);
         assert_eq!(
@@ -363,6 +367,24 @@ pub(super) mod tests {
         );
         // A condition that is certainly not met settles it: the rule does not apply.
         assert_eq!(fate(false, vec![rule(&[Test::Unknown, Test::Never], Action::Drop)]), Fate::Passes);
+        // A called chain may have accepted the packet, and so may one that goes on to another.
+        let spares = Chain {
+            name: "spares".to_owned(),
+            hook: None,
+            drops: false,
+            rules: vec![rule(&[Test::Unknown], Action::Accept)],
+        };
+        for action in [Action::Jump("spares".to_owned()), Action::Goto("spares".to_owned())] {
+            let base = Chain {
+                hook: Some(Hook::Input),
+                drops: true,
+                rules: vec![rule(&[], action)],
+                ..spares.clone()
+            };
+            let table = Table { name: String::new(), chains: vec![spares.clone()] };
+            let fate = walk(&table, &base, &packet(true, [10, 0, 0, 1], 29500), 0);
+            assert_eq!(fate, Fate::Doubtful("the policy".to_owned()));
+        }
         // The second rule drops the packet even if the first does not.
         let both = vec![rule(&[Test::Unknown], Action::Drop), rule(&[], Action::Drop)];
         assert_eq!(fate(false, both), Fate::Dropped("'a rule'".to_owned()));

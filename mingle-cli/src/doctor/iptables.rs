@@ -62,6 +62,11 @@ fn parse(text: &str) -> Rule {
             "-d" => net(&list(',')).map_or(Test::Unknown, |net| Test::Destination(vec![net])),
             "--state" | "--ctstate" => Test::State(list(',')),
             "--pkt-type" => Test::PacketType(list(',')),
+            // A packet to the host itself is the only unicast that a rendezvous sends it.
+            "--dst-type" => {
+                let kind = |name: String| if name == "local" { "unicast".to_owned() } else { name };
+                Test::PacketType(list(',').into_iter().map(kind).collect())
+            }
             _ if word.starts_with('-') => Test::Unknown,
             // The value of an option that is not known.
             _ => continue,
@@ -136,9 +141,9 @@ mod tests {
     fn rules_are_read_as_iptables_saves_them() {
         let one = judge("ACCEPT", &["-A INPUT ! -i lo -p udp -m udp --dport 29499 -j DROP"]);
         assert_eq!(one.len(), 1);
-        assert!(one[0].1.contains("--dport 29499 -j DROP' drops UDP port 29499"), "{one:?}");
+        assert!(one[0].1.contains("--dport 29499 -j DROP' may drop UDP port 29499"), "{one:?}");
         let several = judge("ACCEPT", &["-A INPUT -p tcp -m multiport --dports 22,29000:30000 -j DROP"]);
-        assert!(several[0].1.contains("drops TCP port 29500"), "{several:?}");
+        assert!(several[0].1.contains("may drop TCP port 29500"), "{several:?}");
         assert!(judge("ACCEPT", &["-A INPUT -j ours"])[0].1.contains("tcp-reset"));
         let fine = [
             "-A INPUT -i lo -j DROP",
@@ -153,12 +158,48 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_counts_and_an_unknown_condition_turns_drops_into_may_drop() {
+    fn a_policy_counts_and_an_unknown_condition_makes_a_drop_a_note() {
         let found = judge("DROP", &["-A INPUT -p tcp -j ACCEPT"]);
-        assert!(found.len() == 1 && found[0].1.starts_with("the policy drops UDP"), "{found:?}");
+        assert!(found.len() == 1 && found[0].1.starts_with("the policy may drop UDP"), "{found:?}");
         let unknown = judge("ACCEPT", &["-A INPUT -m recent --name bad --rcheck -j DROP"]);
         assert!(unknown.iter().all(|(status, _)| *status == Status::Note), "{unknown:?}");
         let negated = judge("ACCEPT", &["-A INPUT ! -p udp -j DROP"]);
-        assert!(negated.len() == 1 && negated[0].1.contains("drops TCP"), "{negated:?}");
+        assert!(negated.len() == 1 && negated[0].1.contains("may drop TCP"), "{negated:?}");
+    }
+
+    /// The rules of `ufw enable` and the given one of the user, as iptables-save prints them: a policy that
+    /// drops, and a chain of chains.
+    fn ufw(rule: &str) -> Vec<(Status, String)> {
+        let save = format!(
+            "*filter\n:INPUT DROP [0:0]\n:OUTPUT ACCEPT [0:0]\n:ufw-before-input - [0:0]\n:ufw-after-input - [0:0]\n\
+             :ufw-not-local - [0:0]\n:ufw-user-input - [0:0]\n:ufw-skip-to-policy-input - [0:0]\n\
+             :ufw-reject-input - [0:0]\n\
+             -A INPUT -j ufw-before-input\n-A INPUT -j ufw-after-input\n-A INPUT -j ufw-reject-input\n\
+             -A ufw-before-input -i lo -j ACCEPT\n\
+             -A ufw-before-input -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT\n\
+             -A ufw-before-input -m conntrack --ctstate INVALID -j DROP\n\
+             -A ufw-before-input -p icmp -m icmp --icmp-type 8 -j ACCEPT\n\
+             -A ufw-before-input -j ufw-not-local\n\
+             -A ufw-before-input -d 224.0.0.251/32 -p udp -m udp --dport 5353 -j ACCEPT\n\
+             -A ufw-before-input -j ufw-user-input\n\
+             -A ufw-after-input -p udp -m udp --dport 137 -j ufw-skip-to-policy-input\n\
+             -A ufw-after-input -m addrtype --dst-type BROADCAST -j ufw-skip-to-policy-input\n\
+             -A ufw-not-local -m addrtype --dst-type LOCAL -j RETURN\n\
+             -A ufw-not-local -m addrtype --dst-type MULTICAST -j RETURN\n\
+             -A ufw-not-local -m addrtype --dst-type BROADCAST -j RETURN\n\
+             -A ufw-not-local -m limit --limit 3/min --limit-burst 10 -j LOG --log-prefix \"[UFW BLOCK] \"\n\
+             -A ufw-not-local -j DROP\n\
+             -A ufw-skip-to-policy-input -j DROP\n{rule}COMMIT\n"
+        );
+        firewall::tests::judge("iptables", &tables("iptables", &save))
+    }
+
+    #[test]
+    fn a_network_that_ufw_allows_in_a_called_chain_is_no_fault() {
+        let allowed = ufw("-A ufw-user-input -s 10.0.0.0/8 -j ACCEPT\n");
+        assert!(allowed.iter().all(|(status, _)| *status <= Status::Note), "{allowed:?}");
+        // Of the port for ssh alone, the rest is dropped.
+        let ssh = ufw("-A ufw-user-input -p tcp -m tcp --dport 22 -j ACCEPT\n");
+        assert!(ssh.len() == 2 && ssh.iter().all(|(status, _)| *status == Status::Warning), "{ssh:?}");
     }
 }

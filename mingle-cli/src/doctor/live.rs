@@ -1,4 +1,4 @@
-//! The sockets: the only place in the doctor that sends.
+//! The sockets, and the course of a meeting of several hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,53 +8,75 @@ use std::time::Duration;
 
 use mingle_core::Error;
 use mingle_core::proto::JobTag;
-use mingle_core::tools::{Station, reset};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use mingle_core::tools::{Prover, Station};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 
-use super::matrix::{BROADCAST, Board, ECHO, LONGEST, MULTICAST, Notice, TCP, UNICAST, decode, encode};
+use super::exchange::{dial, receive};
+use super::matrix::{Board, Cell, Way};
 use super::multicast::Trial;
+use super::notice::{BROADCAST, ECHO, LONGEST, MULTICAST, Notice, Offer, TCP, UNICAST, decode, encode};
+use super::rounds;
+use super::transfer::{Host, Transfers};
 
 /// How long to wait for the own multicast, which comes back within microseconds or never.
 const BACK: Duration = Duration::from_millis(500);
-const PERIOD: Duration = Duration::from_millis(150);
-/// Three retries of a lost SYN would take 7 s; a new connection is quicker.
-const DIAL: Duration = Duration::from_millis(900);
-/// How long to go on after the last host has come; a path that does not work by then is broken.
+/// How often a host speaks, and more for each host of the world: all hear it.
+const PERIOD: Duration = Duration::from_millis(100);
+const TURN: Duration = Duration::from_millis(10);
+/// A host that has answered is asked again in each of so many turns, for a shorter round trip.
+const AGAIN: usize = 8;
+/// How long to go on after the last host has come; what does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
-/// How long to go on after everything works here, since others may still need this host.
+/// The same for paths, whose proofs take up to 5 s and begin within [`SETTLE`].
+const PATHS: Duration = Duration::from_secs(7);
+/// How long all hosts may take to answer before the proofs of paths begin: those that are late get less time.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long to go on after everything is known here, since others may still need this host: after transfers,
+/// another may have waited for its partner.
 const LINGER: Duration = Duration::from_secs(2);
-/// The most connections that are served at once.
-const VISITORS: usize = 128;
+const LONG_LINGER: Duration = Duration::from_secs(8);
+/// How long all transfers may take, and more for each host: a round takes 0.7 s.
+const TRANSFERS: Duration = Duration::from_secs(10);
+const ROUND: Duration = Duration::from_secs(2);
 /// The most messages that wait; in a flood the rest is lost.
 const QUEUE: usize = 1024;
+/// The most connections that wait for the transfers to begin; each holds a descriptor.
+const GUESTS: usize = 64;
 
-enum Arrived {
+pub(super) enum Arrived {
     Datagram {
         way: Inbound,
         from: SocketAddr,
         bytes: Vec<u8>,
     },
-    /// A connection to `id` has carried the rows of both hosts, and opened within this time.
+    /// A connection to `id` has opened at this endpoint within this time, and carried the messages of both.
     Dialled {
         id: u32,
-        bytes: Vec<u8>,
+        messages: Vec<Vec<u8>>,
+        at: SocketAddr,
         took: Duration,
     },
     Failed {
         id: u32,
     },
     Visited {
-        bytes: Vec<u8>,
+        messages: Vec<Vec<u8>>,
     },
+    /// The transfer of `id` has arrived at this rate in kbit/s.
+    Rate {
+        id: u32,
+        rate: u32,
+    },
+    /// The transfers are over.
+    Transferred,
 }
 
 /// The socket at which a datagram arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Inbound {
+pub(super) enum Inbound {
     Own,
     Group,
     Broadcast,
@@ -154,9 +176,12 @@ pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: Job
 pub(super) struct Meeting<'a> {
     pub(super) station: &'a Station,
     pub(super) wires: Wires,
+    pub(super) prover: Prover,
     pub(super) tag: JobTag,
     /// None is for ever.
     pub(super) limit: Option<Duration>,
+    /// Whether this host takes part in transfers.
+    pub(super) transfers: bool,
 }
 
 /// The state of a meeting.
@@ -167,58 +192,146 @@ struct Talk {
     ping: u32,
     dialling: BTreeSet<u32>,
     seeds: Vec<SocketAddr>,
+    started: Instant,
     last_newcomer: Instant,
+    /// The hosts to which the path is being proved, or was, and where.
+    proving: BTreeMap<u32, SocketAddr>,
+    /// Connections for transfers, until these begin.
+    guests: Option<mpsc::Receiver<(Offer, TcpStream)>>,
+    stage: Stage,
+}
+
+/// The result that a host waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Matrix,
+    Transfers,
+    /// Everything is known here since then; others may still need this host.
+    Done(Instant),
 }
 
 impl Meeting<'_> {
     /// Runs until everything is known, or until the time has passed.
     pub(super) async fn hold(mut self, board: Board) -> Result<Board, Error> {
         let started = Instant::now();
+        let (rows, latest) = watch::channel(Arc::default());
+        let (offers, guests) = mpsc::channel(GUESTS);
+        for listener in self.station.listeners() {
+            let listener = listener.try_clone().and_then(TcpListener::from_std);
+            let listener =
+                listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
+            receive(self.tag, listener, latest.clone(), self.wires.sender.clone(), offers.clone());
+        }
         let mut talk = Talk {
             board,
             pings: BTreeMap::new(),
             ping: 0,
             dialling: BTreeSet::new(),
             seeds: Vec::new(),
+            started,
             last_newcomer: started,
+            proving: BTreeMap::new(),
+            guests: Some(guests),
+            stage: Stage::Matrix,
         };
-        let (rows, latest) = watch::channel(Vec::new());
-        for listener in self.station.listeners() {
-            let listener = listener.try_clone().and_then(TcpListener::from_std);
-            let listener =
-                listener.map_err(|source| Error::Socket { what: "cannot listen".to_owned(), source })?;
-            receive(listener, latest.clone(), self.wires.sender.clone());
-        }
         let (tell, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
         if let Some(follow) = self.station.follow(id, move |found| tell.send(found).is_ok()).await? {
             tokio::spawn(follow);
         }
-        let mut ticks = interval(PERIOD);
+        let hosts = u32::try_from(talk.board.world()).unwrap_or(u32::MAX);
+        let mut ticks = interval(PERIOD + TURN.saturating_mul(hosts));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut complete: Option<Instant> = None;
         let mut turn = 0;
         loop {
             tokio::select! {
                 Some(arrived) = self.wires.arrived.recv() => self.take(&mut talk, arrived).await,
                 Some(found) = seeds.recv() => talk.seeds = found,
+                () = self.prover.step() => {}
                 _ = ticks.tick() => {
+                    self.prove(&mut talk);
                     self.speak(&mut talk, &rows, turn).await;
                     turn += 1;
-                    let now = Instant::now();
-                    if talk.board.is_complete() {
-                        complete.get_or_insert(now);
-                    }
-                    let settled = complete.is_some_and(|at| talk.board.all_done() || now - at > LINGER);
-                    let graced = talk.board.is_full() && now - talk.last_newcomer > GRACE;
-                    let late = self.limit.is_some_and(|limit| now - started > limit);
-                    if settled || graced || late {
+                    if self.is_over(&mut talk) {
                         // Other hosts may lack the last row.
                         self.speak(&mut talk, &rows, turn).await;
                         return Ok(talk.board);
                     }
                 }
+            }
+        }
+    }
+
+    /// Moves on to the next stage where nothing more is to come. Returns whether all have been through.
+    fn is_over(&self, talk: &mut Talk) -> bool {
+        let now = Instant::now();
+        let (board, since) = (&talk.board, now - talk.last_newcomer);
+        match talk.stage {
+            Stage::Matrix => {
+                let graced = since > GRACE && board.paths_are_known() || since > PATHS;
+                let more = if board.is_full() { PATHS } else { Duration::ZERO };
+                let late = self.limit.is_some_and(|limit| now - talk.started > limit.saturating_add(more));
+                if board.is_full() && (graced || board.is_complete()) {
+                    talk.stage = self.transfer(talk).unwrap_or(Stage::Done(now));
+                }
+                late
+            }
+            Stage::Transfers => false,
+            Stage::Done(at) => {
+                let linger = if self.transfers { LONG_LINGER } else { LINGER };
+                talk.board.all_done() || now - at > linger
+            }
+        }
+    }
+
+    /// Begins the transfers, if this host takes part in them.
+    fn transfer(&self, talk: &mut Talk) -> Option<Stage> {
+        let (board, own) = (&talk.board, talk.board.me());
+        let ids = rounds::hosts(board);
+        let me = ids.iter().position(|id| *id == own)?;
+        let works = |way, from, to| matches!(board.cell(way, from, to), Cell::Works(_));
+        let host = |(at, id): (usize, &u32)| {
+            let (first, second) = if at < me { (*id, own) } else { (own, *id) };
+            let connects = works(Way::Tcp, first, second)
+                && works(Way::Path, first, second)
+                && works(Way::Path, second, first);
+            // Any address that is known will do, since only one of the two dials.
+            let at = board.reached(*id).or_else(|| board.path_to(*id));
+            Host { id: *id, at: at.filter(|_| connects) }
+        };
+        let hosts = ids.iter().enumerate().map(host).collect();
+        let guests = talk.guests.take()?;
+        let transfers = Transfers { tag: self.tag, hosts, me, guests, waiting: Vec::new() };
+        let sender = self.wires.sender.clone();
+        let limit = TRANSFERS + ROUND * u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        tokio::spawn(async move {
+            // The rates that are missing then stay unknown.
+            let _ = timeout(limit, transfers.run(&sender)).await;
+            let _ = sender.send(Arrived::Transferred).await;
+        });
+        Some(Stage::Transfers)
+    }
+
+    /// Begins the proofs of paths once all hosts have answered, and takes the results.
+    fn prove(&mut self, talk: &mut Talk) {
+        let board = &mut talk.board;
+        if !board.is_full() {
+            return;
+        }
+        let targets: Vec<(u32, SocketAddr)> =
+            board.peers().iter().filter_map(|card| Some((card.id, board.path_to(card.id)?))).collect();
+        if targets.len() + 1 >= board.world() || talk.last_newcomer.elapsed() > SETTLE {
+            for (id, to) in targets {
+                if talk.proving.len() + 1 < board.world() && !talk.proving.contains_key(&id) {
+                    talk.proving.insert(id, to);
+                    self.prover.add(id, to);
+                }
+            }
+        }
+        for (id, to) in &talk.proving {
+            if let Some(verdict) = self.prover.verdict(*id) {
+                board.proved(*id, *to, verdict);
             }
         }
     }
@@ -240,38 +353,49 @@ impl Meeting<'_> {
                     if let Some(at) = talk.pings.get(&number)
                         && talk.board.counts(from)
                     {
-                        talk.board.measured(id, ECHO | UNICAST, micros(at.elapsed()));
+                        talk.board.measured(id, ECHO | UNICAST, from, micros(at.elapsed()));
                     }
                 }
                 Some(relay @ Notice::Relay(..)) => learn(talk, relay),
                 _ => {}
             },
-            Arrived::Dialled { id, bytes, took } => {
+            Arrived::Dialled { id, messages, at, took } => {
                 talk.dialling.remove(&id);
+                let messages: Vec<Notice> =
+                    messages.iter().filter_map(|bytes| decode(self.tag, bytes)).collect();
                 // The address may belong to another host, or to this one.
-                if let Some(Notice::Row(card, seq, row)) = decode(self.tag, &bytes)
-                    && card.id == id
-                {
-                    learn(talk, Notice::Row(card, seq, row));
-                    talk.board.measured(id, TCP, micros(took));
+                let is_its = |message: &Notice| matches!(message, Notice::Row(card, ..) if card.id == id);
+                if !messages.is_empty() && messages.iter().all(is_its) {
+                    for message in messages {
+                        learn(talk, message);
+                    }
+                    talk.board.measured(id, TCP, at, micros(took));
                 }
             }
             Arrived::Failed { id } => {
                 talk.dialling.remove(&id);
             }
-            Arrived::Visited { bytes } => {
-                if let Some(row @ Notice::Row(..)) = decode(self.tag, &bytes) {
-                    learn(talk, row);
+            Arrived::Visited { messages } => {
+                for bytes in messages {
+                    if let Some(row @ Notice::Row(..)) = decode(self.tag, &bytes) {
+                        learn(talk, row);
+                    }
                 }
             }
+            Arrived::Rate { id, rate } => talk.board.change(id, |contact| contact.rate = Some(rate)),
+            Arrived::Transferred => talk.stage = Stage::Done(Instant::now()),
         }
     }
 
-    async fn speak(&self, talk: &mut Talk, rows: &watch::Sender<Vec<u8>>, turn: usize) {
-        let own = encode(self.tag, &talk.board.own_row());
-        rows.send_replace(own.clone());
+    async fn speak(&self, talk: &mut Talk, rows: &watch::Sender<Arc<Vec<Vec<u8>>>>, turn: usize) {
+        let done = matches!(talk.stage, Stage::Done(_));
+        let parts: Vec<Vec<u8>> =
+            talk.board.own_row(done).iter().map(|part| encode(self.tag, part)).collect();
+        let parts = Arc::new(parts);
+        rows.send_replace(Arc::clone(&parts));
+        let Some(own) = parts.get(turn % parts.len().max(1)) else { return };
         // The test of the own multicast has reported interfaces that cannot send.
-        self.station.send_to_all(&own);
+        self.station.send_to_all(own);
         let relay = talk.board.relay(turn).map(|relay| encode(self.tag, &relay));
         if let Some(relay) = &relay {
             self.station.send_to_all(relay);
@@ -281,20 +405,27 @@ impl Meeting<'_> {
         talk.pings.retain(|number, _| number + 40 > talk.ping);
         let ping = encode(self.tag, &Notice::Ping(talk.board.me(), talk.ping));
         let peers = talk.board.peers();
-        for at in peers.iter().flat_map(|card| &card.at) {
-            for bytes in [Some(&own), Some(&ping), relay.as_ref()].into_iter().flatten() {
-                self.wires.send(bytes, *at).await;
+        for card in &peers {
+            // The multicast that a host hears need not reach it twice.
+            let news =
+                [Some(own), relay.as_ref()].into_iter().filter(|_| talk.board.is_deaf_to_group(card.id));
+            let asks = talk.board.lacks_echo(card.id) || turn.is_multiple_of(AGAIN);
+            let all: Vec<&Vec<u8>> = news.flatten().chain(asks.then_some(&ping)).collect();
+            for (place, bytes) in
+                card.places.iter().flat_map(|place| all.iter().map(move |bytes| (place, bytes)))
+            {
+                self.wires.send(bytes, place.at).await;
             }
         }
         for seed in &talk.seeds {
-            self.wires.send(&own, *seed).await;
+            self.wires.send(own, *seed).await;
         }
         for card in peers {
             // A host that hears no datagrams gets the news over a new connection.
             let again = turn.is_multiple_of(4) && talk.board.is_deaf(card.id);
             if (again || talk.board.lacks_tcp(card.id)) && talk.dialling.insert(card.id) {
                 let at = talk.board.ways_to(&card);
-                tokio::spawn(dial(card.id, at, own.clone(), self.wires.sender.clone()));
+                tokio::spawn(dial(card.id, at, Arc::clone(&parts), self.wires.sender.clone()));
             }
         }
     }
@@ -314,63 +445,4 @@ fn learn(talk: &mut Talk, message: Notice) {
     {
         talk.last_newcomer = Instant::now();
     }
-}
-
-/// Tries the endpoints of a host one after the other: sends the own row and reads the row of that host.
-async fn dial(id: u32, at: Vec<SocketAddr>, row: Vec<u8>, sender: mpsc::Sender<Arrived>) {
-    for to in at {
-        let started = Instant::now();
-        let Ok(Ok(mut stream)) = timeout(DIAL, TcpStream::connect(to)).await else { continue };
-        let took = started.elapsed();
-        let exchange = async {
-            write(&mut stream, &row).await?;
-            read(&mut stream).await
-        };
-        if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
-            let _ = sender.send(Arrived::Dialled { id, bytes, took }).await;
-            return;
-        }
-    }
-    let _ = sender.send(Arrived::Failed { id }).await;
-}
-
-fn receive(listener: TcpListener, latest: watch::Receiver<Vec<u8>>, sender: mpsc::Sender<Arrived>) {
-    let slots = Arc::new(Semaphore::new(VISITORS));
-    tokio::spawn(async move {
-        while !sender.is_closed() {
-            let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
-            let (latest, sender) = (latest.clone(), sender.clone());
-            tokio::spawn(async move {
-                let exchange = async {
-                    let bytes = read(&mut stream).await?;
-                    let row = latest.borrow().clone();
-                    write(&mut stream, &row).await?;
-                    // The dialling host closes first, so that the master's port keeps no closed connection.
-                    let _ = stream.read(&mut [0; 1]).await;
-                    io::Result::Ok(bytes)
-                };
-                if let Ok(Ok(bytes)) = timeout(DIAL, exchange).await {
-                    let _ = sender.send(Arrived::Visited { bytes }).await;
-                }
-                reset(&stream);
-                drop(slot);
-            });
-        }
-    });
-}
-
-async fn write(stream: &mut TcpStream, row: &[u8]) -> io::Result<()> {
-    let length = u16::try_from(row.len()).map_err(io::Error::other)?;
-    stream.write_all(&[&length.to_be_bytes(), row].concat()).await
-}
-
-async fn read(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let length = usize::from(stream.read_u16().await?);
-    if length > LONGEST {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut bytes = vec![0; length];
-    stream.read_exact(&mut bytes).await?;
-    Ok(bytes)
 }

@@ -1,99 +1,44 @@
-//! Which host reaches which: the messages of hosts that run the doctor at once, and the matrix from them.
+//! Which host reaches which: the matrix from the messages of hosts that run the doctor at once.
 //!
-//! Each host keeps a row: what it has heard from each other host. Hosts send their rows by multicast, by UDP
-//! and over TCP, and relay the rows of others, so that one working path suffices to learn of all hosts.
-//! Nothing here is authentic, and it can change nothing but a report.
+//! Each host keeps a row: what it has found out about each other host. A host is known by its card.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
 
 use mingle_core::HostName;
-use mingle_core::proto::JobTag;
-use serde::{Deserialize, Serialize};
+use mingle_core::proto::{BrokenPath, Fault, Peer};
+use mingle_core::tools::broken_path;
 
-/// The largest world whose rows fit a datagram.
-pub(super) const LARGEST: u32 = 32;
-/// The most endpoints of a host that are tried.
-pub(super) const ENDPOINTS: usize = 4;
+use super::firewall::holds;
+use super::notice::{
+    BROADCAST, Broken, Card, Contact, ECHO, MULTICAST, Notice, PATH, Place, TCP, UNICAST, groups,
+};
+
 /// The most hosts that are remembered; a stranger can make up any number.
 const NODES: usize = 64;
-/// The longest message that is read, in bytes.
-pub(super) const LONGEST: usize = 1400;
-/// Magic and version of the doctor's own datagrams, which a rendezvous ignores.
-const HEAD: [u8; 8] = *b"MNGD\x01\0\0\0";
-
-/// Its broadcast was heard.
-pub(super) const BROADCAST: u8 = 16;
-/// Its multicast was heard.
-pub(super) const MULTICAST: u8 = 1;
-/// Its unicast was heard.
-pub(super) const UNICAST: u8 = 2;
-/// It has answered a ping.
-pub(super) const ECHO: u8 = 4;
-/// A connection to it has carried rows both ways.
-pub(super) const TCP: u8 = 8;
-
-/// A host that runs the doctor.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Card {
-    /// Random, new for each run.
-    pub(super) id: u32,
-    pub(super) host: String,
-    /// Its own endpoints, the preferred one first.
-    pub(super) at: Vec<SocketAddr>,
-    /// Whether it has everything that it waits for.
-    pub(super) done: bool,
-}
-
-/// One host's knowledge of another: ID, flags, and round-trip times of UDP and TCP in microseconds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Contact(pub(super) u32, pub(super) u8, pub(super) u32, pub(super) u32);
-
-/// The messages between hosts. The names of the variants are in the datagrams.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Notice {
-    /// A host about itself: its card, the number of this row, and the row.
-    #[serde(rename = "Word")]
-    Row(Card, u32, Vec<Contact>),
-    /// The same about another host.
-    Relay(Card, u32, Vec<Contact>),
-    /// Sender and number.
-    Ping(u32, u32),
-    /// Sender and the number that it answers.
-    Echo(u32, u32),
-    /// For the sender alone: its ID, and the interface that it sent by.
-    Own(u32, u32),
-}
-
-pub(super) fn encode(tag: JobTag, message: &Notice) -> Vec<u8> {
-    let body = serde_json::to_vec(message).unwrap_or_default();
-    [&HEAD[..], &tag.0, &body].concat()
-}
-
-pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Notice> {
-    let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    let mut message: Notice = serde_json::from_slice(body).ok()?;
-    if let Notice::Row(card, ..) | Notice::Relay(card, ..) = &mut message {
-        // The name goes to a terminal, so it must hold no control characters. And a stranger must not make
-        // this host send to a group or a broadcast address.
-        HostName::new(&card.host).as_str().clone_into(&mut card.host);
-        card.at.retain(|at| is_host(*at));
-        card.at.truncate(ENDPOINTS);
-    }
-    Some(message)
-}
-
-fn is_host(at: SocketAddr) -> bool {
-    let is_broadcast = matches!(at, SocketAddr::V4(v4) if v4.ip().is_broadcast());
-    at.port() != 0 && !at.ip().is_multicast() && !at.ip().is_unspecified() && !is_broadcast
-}
+/// The most addresses of a host that are remembered.
+const SOURCES: usize = 8;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct KnownHost {
     card: Card,
     seq: u32,
-    row: BTreeMap<u32, Contact>,
+    /// Its contacts with the other hosts, each with the number of the row that brought it.
+    row: BTreeMap<u32, (u32, Contact)>,
+    /// The addresses from which this host has heard it.
+    sources: BTreeSet<IpAddr>,
+    /// Its endpoint that this host has reached.
+    reached: Option<SocketAddr>,
+}
+
+impl KnownHost {
+    fn new(card: Card) -> Self {
+        Self { card, seq: 0, row: BTreeMap::new(), sources: BTreeSet::new(), reached: None }
+    }
+
+    fn contacts(&self) -> impl Iterator<Item = Contact> {
+        self.row.values().map(|(_, contact)| *contact)
+    }
 }
 
 /// Everything known about the hosts.
@@ -107,15 +52,16 @@ pub(super) struct Board {
 }
 
 /// How one host reaches another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Way {
     Multicast,
     Udp,
     Tcp,
+    /// Long segments to a port that the kernel chose, at the address that the job uses.
+    Path,
 }
 
-/// Whether a path works.
+/// Whether a way works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     /// It works; the round-trip time in microseconds, where it was measured.
@@ -134,8 +80,8 @@ impl Cell {
 impl Board {
     pub(super) fn new(me: Card, world: usize, prefers_ipv6: bool) -> Self {
         let id = me.id;
-        let node = KnownHost { card: me, seq: 0, row: BTreeMap::new() };
-        Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes: BTreeMap::from([(id, node)]) }
+        let nodes = BTreeMap::from([(id, KnownHost::new(me))]);
+        Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes }
     }
 
     /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4
@@ -144,7 +90,7 @@ impl Board {
         let order = [self.prefers_ipv6, !self.prefers_ipv6];
         let all_have = |is_ipv6: &bool| {
             let mut nodes = self.nodes.values();
-            nodes.all(|node| node.card.at.iter().any(|at| at.is_ipv6() == *is_ipv6))
+            nodes.all(|node| node.card.places.iter().any(|place| place.at.is_ipv6() == *is_ipv6))
         };
         order.into_iter().find(all_have)
     }
@@ -156,7 +102,7 @@ impl Board {
 
     /// The endpoints of a host in the family that the world would use.
     pub(super) fn ways_to(&self, card: &Card) -> Vec<SocketAddr> {
-        card.at.iter().copied().filter(|at| self.counts(*at)).collect()
+        card.places.iter().map(|place| place.at).filter(|at| self.counts(*at)).collect()
     }
 
     /// Notes that a datagram of another host has arrived from this address.
@@ -164,13 +110,25 @@ impl Board {
         if self.counts(from) {
             self.mark(id, flag);
         }
+        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.sources.len() < SOURCES) else { return };
+        let ip = from.ip().to_canonical();
+        if id == self.me || !node.sources.insert(ip) {
+            return;
+        }
+        let both: Vec<u32> =
+            self.others().filter(|node| node.sources.contains(&ip)).map(|node| node.card.id).collect();
+        if both.len() > 1 {
+            for id in both {
+                self.change(id, |contact| contact.shared = Some(ip));
+            }
+        }
     }
 
     pub(super) fn me(&self) -> u32 {
         self.me
     }
 
-    /// Takes a row. Returns whether its host is new.
+    /// Takes some contacts of a host. Returns whether the host is new.
     pub(super) fn learn(&mut self, card: Card, seq: u32, row: Vec<Contact>) -> bool {
         let id = card.id;
         let is_new = !self.nodes.contains_key(&id);
@@ -178,54 +136,111 @@ impl Board {
         if id == self.me || is_new && self.nodes.len() >= NODES {
             return false;
         }
-        if self.nodes.get(&id).is_none_or(|node| node.seq < seq) {
-            let row = row.into_iter().take(NODES).map(|entry| (entry.0, entry)).collect();
-            self.nodes.insert(id, KnownHost { card, seq, row });
+        let node = self.nodes.entry(id).or_insert_with(|| KnownHost::new(card.clone()));
+        if node.seq < seq {
+            (node.card, node.seq) = (card, seq);
+        }
+        for contact in row {
+            let known = node.row.len();
+            let entry = node.row.entry(contact.id);
+            let is_known = matches!(entry, std::collections::btree_map::Entry::Occupied(_));
+            if is_known || known < NODES {
+                let (at, known) = entry.or_insert((seq, contact));
+                if *at <= seq {
+                    (*at, *known) = (seq, contact);
+                }
+            }
         }
         // A new host of one family may change the family that counts.
         if self.is_ipv6() != family
             && let Some(own) = self.nodes.get_mut(&self.me)
         {
-            own.row.values_mut().for_each(|entry| *entry = Contact(entry.0, 0, 0, 0));
+            own.row.values_mut().for_each(|(_, contact)| *contact = Contact::unknown(contact.id));
         }
         self.mark(id, 0);
         is_new
     }
 
-    /// Notes what this host has found out about a known host.
-    pub(super) fn mark(&mut self, id: u32, flag: u8) {
+    /// Changes what this host knows of another.
+    pub(super) fn change(&mut self, id: u32, change: impl FnOnce(&mut Contact)) {
         if self.nodes.contains_key(&id)
             && id != self.me
             && let Some(own) = self.nodes.get_mut(&self.me)
         {
-            own.row.entry(id).or_insert(Contact(id, 0, 0, 0)).1 |= flag;
+            change(&mut own.row.entry(id).or_insert((0, Contact::unknown(id))).1);
         }
     }
 
-    /// As [`Board::mark`], with the time that it took: the shortest counts.
-    pub(super) fn measured(&mut self, id: u32, flag: u8, micros: u32) {
+    /// Notes what this host has found out about a known host.
+    pub(super) fn mark(&mut self, id: u32, flag: u8) {
+        self.change(id, |contact| contact.flags |= flag);
+    }
+
+    /// As [`Board::mark`], with the endpoint that has answered and the time that it took: the shortest
+    /// counts.
+    pub(super) fn measured(&mut self, id: u32, flag: u8, at: SocketAddr, micros: u32) {
         self.mark(id, flag);
-        let own = self.nodes.get_mut(&self.me).and_then(|own| own.row.get_mut(&id));
-        if let Some(entry) = own {
-            let time = if flag == TCP { &mut entry.3 } else { &mut entry.2 };
+        self.change(id, |contact| {
+            let time = if flag == TCP { &mut contact.tcp } else { &mut contact.udp };
             *time = if *time == 0 { micros } else { micros.min(*time) }.clamp(1, 999_999);
+        });
+        if let Some(node) = self.nodes.get_mut(&id)
+            && (flag == TCP || node.reached.is_none())
+        {
+            node.reached = Some(at);
         }
     }
 
-    /// This host's own row, numbered one higher than the last.
-    pub(super) fn own_row(&mut self) -> Notice {
-        let done = self.is_complete();
-        let Some(own) = self.nodes.get_mut(&self.me) else { return Notice::Ping(self.me, 0) };
+    /// Notes how the proof of the path to another host, at this address and port, has ended.
+    pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
+        let own_port_answers = self.entry(self.me, id).is_some_and(|contact| contact.flags & TCP != 0)
+            && self.nodes.get(&id).and_then(|node| node.reached).is_some_and(|at| at.ip() == to.ip());
+        self.change(id, |contact| match verdict {
+            Ok(()) => contact.flags |= PATH,
+            Err(fault) => contact.broken = Some(Broken { to, fault, own_port_answers }),
+        });
+    }
+
+    /// The address and port to which the path to a host is proved: that of its interface at which it has
+    /// answered, or else of its preferred one. None before it has answered.
+    pub(super) fn path_to(&self, id: u32) -> Option<SocketAddr> {
+        let has_answered = self.entry(self.me, id).is_some_and(|entry| entry.flags & (ECHO | TCP) != 0);
+        let node = self.nodes.get(&id).filter(|node| has_answered && node.card.port != 0)?;
+        let place = |at: Option<SocketAddr>| {
+            let mut places = node.card.places.iter().filter(|place| self.counts(place.at));
+            places.find(|place| at.is_none_or(|at| place.at.ip() == at.ip()))
+        };
+        let place = node.reached.and_then(|at| place(Some(at))).or_else(|| place(None))?;
+        Some(SocketAddr::new(place.link.address, node.card.port))
+    }
+
+    /// The endpoint of a host that has answered.
+    pub(super) fn reached(&self, id: u32) -> Option<SocketAddr> {
+        self.nodes.get(&id)?.reached
+    }
+
+    /// This host's own row, numbered one higher than the last, in parts.
+    pub(super) fn own_row(&mut self, done: bool) -> Vec<Notice> {
+        let Some(own) = self.nodes.get_mut(&self.me) else { return Vec::new() };
         own.seq += 1;
         own.card.done = done;
-        Notice::Row(own.card.clone(), own.seq, own.row.values().copied().collect())
+        let parts = groups(&own.card, own.contacts());
+        parts.into_iter().map(|part| Notice::Row(own.card.clone(), own.seq, part)).collect()
     }
 
-    /// The row of another host; `turn` chooses which.
+    /// A part of the row of another host that is not heard by all; `turn` chooses which.
     pub(super) fn relay(&self, turn: usize) -> Option<Notice> {
-        let others: Vec<&KnownHost> = self.others().collect();
+        let is_heard = |node: &&KnownHost| {
+            let mut listeners = self.others().filter(|other| other.card.id != node.card.id);
+            listeners.all(|other| !self.is_deaf_of(other.card.id, node.card.id))
+        };
+        let others: Vec<&KnownHost> = self.others().filter(|node| !is_heard(node)).collect();
         let node = others.get(turn.checked_rem(others.len())?)?;
-        Some(Notice::Relay(node.card.clone(), node.seq, node.row.values().copied().collect()))
+        let parts = groups(&node.card, node.contacts());
+        let part = parts.get((turn / others.len()) % parts.len())?;
+        // One contact in the row may be older than the rest.
+        let known = part.iter().filter_map(|contact| Some(node.row.get(&contact.id)?.0)).min();
+        Some(Notice::Relay(node.card.clone(), known.unwrap_or(node.seq), part.clone()))
     }
 
     fn others(&self) -> impl Iterator<Item = &KnownHost> {
@@ -239,28 +254,55 @@ impl Board {
 
     /// Whether a connection to this host is still to be made.
     pub(super) fn lacks_tcp(&self, id: u32) -> bool {
-        self.entry(self.me, id).is_none_or(|entry| entry.1 & TCP == 0)
+        self.entry(self.me, id).is_none_or(|entry| entry.flags & TCP == 0)
+    }
+
+    /// Whether an answer of this host is still to come.
+    pub(super) fn lacks_echo(&self, id: u32) -> bool {
+        self.entry(self.me, id).is_none_or(|entry| entry.flags & ECHO == 0)
     }
 
     /// Whether this host's messages reach the other host by TCP alone, as far as is known.
     pub(super) fn is_deaf(&self, id: u32) -> bool {
-        self.entry(id, self.me).is_none_or(|entry| entry.1 & (UNICAST | MULTICAST) == 0)
+        self.is_deaf_of(id, self.me)
+    }
+
+    fn is_deaf_of(&self, id: u32, speaker: u32) -> bool {
+        self.entry(id, speaker).is_none_or(|entry| entry.flags & (UNICAST | MULTICAST) == 0)
+    }
+
+    /// Whether this host's multicast does not reach the other host, as far as is known.
+    pub(super) fn is_deaf_to_group(&self, id: u32) -> bool {
+        self.entry(id, self.me).is_none_or(|entry| entry.flags & MULTICAST == 0)
     }
 
     pub(super) fn is_full(&self) -> bool {
         self.nodes.len() >= self.world
     }
 
-    /// Whether all hosts are here and every path works.
+    /// Whether all hosts are here and every way works.
     pub(super) fn is_complete(&self) -> bool {
-        let ways = [Way::Multicast, Way::Udp, Way::Tcp];
+        let ways = [Way::Multicast, Way::Udp, Way::Tcp, Way::Path];
         self.is_full()
             && self.pairs().all(|(from, to)| ways.iter().all(|way| self.cell(*way, from, to).works()))
+    }
+
+    /// Whether each path is proved or broken, or its proof could not begin.
+    pub(super) fn paths_are_known(&self) -> bool {
+        self.pairs().all(|(from, to)| {
+            let reaches = self.entry(from, to).is_some_and(|entry| entry.flags & (ECHO | TCP) != 0);
+            !reaches || self.cell(Way::Path, from, to) != Cell::Unknown
+        })
     }
 
     /// Whether all others say that they have found everything.
     pub(super) fn all_done(&self) -> bool {
         self.others().all(|node| node.card.done)
+    }
+
+    /// Whether this host takes part in transfers.
+    pub(super) fn transfers(&self) -> bool {
+        self.card(self.me).is_some_and(|card| card.transfers)
     }
 
     pub(super) fn world(&self) -> usize {
@@ -270,7 +312,8 @@ impl Board {
     pub(super) fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.nodes.keys().copied().collect();
         // The same order on every host.
-        ids.sort_by_key(|id| self.nodes.get(id).map(|node| (node.card.at.first().copied(), *id)));
+        let first = |node: &KnownHost| node.card.places.first().map(|place| place.at);
+        ids.sort_by_key(|id| self.nodes.get(id).map(|node| (first(node), *id)));
         ids
     }
 
@@ -283,36 +326,68 @@ impl Board {
 
     /// The host as the report names it: by its name and its preferred address.
     pub(super) fn name(&self, id: u32) -> String {
-        self.nodes.get(&id).map_or_else(String::new, |node| match node.card.at.first() {
-            Some(at) => format!("{} ({})", node.card.host, at.ip()),
-            None => node.card.host.clone(),
+        self.card(id).map_or_else(String::new, |card| match card.places.first() {
+            Some(place) => format!("{} ({})", card.host, place.at.ip()),
+            None => card.host.clone(),
         })
     }
 
     pub(super) fn port(&self, id: u32) -> u16 {
-        self.nodes.get(&id).and_then(|node| node.card.at.first()).map_or(0, SocketAddr::port)
+        let card = self.card(id);
+        card.and_then(|card| card.places.first()).map_or(0, |place| place.at.port())
     }
 
-    fn entry(&self, of: u32, about: u32) -> Option<&Contact> {
-        self.nodes.get(&of)?.row.get(&about)
+    pub(super) fn card(&self, id: u32) -> Option<&Card> {
+        self.nodes.get(&id).map(|node| &node.card)
+    }
+
+    /// The findings of one host about another.
+    pub(super) fn entry(&self, of: u32, about: u32) -> Option<&Contact> {
+        self.nodes.get(&of)?.row.get(&about).map(|(_, contact)| contact)
+    }
+
+    /// The path from one host to another as a rendezvous would name it, if it is broken.
+    pub(super) fn broken(&self, from: u32, to: u32) -> Option<BrokenPath> {
+        let Broken { to: tried, fault, own_port_answers } = self.entry(from, to)?.broken?;
+        let (own, target) = (self.card(from)?, self.card(to)?);
+        let near = |place: &&Place| holds(place.link.address, place.link.prefix, tried.ip());
+        let of_family = |place: &&Place| place.at.is_ipv6() == tried.is_ipv6();
+        let here = own.places.iter().find(near).or_else(|| own.places.iter().find(of_family))?;
+        let there = target.places.iter().find(|place| place.link.address == tried.ip())?;
+        let peer = |card: &Card, address| Peer { host: HostName::new(&card.host), address };
+        Some(broken_path(
+            peer(own, SocketAddr::new(here.link.address, here.at.port())),
+            peer(target, tried),
+            fault,
+            own_port_answers.then(|| there.at.port()),
+            (here.link.mtu, there.link.mtu),
+        ))
+    }
+
+    /// The rate at which transfers of one host arrive at another, in kbit/s, if that was tried.
+    pub(super) fn rate(&self, from: u32, to: u32) -> Option<u32> {
+        self.entry(to, from)?.rate
     }
 
     /// Whether what `from` sends by `way` arrives at `to`.
     pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
         let (sent, heard) = (self.entry(from, to), self.entry(to, from));
-        let has = |entry: Option<&Contact>, flag| entry.is_some_and(|entry| entry.1 & flag != 0);
+        let has = |entry: Option<&Contact>, flag| entry.is_some_and(|entry| entry.flags & flag != 0);
         let time = |micros: u32| Cell::Works((micros > 0).then_some(micros));
         match way {
             Way::Multicast if has(heard, MULTICAST) => Cell::Works(None),
-            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => time(sent.map_or(0, |entry| entry.2)),
-            Way::Tcp if has(sent, TCP) => time(sent.map_or(0, |entry| entry.3)),
+            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => time(sent.map_or(0, |entry| entry.udp)),
+            Way::Tcp if has(sent, TCP) => time(sent.map_or(0, |entry| entry.tcp)),
+            Way::Path if has(sent, PATH) => Cell::Works(None),
+            Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
             // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
             _ => Cell::Broken,
         }
     }
 
-    /// Whether a world can form: all hosts are here, and all others reach one of them, in both directions.
+    /// Whether a world can form: all hosts are here, all others reach one of them, in both directions, and
+    /// no path is broken.
     pub(super) fn can_form(&self) -> bool {
         let ids = self.ids();
         let reached = |master: &u32| {
@@ -323,47 +398,18 @@ impl Board {
                     && self.cell(Way::Udp, *master, *id).works()
             })
         };
-        self.is_full() && ids.iter().any(reached)
+        let connects = |(from, to)| match self.cell(Way::Path, from, to) {
+            Cell::Works(_) => true,
+            Cell::Broken => false,
+            // No connection opens if no packet of the other host arrives.
+            Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
+        };
+        self.is_full() && ids.iter().any(reached) && self.pairs().all(connects)
     }
 
     /// Whether broadcasts pass between all hosts; none where they were not tried.
     pub(super) fn broadcast(&self) -> Option<bool> {
-        let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.1 & BROADCAST != 0);
+        let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.flags & BROADCAST != 0);
         self.tries_broadcast.then(|| self.pairs().all(heard))
-    }
-
-    /// The matrix for people.
-    pub(super) fn text(&self) -> String {
-        let ids = self.ids();
-        let mut rows = vec![vec!["from \\ to".to_owned()]];
-        rows[0].extend(ids.iter().map(|id| self.name(*id)));
-        for from in &ids {
-            let mut row = vec![self.name(*from)];
-            row.extend(ids.iter().map(|to| self.cell_text(*from, *to)));
-            rows.push(row);
-        }
-        let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..=ids.len()).map(width).collect();
-        let mut text = "multicast, UDP and TCP (round trips in ms; - lost, ? not known):\n".to_owned();
-        for row in &rows {
-            let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-            let line = cells.collect::<Vec<_>>().join("  ");
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "  {}", line.trim_end());
-        }
-        text
-    }
-
-    fn cell_text(&self, from: u32, to: u32) -> String {
-        if from == to {
-            return ".".to_owned();
-        }
-        let one = |way: Way, works: &str| match self.cell(way, from, to) {
-            Cell::Works(Some(micros)) => format!("{:.1}", f64::from(micros) / 1000.0),
-            Cell::Works(None) => works.to_owned(),
-            Cell::Broken => "-".to_owned(),
-            Cell::Unknown => "?".to_owned(),
-        };
-        format!("m {}  u {}  t {}", one(Way::Multicast, "ok"), one(Way::Udp, "ok"), one(Way::Tcp, "ok"))
     }
 }

@@ -1,13 +1,18 @@
 //! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! system, live            read files and use sockets; everything else is a function of their results
+//! system                  reads files and runs programs
+//! live, exchange, transfer  use sockets; everything else is a function of what these and `system` found
 //! interfaces ... host     a topic each, from text to findings
 //! nft, iptables           rules, for `firewall` to judge
-//! matrix, diagnosis       several hosts at once: which reaches which, and what breaks the rest
+//! notice, matrix, table   several hosts at once: their messages, which reaches which, and how that is shown
+//! diagnosis, duplicates   what breaks the rest
+//! rounds                  who sends to whom when, and which host is slow
 //! ```
 
 mod diagnosis;
+mod duplicates;
+mod exchange;
 mod finding;
 mod firewall;
 mod host;
@@ -18,16 +23,21 @@ mod live;
 mod matrix;
 mod multicast;
 mod nft;
+mod notice;
 mod ports;
+mod rounds;
 mod surroundings;
 mod system;
+mod table;
+mod transfer;
 
+use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::rdma::{Machine, Transport};
-use mingle_core::tools::{self, Interface, Judged, Station, host_name};
+use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
 use mingle_core::{Error, Failure, JobId, Network, World};
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -44,7 +54,8 @@ use finding::{Finding, Status};
 use firewall::{Hook, Packet};
 use interfaces::Nic;
 use live::{Meeting, Wires};
-use matrix::{Board, Card, Cell, ENDPOINTS, LARGEST, Way};
+use matrix::Board;
+use notice::{Card, ENDPOINTS, LARGEST, Place};
 use system::Files;
 
 /// The job whose group and ports are tried without --job-id.
@@ -61,27 +72,47 @@ const SHORT: usize = 6;
 /// Examines this host, and with --world the other hosts, and prints the report.
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Examined { job, world, network, limit } = Examined::read(args)?;
+    let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
     let runtime = join::runtime()?;
     let mut visit = Visit::begin(&job, &network, &runtime, RULES)?;
     let mut board = None;
     if let Some(world) = world
         && let Some((station, wires)) = visit.opened.take()
     {
-        let meeting = Meeting { station: &station, wires, tag: job.tag(), limit };
-        let host = host_name().as_str().to_owned();
-        let card = Card { id: visit.id, host, at: station.endpoints(ENDPOINTS), done: false };
-        let world = usize::try_from(world.get()).unwrap_or(usize::MAX);
-        let mut start = Board::new(card, world, network.prefers_ipv6);
-        start.tries_broadcast = network.broadcast;
-        let held = runtime.block_on(meeting.hold(start));
+        let id = visit.id;
+        let held = runtime.block_on(async {
+            let prover = Prover::open(id, &job, world, &network)?;
+            let card = card(id, &station, prover.port(), transfers);
+            let count = usize::try_from(world.get()).unwrap_or(usize::MAX);
+            let mut start = Board::new(card, count, network.prefers_ipv6);
+            start.tries_broadcast = network.broadcast;
+            let meeting = Meeting { station: &station, wires, prover, tag: job.tag(), limit, transfers };
+            meeting.hold(start).await
+        });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
         let held = held.map_err(Stop::Rendezvous)?;
+        if held.is_complete() {
+            // The packets of all have passed these rules.
+            visit.findings.iter_mut().for_each(Finding::excuse_rules);
+        }
         visit.findings.extend(diagnosis::examine(&held));
         board = Some(held);
     }
     report(&visit.findings, board.as_ref(), world.is_some(), is_json)
+}
+
+/// This host as the others know it. `port` is that for paths.
+fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
+    let files = Files { root: PathBuf::from("/") };
+    let place = |at: SocketAddr| {
+        let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.ip == at.ip());
+        let interface = station.interfaces().iter().find(has);
+        let mac = interface.and_then(|interface| files.hardware_address(&interface.name));
+        Place { at, link: station.link(at.ip()), mac }
+    };
+    let places = station.endpoints(ENDPOINTS).into_iter().map(place).collect();
+    Card { id, host: host_name().as_str().to_owned(), places, port, transfers, done: false }
 }
 
 /// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
@@ -115,6 +146,8 @@ struct Examined {
     network: Network,
     /// How long to wait for the other hosts; none means for ever.
     limit: Option<Duration>,
+    /// Whether to run transfers between the hosts.
+    transfers: bool,
 }
 
 impl Examined {
@@ -133,6 +166,11 @@ impl Examined {
                 "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
             )));
         }
+        if args.bandwidth && world.is_none() {
+            return Err(Stop::Usage(
+                "--world is missing: --bandwidth runs transfers between several hosts".to_owned(),
+            ));
+        }
         // The doctor sends nothing sealed, but a secret that mingle would refuse is a finding.
         let (_, warnings) = reader.secret(None)?;
         for warning in warnings {
@@ -141,7 +179,7 @@ impl Examined {
         let limit = reader.read(args.timeout, "timeout", timeout)?;
         let limit = limit.map_or(Some(WAIT), |Timeout(limit)| limit);
         let trial = || TRIAL_JOB.parse().map_err(|error| Stop::Usage(format!("{TRIAL_JOB}: {error}")));
-        Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit })
+        Ok(Self { job: job.map_or_else(trial, Ok)?, world, network, limit, transfers: args.bandwidth })
     }
 }
 
@@ -300,10 +338,10 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
             "code": code,
             "can_form": code == 0,
             "findings": findings,
-            "matrix": board.map(ways),
+            "matrix": board.map(table::document),
         }))?;
     } else {
-        let matrix = board.map(|board| format!("\n{}", board.text())).unwrap_or_default();
+        let matrix = board.map(|board| format!("\n{}", table::text(board))).unwrap_or_default();
         let text = format!("{}{matrix}\n{summary}\n", finding::text(findings));
         Stdout::plain(printable(&text).into_owned())?;
     }
@@ -311,24 +349,4 @@ fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: boo
         None => Ok(()),
         Some(code) => Err(Stop::Findings { code, summary }),
     }
-}
-
-/// The paths from each host to each other, for programs.
-fn ways(board: &Board) -> serde_json::Value {
-    let of = |cell: Cell| match cell {
-        Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),
-        Cell::Works(None) => json!({ "works": true }),
-        Cell::Broken => json!({ "works": false }),
-        Cell::Unknown => json!({ "works": null }),
-    };
-    let pair = |(from, to)| {
-        json!({
-            "from": board.name(from),
-            "to": board.name(to),
-            "multicast": of(board.cell(Way::Multicast, from, to)),
-            "udp": of(board.cell(Way::Udp, from, to)),
-            "tcp": of(board.cell(Way::Tcp, from, to)),
-        })
-    };
-    board.pairs().map(pair).collect()
 }

@@ -36,6 +36,14 @@ impl Files {
         Some(names)
     }
 
+    /// The hardware address of an interface, where it has one of Ethernet's length.
+    pub(super) fn hardware_address(&self, interface: &str) -> Option<[u8; 6]> {
+        let text = self.read(&format!("sys/class/net/{interface}/address"))?;
+        let bytes: Option<Vec<u8>> =
+            text.trim_end().split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+        <[u8; 6]>::try_from(bytes?).ok().filter(|address| *address != [0; 6])
+    }
+
     /// The program that listens on a port. Only root sees the sockets of other users' processes.
     pub(super) fn holder(&self, port: u16) -> Option<String> {
         let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|path| self.read(path).unwrap_or_default());

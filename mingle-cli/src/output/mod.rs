@@ -3,22 +3,58 @@
 //! A reader sees the old file or the new one, and never half of it: the file is written under another name in
 //! the same folder, and renamed. Where that is not possible, because the file is a mount point, as /etc/hosts
 //! is in a container, or because its folder takes no new files, it is written in place.
+//!
+//! ```text
+//! writable    whether the file can be written, before this node waits for others
+//! file        regular files
+//! hosts       the blocks of /etc/hosts; holder: for which process each is there
+//! ```
 
-use std::fs::{self, File, OpenOptions, Permissions};
+mod file;
+mod holder;
+mod hosts;
+pub(crate) mod writable;
+
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::{MetadataExt as _, chown};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use mingle_core::env::Format;
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::libc::{ENXIO, O_NONBLOCK};
+use tokio::time::{Instant, sleep};
 
-/// How many names are tried for the new file. Runs that were killed may have left some of them.
-const NAMES: u32 = 100;
+pub(crate) use holder::Holder;
+
+/// How often to try again what another process keeps from being written.
+const AGAIN: Duration = Duration::from_millis(20);
+/// How long to wait for the lock of a file such as /etc/hosts.
+const LOCKED: Duration = Duration::from_secs(5);
 
 /// A file for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Output {
     pub(crate) format: Format,
     pub(crate) path: PathBuf,
+}
+
+/// Until when to wait for other processes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience(pub(crate) Option<Instant>);
+
+impl Patience {
+    /// Waits a moment, or fails with what was waited for.
+    async fn wait(self, what: &str) -> io::Result<()> {
+        if self.0.is_some_and(|until| Instant::now() >= until) {
+            return Err(io::Error::new(ErrorKind::TimedOut, what));
+        }
+        tracing::debug!(what, "waiting for another process");
+        sleep(AGAIN).await;
+        Ok(())
+    }
 }
 
 impl Output {
@@ -30,117 +66,108 @@ impl Output {
         Ok(Self { format, path: PathBuf::from(file) })
     }
 
+    /// Checks what can be known before the world has formed.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        writable::file(&self.path)
+    }
+
     /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
-    /// first and the last line of the text.
-    pub(crate) fn write(&self, text: &str) -> io::Result<()> {
-        let exists = fs::metadata(&self.path);
-        if exists.as_ref().is_ok_and(|metadata| !metadata.is_file()) {
-            // A pipe or a device takes the text as it is; opening a folder is an error.
-            return OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes());
+    /// first and the last line of the text, and removes the blocks of jobs that are over; `holder` is the
+    /// process with which this job ends.
+    pub(crate) async fn write(
+        &self,
+        text: &str,
+        holder: Option<&Holder>,
+        patience: Patience,
+    ) -> io::Result<()> {
+        match fs::metadata(&self.path) {
+            Ok(metadata) if metadata.file_type().is_fifo() => write_pipe(&self.path, text, patience).await,
+            // A device takes the text as it is; opening a folder is an error.
+            Ok(metadata) if !metadata.is_file() => {
+                OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes())
+            }
+            _ if self.format == Format::HOSTS => {
+                let patience = Patience(Some(Instant::now() + LOCKED));
+                write_block(&self.path, &hosts::held(text, holder), patience).await
+            }
+            _ => file::replace(&self.path, text.as_bytes()),
         }
-        if self.format == Format::HOSTS && exists.is_ok() {
-            let whole = with_block(&fs::read(&self.path)?, text)?;
-            return replace(&self.path, &whole);
-        }
-        replace(&self.path, text.as_bytes())
     }
 }
 
-/// The bytes of a file in which `block` replaces an earlier block, or is appended. Every other line stays as
-/// it was, and so does the missing line break at the end of the file, if it is missing.
-fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
-    let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
-    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    let is = |line: &[u8], marker: &str| line.trim_ascii_end() == marker.as_bytes();
-    let Some(begin) = lines.iter().position(|line| is(line, first)) else {
-        let has_end = file.is_empty() || file.ends_with(b"\n");
-        let whole = if has_end {
-            [file, block.as_bytes()].concat()
-        } else {
-            [file, b"\n", block.trim_end().as_bytes()].concat()
-        };
-        return Ok(whole);
+/// A pipe without a reader would block the opening, and a full one the writing: no signal would end this
+/// process then.
+async fn write_pipe(path: &Path, text: &str, patience: Patience) -> io::Result<()> {
+    let mut pipe = loop {
+        match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(path) {
+            Err(error) if error.raw_os_error() == Some(ENXIO) => {
+                patience.wait("no process has opened this pipe for reading").await?;
+            }
+            opened => break opened?,
+        }
     };
-    let Some(length) = lines[begin..].iter().position(|line| is(line, last)) else {
-        let what =
-            format!("line {} is {first:?}, and no line {last:?} follows; remove that block", begin + 1);
-        return Err(io::Error::new(ErrorKind::InvalidData, what));
-    };
-    let end = begin + length;
-    let block = if lines[end].ends_with(b"\n") { block } else { block.trim_end() };
-    // A file that was concatenated from others may hold further blocks.
-    let mut rest = lines[end + 1..].to_vec();
-    while let Some(begin) = rest.iter().position(|line| is(line, first))
-        && let Some(length) = rest[begin..].iter().position(|line| is(line, last))
-    {
-        rest.drain(begin..=begin + length);
-    }
-    let rest = rest.concat();
-    Ok([&lines[..begin].concat()[..], block.as_bytes(), &rest].concat())
-}
-
-/// Replaces the file, or writes it in place where that fails.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A symbolic link stays; the file behind it changes.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let old = fs::metadata(&path).ok();
-    match renamed(&path, bytes, old.as_ref()) {
-        Err(error) if old.is_some() && is_refused(&error) => {
-            let mut file = OpenOptions::new().write(true).truncate(true).open(&path)?;
-            file.write_all(bytes)?;
-            file.sync_all()
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match pipe.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => rest = &rest[written..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                patience.wait("the process that has opened this pipe does not read").await?;
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
-        result => result,
     }
+    Ok(())
 }
 
-/// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk
-/// is another error.
-fn is_refused(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::ResourceBusy
-            | ErrorKind::CrossesDevices
-            | ErrorKind::PermissionDenied
-            | ErrorKind::ReadOnlyFilesystem
-    )
-}
-
-fn renamed(path: &Path, bytes: &[u8], old: Option<&fs::Metadata>) -> io::Result<()> {
-    let (mut file, new) = create_beside(path)?;
-    let written = (|| {
-        if let Some(old) = old {
-            file.set_permissions(Permissions::clone(&old.permissions()))?;
-            let is_ours = file.metadata().is_ok_and(|new| (new.uid(), new.gid()) == (old.uid(), old.gid()));
-            if !is_ours {
-                chown(&new, Some(old.uid()), Some(old.gid()))?;
+/// Changes one block of a file that other jobs change as well, under a lock that all of them take. A job
+/// holds it for milliseconds; any user who can read the file can hold it for ever.
+async fn write_block(path: &Path, block: &str, patience: Patience) -> io::Result<()> {
+    loop {
+        let is_link = fs::symlink_metadata(path).is_ok();
+        match OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path)) {
+            Err(error) if error.kind() == ErrorKind::NotFound && !is_link => {
+                match file::create(path, block.as_bytes()) {
+                    // Another job was first.
+                    Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+                    created => return created,
+                }
+            }
+            // A link to a file that does not exist.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return file::replace(path, block.as_bytes());
+            }
+            Err(error) => return Err(error),
+            Ok(file) => {
+                let lock = lock(file, path)?;
+                if lock.is_none() && patience.wait("the lock of this file").await.is_ok() {
+                    continue;
+                }
+                return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);
             }
         }
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, path)
-    })();
-    if written.is_err() {
-        let _ = fs::remove_file(&new);
     }
-    written
 }
 
-/// A new file in the same folder, under a name that no other process uses.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
-    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
-    for number in 0..NAMES {
-        let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&new) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            result => return Ok((result?, new)),
+/// The lock, where no other process holds it, and where the file has not been replaced since it was opened.
+/// On a file system without locks, the file alone.
+fn lock(file: File, path: &Path) -> io::Result<Option<Lock>> {
+    let lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(lock) => lock,
+        Err((_, Errno::EWOULDBLOCK)) => return Ok(None),
+        Err((file, error)) => {
+            tracing::debug!(%error, path = %path.display(), "no lock");
+            return Ok(Some(Err(file)));
         }
-    }
-    Err(io::Error::new(
-        ErrorKind::AlreadyExists,
-        format!("too many files '.{name}.mingle-*' beside it; remove them"),
-    ))
+    };
+    let (locked, now) = (lock.metadata()?, fs::metadata(path)?);
+    let is_current = (locked.dev(), locked.ino()) == (now.dev(), now.ino());
+    Ok(is_current.then_some(Ok(lock)))
 }
+
+/// A file that no other job changes meanwhile; without a lock, where its file system has none.
+type Lock = Result<Flock<File>, File>;
 
 #[cfg(test)]
 mod tests;

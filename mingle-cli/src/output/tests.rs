@@ -1,6 +1,9 @@
+use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::file::is_refused;
+use super::hosts::updated;
 use super::*;
 
 /// An empty folder, gone when it goes out of scope.
@@ -17,6 +20,10 @@ impl Folder {
         Output::parse(&format!("{format}={}", self.0.join(name).display())).unwrap()
     }
 
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.0.join(name)).unwrap()
+    }
+
     fn names(&self) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(&self.0)
             .unwrap()
@@ -31,6 +38,16 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// Writes without patience: what another process keeps from being written fails at once.
+fn write(output: &Output, text: &str) -> io::Result<()> {
+    write_for(output, text, None)
+}
+
+fn write_for(output: &Output, text: &str, holder: Option<&Holder>) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async { output.write(text, holder, Patience(Some(Instant::now()))).await })
 }
 
 #[test]
@@ -52,7 +69,7 @@ fn a_reader_never_sees_half_of_a_file() {
     let folder = Folder::new("atomic");
     let output = folder.output("hostfile", "hosts");
     let texts = ["a".repeat(1 << 16), "b".repeat(1 << 17)];
-    output.write(&texts[0]).unwrap();
+    write(&output, &texts[0]).unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
@@ -62,7 +79,7 @@ fn a_reader_never_sees_half_of_a_file() {
             }
         });
         for round in 1..40 {
-            output.write(&texts[round % 2]).unwrap();
+            write(&output, &texts[round % 2]).unwrap();
         }
         done.store(true, Ordering::Relaxed);
         reader.join().unwrap();
@@ -80,7 +97,7 @@ fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
     symlink("file", &output.path).unwrap();
     // A leftover of a killed process with the same ID.
     fs::write(folder.0.join(format!(".file.mingle-{}-0", std::process::id())), "").unwrap();
-    output.write("new").unwrap();
+    write(&output, "new").unwrap();
     assert!(fs::symlink_metadata(&output.path).unwrap().is_symlink());
     assert_eq!(fs::read_to_string(&file).unwrap(), "new");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
@@ -89,9 +106,9 @@ fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
 #[test]
 fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
-    let missing = folder.output("hostfile", "none/hosts").write("x").unwrap_err();
+    let missing = write(&folder.output("hostfile", "none/hosts"), "x").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    let itself = Output { format: Format::HOSTS, path: folder.0.clone() }.write("x").unwrap_err();
+    let itself = write(&Output { format: Format::HOSTS, path: folder.0.clone() }, "x").unwrap_err();
     assert_eq!(itself.kind(), ErrorKind::IsADirectory);
 }
 
@@ -121,12 +138,12 @@ fn a_block_is_replaced_in_its_place_and_every_other_line_is_kept() {
         (other, other),
         ("\u{feff}a\n", "\u{e9}\n\0\n"),
     ] {
-        let whole = with_block(format!("{before}{old}{after}").as_bytes(), BLOCK).unwrap();
+        let whole = updated(format!("{before}{old}{after}").as_bytes(), BLOCK).unwrap();
         assert_eq!(String::from_utf8(whole.clone()).unwrap(), format!("{before}{BLOCK}{after}"));
-        assert_eq!(with_block(&whole, BLOCK).unwrap(), whole, "twice is once");
+        assert_eq!(updated(&whole, BLOCK).unwrap(), whole, "twice is once");
     }
     let latin = [b"\xe9 x\n", old.as_bytes(), b"\xff"].concat();
-    assert_eq!(with_block(&latin, BLOCK).unwrap(), [b"\xe9 x\n", BLOCK.as_bytes(), b"\xff"].concat());
+    assert_eq!(updated(&latin, BLOCK).unwrap(), [b"\xe9 x\n", BLOCK.as_bytes(), b"\xff"].concat());
 }
 
 #[test]
@@ -137,15 +154,15 @@ fn a_new_block_is_appended_and_a_missing_last_line_break_stays_missing() {
         ("a\r\n", format!("a\r\n{BLOCK}")),
         ("a", format!("a\n{}", BLOCK.trim_end())),
     ] {
-        let whole = with_block(file.as_bytes(), BLOCK).unwrap();
+        let whole = updated(file.as_bytes(), BLOCK).unwrap();
         assert_eq!(String::from_utf8(whole.clone()).unwrap(), expected);
-        assert_eq!(with_block(&whole, BLOCK).unwrap(), whole, "twice is once");
+        assert_eq!(updated(&whole, BLOCK).unwrap(), whole, "twice is once");
     }
 }
 
 #[test]
 fn a_block_without_an_end_is_left_alone_and_named() {
-    let error = with_block(b"a\n# mingle foo begin\n10.0.0.1 a\n", BLOCK).unwrap_err().to_string();
+    let error = updated(b"a\n# mingle foo begin\n10.0.0.1 a\n", BLOCK).unwrap_err().to_string();
     assert!(error.starts_with("line 2 is \"# mingle foo begin\""), "{error}");
 }
 
@@ -153,10 +170,10 @@ fn a_block_without_an_end_is_left_alone_and_named() {
 fn a_hosts_file_is_changed_and_not_replaced() {
     let folder = Folder::new("hosts");
     let output = folder.output("hosts", "hosts");
-    output.write(BLOCK).unwrap();
+    write(&output, BLOCK).unwrap();
     assert_eq!(fs::read_to_string(&output.path).unwrap(), BLOCK);
     fs::write(&output.path, "127.0.0.1 localhost\n").unwrap();
-    output.write(BLOCK).unwrap();
+    write(&output, BLOCK).unwrap();
     assert_eq!(fs::read_to_string(&output.path).unwrap(), format!("127.0.0.1 localhost\n{BLOCK}"));
 }
 
@@ -165,8 +182,107 @@ fn of_several_blocks_one_is_left_and_a_block_without_an_end_stays() {
     let block = "# mingle a begin\n1.1.1.1 new\n# mingle a end\n";
     let old = "x\n# mingle a begin\n2.2.2.2 b\n# mingle a end\ny\n";
     let twice = [old, old].concat();
-    assert_eq!(with_block(twice.as_bytes(), block).unwrap(), format!("x\n{block}y\nx\ny\n").as_bytes());
+    assert_eq!(updated(twice.as_bytes(), block).unwrap(), format!("x\n{block}y\nx\ny\n").as_bytes());
     let open = format!("{old}# mingle a begin\nz\n");
     let expected = format!("x\n{block}y\n# mingle a begin\nz\n");
-    assert_eq!(with_block(open.as_bytes(), block).unwrap(), expected.as_bytes());
+    assert_eq!(updated(open.as_bytes(), block).unwrap(), expected.as_bytes());
+}
+
+#[test]
+fn only_blocks_of_jobs_that_are_over_are_removed() {
+    let own = Holder::own().unwrap();
+    let line = own.to_string();
+    let start = line.split(' ').nth(4).unwrap();
+    let over = line.replacen(start, &format!("{start}0"), 1);
+    let block =
+        |job: &str, holder: &str| format!("# mingle {job} begin\n{holder}10.0.0.7 c\n# mingle {job} end\n");
+    let (alive, dead) = (block("a", &format!("{line}\n")), block("b", &format!("{over}\n")));
+    let unknown = block("c", "");
+    let open = format!("# mingle d begin\n{over}\n10.0.0.7 c\n# mingle e end\n");
+    let file = format!("1.1.1.1 x\n{dead}{alive}y{unknown}\n{dead}{open}z");
+    let whole = String::from_utf8(updated(file.as_bytes(), BLOCK).unwrap()).unwrap();
+    let block = BLOCK.trim_end();
+    assert_eq!(whole, format!("1.1.1.1 x\n{alive}y{unknown}\n{open}z\n{block}"));
+}
+
+#[test]
+fn a_block_names_its_holder_in_its_second_line() {
+    let folder = Folder::new("held");
+    let (output, holder) = (folder.output("hosts", "hosts"), Holder::own().unwrap());
+    for _ in 0..2 {
+        write_for(&output, BLOCK, Some(&holder)).unwrap();
+        let held = format!("# mingle foo begin\n{holder}\n10.0.0.1 a\n# mingle foo end\n");
+        assert_eq!(folder.read("hosts"), held, "the same block twice is one");
+    }
+}
+
+#[test]
+fn of_many_jobs_at_once_no_block_is_lost() {
+    let folder = Folder::new("many");
+    for (name, begins) in [("new", false), ("old", true)] {
+        let output = folder.output("hosts", name);
+        if begins {
+            fs::write(&output.path, "127.0.0.1 localhost\n").unwrap();
+        }
+        std::thread::scope(|scope| {
+            for job in 0..8 {
+                let output = &output;
+                scope.spawn(move || {
+                    let block = format!("# mingle {job} begin\n10.0.0.1 a\n# mingle {job} end\n");
+                    let runtime =
+                        tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+                    runtime.block_on(output.write(&block, None, Patience(None))).unwrap();
+                });
+            }
+        });
+        let whole = folder.read(name);
+        assert_eq!(whole.lines().count(), 8 * 3 + usize::from(begins), "{whole}");
+    }
+}
+
+#[test]
+fn a_pipe_without_a_reader_or_with_an_idle_one_is_not_waited_for_without_end() {
+    let folder = Folder::new("busy");
+    let pipe = folder.output("hostfile", "pipe");
+    nix::unistd::mkfifo(&pipe.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = write(&pipe, "x").unwrap_err();
+    assert!(error.to_string().contains("no process has opened this pipe"), "{error}");
+    let _reader = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&pipe.path).unwrap();
+    let error = write(&pipe, &"x".repeat(1 << 20)).unwrap_err();
+    assert!(error.to_string().contains("does not read"), "{error}");
+}
+
+#[test]
+fn a_lock_that_is_held_for_ever_delays_a_block_and_does_not_prevent_it() {
+    let folder = Folder::new("locked");
+    let hosts = folder.output("hosts", "hosts");
+    fs::write(&hosts.path, "a\n").unwrap();
+    let _lock = Flock::lock(File::open(&hosts.path).unwrap(), FlockArg::LockExclusive).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let patience = Patience(Some(Instant::now() + AGAIN));
+        write_block(&hosts.path, BLOCK, patience).await.unwrap();
+    });
+    assert_eq!(folder.read("hosts"), format!("a\n{BLOCK}"));
+}
+
+#[test]
+fn what_can_be_written_is_known_before_the_world_has_formed() {
+    let folder = Folder::new("check");
+    fs::write(folder.0.join("file"), "x").unwrap();
+    for (name, wanted) in [
+        ("new", None),
+        ("file", None),
+        ("none/new", Some("/none: No such file or directory")),
+        ("file/new", Some("Not a directory")),
+        (".", Some("is a directory")),
+    ] {
+        let checked = folder.output("hostfile", name).check().err().map(|error| error.to_string());
+        match (&checked, wanted) {
+            (None, None) => {}
+            (Some(error), Some(wanted)) if error.contains(wanted) => {}
+            _ => panic!("{name}: {checked:?}"),
+        }
+    }
+    assert!(Output { format: Format::JSON, path: "/dev/null".into() }.check().is_ok());
 }

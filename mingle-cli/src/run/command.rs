@@ -5,18 +5,22 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process;
 
 use mingle_core::env::{Format, Variables, job_to_env};
 
+use super::crew::Worker;
+use super::find;
 use crate::exit::Stop;
 use crate::formation::Formation;
+use crate::output::writable;
 
 /// The placeholder for a hostfile of Open MPI in an argument.
 const HOSTFILE: &str = "{hostfile}";
+/// The step that an error names if the file for it cannot be written.
+const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
 /// How many names are tried for a hostfile.
 const NAMES: u32 = 100;
 
@@ -49,30 +53,18 @@ impl Command {
         self.0.iter().any(|word| contains(word, HOSTFILE))
     }
 
-    /// Checks that the program exists, as execvp(3) looks it up.
-    pub(super) fn find(&self) -> Result<(), Stop> {
+    /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
+    /// the program needs.
+    pub(super) fn check(&self) -> Result<(), Stop> {
         let name = self.name();
-        if contains(name, "{") {
-            // The name is known only once the world has formed.
-            return Ok(());
+        if !contains(name, "{") {
+            // Else the name is known only once the world has formed.
+            find::check(name).map_err(|error| self.failed(error))?;
         }
-        let found = if name.as_bytes().contains(&b'/') {
-            is_program(Path::new(name))
-        } else {
-            let path = env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into());
-            let mut found = Err(io::Error::from(io::ErrorKind::NotFound));
-            for folder in env::split_paths(&path) {
-                match is_program(&folder.join(name)) {
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                    other => found = other,
-                }
-                if found.is_ok() {
-                    break;
-                }
-            }
-            found
-        };
-        found.map_err(|error| self.failed(error))
+        if self.lists_all() {
+            writable::folder(&env::temp_dir()).map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
+        }
+        Ok(())
     }
 
     fn failed(&self, error: io::Error) -> Stop {
@@ -84,20 +76,30 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The process to start in this world; `generation` counts restarts, where they are possible. The
-    /// hostfile exists as long as its guard.
+    /// The file for {hostfile}, where a word asks for it. It exists as long as its guard.
+    pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
+        if self.lists_all() { write_hostfile(formation).map(Some) } else { Ok(None) }
+    }
+
+    /// The process to start in this world, as the only one on this node or as one of its workers;
+    /// `generation` counts restarts, where they are possible.
     pub(super) fn in_world(
         &self,
         formation: &Formation<'_>,
         variables: &Variables,
         generation: Option<u32>,
-    ) -> Result<(process::Command, Option<Hostfile>), Stop> {
-        let hostfile = if self.lists_all() { Some(write_hostfile(formation)?) } else { None };
+        worker: Option<Worker>,
+        hostfile: Option<&Hostfile>,
+    ) -> process::Command {
         let formed = &formation.formed;
-        let path = hostfile.as_ref().map_or(OsStr::new(""), |file| file.0.as_os_str());
+        let (rank, world) = match worker {
+            Some(worker) => (worker.rank, formed.slots.total),
+            None => (formed.rank.get().into(), formed.world.get().into()),
+        };
+        let path = hostfile.map_or(OsStr::new(""), |file| file.0.as_os_str());
         let fillings = [
-            ("{rank}", formed.rank.to_string().into()),
-            ("{world}", formed.world.to_string().into()),
+            ("{rank}", rank.to_string().into()),
+            ("{world}", world.to_string().into()),
             ("{master_addr}", formed.master.ip().to_string().into()),
             ("{master_port}", formed.master.port().to_string().into()),
             (HOSTFILE, path.to_owned()),
@@ -109,12 +111,23 @@ impl Command {
             process.env_remove(name);
         }
         process.envs(variables.set().iter().map(|(name, value)| (&**name, value)));
+        if let Some(worker) = worker {
+            // The names of torchrun, where RANK and WORLD_SIZE count workers.
+            let own = [
+                ("RANK", rank),
+                ("WORLD_SIZE", world),
+                ("LOCAL_RANK", worker.local_rank.into()),
+                ("LOCAL_WORLD_SIZE", formed.slots.own.into()),
+                ("GROUP_RANK", formed.rank.get().into()),
+            ];
+            process.envs(own.map(|(name, number)| (name, number.to_string())));
+        }
         if let Some(generation) = generation {
             process.env("MINGLE_GENERATION", generation.to_string());
         }
         // Every process that the command starts would see it.
         process.env_remove("MINGLE_SECRET");
-        Ok((process, hostfile))
+        process
     }
 
     /// This process becomes the command. Returns only on failure.
@@ -128,15 +141,9 @@ impl Command {
     }
 }
 
-fn is_program(path: &Path) -> io::Result<()> {
-    let metadata = fs::metadata(path)?;
-    let is_executable = metadata.is_file() && metadata.permissions().mode() & 0o111 != 0;
-    if is_executable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
-}
-
 /// A new file in the folder for temporary files, which no other process can have created.
 fn write_hostfile(formation: &Formation<'_>) -> Result<Hostfile, Stop> {
-    let failed = |error| Stop::System("write a hostfile for the command", error);
+    let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
     let variables = formation.variables(Format::HOSTFILE)?;
     let text = formation.text(Format::HOSTFILE, &variables)?;
     // Short enough for a file name.
@@ -199,10 +206,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_an_error_before_the_rendezvous() {
+    fn a_program_that_cannot_start_is_an_error_before_the_rendezvous() {
         let stop = |words: &[&str]| {
             let command = Command::new(words.iter().map(OsString::from).collect());
-            command.find().err().map(|stop| (stop.code().get(), stop.to_string()))
+            command.check().err().map(|stop| (stop.code().get(), stop.to_string()))
         };
         assert_eq!(stop(&["sh"]), None);
         assert_eq!(stop(&["/bin/sh"]), None);

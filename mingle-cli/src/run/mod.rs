@@ -2,13 +2,23 @@
 //!
 //! ```text
 //! command     the command, and its variables
-//! parent      stays as its parent with --max-restarts, and restarts it
-//! child       the process: starting it, signalling it, waiting for it
+//! find        whether it can be executed here
+//! parent      stays as its parent with --max-restarts or --workers, and restarts it
+//! attended    what follows from what happens while it runs
+//! row         how many restarts are left, and how long each waits
+//! crew        the processes: starting them, signalling them, waiting for them
+//! relay       what workers print
+//! guard       stops them where the parent is killed
 //! ```
 
-mod child;
+mod attended;
 mod command;
+mod crew;
+mod find;
+pub(crate) mod guard;
 mod parent;
+mod relay;
+mod row;
 
 use std::time::Instant;
 
@@ -18,22 +28,26 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
+use crate::output::Holder;
 use crate::{join, prepare};
 use command::Command;
+use parent::Run;
 
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
-    let restarts = Restarts::new(args.max_restarts, args.stop_timeout)?;
+    let restarts = Restarts::new(&args)?;
     let command = Command::new(args.command);
     let mut config = Config::scheduled(args.join, |name| std::env::var_os(name))?;
-    config.stays = restarts.most > 0;
+    let workers = config.set_workers(args.workers)?;
+    config.stays = restarts.most > 0 || workers;
     config.lists_all = command.lists_all();
     // Before the rendezvous, so that the other nodes do not wait in vain.
-    command.find()?;
+    command.check()?;
     Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
         if config.stays {
-            return parent::supervise(&config, &found, &command, restarts, started, journal);
+            let run = Run::new(&config, &found, &command, workers);
+            return parent::supervise(&run, restarts, started, journal);
         }
         become_it(&config, &found, &command, started, journal)
     })
@@ -48,13 +62,14 @@ fn become_it(
     journal: &mut Journal,
 ) -> Result<(), Stop> {
     let (mut process, hostfile) =
-        join::join_and_then(config, found.summary, journal, |assignment, journal| {
+        join::join_and_then(config, found, journal, async |assignment, journal| {
             let formation = Formation::new(config, found, &assignment, journal.timings());
             let variables = formation.variables(config.format)?;
-            formation.write_outputs()?;
-            let begun = command.in_world(&formation, &variables, None)?;
+            formation.write_outputs(Holder::own(), started.elapsed()).await?;
+            let hostfile = command.hostfile(&formation)?;
+            let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref());
             formation.report(&variables, started.elapsed());
-            Ok(begun)
+            Ok((process, hostfile))
         })?;
     journal.command_started(std::process::id());
     let stop = command.become_it(&mut process);

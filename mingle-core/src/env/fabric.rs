@@ -14,8 +14,9 @@
 //! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
 //! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
-use super::{MINGLE_SET, Setting};
-use crate::rdma::{AddressFamily, Choice, Machine, RdmaKind, RoceVersion, Transport};
+use super::{Setting, users};
+use crate::model::nccl_list_has;
+use crate::rdma::{AddressFamily, Choice, Machine, Rails, RdmaKind, RoceVersion, Transport};
 
 /// Which optional variables for the fabric are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,21 +141,29 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
 }
 
 /// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that
-/// an earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
+/// an earlier `mingle` has set, according to [`MINGLE_SET`](super::MINGLE_SET), do not count.
 pub fn is_switched_off(
     kind: RdmaKind,
     settings: &[Setting],
     environment: impl Fn(&str) -> Option<String>,
 ) -> bool {
-    let listed = environment(MINGLE_SET).unwrap_or_default();
-    let value = |name: &str| {
-        let setting = settings.iter().find(|setting| setting.name() == name);
-        let own = listed.split(',').any(|listed| listed == name);
-        setting.map(|setting| setting.value().to_owned()).or_else(|| environment(name).filter(|_| !own))
-    };
+    let value = |name: &str| users::value(name, settings, &environment);
     // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
     value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != RdmaKind::Efa)
         || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
+}
+
+/// The rails of a host. Where the user's environment or one of `settings` has `NCCL_IB_HCA`, those that NCCL
+/// uses then. Variables that an earlier `mingle` has set do not count.
+pub fn rails(machine: &Machine, settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> Rails {
+    let rails = Rails::new(machine);
+    match users::value("NCCL_IB_HCA", settings, &environment) {
+        Some(list) => rails.keep(|rail| {
+            let (device, port) = rail.split_once(':').unwrap_or((rail, ""));
+            nccl_list_has(&list, device, Some(port))
+        }),
+        None => rails,
+    }
 }
 
 /// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0
@@ -171,7 +180,9 @@ fn is_true(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Variables;
     use super::*;
+    use crate::env::MINGLE_SET;
 
     #[test]
     fn a_switch_is_read_as_nccl_reads_numbers() {
@@ -192,11 +203,10 @@ mod tests {
             is_switched_off(kind, &settings, lookup)
         };
         assert!(off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "1")]));
-        assert!(!off(
-            RdmaKind::Roce,
-            &[],
-            &[("NCCL_IB_DISABLE", "1"), (MINGLE_SET, "NCCL_IB_HCA,NCCL_IB_DISABLE")]
-        ));
+        let printed = Variables::of_fabric(&[("NCCL_IB_DISABLE", "1".to_owned())], &[], |_| None);
+        let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
+        assert!(!off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "1"), (MINGLE_SET, list)]));
+        assert!(off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "2"), (MINGLE_SET, list)]), "the user's");
         assert!(!off(RdmaKind::Efa, &[], &[("NCCL_IB_DISABLE", "1")]));
         assert!(off(RdmaKind::Efa, &[], &[("NCCL_NET", "socket")]));
         assert!(off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));

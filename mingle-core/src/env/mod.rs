@@ -27,6 +27,7 @@ mod json;
 mod launcher;
 mod setting;
 mod shell;
+mod users;
 mod variables;
 
 pub use facts::Facts;
@@ -35,7 +36,8 @@ pub use json::Document;
 pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
 pub use setting::{InvalidSetting, Setting};
 pub use shell::{Script, Shell, UnsafeStatement};
-pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables};
+pub use users::job_interfaces;
+pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables, is_own};
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 
+use crate::model::Link;
+
 /// One network interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -102,6 +104,13 @@ impl Interface {
     /// The address of this family that a job uses on it.
     pub(crate) fn first(&self, is_ipv6: bool) -> Option<IpAddr> {
         self.firsts.iter().map(|first| first.ip).find(|ip| ip.is_ipv6() == is_ipv6)
+    }
+
+    /// The link of a job on it, in this family.
+    pub(crate) fn link(&self, is_ipv6: bool) -> Option<Link> {
+        let unknown = Link::unknown(self.first(is_ipv6)?);
+        let prefix = self.prefix(unknown.address).unwrap_or(unknown.prefix);
+        Some(Link { prefix, mtu: self.mtu, ..unknown })
     }
 
     /// The length of the prefix of the network of this address.

@@ -17,6 +17,6 @@ mod tests;
 pub use filter::{Filter, InvalidFilter};
 pub(crate) use interface::Family;
 pub use interface::{Interface, InterfaceAddress, Kind};
-pub(crate) use select::{NoInterface, endpoints, find, holder_of, refusal, select};
+pub(crate) use select::{NoInterface, endpoints, find, holder_of, link_of, refusal, select};
 pub use system::host_name;
 pub(crate) use system::{addresses, list};

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::filter::{Filter, Filters, Opinion};
 use super::interface::{Family, Interface, InterfaceAddress, Kind};
 use super::system::list;
+use crate::model::Link;
 
 /// Reads the interfaces of this host, and selects those to use.
 pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
@@ -131,6 +132,11 @@ pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer:
 pub(crate) fn holder_of(selected: &[Interface], ip: IpAddr) -> Option<&Interface> {
     let holds = |interface: &&Interface| interface.prefix(ip).is_some();
     selected.iter().find(holds)
+}
+
+/// The address that a job uses where a node is reached at this one.
+pub(crate) fn link_of(selected: &[Interface], ip: IpAddr) -> Link {
+    holder_of(selected, ip).and_then(|holder| holder.link(ip.is_ipv6())).unwrap_or_else(|| Link::unknown(ip))
 }
 
 /// Why an interface is not used, in the order of the explanation.

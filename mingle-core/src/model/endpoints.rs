@@ -52,26 +52,22 @@ fn is_unicast(endpoint: &SocketAddr) -> bool {
     endpoint.port() != 0 && !endpoint.ip().is_unspecified() && !endpoint.ip().is_multicast() && !is_broadcast
 }
 
+fn impossible<E: serde::de::Error>() -> E {
+    E::custom("an address that no node can have")
+}
+
 /// Reads one endpoint, which a node can have.
 pub(crate) fn deserialize_unicast<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<SocketAddr, D::Error> {
     let endpoint = SocketAddr::deserialize(deserializer)?;
-    if is_unicast(&endpoint) {
-        Ok(endpoint)
-    } else {
-        Err(serde::de::Error::custom("an address that no node can have"))
-    }
+    if is_unicast(&endpoint) { Ok(endpoint) } else { Err(impossible()) }
 }
 
 /// Reads one address, which a node can have.
 pub(crate) fn deserialize_unicast_ip<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpAddr, D::Error> {
     let address = IpAddr::deserialize(deserializer)?;
-    if is_unicast(&SocketAddr::new(address, 1)) {
-        Ok(address)
-    } else {
-        Err(serde::de::Error::custom("an address that no node can have"))
-    }
+    if is_unicast(&SocketAddr::new(address, 1)) { Ok(address) } else { Err(impossible()) }
 }
 
 impl From<SocketAddr> for Endpoints {
@@ -99,7 +95,7 @@ impl<'de> Deserialize<'de> for Endpoints {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let list = List::<SocketAddr, { Self::ADVERTISED }>::deserialize(deserializer)?;
         if !list.iter().all(is_unicast) {
-            return Err(serde::de::Error::custom("an address that no node can have"));
+            return Err(impossible());
         }
         Self::new(list.into_vec()).ok_or_else(|| serde::de::Error::custom("a node without an endpoint"))
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::de::Visitor;
@@ -92,6 +93,9 @@ impl JobId {
         group_v6(blake3::derive_key("mingle 1 group of IPv6", self.0.as_bytes()))
     }
 
+    /// The ports of all jobs, which a firewall may admit alone.
+    pub(crate) const PORTS: RangeInclusive<u16> = 29_500..=29_999;
+
     /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
     ///
     /// All hosts of a job start at the same port, so a firewall sees few ports. Two jobs on one host rarely
@@ -105,15 +109,16 @@ impl JobId {
     /// # Ok::<(), mingle_core::error::InvalidId>(())
     /// ```
     pub fn ports(&self) -> impl Iterator<Item = u16> + use<> {
-        const COUNT: u32 = 500;
+        let first = *Self::PORTS.start();
+        let count = u32::from(*Self::PORTS.end() - first) + 1;
         let hash = blake3::derive_key("mingle 1 ports", self.0.as_bytes());
-        let start = u32::from(u16::from_be_bytes([hash[0], hash[1]])) % COUNT;
+        let start = u32::from(u16::from_be_bytes([hash[0], hash[1]])) % count;
         // Any step that shares no factor with 500 = 2^2 * 5^3 visits every port once.
-        let steps: Vec<u32> = (1..COUNT).filter(|s| s % 2 != 0 && s % 5 != 0).collect();
+        let steps: Vec<u32> = (1..count).filter(|s| s % 2 != 0 && s % 5 != 0).collect();
         let step = steps[usize::from(hash[2]) % steps.len()];
-        (0..COUNT).map(move |i| {
-            let offset = (start + i * step) % COUNT;
-            29500 + u16::try_from(offset).unwrap_or(0)
+        (0..count).map(move |i| {
+            let offset = (start + i * step) % count;
+            first + u16::try_from(offset).unwrap_or(0)
         })
     }
 }

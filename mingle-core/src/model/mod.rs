@@ -2,7 +2,9 @@
 //! imports none of them.
 
 mod endpoints;
+mod frequent;
 mod id;
+mod job_interfaces;
 mod list;
 mod metadata;
 mod natural;
@@ -13,9 +15,12 @@ mod secret;
 
 pub use endpoints::Endpoints;
 pub(crate) use endpoints::{deserialize_unicast, deserialize_unicast_ip};
+pub(crate) use frequent::most_frequent;
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
 pub(crate) use id::{directory_v4, directory_v6};
+pub use job_interfaces::JobInterfaces;
+pub(crate) use job_interfaces::nccl_list_has;
 pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
 pub(crate) use natural::natural;

@@ -14,7 +14,7 @@ pub enum Paths {
     /// From each node to MASTER_ADDR and MASTER_PORT alone.
     Master,
     /// Also to the nodes whose ranks are 1, 2, 4, 8 and so on above or below the node's own, and from each
-    /// node to rank 0.
+    /// node to rank 0 and back (NCCL's `src/bootstrap.cc` connects these both ways at the start).
     Ring,
     /// [`Paths::All`] in a world of up to [`Paths::MESH`] nodes, [`Paths::Ring`] in a larger one.
     #[default]
@@ -35,7 +35,7 @@ impl Paths {
             Self::Auto => world <= Self::MESH,
             Self::All => true,
         };
-        if mesh {
+        if mesh || rank == 0 {
             return (0..world).filter(|&other| other != rank).collect();
         }
         let steps = (0..32).map(|bit| 1_u32 << bit).take_while(|&step| step < world);
@@ -67,12 +67,12 @@ pub struct Link {
 impl Link {
     /// An address of which nothing else is known.
     pub(crate) fn unknown(address: IpAddr) -> Self {
-        Self { address, prefix: if address.is_ipv4() { 32 } else { 128 }, mtu: 0 }
+        Self { address, prefix: bits(address), mtu: 0 }
     }
 
     /// Whether other hosts can be on its network.
     pub(crate) fn is_network(&self) -> bool {
-        self.prefix < if self.address.is_ipv4() { 32 } else { 128 }
+        self.prefix < bits(self.address)
     }
 
     /// Whether this address is of its network.
@@ -89,6 +89,11 @@ impl Link {
             _ => false,
         }
     }
+}
+
+/// The length of an address of this family.
+fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
 }
 
 /// How a path fails.
@@ -197,12 +202,13 @@ mod tests {
         assert_eq!(Paths::Ring.partners(3, 8), [0, 1, 2, 4, 5, 7]);
         assert_eq!(Paths::Auto.partners(40, 65), [0, 7, 8, 24, 32, 36, 38, 39, 41, 42, 44, 48, 56]);
         for world in [65, 1000, 10_000] {
-            for rank in [0, 1, world / 2, world - 1] {
+            assert_eq!(Paths::Auto.partners(0, world).len(), usize::try_from(world - 1).unwrap());
+            for rank in [1, 2, world / 2, world - 1] {
                 let partners = Paths::Auto.partners(rank, world);
                 let most = 2 * world.next_power_of_two().ilog2() + 3;
                 assert!(partners.len() <= usize::try_from(most).unwrap(), "{world}: {}", partners.len());
                 // A path goes both ways.
-                for &other in partners.iter().filter(|&&other| other != 0) {
+                for &other in &partners {
                     assert!(Paths::Auto.partners(other, world).contains(&rank), "{rank} and {other}");
                 }
             }

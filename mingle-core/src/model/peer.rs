@@ -34,6 +34,8 @@ pub enum End {
     Gone,
     /// Not known.
     Unknown,
+    /// The node was asked to leave, as a node is that is drained. Nothing has failed.
+    Left,
 }
 
 impl fmt::Display for End {
@@ -43,6 +45,7 @@ impl fmt::Display for End {
             Self::Killed(signal) => write!(f, "signal {signal}"),
             Self::Gone => f.write_str("the node is gone"),
             Self::Unknown => f.write_str("the cause is not known"),
+            Self::Left => f.write_str("it was asked to leave"),
         }
     }
 }

@@ -7,6 +7,7 @@
 //! sockets/      a node's own port, the multicast groups, and TCP connections
 //! discovery/    seeds, the shared folder, and the advertiser for those who list jobs
 //! station, listener   the same sockets for `mingle doctor` and `mingle watch`
+//! prover        the proof of paths for `mingle doctor`
 //! ```
 
 mod assignment;
@@ -16,6 +17,7 @@ mod driver;
 mod error;
 mod listener;
 mod network;
+mod prover;
 mod rendezvous;
 mod sockets;
 mod station;
@@ -29,5 +31,6 @@ pub use driver::RunningWorld;
 pub use error::Error;
 pub use listener::Listener;
 pub use network::Network;
+pub use prover::{Prover, broken_path};
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
 pub use station::{Judged, Station, interfaces, reset, run_id};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::discovery::Seed;
 use crate::host::{self, Family, Filter, Interface, NoInterface};
-use crate::model::JobId;
+use crate::model::{JobId, JobInterfaces};
 use crate::net::error::Error;
 
 /// The settings of the network: the same for a rendezvous and for the commands that examine or watch one.
@@ -51,6 +51,9 @@ pub struct Network {
     /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
     /// reach by their seeds is enough. Default: none.
     pub seeds: Vec<Seed>,
+    /// The interfaces that the user has given to the job's libraries, to whose addresses paths are proved
+    /// too. Default: none.
+    pub job_interfaces: JobInterfaces,
     /// A folder that all nodes share. Each node leaves a file with its addresses there and removes it at the
     /// end. Default: none.
     pub seed_dir: Option<PathBuf>,
@@ -99,6 +102,7 @@ impl Default for Network {
             prefers_ipv6: false,
             master_port: None,
             seeds: Vec::new(),
+            job_interfaces: JobInterfaces::default(),
             seed_dir: None,
         }
     }

@@ -10,7 +10,7 @@ use super::network::Network;
 use crate::model::{HostName, JobId, Lineage, Metadata, Paths, Rank, Secret, World};
 use crate::net::error::Error;
 use crate::proto::{self, Event, RankBy};
-use crate::rdma::Summary;
+use crate::rdma::{Rails, Summary};
 use crate::wire::Attributes;
 
 /// Receives the events of a rendezvous.
@@ -45,6 +45,7 @@ pub struct Rendezvous {
     pub(super) secret: Option<Secret>,
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,
+    pub(super) rails: Rails,
     pub(super) keep_listener: bool,
     pub(super) stays: bool,
     pub(super) own_ports: bool,
@@ -62,10 +63,11 @@ impl Rendezvous {
             lineage: Lineage::default(),
             network: Network::default(),
             private: false,
-            timeout: Some(proto::TIMEOUT),
+            timeout: Some(RendezvousBuilder::TIMEOUT),
             secret: None,
             host: None,
             attributes: Attributes::default(),
+            rails: Rails::default(),
             keep_listener: false,
             stays: false,
             own_ports: false,
@@ -84,7 +86,8 @@ impl Rendezvous {
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
     pub async fn join(self) -> Result<Assignment, Error> {
-        driver::join(self).await
+        // On the heap: the driver is large, and callers keep this future on their stacks.
+        Box::pin(driver::join(self)).await
     }
 
     /// Whether the world has no other node to find.
@@ -117,6 +120,9 @@ impl fmt::Debug for Rendezvous {
 pub struct RendezvousBuilder(Rendezvous);
 
 impl RendezvousBuilder {
+    /// How long a node waits for the world, unless [`RendezvousBuilder::timeout`] says otherwise.
+    pub const TIMEOUT: Duration = proto::TIMEOUT;
+
     /// This node's rank. Default: none, and the world assigns one.
     pub fn rank(mut self, rank: Option<Rank>) -> Self {
         self.0.rank = rank;
@@ -178,6 +184,14 @@ impl RendezvousBuilder {
     /// Default: unknown, and not compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
         self.0.attributes.fabric = summary;
+        self
+    }
+
+    /// The RoCE ports of this host, each of which is to reach its counterpart on the nodes of the next and
+    /// the previous rank; [`Warning::RailBroken`](crate::Warning::RailBroken) names one that may not. See
+    /// [`Rails::new`]. Default: none.
+    pub fn rails(mut self, rails: Rails) -> Self {
+        self.0.rails = rails;
         self
     }
 

@@ -5,7 +5,7 @@
 
 use std::future::pending;
 use std::io;
-use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::AsFd;
 
 use tokio::sync::mpsc::unbounded_channel;
@@ -18,7 +18,7 @@ use super::sockets::connection::TaskEvent;
 use super::sockets::endpoint::{bind_endpoint, reset_on_close};
 use super::sockets::multicast::{DatagramSockets, Groups};
 use crate::host::{self, Interface};
-use crate::model::{JobId, NodeId};
+use crate::model::{JobId, Link, NodeId};
 use crate::net::error::Error;
 use crate::proto::Warning;
 
@@ -141,6 +141,11 @@ impl Station {
             *last = *other;
         }
         first
+    }
+
+    /// The address that a job uses where this node is reached at `ip`, as it is in a Join.
+    pub fn link(&self, ip: IpAddr) -> Link {
+        host::link_of(&self.interfaces, ip)
     }
 
     /// The group to try on an interface: that of IPv4 if the interface has both families, unless IPv6 is

@@ -341,7 +341,9 @@ impl State {
                     let conn = u64::from(dial.0) * 8 + u64::try_from(at).unwrap();
                     self.flight.push(Packet::Connect { conn, from: at, dial, to, token });
                 }
-                Output::DialPath { .. } => unreachable!("no node has a port for paths"),
+                Output::DialPath { .. } | Output::AskRails { .. } => {
+                    unreachable!("no node has a port for paths")
+                }
                 Output::HangUp(dial) => {
                     let conn = self.conns.iter().find(|(_, c)| c.dialer == at && c.dial == dial);
                     if let Some((&conn, _)) = conn {

@@ -33,21 +33,22 @@ mod tests;
 mod timer;
 mod waves;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-#[cfg(test)]
-use crate::model::HostName;
-use crate::model::World;
+use crate::model::{HostName, World};
+use crate::rdma::Rails;
 use crate::wire::Codec;
 
 pub use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots,
 };
-pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
+pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION};
 pub use node::Node;
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
+#[cfg(feature = "net")]
+pub(crate) use prove::Survey;
 pub use report::{
     Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
 };
@@ -85,6 +86,8 @@ pub struct Config {
     pub lineage: Lineage,
     /// This node as it describes itself to its leader.
     pub node: NodeInfo,
+    /// The rails of this host, for its neighbours and to be proved.
+    pub rails: Rails,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
     /// How the node orders the others if it leads.
@@ -114,6 +117,7 @@ impl Config {
             world,
             lineage: Lineage::default(),
             node,
+            rails: Rails::default(),
             prefers_ipv6: false,
             rank_by: RankBy::Address,
             timeout: Some(TIMEOUT),
@@ -138,8 +142,8 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DialId(pub u32);
 
-/// What the driver reports of a connection that proves a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A report of the driver on a connection that proves a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathNews {
     /// The connection is open.
@@ -149,6 +153,8 @@ pub enum PathNews {
     },
     /// The target has answered: all has arrived.
     Arrived,
+    /// The target has answered [`Output::AskRails`] with these bytes.
+    Rails(Vec<u8>),
     /// The connection was not opened, or has closed.
     Failed(Fault),
 }
@@ -162,21 +168,34 @@ pub struct ConnId(pub u64);
 pub struct PathTarget {
     codec: Codec,
     me: NodeId,
+    host: HostName,
+    rails: Rails,
 }
 
 impl PathTarget {
     fn new(shared: &shared::Shared) -> Self {
-        let Config { id, tag, keys, .. } = &shared.config;
-        Self { codec: Codec::new(*tag, keys.as_ref()), me: *id }
+        let Config { id, tag, keys, node, rails, .. } = &shared.config;
+        let codec = Codec::new(*tag, keys.as_ref());
+        Self { codec, me: *id, host: node.host.clone(), rails: rails.clone() }
     }
 
-    /// What to answer to a connection that has brought these bytes, after two more bytes, the length of the
-    /// padding (little endian), and the padding itself. Nothing where they are no token of a path to this
-    /// node; such a connection is closed.
+    /// The answer to a connection that has brought this token, due when two more bytes, the length of the
+    /// padding (little endian), and the padding itself have arrived. None where the bytes are no token of a
+    /// path to this node, nor ask for its rails: such a connection is closed.
     #[must_use]
-    pub fn answer(&self, token: &[u8; TOKEN]) -> Option<[u8; ANSWER]> {
-        self.codec.answer_path(token, self.me)
+    pub fn answer(&self, token: &[u8; TOKEN]) -> Option<Vec<u8>> {
+        let path = self.codec.answer_path(token, self.me).map(|answer| answer.to_vec());
+        path.or_else(|| self.codec.answer_ask(token, self.me, &self.host, &self.rails))
     }
+}
+
+/// The end of a connection at which this node opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The network interface by which every packet leaves, if the system lets this process decide that.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
 }
 
 /// An instruction for the driver, which carries out the outputs in order.
@@ -214,10 +233,23 @@ pub enum Output {
         to: SocketAddr,
         /// The first bytes.
         token: [u8; TOKEN],
-        /// What the target answers.
+        /// The answer of the target.
         answer: [u8; ANSWER],
         /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
         packet: Option<u32>,
+        /// From where, if the kernel is not to decide.
+        from: Option<Source>,
+    },
+    /// Open a TCP connection that asks for rails: write the token and two zeros, the length of no padding.
+    /// Read two bytes, the length of the answer (little endian, at most [`RAILS_ANSWER`]), and the answer,
+    /// and report that by [`Node::handle_path`].
+    AskRails {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The first bytes.
+        token: [u8; TOKEN],
     },
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),

@@ -246,4 +246,45 @@ mod tests {
         };
         assert!(with(true, 1) > with(false, 3) && with(false, 3) > with(false, 2));
     }
+
+    #[test]
+    fn hints_ends_of_worlds_and_other_messages_are_told_apart() {
+        let candidate = || {
+            let Message::Announce(announce) = announce() else { unreachable!() };
+            announce.candidate
+        };
+        let source = "10.0.0.9:29500".parse::<std::net::SocketAddr>().unwrap();
+        let hint = crate::wire::Introduction { candidate: candidate(), source };
+        let address = candidate().endpoints.preferred();
+        let over = crate::wire::Ended { rank: 3, end: End::Exited(7) };
+        for (message, observed) in [
+            (
+                Message::Hint(hint),
+                Observed::Hints { leader: NODE, peer: Peer { host: HostName::new("a"), address } },
+            ),
+            (Message::Over(over), Observed::Over { rank: 3, end: End::Exited(7) }),
+            (Message::Missing([1].into_iter().collect()), Observed::Other),
+        ] {
+            let sighting = Observer::new(job().tag(), None).read(&encoded(None, &message)).unwrap();
+            let lineage = Lineage { generation: 1, origin: 9 };
+            assert_eq!(sighting, Sighting { node: NODE, lineage, observed });
+        }
+    }
+
+    #[test]
+    fn a_candidacy_says_all_that_the_candidate_announces() {
+        let mut observer = Observer::new(job().tag(), None);
+        let Some(Observed::Leads(candidacy)) =
+            observer.read(&encoded(None, &announce())).map(|sighting| sighting.observed)
+        else {
+            panic!("an announce is a candidate's");
+        };
+        assert_eq!((candidacy.explicit, candidacy.most, candidacy.progress.joined), (false, 3, 2));
+        assert_eq!(candidacy.progress.world.get(), 4);
+        assert_eq!(candidacy.progress.newest, [HostName::new("b")]);
+        assert_eq!(candidacy.progress.missing, [RankRange { first: 2, last: 3 }]);
+        let Message::Announce(mut none) = announce() else { unreachable!() };
+        none.candidate.world = 0;
+        assert_eq!(observer.read(&encoded(None, &Message::Announce(none))), None, "a world of none");
+    }
 }

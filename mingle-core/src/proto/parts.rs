@@ -279,4 +279,48 @@ mod tests {
         }
         assert_eq!(parts.add(first.clone()), Added::Complete);
     }
+
+    #[test]
+    fn a_part_after_the_last_one_takes_no_place() {
+        let sent = roster(40);
+        let bytes = wire::encode_roster(&sent);
+        let mut parts = expected(&sent, sent.digest());
+        let count = u32::try_from(bytes.len().div_ceil(PART)).unwrap();
+        for index in [count, count + 1, u32::MAX] {
+            let part = Part { round: 1, index, bytes: [0; PART].into_iter().collect() };
+            assert_eq!(parts.add(part), Added::Part, "part {index} of {count}");
+        }
+    }
+
+    #[test]
+    fn a_roster_that_names_this_node_twice_is_wrong() {
+        let mut members = roster(4).members().to_vec();
+        members[3].id = members[2].id;
+        let Some(twice) = Roster::new(members) else { return };
+        let mut parts = expected(&twice, twice.digest());
+        parts.place = place(&twice, 2);
+        let want = parts.want(1).unwrap();
+        let added =
+            answer(&want, &wire::encode_roster(&twice)).into_iter().map(|part| parts.add(part)).last();
+        assert_eq!(added, Some(Added::Wrong));
+    }
+
+    #[test]
+    fn what_is_missing_is_asked_for_by_a_bit_for_each_part() {
+        let sent = roster(3000);
+        let bytes = wire::encode_roster(&sent);
+        let mut parts = expected(&sent, sent.digest());
+        assert_eq!(parts.want(7), Some(Want { round: 7, first: 0, mask: u32::MAX }));
+        let all = answer(&Want { round: 7, first: 0, mask: u32::MAX }, &bytes);
+        let indices: Vec<u32> = all.iter().map(|part| part.index).collect();
+        assert_eq!(indices, (0..32).collect::<Vec<_>>());
+        assert!(all.iter().all(|part| part.round == 7 && part.bytes.len() == PART));
+        for at in [0, 1, 4, 31] {
+            parts.add(all[at].clone());
+        }
+        let want = Want { round: 7, first: 2, mask: !(1 << 2 | 1 << 29) };
+        assert_eq!(parts.want(7), Some(want));
+        let few = Want { round: 7, first: 2, mask: 0b101 };
+        assert_eq!(answer(&few, &bytes).iter().map(|part| part.index).collect::<Vec<_>>(), [2, 4]);
+    }
 }

@@ -139,4 +139,21 @@ mod tests {
         assert_eq!((Scale(4).most_entries(), Scale(1000).most_entries()), (72, 2064));
         assert_eq!((Scale(4).most_provers(), Scale(3000).most_provers()), (4096, 6000));
     }
+
+    #[test]
+    fn no_interval_is_shorter_than_in_a_small_world_nor_longer_than_its_limit() {
+        let ms = Duration::from_millis;
+        for small in [1, 64, 100, 399] {
+            let scale = Scale(small);
+            let intervals = [scale.announce_delay(), scale.first_repeat(), scale.longest_repeat()];
+            assert_eq!(intervals, [ms(20), ms(20), ms(80)], "{small} nodes");
+            assert_eq!((scale.leader_silence(), scale.dial_interval()), (ms(1000), ms(60)), "{small} nodes");
+        }
+        let huge = Scale(1_000_000);
+        let intervals = [huge.announce_delay(), huge.first_repeat(), huge.longest_repeat()];
+        assert_eq!(intervals, [ms(500), ms(1000), ms(1000)]);
+        assert_eq!((huge.leader_silence(), huge.listening()), (ms(4000), ms(20)));
+        assert_eq!((Scale(10_000).announce_delay(), Scale(2000).longest_repeat()), (ms(500), ms(200)));
+        assert_eq!((Scale(100).listening(), Scale(10_000).dial_interval()), (ms(2), ms(1000)));
+    }
 }

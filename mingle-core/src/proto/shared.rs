@@ -12,9 +12,10 @@ use super::backoff::Backoff;
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
-use super::{Config, ConnId, DialId, Output};
+use super::{Config, ConnId, DialId, Output, Source};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
-use crate::wire::{Codec, Header, Message, NodeInfo, Reach, Solicit, Token};
+use crate::rdma::{Addressing, Rail};
+use crate::wire::{Codec, Dropped, Header, Message, NodeInfo, RailList, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -134,21 +135,59 @@ impl Shared {
 
     /// Opens a connection to `to`, on which the token for `target` is sent first.
     pub(crate) fn dial(&mut self, to: SocketAddr, target: NodeId) -> DialId {
-        self.dials += 1;
-        let dial = DialId(self.dials);
-        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
+        let (dial, token) = self.next_token(to, target);
         self.outputs.push_back(Output::Dial { dial, to, token: self.codec.encode_token(&token) });
         dial
     }
 
     /// Opens a connection to `to` that proves the path to `target`, with packets of at most `packet` bytes.
     pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
-        self.dials += 1;
-        let dial = DialId(self.dials);
-        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
+        self.dial_to(to, target, packet, None)
+    }
+
+    /// Opens a connection from a rail of this host that proves the path to a rail of `target`.
+    pub(crate) fn dial_rail(&mut self, from: &Rail, to: SocketAddr, target: NodeId) -> DialId {
+        let from = Source { interface: from.interface.clone(), address: from.address };
+        self.dial_to(to, target, None, Some(from))
+    }
+
+    fn dial_to(
+        &mut self,
+        to: SocketAddr,
+        target: NodeId,
+        packet: Option<u32>,
+        from: Option<Source>,
+    ) -> DialId {
+        let (dial, token) = self.next_token(to, target);
         let (token, answer) = self.codec.encode_path(&token);
-        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet });
+        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet, from });
         dial
+    }
+
+    /// Opens a connection to `to` that asks `target` for its rails.
+    pub(crate) fn dial_ask(&mut self, to: SocketAddr, target: NodeId, addressing: Addressing) -> DialId {
+        let (dial, token) = self.next_token(to, target);
+        let token = self.codec.encode_ask(&token, addressing);
+        self.outputs.push_back(Output::AskRails { dial, to, token });
+        dial
+    }
+
+    /// The rails in the answer to such a connection.
+    pub(crate) fn read_rails(
+        &self,
+        to: SocketAddr,
+        target: NodeId,
+        dial: DialId,
+        addressing: Addressing,
+        answer: &[u8],
+    ) -> Result<RailList, Dropped> {
+        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
+        self.codec.decode_rails(&self.codec.encode_ask(&token, addressing), answer)
+    }
+
+    fn next_token(&mut self, to: SocketAddr, target: NodeId) -> (DialId, Token) {
+        self.dials += 1;
+        (DialId(self.dials), Token { prover: self.me(), target, dial: self.dials, dialled: to })
     }
 
     /// The number of the last dial.
@@ -191,5 +230,86 @@ impl Shared {
     pub(crate) fn set_repeat_earlier(&mut self, timer: Timer, backoff: &mut Backoff) {
         let next = backoff.after(self.now, &mut self.rng);
         self.timers.set_earlier(timer, next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{JobId, Link};
+
+    fn endpoint(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 29500))
+    }
+
+    fn endpoints(all: impl IntoIterator<Item = u8>) -> Endpoints {
+        Endpoints::new(all.into_iter().map(endpoint).collect()).unwrap()
+    }
+
+    fn reach(last: u8) -> Reach {
+        Reach::new(40_000, [Link { address: IpAddr::from([10, 1, 0, last]), prefix: 24, mtu: 1500 }])
+    }
+
+    fn shared() -> Shared {
+        let tag = "shared".parse::<JobId>().unwrap().tag();
+        Shared::new(Config::plain(tag, 4, 2, endpoint(2)), 1, Time::ZERO)
+    }
+
+    #[test]
+    fn endpoints_that_a_node_has_lost_are_known_until_64_others_are_lost() {
+        let mut shared = shared();
+        assert!(!shared.has_had(&endpoint(3)) && !shared.has_address(endpoint(3).ip()));
+        shared.set_endpoints(endpoints([2, 3]), reach(2));
+        assert!(shared.has_had(&endpoint(3)) && shared.has_address(endpoint(3).ip()));
+        shared.set_endpoints(endpoints([2]), reach(2));
+        assert!(
+            shared.has_had(&endpoint(3)) && shared.has_address(endpoint(3).ip()),
+            "its leader may not know"
+        );
+        for other in 4..=67 {
+            shared.set_endpoints(endpoints([2, other]), reach(2));
+        }
+        shared.set_endpoints(endpoints([2]), reach(2));
+        assert!(
+            !shared.has_had(&endpoint(3)) && shared.has_had(&endpoint(4)) && shared.has_had(&endpoint(67))
+        );
+        assert!(shared.has_had(&endpoint(2)) && !shared.has_had(&endpoint(99)));
+        let mut port = endpoint(2);
+        port.set_port(29501);
+        assert!(!shared.has_had(&port) && shared.has_address(port.ip()));
+    }
+
+    #[test]
+    fn a_node_has_the_addresses_of_its_links_of_now() {
+        let mut shared = shared();
+        let address = |last| IpAddr::from([10, 1, 0, last]);
+        for (now, before) in [(5, 4), (6, 5)] {
+            shared.set_endpoints(endpoints([2]), reach(now));
+            assert_eq!(shared.config.node.reach, reach(now));
+            assert!(shared.has_address(address(now)) && !shared.has_address(address(before)));
+        }
+    }
+
+    #[test]
+    fn a_node_that_nobody_reaches_asks_not_to_be_master() {
+        for (may_be_master, unreached, says) in
+            [(true, false, true), (true, true, false), (false, false, false), (false, true, false)]
+        {
+            let mut shared = shared();
+            shared.config.node.attributes.may_be_master = may_be_master;
+            shared.set_unreached(unreached);
+            assert_eq!(shared.node_info().attributes.may_be_master, says);
+        }
+    }
+
+    #[test]
+    fn a_repeat_is_set_anew_or_only_to_an_earlier_time() {
+        let mut shared = shared();
+        let mut backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10));
+        shared.set_after(Timer::Join, Duration::from_secs(1));
+        shared.set_repeat_earlier(Timer::Join, &mut backoff);
+        assert_eq!(shared.timers.get(Timer::Join), Some(Time::from_secs(1)));
+        shared.set_repeat(Timer::Join, &mut backoff);
+        assert!(shared.timers.get(Timer::Join) > Some(Time::from_secs(7)));
     }
 }

@@ -119,7 +119,7 @@ impl Addressing {
 
 impl Addressing {
     /// Its place in [`Addressing::ALL`].
-    pub(super) fn place(self) -> usize {
+    pub(crate) fn place(self) -> usize {
         let version = match self.version {
             RoceVersion::V2 => 0,
             RoceVersion::V1 => 2,

@@ -5,6 +5,7 @@
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict, which the leader sends with the commit
+//! rails             a Machine to Rails, which its neighbours try to reach
 //! tally             how many nodes can use RDMA so far, for observers
 //! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
 //! ```
@@ -33,6 +34,7 @@ mod live;
 mod machine;
 mod name;
 mod pci;
+mod rails;
 mod read;
 #[cfg(any(feature = "net", test))]
 mod save;
@@ -49,11 +51,13 @@ pub use machine::{
     Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };
 pub use pci::{Distance, Gpu};
+pub use rails::{BrokenRail, Rail, Rails};
 pub use snapshot::InvalidAddress;
 pub use summary::{Capability, Summary};
 pub use tally::Tally;
 pub use verdict::{Difference, RankDifference, Transport, Verdict, VerdictWarning};
 
 pub(crate) use name::is_nameable;
+pub(crate) use rails::RAILS;
 pub(crate) use tally::Counted;
 pub(crate) use verdict::RankSummary;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{Choice, Rate, RdmaKind};
 use super::gid::Addressing;
 use super::summary::{Capability, Summary};
-use crate::model::List;
+use crate::model::{List, most_frequent};
 
 /// The most ranks that a verdict names. The others are counted.
 pub(crate) const NAMED: usize = 6;
@@ -392,21 +392,6 @@ impl<'a> Comparison<'a> {
             unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
         }
     }
-}
-
-/// The most frequent value. Of several equally frequent values, the one that comes first.
-fn most_frequent<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
-    let mut counts: Vec<(T, usize)> = Vec::new();
-    let mut places: BTreeMap<T, usize> = BTreeMap::new();
-    for value in values {
-        let place = *places.entry(value).or_insert_with(|| {
-            counts.push((value, 0));
-            counts.len() - 1
-        });
-        counts[place].1 += 1;
-    }
-    // `max_by_key` returns the last of several maxima, so reverse the order to get the first.
-    counts.into_iter().rev().max_by_key(|(_, count)| *count).map(|(value, _)| value)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, World,
     deserialize_unicast, deserialize_unicast_ip,
 };
-use crate::rdma::{Tally, Verdict};
+use crate::rdma::{Addressing, Tally, Verdict};
 
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
@@ -285,7 +285,9 @@ pub(crate) struct Prepare {
     /// The address at which the others reach this node.
     #[serde(deserialize_with = "deserialize_unicast_ip")]
     pub(crate) address: IpAddr,
-    /// To how many nodes it must prove its path.
+    /// The addressing of the rails that are proved; none in a world without RoCE.
+    pub(crate) rails: Option<Addressing>,
+    /// To how many addresses of other nodes it must prove its path.
     pub(crate) paths: u32,
     /// Some of these nodes. A prepare is sent once for each [`PARTNERS`] of them, in any order.
     pub(crate) partners: List<Partner, PARTNERS>,
@@ -295,6 +297,7 @@ pub(crate) struct Prepare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Partner {
     pub(crate) id: NodeId,
+    pub(crate) rank: u32,
     /// The address that the job uses there, and the port for paths.
     #[serde(deserialize_with = "deserialize_unicast")]
     pub(crate) path: SocketAddr,
@@ -315,6 +318,9 @@ pub(crate) struct Broken {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct BrokenTo {
     pub(crate) partner: NodeId,
+    /// Which of the partner's addresses.
+    #[serde(deserialize_with = "deserialize_unicast_ip")]
+    pub(crate) address: IpAddr,
     pub(crate) fault: Fault,
     /// Whether the partner's own port answers at the same address.
     pub(crate) own_port_answers: bool,

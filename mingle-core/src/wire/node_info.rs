@@ -53,12 +53,30 @@ pub struct Reach {
     port: Option<NonZeroU16>,
     /// For each endpoint that a message carries, the link that the job uses where that endpoint is reached.
     links: List<Link, { Endpoints::ADVERTISED }>,
+    /// Other addresses that the job uses, by the user's own variables for NCCL and Gloo.
+    given: List<Link, GIVEN>,
 }
+
+/// The most addresses of a node that a message carries of those that the user's variables lead to.
+pub(crate) const GIVEN: usize = 4;
+/// To how many addresses of a node paths are proved at most: the one of its lease, and [`GIVEN`] others.
+pub(crate) const ADDRESSES: u32 = 5;
 
 impl Reach {
     /// Others prove their paths to `port`; none do if it is 0. `links` are in the order of the endpoints.
     pub fn new(port: u16, links: impl IntoIterator<Item = Link>) -> Self {
-        Self { port: NonZeroU16::new(port), links: links.into_iter().collect() }
+        Self { port: NonZeroU16::new(port), links: links.into_iter().collect(), given: List::default() }
+    }
+
+    /// Also by these addresses: the first [`GIVEN`] of them.
+    pub(crate) fn with(mut self, given: impl IntoIterator<Item = Link>) -> Self {
+        self.given = given.into_iter().collect();
+        self
+    }
+
+    /// The other addresses that the job uses.
+    pub(crate) fn given(&self) -> &[Link] {
+        &self.given
     }
 
     pub(crate) fn links(&self) -> &[Link] {
@@ -102,6 +120,8 @@ impl NodeInfo {
         let links = self.endpoints.iter().zip(self.reach.links.iter());
         let kept = links.filter(|(endpoint, _)| endpoint.is_ipv6() == is_ipv6).map(|(_, link)| *link);
         self.reach.links = kept.collect();
+        let given = self.reach.given.iter().filter(|link| link.address.is_ipv6() == is_ipv6);
+        self.reach.given = given.copied().collect();
         self.endpoints = endpoints;
     }
 
@@ -120,5 +140,82 @@ impl NodeInfo {
     /// The name and the preferred endpoint of the node, by which people recognize it.
     pub fn peer(&self) -> Peer {
         Peer { host: self.host.clone(), address: self.endpoints.preferred() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn link(text: &str) -> Link {
+        Link { address: ip(text), prefix: 24, mtu: 1500 }
+    }
+
+    /// A node with two addresses of each family; on the link of the second, another one is first.
+    fn node() -> NodeInfo {
+        let endpoints =
+            ["10.0.0.1", "fd00::1", "10.0.1.2", "fd01::2"].map(|text| SocketAddr::new(ip(text), 29500));
+        let mut node = NodeInfo::new(HostName::new("a"), Endpoints::new(endpoints.to_vec()).unwrap());
+        node.reach = Reach::new(40_000, ["10.0.0.1", "fd00::1", "10.0.1.1", "fd01::1"].map(link));
+        node
+    }
+
+    #[test]
+    fn the_endpoints_of_one_family_keep_their_links() {
+        for (is_ipv6, endpoints, links) in [
+            (false, ["10.0.0.1", "10.0.1.2"], ["10.0.0.1", "10.0.1.1"]),
+            (true, ["fd00::1", "fd01::2"], ["fd00::1", "fd01::1"]),
+        ] {
+            let mut node = node();
+            node.keep_family(is_ipv6);
+            let kept: Vec<IpAddr> = node.endpoints.iter().map(SocketAddr::ip).collect();
+            assert_eq!(kept, endpoints.map(ip));
+            assert_eq!(node.reach.links(), links.map(link));
+            // It has none of the other.
+            let before = node.clone();
+            node.keep_family(!is_ipv6);
+            assert_eq!(node, before);
+        }
+    }
+
+    #[test]
+    fn the_link_is_that_of_the_endpoint_that_was_reached_or_else_the_first_of_the_family() {
+        let node = node();
+        for (at, is_ipv6, expected) in [
+            (None, false, "10.0.0.1"),
+            (None, true, "fd00::1"),
+            (Some("10.0.1.2"), false, "10.0.1.1"),
+            (Some("fd01::2"), true, "fd01::1"),
+            (Some("192.0.2.1"), false, "10.0.0.1"),
+            (Some("10.0.1.2"), true, "fd00::1"),
+            // The link's own address is no endpoint.
+            (Some("10.0.1.1"), false, "10.0.0.1"),
+        ] {
+            assert_eq!(node.link(at.map(ip), is_ipv6), link(expected), "{at:?}, IPv6: {is_ipv6}");
+        }
+    }
+
+    #[test]
+    fn without_links_the_preferred_endpoint_of_the_family_is_the_address() {
+        let mut node = node();
+        node.reach = Reach::default();
+        assert_eq!(node.link(Some(ip("10.0.1.2")), false), Link::unknown(ip("10.0.0.1")));
+        assert_eq!(node.link(None, true), Link::unknown(ip("fd00::1")));
+        node.keep_family(true);
+        assert_eq!(node.link(None, false), Link::unknown(ip("fd00::1")), "it has no other");
+    }
+
+    #[test]
+    fn a_node_has_the_addresses_of_its_links_and_a_port_that_is_not_zero() {
+        let reach = node().reach;
+        assert!(reach.has(ip("10.0.1.1")) && reach.has(ip("fd00::1")));
+        assert!(!reach.has(ip("10.0.1.2")) && !Reach::default().has(ip("10.0.0.1")));
+        assert_eq!((reach.port(), Reach::new(0, []).port()), (Some(40_000), None));
     }
 }

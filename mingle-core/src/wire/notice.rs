@@ -107,4 +107,22 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn a_sealed_notice_has_nothing_but_half_of_a_tag() {
+        let job: JobId = "foo".parse().unwrap();
+        let sealed = Notice::Sealed(job.tag().beginning()).encode(&job);
+        for at in [16, 19, 20, 23] {
+            let mut changed = sealed.clone();
+            changed[at] = 1;
+            assert_eq!(Notice::decode(&changed), None, "byte {at}");
+        }
+        let mut named = [&sealed[..], b"foo"].concat();
+        named[6] = 3;
+        assert_eq!(Notice::decode(&named), None, "a name");
+        let open = Notice::Open { job: job.clone(), world: World::new(4).unwrap(), joined: 3 };
+        let mut of_none = open.encode(&job);
+        of_none[16..20].copy_from_slice(&[0; 4]);
+        assert_eq!(Notice::decode(&of_none), None, "a world of none");
+    }
 }

@@ -223,4 +223,35 @@ mod tests {
         assert!(replays.accept(id(most), 1), "one is forgotten");
         assert!(!replays.accept(id(0), 2), "a replay");
     }
+
+    #[test]
+    fn twice_as_many_senders_as_the_world_has_nodes_are_remembered_and_4096_at_least() {
+        for (nodes, most) in [(0, 4096), (4, 4096), (2048, 4096), (2049, 4098), (10_000, 20_000)] {
+            assert_eq!(Replays::new(nodes).most, most, "{nodes} nodes");
+        }
+    }
+
+    #[test]
+    fn whatever_comes_between_no_counter_within_the_window_is_accepted_twice() {
+        for step in [1, 2, 63, 64, 65, 1023, 1024] {
+            let mut replays = Replays::new(2);
+            let sent: Vec<u64> = (1..2500).step_by(step).collect();
+            for (at, &counter) in sent.iter().enumerate() {
+                assert!(replays.accept(A, counter), "{counter}");
+                for earlier in &sent[..=at] {
+                    assert!(!replays.accept(A, *earlier), "{earlier} after {counter}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_counter_that_was_passed_over_is_accepted_until_1024_others_could_have_come() {
+        for (behind, accepted) in [(1, true), (1022, true), (1023, true), (1024, false), (5000, false)] {
+            let mut replays = Replays::new(2);
+            assert!(replays.accept(A, 9000));
+            assert_eq!(replays.accept(A, 9000 - behind), accepted, "{behind} behind");
+            assert!(!replays.accept(A, 9000 - behind));
+        }
+    }
 }

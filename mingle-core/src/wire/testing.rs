@@ -10,12 +10,13 @@ use super::message::{
     PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want,
     Welcome, encode_roster, take,
 };
+use super::node_info::GIVEN;
 use super::{Attributes, Codec, Dropped, Header, NodeInfo, Reach, TOKEN, Token};
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
     Paths, Peer, Rank, Roster,
 };
-use crate::rdma::{RankSummary, Summary, Tally, Verdict};
+use crate::rdma::{Addressing, RankSummary, Summary, Tally, Verdict};
 
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] = Message::KINDS;
@@ -234,8 +235,13 @@ impl Source<'_> {
         Link { address: self.endpoint().ip(), prefix: self.byte(), mtu: self.count() }
     }
 
+    fn addressing(&mut self) -> Option<Addressing> {
+        let all = Addressing::ALL.map(Some);
+        self.likely(&all, &[]).unwrap_or_default()
+    }
+
     fn partner(&mut self) -> Partner {
-        Partner { id: self.id(), path: self.endpoint(), own_port: self.endpoint().port() }
+        Partner { id: self.id(), rank: self.rank(), path: self.endpoint(), own_port: self.endpoint().port() }
     }
 
     fn fault(&mut self) -> Fault {
@@ -343,7 +349,8 @@ impl Draw for Join {
         };
         let port = if from.flag() { from.endpoint().port() } else { 0 };
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
-        let reach = Reach::new(port, links);
+        let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
+        let reach = Reach::new(port, links).with(given);
         Self { world, node: NodeInfo { rank, host, endpoints, reach, attributes } }
     }
 }
@@ -400,6 +407,7 @@ impl Draw for Prepare {
             master: from.id(),
             endpoints: from.endpoints(),
             address: from.recipient(),
+            rails: from.addressing(),
             paths: from
                 .likely(&[0, 1, from.scene.world.saturating_sub(1)], &[u32::MAX])
                 .unwrap_or_else(|| from.short()),
@@ -412,6 +420,7 @@ impl Draw for Broken {
     fn draw(from: &mut Source<'_>) -> Self {
         let path = |from: &mut Source<'_>| BrokenTo {
             partner: from.id(),
+            address: from.endpoint().ip(),
             fault: from.fault(),
             own_port_answers: from.flag(),
         };
@@ -453,11 +462,12 @@ impl Draw for Part {
 impl Draw for Ended {
     fn draw(from: &mut Source<'_>) -> Self {
         let rank = from.rank();
-        let end = match from.byte() % 4 {
+        let end = match from.byte() % 5 {
             0 => End::Exited(from.byte()),
             1 => End::Killed(from.byte()),
             2 => End::Gone,
-            _ => End::Unknown,
+            3 => End::Unknown,
+            _ => End::Left,
         };
         Self { rank, end }
     }

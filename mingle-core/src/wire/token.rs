@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Dropped;
 use super::header::{MAGIC, TAG, VERSION, array, id};
 use crate::model::{JobTag, NodeId};
+use crate::rdma::Addressing;
 
 /// The length of every token, in bytes. A fixed length leaves no stream to parse.
 pub const TOKEN: usize = 112;
@@ -26,7 +27,8 @@ const MAC: usize = 80;
 /// offset  size  field
 ///      0     4  magic "MNGL"
 ///      4     1  protocol version
-///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path
+///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path or a rail,
+///                2 to 5 to ask for the rails of one addressing
 ///      6     2  zeros
 ///      8    16  tag of the job
 ///     24    16  ID of the prover, the node that dials
@@ -51,8 +53,21 @@ pub(crate) struct Token {
 /// The purpose of a token. A token of a path is never a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Lease = 0,
-    Path = 1,
+    Lease,
+    Path,
+    /// To ask for the target's rails with this addressing.
+    Rails(Addressing),
+}
+
+impl Purpose {
+    fn byte(self) -> u8 {
+        match self {
+            Self::Lease => 0,
+            Self::Path => 1,
+            // There are four addressings.
+            Self::Rails(addressing) => 2 + u8::try_from(addressing.place()).unwrap_or(0),
+        }
+    }
 }
 
 /// The length of an answer to the token of a path, in bytes.
@@ -60,8 +75,13 @@ pub const ANSWER: usize = 32;
 
 /// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
 pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
+    hash(b"mingle 2 path", token, &[], key)
+}
+
+/// A BLAKE3 hash of `what` is answered, the token and the list in the answer, keyed in a job with a secret.
+pub(super) fn hash(what: &[u8], token: &[u8; TOKEN], list: &[u8], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
     let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-    *hasher.update(b"mingle 2 path").update(token).finalize().as_bytes()
+    *hasher.update(what).update(token).update(list).finalize().as_bytes()
 }
 
 impl Token {
@@ -69,7 +89,7 @@ impl Token {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[PURPOSE] = purpose as u8;
+        bytes[PURPOSE] = purpose.byte();
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[PROVER].copy_from_slice(&self.prover.0);
         bytes[TARGET].copy_from_slice(&self.target.0);
@@ -97,7 +117,7 @@ impl Token {
         if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(6..TAG.start) || !zeros(PORT.end..MAC) {
             return Err(Dropped::Foreign);
         }
-        if bytes[PURPOSE] != purpose as u8 {
+        if bytes[PURPOSE] != purpose.byte() {
             return Err(Dropped::Malformed);
         }
         if bytes[TAG] != tag.0 {

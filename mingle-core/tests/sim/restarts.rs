@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use mingle_core::proto::Time;
 use mingle_core::proto::{Digest, Lineage};
-use mingle_core::{End, Failure};
+use mingle_core::{End, Failure, Rank};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -62,6 +62,34 @@ fn after_a_command_fails_all_start_again_with_the_same_ranks() {
                 net.hosts.iter().filter(|host| host.overs.iter().any(|over| over.end == End::Exited(7)));
             assert!(notified.count() >= if loss > 0.0 { 1 } else { 3 }, "seed {seed}\n{}", tail(&net.trace));
             assert!(net.hosts[failed].overs.is_empty(), "it is not notified of its own failure");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_leaves_is_named_to_all_and_replaced() {
+    for loss in [0.0, 0.1] {
+        for seed in 0..SEEDS {
+            let mut net = world(seed, loss);
+            run_until_again(&mut net, &[0, 1, 2, 3], 0, Time::from_secs(60));
+            let leaver = usize::try_from(seed % 4).unwrap();
+            let at = net.now + ms(500);
+            net.end_command_at(leaver, at, Some(End::Left));
+            // Once the others know, or cannot be reached, the node takes part in the next formation no more.
+            let left = |net: &Network| net.hosts[leaver].running.is_none();
+            assert!(net.run_until(at + Duration::from_secs(2), |net| net.now > at && left(net)));
+            let told = net.now;
+            net.kill_at(leaver, told);
+            let new = add(&mut net, 5, told + Duration::from_secs(3));
+            let living: Vec<usize> = (0..4).filter(|&host| host != leaver).chain([new]).collect();
+            run_until_again(&mut net, &living, 1, at + Duration::from_secs(40));
+            let others = living.iter().filter(|&&host| host != new);
+            let named = others.filter(|&&host| {
+                let rank = u32::try_from(leaver).unwrap();
+                let mut overs = net.hosts[host].overs.iter();
+                overs.any(|over| over.end == End::Left && over.rank.map(Rank::get) == Some(rank))
+            });
+            assert!(named.count() >= if loss > 0.0 { 1 } else { 3 }, "seed {seed}\n{}", tail(&net.trace));
         }
     }
 }

@@ -53,7 +53,7 @@ fn run() -> Result<bool, String> {
 
     let all = sources.mutants()?;
     let names: BTreeSet<String> = all.iter().map(Mutant::key).collect();
-    for name in accepted.keys().filter(|name| options.is_in_folders(name) && !names.contains(*name)) {
+    for name in accepted.keys().filter(|name| options.concerns(name) && !names.contains(*name)) {
         println!("accepted.txt has a name that is no mutant any more: {name}");
     }
     let drawn = options.choose(&all);
@@ -145,10 +145,11 @@ fn report(
     let unexplained = outcomes.keys().filter(|number| alive(number)).count();
     println!(
         "{caught} of {} viable mutants caught ({:.1}%), {timed_out} of these by a time limit; \
-         {} survive with a reason in accepted.txt, {unexplained} without",
+         {} survive with a reason in accepted.txt, {unexplained} without ({:.1}% of the others caught)",
         mutants.len(),
         percent(caught, mutants.len()),
         outcomes.len() - caught - unexplained + known.len(),
+        percent(caught, caught + unexplained),
     );
     unexplained == 0
 }

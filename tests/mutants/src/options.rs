@@ -3,10 +3,10 @@
 use crate::mutant::{self, Mutant};
 
 const USAGE: &str = "\
-usage: mingle-mutants [--seed N] [--only TEXT] [--quick] [--again] [FOLDER[,FOLDER]...[:COUNT]]...
+usage: mingle-mutants [--seed N] [--only TEXT] [--quick] [--again] [PATH[,PATH]...[:COUNT]]...
 
-FOLDER   of mingle-core/src: proto, wire, env, rdma; all four where none is given
-COUNT    how many mutants are drawn from these folders; all where it is not given
+PATH     a folder or file of proto, wire, env or rdma in mingle-core/src; all four folders where none is given
+COUNT    how many mutants are drawn from there; all where it is not given
 --seed   decides which are drawn (14)
 --only   of those drawn, the mutants whose name has this text; may be repeated
 --quick  not the tests that take long
@@ -23,27 +23,31 @@ pub struct Options {
     pub again: bool,
 }
 
-/// Folders from which mutants are drawn together.
+/// Folders and files from which mutants are drawn together.
 struct Group {
-    folders: Vec<String>,
+    paths: Vec<String>,
     count: usize,
 }
 
 impl Group {
     fn parse(text: &str) -> Option<Self> {
-        let (folders, count) = match text.split_once(':') {
-            Some((folders, count)) => (folders, count.parse().ok()?),
+        let (paths, count) = match text.split_once(':') {
+            Some((paths, count)) => (paths, count.parse().ok()?),
             None => (text, usize::MAX),
         };
-        let folders: Vec<String> = folders.split(',').map(str::to_owned).collect();
-        folders.iter().all(|folder| FOLDERS.contains(&folder.as_str())).then_some(Self { folders, count })
+        let paths: Vec<String> = paths.split(',').map(|path| path.trim_end_matches('/').to_owned()).collect();
+        let is_known = |path: &String| FOLDERS.iter().any(|folder| is_below(path, folder));
+        paths.iter().all(is_known).then_some(Self { paths, count })
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.folders
-            .iter()
-            .any(|folder| name.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/')))
+    fn has(&self, file: &str) -> bool {
+        self.paths.iter().any(|path| is_below(file, path))
     }
+}
+
+/// Whether this path is the other one or lies in it.
+fn is_below(path: &str, other: &str) -> bool {
+    path.strip_prefix(other).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 impl Options {
@@ -77,7 +81,7 @@ impl Options {
             println!(
                 "{} of {found} mutants of {} drawn with seed {}",
                 drawn.len(),
-                group.folders.join(" and "),
+                group.paths.join(" and "),
                 self.seed
             );
             chosen.extend(drawn);
@@ -88,7 +92,9 @@ impl Options {
         chosen
     }
 
-    pub fn is_in_folders(&self, name: &str) -> bool {
-        self.groups.iter().any(|group| group.has(name))
+    /// Whether the mutant of this name is in one of the groups.
+    pub fn concerns(&self, name: &str) -> bool {
+        let file = name.split(' ').next().unwrap_or_default();
+        self.groups.iter().any(|group| group.has(file))
     }
 }

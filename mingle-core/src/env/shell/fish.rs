@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn removals_come_first_and_true_comes_last() {
-        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME")];
+        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME:c3e607cf")];
         let script = Script::exports(Shell::Fish, &variables("a b", None, &stale)).unwrap();
         let text = script.as_str();
         assert!(text.starts_with("set -e GLOO_SOCKET_IFNAME;\nset -gx MASTER_ADDR '10.0.0.1';\n"), "{text}");

@@ -122,17 +122,17 @@ export MINGLE_TOTAL_SLOTS='32';
 export PET_NPROC_PER_NODE='8';
 export NCCL_SOCKET_IFNAME='=eth0';
 export GLOO_SOCKET_IFNAME='eth0';
-export MINGLE_SET='PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
+export MINGLE_SET='PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,GLOO_SOCKET_IFNAME:c3e607cf';
 ";
         assert_eq!(exports(&variables("my job", Some("eth0"), &[])), expected);
     }
 
     #[test]
     fn removals_come_first() {
-        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME")];
+        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME:c3e607cf")];
         let text = exports(&variables("foo", None, &stale));
         assert!(text.starts_with("unset GLOO_SOCKET_IFNAME;\nexport MASTER_ADDR="), "{text}");
-        assert!(text.ends_with("export MINGLE_SET='PET_NPROC_PER_NODE';\n"), "{text}");
+        assert!(text.ends_with("export MINGLE_SET='PET_NPROC_PER_NODE:24fab59a';\n"), "{text}");
     }
 
     #[test]
@@ -224,7 +224,7 @@ export MINGLE_SET='PET_NPROC_PER_NODE,NCCL_SOCKET_IFNAME,GLOO_SOCKET_IFNAME';
     #[test]
     fn the_longest_result_fits_one_atomic_write_to_a_pipe() {
         // A write of up to PIPE_BUF (4096) bytes is atomic (pipe(7)), so a shell never sees half of a result.
-        let stale = [("MINGLE_SET", "NCCL_SOCKET_IFNAME")];
+        let stale = [("NCCL_SOCKET_IFNAME", "=eth0"), ("MINGLE_SET", "NCCL_SOCKET_IFNAME:2c357982")];
         let text = exports(&variables(&" ".repeat(128), Some("interface-of-15"), &stale));
         assert!(text.len() < 4096, "{}", text.len());
     }

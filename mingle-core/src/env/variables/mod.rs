@@ -1,6 +1,7 @@
 //! The variables of a formed world, and the rules for a variable that is set already.
 
 mod advice;
+mod own;
 mod result;
 
 use std::borrow::Cow;
@@ -8,9 +9,11 @@ use std::borrow::Cow;
 use super::{Facts, Setting, launcher};
 use crate::rdma::is_nameable;
 
+pub use own::is_own;
 pub(super) use result::is_result;
 
-/// The variable that lists which variables of this environment mingle itself has set; see [`Variables`].
+/// The variable that lists which variables of this environment mingle itself has set, and to which values;
+/// see [`Variables`].
 pub const MINGLE_SET: &str = "MINGLE_SET";
 
 /// The variable for the number of workers that torchrun starts on this node (`--nproc-per-node`).
@@ -27,11 +30,11 @@ pub type Variable = (Cow<'static, str>, String);
 /// the host than mingle does. A [`Setting`] replaces both the user's value and mingle's advice.
 ///
 /// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it
-/// lists, with commas, the names of the advice that mingle has set. Such a variable is replaced, or removed
-/// if it would now be wrong. The names of the world are not in this list, since they are always replaced. A
+/// lists, with commas, the names of the advice that mingle has set, each with a hash of its value
+/// ([`is_own`]). Such a variable is replaced, or removed if it would now be wrong. If it has another value
+/// by now, that is the user's. The names of the world are not in this list, since they are always replaced. A
 /// launcher's own variables are, so that a later `mingle` with another format removes them: a
-/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another one. To keep a value of your
-/// own that you set after mingle gave one, unset MINGLE_SET.
+/// PET_RDZV_BACKEND that stayed would turn torchrun's static world into another one.
 ///
 /// ```
 /// use mingle_core::env::{Facts, Variables};
@@ -119,14 +122,13 @@ impl Variables {
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
-        let is_set = |name: &str| environment(name).is_some_and(|value| !value.is_empty());
         let listed = environment(MINGLE_SET).unwrap_or_default();
-        let listed: Vec<&str> = listed.split(',').collect();
         let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
 
         let users = |name: &str| {
             let setting = settings.iter().find(|setting| setting.name() == name);
-            let variable = || environment(name).filter(|value| !value.is_empty() && !listed.contains(&name));
+            let is_users = |value: &String| !value.is_empty() && !is_own(&listed, name, value);
+            let variable = || environment(name).filter(is_users);
             setting.map(|setting| setting.value().to_owned()).or_else(variable)
         };
         // A GID index is wrong if the user has chosen devices that it was not found on.
@@ -148,12 +150,15 @@ impl Variables {
             settings.iter().map(|setting| (setting.name().to_owned().into(), setting.value().to_owned()));
         variables.set.extend(settings);
 
-        let own: Vec<&str> = variables.set.iter().map(|(name, _)| &**name).collect();
-        let is_own = |name: &str| advice::is_advice(name) || launcher::is_owned(name);
-        let stale = listed.iter().filter(|name| is_own(name) && is_set(name) && !own.contains(name));
-        variables.unset = stale.map(|name| (*name).to_owned()).collect();
-        let own = own.join(",");
-        variables.set.push((MINGLE_SET.into(), own));
+        let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| printed == name);
+        let is_stale = |name: &&str| {
+            let may_be_set = advice::is_advice(name) || launcher::is_owned(name);
+            let value = environment(name).filter(|value| !value.is_empty());
+            may_be_set && !is_printed(name) && value.is_some_and(|value| is_own(&listed, name, &value))
+        };
+        variables.unset = own::names(&listed).filter(is_stale).map(str::to_owned).collect();
+        let list = own::list(&variables.set);
+        variables.set.push((MINGLE_SET.into(), list));
         variables
     }
 

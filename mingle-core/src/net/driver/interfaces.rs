@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use super::{Driver, are_loopback};
-use crate::host::{Interface, endpoints, holder_of};
-use crate::model::{Endpoints, Link};
+use crate::host::{self, Interface, endpoints, link_of};
+use crate::model::Endpoints;
 use crate::net::Network;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -46,18 +46,24 @@ pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endp
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
 }
 
-/// How the job reaches this node, for each of its endpoints.
-pub(super) fn own_reach(interfaces: &[Interface], endpoints: &Endpoints, path_port: u16) -> Reach {
-    let link = |endpoint: &SocketAddr| {
-        let ip = endpoint.ip();
-        let interface = holder_of(interfaces, ip);
-        let first = interface.and_then(|interface| interface.first(ip.is_ipv6()));
-        let address = first.unwrap_or(ip);
-        let prefix = interface.and_then(|interface| interface.prefix(address));
-        let mtu = interface.map_or(0, |interface| interface.mtu);
-        Link { address, prefix: prefix.unwrap_or(if address.is_ipv4() { 32 } else { 128 }), mtu }
-    };
-    Reach::new(path_port, endpoints.iter().map(link))
+/// How the job reaches this node: for each of its endpoints, and by the interfaces that the user has given to
+/// the job's libraries.
+pub(super) fn own_reach(
+    settings: &Rendezvous,
+    links: &Links,
+    endpoints: &Endpoints,
+    path_port: u16,
+) -> Reach {
+    let of_endpoint = |endpoint: &SocketAddr| link_of(links.interfaces(), endpoint.ip());
+    let reach = Reach::new(path_port, endpoints.iter().map(of_endpoint));
+    let given = &settings.network.job_interfaces;
+    if given.are_default() || settings.own_ports || settings.network.loopback.is_some() {
+        return reach;
+    }
+    let mut all = host::list().unwrap_or_default();
+    all.retain(|interface| given.contain(&interface.name));
+    let families = [settings.network.prefers_ipv6, !settings.network.prefers_ipv6];
+    reach.with(families.into_iter().flat_map(|v6| all.iter().filter_map(move |given| given.link(v6))))
 }
 
 impl Driver {
@@ -81,16 +87,17 @@ impl Driver {
             Ok(()) => {}
         }
         let own = own_endpoints(&self.settings.network, &self.links, self.port);
-        if own == self.endpoints {
+        let reach = own_reach(&self.settings, &self.links, &own, self.path_port);
+        if own == self.endpoints && reach == self.reach {
             return Ok(());
         }
         tracing::debug!(?own, "the addresses of this host have changed");
         let was = std::mem::replace(&mut self.endpoints, own);
+        self.reach = reach;
         if self.endpoints.preferred() == was.preferred()
             && are_loopback(&self.endpoints) == are_loopback(&was)
         {
-            let reach = own_reach(self.links.interfaces(), &self.endpoints, self.path_port);
-            node.handle_endpoints(self.now(), self.endpoints.clone(), reach);
+            node.handle_endpoints(self.now(), self.endpoints.clone(), self.reach.clone());
             // The node's file in the shared folder holds the endpoints, too.
             self.follow_seeds(self.seed_dir());
         } else {

@@ -31,7 +31,7 @@ use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::path::PathDial;
 use crate::net::sockets::watched::readable;
-use crate::proto::{Config, Event, Formed, Node, Output, Time, Warning};
+use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning};
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
 use peers::Peers;
@@ -65,6 +65,8 @@ struct Driver {
     id: NodeId,
     /// The endpoints that it has published.
     endpoints: Endpoints,
+    /// How the job reaches this node, as it has told its leader.
+    reach: Reach,
     /// The port for paths; 0 if there are none.
     path_port: u16,
     /// None once the world runs: programs that close every possible file rely on a low limit.
@@ -83,10 +85,12 @@ impl Driver {
         let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
         let listeners = Listeners { own: endpoint.listeners, paths };
         let connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
+        let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
             id: NodeId(random()?),
-            endpoints: own_endpoints(&settings.network, &links, endpoint.port),
+            reach: Reach::default(),
+            endpoints,
             settings,
             links,
             connections,
@@ -109,12 +113,13 @@ impl Driver {
     /// A new node for the rest of the time.
     fn node(&mut self) -> Result<Node, Error> {
         let settings = &self.settings;
+        self.reach = own_reach(settings, &self.links, &self.endpoints, self.path_port);
         let wants_roster = settings.attributes.wants_roster || settings.stays;
         let node = NodeInfo {
             rank: settings.rank,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
-            reach: own_reach(self.links.interfaces(), &self.endpoints, self.path_port),
+            reach: self.reach.clone(),
             attributes: Attributes { wants_roster, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
@@ -122,6 +127,7 @@ impl Driver {
         config.lineage = settings.lineage;
         config.prefers_ipv6 = settings.network.prefers_ipv6;
         config.rank_by = settings.rank_by;
+        config.rails = settings.rails.clone();
         config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.now()));
         let seed = random::<8>().map(u64::from_le_bytes)?;
         let mut node = Node::new(config, seed, self.now());
@@ -218,7 +224,7 @@ impl Driver {
                 node.handle_seeds(now, self.peers.addresses());
             }
             TaskEvent::Warning(warning) => self.warn(warning),
-            TaskEvent::Path(dial, news) => node.handle_path(now, dial, news),
+            TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Token(conn, local, remote, token) => {
                 if self.connections.identify(conn) {
                     node.handle_token(now, conn, local, remote, &token);
@@ -253,9 +259,10 @@ impl Driver {
                 }
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet } => {
-                self.connections.prove(PathDial { dial, to, token, answer, packet });
+            Output::DialPath { dial, to, token, answer, packet, from } => {
+                self.connections.prove(PathDial { dial, to, token, answer, packet, from });
             }
+            Output::AskRails { dial, to, token } => self.connections.ask(dial, to, token),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),
             Output::StopAccepting => self.connections.stop_accepting(),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BACKLOG, BATCH};
 use super::{Driver, LOOK, REJOIN, open_links, path_listeners};
-use crate::model::End;
+use crate::model::{End, Metadata};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
@@ -153,13 +153,20 @@ impl RunningWorld {
         }
     }
 
-    /// Declares that this node will not take part in another formation. It then repeats to the others that
+    /// Declares whether this node will take part in no other formation. If so it repeats to the others that
     /// the world is over for up to 15 s instead of 1 s, since no later formation will show them.
-    pub fn set_last(&mut self) {
-        self.machine.set_last();
+    pub fn set_last(&mut self, is_last: bool) {
+        self.machine.set_last(is_last);
     }
 
-    /// Reports that this node's command has failed. [`RunningWorld::next`] then notifies the other nodes.
+    /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
+    /// the next world.
+    pub fn set_metadata(&mut self, metadata: Metadata) {
+        self.driver.settings.attributes.metadata = metadata;
+    }
+
+    /// Reports that this node's command has failed, or with [`End::Left`] that this node leaves while its
+    /// command may still run. [`RunningWorld::next`] then notifies the other nodes.
     pub fn fail(&mut self, end: End) {
         self.machine.handle_failure(self.driver.now(), end);
     }

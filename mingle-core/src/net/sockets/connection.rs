@@ -39,7 +39,7 @@ pub(crate) enum TaskEvent {
     Warning(Warning),
 }
 
-/// What an accepted connection may do beside holding a lease.
+/// How an accepted connection is treated that proves a path.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     /// Answers the tokens of paths.

@@ -3,7 +3,6 @@
 use std::borrow::Borrow;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
-use std::ops::RangeInclusive;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -96,9 +95,7 @@ pub(crate) fn listen_again<S: Borrow<UdpSocket>>(sockets: &[S]) -> io::Result<Ve
     sockets.iter().map(|socket| listen(socket.borrow().local_addr()?)).collect()
 }
 
-/// The ports of jobs ([`JobId::ports`]), which a firewall may admit alone.
-const JOB_PORTS: RangeInclusive<u16> = 29_500..=29_999;
-/// How often the kernel is asked for a port for paths that is none of these and free in both families.
+/// How often the kernel is asked for a port for paths that is none of the jobs' and free in both families.
 const ATTEMPTS: usize = 32;
 
 /// Listens on a port that the kernel chooses, as a job's programs do, on one address `only` or on all
@@ -108,7 +105,7 @@ pub(crate) fn listen_for_paths(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpLis
     for _ in 0..ATTEMPTS {
         let first = listen((only.unwrap_or(Ipv4Addr::UNSPECIFIED), 0).into())?;
         let port = first.local_addr()?.port();
-        if JOB_PORTS.contains(&port) {
+        if JobId::PORTS.contains(&port) {
             continue;
         }
         if only.is_some() {

@@ -5,7 +5,7 @@ use super::leader::Leader;
 use crate::model::{Rank, Slots};
 use crate::proto::parts::Place;
 use crate::proto::shared::Shared;
-use crate::wire::Prepare;
+use crate::wire::{ADDRESSES, Prepare};
 
 /// The place in the world that the prepare gives to this node, or what is wrong with it.
 pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Result<Place, &'static str> {
@@ -31,8 +31,8 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if !is_local && prepare.endpoints.iter().all(|endpoint| endpoint.ip().is_loopback()) {
         return Err("the master has a loopback address");
     }
-    if prepare.paths >= shared.world() {
-        return Err("more paths than there are other nodes");
+    if prepare.paths > ADDRESSES.saturating_mul(shared.world() - 1) {
+        return Err("more paths than the other nodes have addresses");
     }
     if !shared.has_address(prepare.address) {
         return Err("this node has another address");

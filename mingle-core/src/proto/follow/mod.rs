@@ -324,7 +324,7 @@ impl Follow {
             dials.advance(shared);
         }
         if let Some(round) = &mut self.round {
-            round.advance(shared);
+            round.advance(&self.leader, shared);
         }
     }
 
@@ -410,7 +410,7 @@ impl Follow {
         }
     }
 
-    pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) {
+    pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) {
         if let Some(round) = &mut self.round {
             round.on_path(dial, news, &self.leader, shared);
         }

@@ -52,8 +52,8 @@ pub(super) struct Participation {
 impl Participation {
     /// Starts to take part in the round, in this place.
     pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
-        let Prepare { master, endpoints, paths, .. } = prepare;
-        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths);
+        let Prepare { master, endpoints, paths, rails, .. } = prepare;
+        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths, place.rank, *rails);
         proofs.add(&prepare.partners, shared);
         let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
@@ -104,8 +104,10 @@ impl Participation {
         self.proofs.closed(dial);
     }
 
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proofs.advance(shared);
+    pub(super) fn advance(&mut self, leader: &Leader, shared: &mut Shared) {
+        if self.proofs.advance(shared) {
+            self.proceed(leader, shared);
+        }
     }
 
     /// The lease of a ready node has closed. A leader that lives answers how the round ends.
@@ -138,7 +140,7 @@ impl Participation {
         self.proofs.add(partners, shared)
     }
 
-    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, leader: &Leader, shared: &mut Shared) {
+    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, leader: &Leader, shared: &mut Shared) {
         if self.proofs.on_path(dial, news, shared) {
             self.proceed(leader, shared);
         }
@@ -146,7 +148,7 @@ impl Participation {
 
     /// The proofs have taken too long: the leader learns it, and tries another round.
     pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
-        if !self.proofs.are_given() {
+        if !self.proofs.are_proved() {
             self.unproved = true;
             self.tell(leader, shared);
         }

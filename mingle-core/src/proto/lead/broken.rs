@@ -17,7 +17,7 @@ impl BrokenPaths {
         self.0.is_empty()
     }
 
-    /// What a node has reported in this round.
+    /// Notes the report of a node in this round, in place of its last one.
     pub(super) fn insert(&mut self, from: NodeId, broken: &Broken, round: &Round) {
         let named = broken.paths.iter().filter_map(|to| Some((to.partner, round.name(from, to)?)));
         self.0.insert(from, (named.collect(), broken.more));

@@ -33,7 +33,8 @@ use crate::model::{NodeId, Peer, Rank};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Ready, Refusal, Want};
 use book::Book;
 use challenges::Challenges;
-use rounds::{Repeated, Rounds};
+use round::Fate;
+use rounds::Rounds;
 
 /// Joining nodes that were all silent for this long have left.
 const LEFT: Duration = Duration::from_secs(1);
@@ -211,8 +212,11 @@ impl Lead {
 
     /// Pings the challenged members, and expels those that were silent for too long.
     pub(crate) fn ping_challenged(&mut self, shared: &mut Shared) {
-        let silent = self.challenges.ping(&self.book, shared);
-        self.expelled.extend(silent);
+        // After the commit nobody gets the seat of a silent member, which has ten seconds to confirm.
+        if self.is_collecting() || self.rounds.round().is_some() {
+            let silent = self.challenges.ping(&self.book, shared);
+            self.expelled.extend(silent);
+        }
     }
 
     pub(crate) fn on_pong(&mut self, from: NodeId, shared: &mut Shared) {
@@ -296,30 +300,36 @@ impl Lead {
 
     /// Repeats what the members have not answered in a round, or starts one.
     pub(crate) fn repeat(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        match self.rounds.repeat(&self.book, arrivals, shared) {
-            Repeated::Sent => {}
-            Repeated::Collecting => self.start_round_if_full(arrivals, shared),
-            Repeated::Overdue(unready) => self.blame(&unready, arrivals, shared),
-            Repeated::Silent(silent) => {
-                for id in silent {
-                    tracing::debug!(%id, "silent since the prepare: expelled");
-                    self.expelled.push(id);
-                }
-            }
-        }
+        let fate = self.rounds.repeat(&self.book, arrivals, shared);
+        self.go_on(fate, arrivals, shared);
     }
 
-    /// The proof of the master has taken too long.
+    /// A proof has taken too long.
     pub(crate) fn proof_failed(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        let Some(failed) = self.rounds.proof_failed(&self.book, shared) else { return };
-        // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault may
-        // be its own.
-        if let [prover] = failed[..]
-            && self.put_behind_standbys(&failed, arrivals)
-        {
-            self.rounds.forget(prover);
+        let fate = self.rounds.proof_failed(&self.book, shared);
+        self.go_on(fate, arrivals, shared);
+    }
+
+    fn go_on(&mut self, fate: Fate, arrivals: &Arrivals, shared: &mut Shared) {
+        match fate {
+            Fate::GoesOn => {}
+            Fate::Collecting => self.start_round_if_full(arrivals, shared),
+            Fate::Overdue(unready) => self.blame(&unready, arrivals, shared),
+            Fate::Silent(silent) => {
+                tracing::debug!(?silent, "silent since the prepare: expelled");
+                self.expelled.extend(silent);
+            }
+            Fate::Unproved(failed) => {
+                // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault
+                // may be its own.
+                if let [prover] = failed[..]
+                    && self.put_behind_standbys(&failed, arrivals)
+                {
+                    self.rounds.forget(prover);
+                }
+                self.fill_seats(arrivals, shared);
+            }
         }
-        self.fill_seats(arrivals, shared);
     }
 
     /// These members answered, and were not ready when the round was over: standbys take their seats. Where
@@ -361,7 +371,7 @@ impl Lead {
         self.rounds.on_broken(from, source, broken, &self.book, shared);
     }
 
-    pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) {
+    pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) {
         self.rounds.on_path(dial, news, &mut self.book, shared);
     }
 
@@ -387,7 +397,7 @@ impl Lead {
     /// Opens the dials to the master that are due.
     pub(crate) fn advance(&mut self, shared: &mut Shared) {
         if let Some(round) = self.rounds.round() {
-            round.advance(shared);
+            round.advance(&self.book, shared);
         }
     }
 

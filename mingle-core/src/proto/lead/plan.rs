@@ -6,10 +6,12 @@ use std::net::{IpAddr, SocketAddr};
 use super::book::Book;
 use super::networks::Network;
 use super::ranks::Applicant;
-use crate::model::{BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster};
-use crate::proto::prove::{Arrivals, Ends};
+use crate::model::{
+    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, most_frequent,
+};
+use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
-use crate::rdma::Verdict;
+use crate::rdma::{Addressing, Transport, Verdict};
 use crate::wire::{self, BrokenTo, PARTNERS, Partner, Prepare};
 
 #[derive(Debug, Clone)]
@@ -33,38 +35,37 @@ pub(super) struct Plan {
 }
 
 /// How the job reaches a node, and how others prove that.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Reached {
     id: NodeId,
     link: Link,
+    /// Other addresses, which the user has given to the job's libraries.
+    given: Vec<Link>,
     /// The port for paths, where the node has one.
     port: Option<u16>,
     own_port: u16,
 }
 
+impl Reached {
+    fn links(&self) -> impl Iterator<Item = &Link> {
+        std::iter::once(&self.link).chain(&self.given)
+    }
+}
+
 /// The nodes of a full world, without ranks: this node and its members.
 pub(super) fn applicants(book: &Book, arrivals: &Arrivals, shared: &Shared) -> Vec<Applicant> {
-    let leases: Vec<_> = book.members().filter_map(|(id, _)| arrivals.ends(id)).collect();
-    let own =
-        Applicant { id: shared.me(), node: shared.node_info(), lease: most_frequent(leases), met: None };
+    let met = book.members().filter_map(|(id, _)| arrivals.ends(id));
+    let mut met: Vec<IpAddr> = met.map(|ends| ends.local).collect();
+    // Among equally frequent ones, the least.
+    met.sort_unstable();
+    let lease = most_frequent(met.into_iter());
+    let own = Applicant { id: shared.me(), node: shared.node_info(), lease, met: None };
     let members = book.members().map(|(id, entry)| {
         let ends = arrivals.ends(id);
         let (lease, met) = (ends.map(|ends| ends.remote), ends.map(|ends| ends.local));
         Applicant { id, node: entry.node.clone(), lease, met }
     });
     std::iter::once(own).chain(members).collect()
-}
-
-/// The address of this node that most members have reached.
-fn most_frequent(leases: Vec<Ends>) -> Option<IpAddr> {
-    let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
-    for ends in leases {
-        *counts.entry(ends.local).or_default() += 1;
-    }
-    counts
-        .into_iter()
-        .max_by_key(|&(address, count)| (count, std::cmp::Reverse(address)))
-        .map(|(address, _)| address)
 }
 
 impl Plan {
@@ -77,11 +78,11 @@ impl Plan {
         network: &Network,
     ) -> Option<Self> {
         let master = assigned.first()?;
-        let reached = |a: &Applicant| Reached {
-            id: a.id,
-            link: network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip())),
-            port: a.node.reach.port(),
-            own_port: a.address().port(),
+        let reached = |a: &Applicant| {
+            let link = network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip()));
+            let mut given = a.node.reach.given().to_vec();
+            given.retain(|given| given.address != link.address);
+            Reached { id: a.id, link, given, port: a.node.reach.port(), own_port: a.address().port() }
         };
         let reached: Vec<Reached> = assigned.iter().map(reached).collect();
         let members = (0..).zip(assigned).zip(&reached).map(|((rank, a), reached)| Member {
@@ -118,45 +119,65 @@ impl Plan {
         self.reached(id).map(|reached| reached.link.address)
     }
 
+    /// The rank of a node that has a seat.
+    pub(super) fn rank(&self, id: NodeId) -> Rank {
+        Rank(self.places.get(&id).map_or(0, |&(rank, _)| rank))
+    }
+
+    /// The addressing of the rails that are proved.
+    pub(super) fn rails(&self) -> Option<Addressing> {
+        match self.verdict.transport {
+            Transport::Roce(addressing) => Some(addressing),
+            _ => None,
+        }
+    }
+
     fn reached(&self, id: NodeId) -> Option<&Reached> {
         let &(rank, _) = self.places.get(&id)?;
         self.reached.get(usize::try_from(rank).ok()?)
     }
 
-    /// The nodes to which this one proves its path: all those that have a port for that.
+    /// The addresses to which this node proves its path: those of all partners that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
         let Some(&(rank, _)) = self.places.get(&id) else { return Vec::new() };
         if self.reached(id).is_none_or(|own| own.port.is_none()) {
             return Vec::new();
         }
         let world = u32::try_from(self.reached.len()).unwrap_or(u32::MAX);
-        let partners = self.paths.partners(rank, world).into_iter().filter_map(|rank| {
-            let partner = self.reached.get(usize::try_from(rank).ok()?)?;
-            let path = SocketAddr::new(partner.link.address, partner.port?);
-            Some(Partner { id: partner.id, path, own_port: partner.own_port })
-        });
-        partners.collect()
+        let ranks = self.paths.partners(rank, world).into_iter();
+        let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
+        let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
+            |(rank, partner, port)| {
+                let &Reached { id, own_port, .. } = partner;
+                let path = move |link: &Link| SocketAddr::new(link.address, port);
+                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
+            },
+        );
+        ways.collect()
     }
 
     /// A broken path as messages name it.
     pub(super) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
-        let peer = |reached: &Reached, port: u16| {
+        let peer = |reached: &Reached, address: IpAddr, port: u16| {
             let &(rank, _) = self.places.get(&reached.id)?;
             let member = self.roster.members().get(usize::try_from(rank).ok()?)?;
-            Some(Peer { host: member.host.clone(), address: (reached.link.address, port).into() })
+            Some(Peer { host: member.host.clone(), address: (address, port).into() })
         };
         let (from, target) = (self.reached(from)?, self.reached(to.partner)?);
+        let link = target.links().find(|link| link.address == to.address)?;
         Some(BrokenPath {
-            from: peer(from, from.own_port)?,
-            to: peer(target, target.port?)?,
+            from: peer(from, from.link.address, from.own_port)?,
+            to: peer(target, link.address, target.port?)?,
             fault: to.fault,
             answers: to.own_port_answers.then_some(target.own_port),
-            mtus: (from.link.mtu, target.link.mtu),
+            mtus: (from.link.mtu, link.mtu),
         })
     }
 
-    /// The prepares for one member, each with some of its partners.
-    pub(super) fn prepare(&self, id: NodeId, lease: u32) -> Vec<Prepare> {
+    /// The prepares for one member, each with some of its partners. As long as its proofs take, most waves of
+    /// many prepares would repeat what it has: all go with the waves 0, 1, 2, 4, 8 and so on, and one in turn
+    /// with each other wave.
+    pub(super) fn prepares(&self, id: NodeId, lease: u32, wave: usize) -> Vec<Prepare> {
         let (Some(&(rank, slots_before)), Some(address)) = (self.places.get(&id), self.address(id)) else {
             return Vec::new();
         };
@@ -172,9 +193,16 @@ impl Plan {
             master: self.master,
             endpoints: self.endpoints.clone(),
             address,
+            rails: self.rails(),
             paths: u32::try_from(partners.len()).unwrap_or(u32::MAX),
             partners: some.iter().copied().collect(),
         };
-        if partners.is_empty() { vec![with(&[])] } else { partners.chunks(PARTNERS).map(with).collect() }
+        let mut chunks: Vec<&[Partner]> = partners.chunks(PARTNERS).collect();
+        if chunks.is_empty() {
+            chunks.push(&[]);
+        } else if wave > 0 && !wave.is_power_of_two() {
+            chunks = vec![chunks[wave % chunks.len()]];
+        }
+        chunks.into_iter().map(with).collect()
     }
 }

@@ -247,4 +247,51 @@ mod tests {
         let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
         assert!(assign(nodes, RankBy::Address, |_| false).is_none());
     }
+
+    #[test]
+    fn a_node_that_alone_failed_to_reach_any_master_is_not_preferred() {
+        let id = |n: u8| NodeId([n; 16]);
+        let nodes: Vec<Applicant> =
+            [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(host, last)| applicant(host, last, None)).to_vec();
+        let unproved = [(id(2), id(1)), (id(3), id(1)), (id(2), id(4))].into_iter().collect();
+        assert_eq!(hosts(choose(nodes, RankBy::Address, &unproved)), ["c", "a", "b", "d"]);
+    }
+
+    #[test]
+    fn nodes_that_are_equal_in_one_thing_are_ordered_by_the_next() {
+        let at =
+            |host: &str, last: u8, id: u8| Applicant { id: NodeId([id; 16]), ..applicant(host, last, None) };
+        let ordered = |nodes: &[Applicant], order| {
+            let assigned = assign(nodes.to_vec(), order, |_| false).unwrap();
+            assigned.iter().map(|a| a.id.0[0]).collect::<Vec<u8>>()
+        };
+        let nodes = [at("b", 1, 4), at("a", 2, 3), at("a", 1, 2), at("a", 1, 1)];
+        assert_eq!(ordered(&nodes, RankBy::Address), [1, 2, 4, 3]);
+        assert_eq!(ordered(&nodes, RankBy::Host), [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_given_rank_that_the_world_does_not_have_leaves_no_order() {
+        assert!(
+            assign(vec![applicant("a", 1, None), applicant("b", 2, Some(2))], RankBy::Address, |_| false)
+                .is_none()
+        );
+        let last =
+            assign(vec![applicant("a", 1, None), applicant("b", 2, Some(1))], RankBy::Address, |_| false);
+        assert_eq!(hosts(last), ["a", "b"]);
+    }
+
+    #[test]
+    fn each_attempt_with_all_families_is_counted() {
+        let v6 = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 1], 29500));
+        let mut both = applicant("both", 1, None);
+        both.node.endpoints = Endpoints::new(vec![both.address(), v6]).unwrap();
+        let turns: Vec<usize> =
+            (0..6).map(|failed| settle_family(&mut [both.clone()], false, failed).unwrap()).collect();
+        assert_eq!(turns, [0, 0, 1, 1, 2, 2]);
+        let turns: Vec<usize> = (0..3)
+            .map(|failed| settle_family(&mut [applicant("four", 1, None)], true, failed).unwrap())
+            .collect();
+        assert_eq!(turns, [0, 1, 2]);
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::book::Book;
 use super::plan::Plan;
-use crate::model::{BrokenPath, NodeId};
+use crate::model::{BrokenPath, NodeId, most_frequent};
 use crate::proto::parts;
 use crate::proto::prove::{Arrivals, Proofs};
 use crate::proto::shared::Shared;
@@ -27,6 +27,22 @@ const MULTICAST_ROSTER: usize = 4;
 /// Between two multicasts of one part, since many ask for it at the same moment.
 const SAME_PART: Duration = Duration::from_millis(10);
 
+/// The state of a round after a step.
+#[derive(Debug)]
+pub(super) enum Fate {
+    /// It goes on, or a later phase does.
+    GoesOn,
+    /// None is under way: one may start.
+    Collecting,
+    /// It took too long and is void. These members answered and were not ready.
+    Overdue(Vec<NodeId>),
+    /// These members were silent for too long.
+    Silent(Vec<NodeId>),
+    /// A proof has failed, and it is void. These members have not reached the master; or where all have, this
+    /// one is at most ends of broken paths.
+    Unproved(Vec<NodeId>),
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     plan: Plan,
@@ -45,7 +61,8 @@ impl Round {
     pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
         let partners = plan.partners(shared.me());
         let count = u32::try_from(partners.len()).unwrap_or(u32::MAX);
-        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count);
+        let (rank, rails) = (plan.rank(shared.me()), plan.rails());
+        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count, rank, rails);
         proofs.add(&partners, shared);
         Self {
             plan,
@@ -78,10 +95,12 @@ impl Round {
 
     /// The members that have been silent for too long, at the end of a wave.
     pub(super) fn silent(&self, book: &Book, now: Time) -> Vec<NodeId> {
-        if !self.waves.is_between() {
-            return Vec::new();
-        }
-        let silent = book.members().filter(|(_, entry)| now >= entry.heard.max(self.started) + EXPEL);
+        if self.waves.is_between() { self.silent_for(EXPEL, book, now) } else { Vec::new() }
+    }
+
+    /// The members that have been silent for this long.
+    pub(super) fn silent_for(&self, limit: Duration, book: &Book, now: Time) -> Vec<NodeId> {
+        let silent = book.members().filter(|(_, entry)| now >= entry.heard.max(self.started) + limit);
         silent.map(|(id, _)| id).collect()
     }
 
@@ -93,7 +112,7 @@ impl Round {
         };
         for id in self.waves.burst(unready, shared) {
             let (Some(entry), Some(lease)) = (book.get(id), arrivals.lease(id)) else { continue };
-            for prepare in self.plan.prepare(id, lease) {
+            for prepare in self.plan.prepares(id, lease, self.waves.number()) {
                 entry.reach(id, self.waves.number(), &Message::Prepare(prepare), shared);
             }
         }
@@ -141,7 +160,7 @@ impl Round {
     }
 
     /// Something has happened on a connection to a partner. Returns whether all is proved by that.
-    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
+    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
         self.proofs.on_path(dial, news, shared)
     }
 
@@ -155,8 +174,11 @@ impl Round {
         self.proofs.ask(shared);
     }
 
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proofs.advance(shared);
+    /// Opens the connections that are due. Where nothing is awaited any more, the commit follows.
+    pub(super) fn advance(&mut self, book: &Book, shared: &mut Shared) {
+        if self.proofs.advance(shared) && self.agreed_endpoint(book, shared).is_some() {
+            shared.timers.set(Timer::Commit, shared.now);
+        }
     }
 
     pub(super) fn connected(&mut self, dial: DialId) {
@@ -203,19 +225,20 @@ impl Round {
         if self.ready + 1 < shared.world() {
             return None;
         }
-        let mut votes: BTreeMap<u8, u32> = BTreeMap::new();
+        let mut votes = Vec::new();
         for (id, entry) in book.members() {
             let endpoint = entry.ready?;
             // The master itself proves nothing.
             if id != self.plan.master {
-                *votes.entry(endpoint).or_default() += 1;
+                votes.push(endpoint);
             }
         }
         if self.plan.master != shared.me() {
-            *votes.entry(own).or_default() += 1;
+            votes.push(own);
         }
-        let most = votes.iter().max_by_key(|&(&endpoint, &count)| (count, std::cmp::Reverse(endpoint)));
-        Some(most.map_or(0, |(&endpoint, _)| endpoint))
+        // The master's order is that of its preference.
+        votes.sort_unstable();
+        Some(most_frequent(votes.into_iter()).unwrap_or(0))
     }
 
     /// Tells the members that the round is void, and ends the proof.

@@ -12,7 +12,7 @@ use super::ending::Ending;
 use super::networks::Network;
 use super::plan::{self, Plan};
 use super::ranks::{self, Applicant};
-use super::round::Round;
+use super::round::{Fate, Round};
 use crate::model::{NodeId, Peer};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed, Unproved};
@@ -22,11 +22,13 @@ use crate::proto::{DialId, PathNews};
 use crate::rdma::Verdict;
 use crate::wire::{Broken, Message, Ready, Refusal, UNREADY, Want};
 
-/// For this long another round starts although no node is left that can be master. A round of failed proofs
-/// takes 5.3 s, so the third begins after 10 s: a network that heals within that time still gets its world.
+/// For this long another round starts although no node is left that can be master, or although paths were
+/// broken. A round of failed proofs takes 4.3 s, so the third begins after 8.6 s: a network that heals within
+/// that time still gets its world, and three networks or families are tried.
 const PERSIST: Duration = Duration::from_secs(12);
-/// The same for rounds of broken paths, each on another network or family: two are over after 10.6 s.
-const PERSIST_PATHS: Duration = Duration::from_secs(10);
+/// A member that has sent nothing for this long when a proof has failed is expelled. It is asked at least
+/// every second.
+const SILENT: Duration = Duration::from_secs(3);
 /// After so many rounds in which a member answers and is not ready, no world can form.
 const UNREADY_ROUNDS: u32 = 3;
 /// Between two checks whether the members have an address family in common.
@@ -63,19 +65,6 @@ enum Phase {
     Ending(Ending),
     /// All is sent.
     Over(Result<Formed, Failure>),
-}
-
-/// The result of [`Rounds::repeat`].
-#[derive(Debug)]
-pub(super) enum Repeated {
-    /// The due messages were sent.
-    Sent,
-    /// No round is under way: one may start.
-    Collecting,
-    /// The round took too long and is void. These members answered and were not ready.
-    Overdue(Vec<NodeId>),
-    /// These members were silent for too long.
-    Silent(Vec<NodeId>),
 }
 
 impl Rounds {
@@ -136,7 +125,7 @@ impl Rounds {
         let since = *self.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST;
         let broken = std::mem::take(&mut self.broken);
-        if !broken.is_empty() && shared.now >= since + PERSIST_PATHS {
+        if !broken.is_empty() && !persists {
             let (refusal, failure) = broken.ending();
             self.end(refusal, failure, book, shared);
             return false;
@@ -188,18 +177,18 @@ impl Rounds {
     }
 
     /// Repeats what has not been answered: prepare, commit, or why there is no world.
-    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Repeated {
+    pub(super) fn repeat(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Fate {
         match &mut self.phase {
             Phase::Proving(round) if round.is_overdue(shared.now) => {
                 let unready = book.members().filter(|(_, entry)| entry.ready.is_none());
                 let unready = unready.map(|(id, _)| id).collect();
                 self.void(book, shared);
-                return Repeated::Overdue(unready);
+                return Fate::Overdue(unready);
             }
             Phase::Proving(round) => {
                 let silent = round.silent(book, shared.now);
                 if !silent.is_empty() {
-                    return Repeated::Silent(silent);
+                    return Fate::Silent(silent);
                 }
                 round.repeat(book, arrivals, shared);
             }
@@ -211,10 +200,10 @@ impl Rounds {
                 Some(failure) => self.phase = Phase::Over(Err(failure)),
                 None => ending.repeat(book, shared),
             },
-            Phase::Collecting => return Repeated::Collecting,
+            Phase::Collecting => return Fate::Collecting,
             Phase::Over(_) => {}
         }
-        Repeated::Sent
+        Fate::GoesOn
     }
 
     /// A member is ready; where all are, the world has formed.
@@ -289,7 +278,7 @@ impl Rounds {
     }
 
     /// Something has happened on a connection to a partner.
-    pub(super) fn on_path(&mut self, dial: DialId, news: PathNews, book: &mut Book, shared: &mut Shared) {
+    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, book: &mut Book, shared: &mut Shared) {
         if let Some(round) = self.round()
             && round.on_path(dial, news, shared)
             && round.agreed_endpoint(book, shared).is_some()
@@ -299,26 +288,29 @@ impl Rounds {
     }
 
     /// This node's own proof has taken too long, or the others have had their time to report the same.
-    /// Where the round is void by it, returns the members that have not reached the master; or where all
-    /// have, the member at most ends of broken paths.
-    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Option<Vec<NodeId>> {
-        let Phase::Proving(round) = &mut self.phase else { return None };
+    pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Fate {
+        let Phase::Proving(round) = &mut self.phase else { return Fate::GoesOn };
         let master = round.master();
         if !round.is_master_proved() {
             self.unproved.insert((shared.me(), master));
         } else if let Some(broken) = round.broken() {
             self.broken.insert(shared.me(), &broken, round);
         } else if !round.is_failing() {
-            return None;
+            return Fate::GoesOn;
         }
         if round.add_failure(shared) {
-            return None;
+            return Fate::GoesOn;
+        }
+        // A proof that a dead node holds up says nothing of the others.
+        let silent = round.silent_for(SILENT, book, shared.now);
+        if !silent.is_empty() {
+            return Fate::Silent(silent);
         }
         self.failed += 1;
         self.void(book, shared);
         let failed = self.unproved.iter().filter(|&&(_, of)| of == master);
         let failed: Vec<NodeId> = failed.map(|&(prover, _)| prover).collect();
-        Some(if failed.is_empty() { self.broken.most(book).into_iter().collect() } else { failed })
+        Fate::Unproved(if failed.is_empty() { self.broken.most(book).into_iter().collect() } else { failed })
     }
 
     /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.

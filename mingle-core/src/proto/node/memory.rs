@@ -219,4 +219,54 @@ mod tests {
         memory.joined();
         assert_eq!((memory.unreached(), memory.unanswered()), (None, None));
     }
+
+    #[test]
+    fn sixteen_nodes_and_hosts_at_most_are_named() {
+        for (nodes, hosts, named) in [(3, 2, 5), (20, 0, 16), (0, 20, 16), (10, 10, 16)] {
+            let mut memory = Memory::default();
+            for number in 0..nodes {
+                memory.node(NodeId([number; 16]), &HostName::new(&format!("b{number}")), address(1), None);
+            }
+            let of_leader: Vec<HostName> =
+                (0..hosts).map(|number| HostName::new(&format!("a{number}"))).collect();
+            memory.hosts(&of_leader);
+            let heard = memory.heard(&HostName::new("me"));
+            assert_eq!(heard.len(), named, "{nodes} nodes, {hosts} hosts");
+            assert!(heard.is_sorted());
+        }
+    }
+
+    #[test]
+    fn whatever_was_heard_of_the_job_is_something() {
+        let hear: [fn(&mut Memory); 4] = [
+            |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
+            |memory| memory.version(9, address(1)),
+            |memory| memory.unauthentic(address(1).ip()),
+            |memory| assert!(memory.running(address(1))),
+        ];
+        for (number, hear) in hear.into_iter().enumerate() {
+            let mut memory = Memory::default();
+            hear(&mut memory);
+            assert!(!memory.is_empty(), "{number}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_remembered_by_the_name_that_it_said_last() {
+        let mut memory = Memory::default();
+        let id = NodeId([1; 16]);
+        memory.node(id, &HostName::new("a"), address(1), Some(3));
+        memory.node(id, &HostName::new("b"), address(2), None);
+        let heard = Heard { host: HostName::new("b"), address: Some(address(2)), rank: None };
+        assert_eq!(memory.heard(&HostName::new("me")), [heard]);
+    }
+
+    #[test]
+    fn that_the_job_runs_is_news_once_and_the_last_that_said_so_is_named() {
+        let mut memory = Memory::default();
+        assert_eq!((memory.runs(), memory.has_candidate()), (None, false));
+        assert!(memory.running(address(1)) && !memory.running(address(2)));
+        memory.candidate();
+        assert_eq!((memory.runs(), memory.has_candidate()), (Some(address(2)), true));
+    }
 }

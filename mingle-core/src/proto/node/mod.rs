@@ -221,7 +221,7 @@ impl Node {
     }
 
     /// Something has happened on a connection that proves a path.
-    pub fn handle_path(&mut self, now: Time, dial: DialId, news: PathNews) {
+    pub fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
         self.at(now);
         if !self.ended {
             self.with_follow(|follow, shared| follow.on_path(dial, news, shared));
@@ -229,7 +229,7 @@ impl Node {
         }
     }
 
-    /// What answers the paths of other nodes to this one.
+    /// The part that answers the paths of other nodes to this one.
     #[must_use]
     pub fn path_target(&self) -> PathTarget {
         PathTarget::new(&self.shared)

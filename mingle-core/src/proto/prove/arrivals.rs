@@ -224,4 +224,94 @@ mod tests {
         let known = [1, 2, 3].map(|number| arrivals.asker(id(number)));
         assert_eq!(known, [Some(address(1)), Some(address(9)), None]);
     }
+
+    #[test]
+    fn a_prover_has_32_connections_and_a_stranger_two_and_the_newest_stay() {
+        for (is_stranger, kept) in [(false, 32), (true, 2)] {
+            let mut arrivals = Arrivals::default();
+            let prover = NodeId([1; 16]);
+            for number in 1..=100 {
+                let dial = u32::try_from(number).unwrap();
+                let excess = arrivals.add(prover, ConnId(number), dial, ENDS, is_stranger);
+                assert_eq!(excess, number.checked_sub(kept).filter(|&oldest| oldest > 0).map(ConnId));
+            }
+            assert_eq!(arrivals.remove(ConnId(100 - kept)), None, "it is not known any more");
+            assert_eq!(arrivals.lease(prover), Some(100));
+            assert_eq!(arrivals.evict(prover), (101 - kept..=100).map(ConnId).collect::<Vec<_>>());
+            assert!(arrivals.is_empty() && arrivals.evict(prover).is_empty());
+        }
+    }
+
+    #[test]
+    fn the_lease_is_the_connection_that_arrived_last_and_so_are_its_addresses() {
+        let mut arrivals = Arrivals::default();
+        let prover = NodeId([1; 16]);
+        let ends = |last| Ends { remote: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), ..ENDS };
+        assert_eq!((arrivals.lease(prover), arrivals.ends(prover)), (None, None));
+        for number in [7, 3, 5] {
+            arrivals.add(prover, ConnId(number.into()), number.into(), ends(number), false);
+            assert_eq!(
+                (arrivals.lease(prover), arrivals.ends(prover)),
+                (Some(number.into()), Some(ends(number)))
+            );
+        }
+        arrivals.remove(ConnId(5));
+        assert_eq!((arrivals.lease(prover), arrivals.ends(prover)), (Some(3), Some(ends(3))));
+    }
+
+    #[test]
+    fn all_provers_are_evicted_with_all_their_connections() {
+        let mut arrivals = Arrivals::default();
+        for (conn, prover) in [(1, 1), (2, 2), (3, 1)] {
+            arrivals.add(NodeId([prover; 16]), ConnId(conn), 1, ENDS, false);
+        }
+        assert_eq!(arrivals.count(), 2);
+        assert_eq!(arrivals.evict_all(), [1, 2, 3].map(ConnId));
+        assert!(arrivals.is_empty() && !arrivals.has(NodeId([1; 16])) && arrivals.evict_all().is_empty());
+        assert_eq!(arrivals.remove(ConnId(1)), None);
+    }
+
+    #[test]
+    fn the_stranger_whose_connection_came_first_is_the_oldest() {
+        let mut arrivals = Arrivals::default();
+        for number in 1..=3 {
+            arrivals.add(NodeId([number; 16]), ConnId(u64::from(10 - number)), 1, ENDS, true);
+        }
+        assert_eq!(arrivals.oldest(|_| true), Some(NodeId([3; 16])));
+        assert_eq!(arrivals.oldest(|id| id != NodeId([3; 16])), Some(NodeId([2; 16])));
+        assert_eq!(arrivals.oldest(|_| false), None);
+    }
+
+    #[test]
+    fn the_dials_of_the_prover_that_was_silent_longest_are_forgotten_first() {
+        let mut arrivals = Arrivals::default();
+        let id = |number: u8| NodeId([number; 16]);
+        for (prover, dial) in [(1, 1), (2, 1), (3, 1), (1, 2)] {
+            assert!(arrivals.is_first(id(prover), dial, 3));
+        }
+        assert!(arrivals.is_first(id(4), 1, 3), "node 2 is forgotten");
+        assert!(!arrivals.is_first(id(1), 2, 3) && !arrivals.is_first(id(3), 1, 3));
+        // A known prover needs no room.
+        assert_eq!(arrivals.used.len(), 3);
+        assert!(arrivals.is_first(id(2), 1, 3));
+    }
+
+    #[test]
+    fn a_dial_counts_if_it_is_at_most_1024_behind_the_highest() {
+        for (behind, counts) in [(0, false), (1, true), (1024, true), (1025, false)] {
+            let mut arrivals = Arrivals::default();
+            assert!(arrivals.is_first(NodeId([1; 16]), 5000, 9));
+            assert_eq!(arrivals.is_first(NodeId([1; 16]), 5000 - behind, 9), counts, "{behind} behind");
+        }
+    }
+
+    #[test]
+    fn a_node_that_asked_is_forgotten_when_it_is_removed() {
+        let mut arrivals = Arrivals::default();
+        let (prover, address) = (NodeId([1; 16]), SocketAddr::from(([10, 0, 0, 2], 29500)));
+        arrivals.add_asker(prover, address, 9);
+        assert_eq!(arrivals.asker(prover), Some(address));
+        arrivals.remove_asker(prover);
+        assert_eq!(arrivals.asker(prover), None);
+    }
 }

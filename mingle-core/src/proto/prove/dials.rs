@@ -354,4 +354,28 @@ mod tests {
             assert_eq!(to, dialled, "{endpoints:?} by {own}");
         }
     }
+
+    #[test]
+    fn in_a_world_of_10000_each_endpoint_is_dialled_once_a_second() {
+        let tag = "dials".parse::<JobId>().unwrap().tag();
+        let mut shared = Shared::new(Config::plain(tag, 10_000, 2, endpoint(2)), 1, Time::ZERO);
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
+        let times: Vec<u128> =
+            run(&mut dials, &mut shared, Time::from_secs(15)).iter().map(|(at, ..)| *at).collect();
+        assert_eq!(times, (0..=15).map(|second| 1000 * second).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_dial_that_closes_is_none_of_those_that_are_closed_later() {
+        let mut shared = shared();
+        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(3)], Duration::ZERO);
+        run(&mut dials, &mut shared, Time::from_millis(150));
+        // To the first endpoint after 0, 60 and 120 ms, to the other after 60 and 120.
+        assert_eq!(dials.closed(DialId(3)), Closed::Dial);
+        assert_eq!(dials.closed(DialId(3)), Closed::Unknown);
+        dials.stop(&mut shared);
+        let mut closed = outputs(&mut shared).1;
+        closed.sort_unstable();
+        assert_eq!(closed, [1, 2, 4, 5].map(DialId));
+    }
 }

@@ -1,20 +1,27 @@
 //! Proofs over TCP that one node reaches another: the dials to a node, the tokens that have arrived from
-//! others, and in a round the proofs of the master and of the paths to other nodes.
+//! others, and in a round the proofs of the master, of the paths to other nodes, and of the rails.
 
 mod arrivals;
 mod dials;
 mod master;
 mod paths;
 mod proofs;
+mod rails;
+#[cfg(feature = "net")]
+mod survey;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 pub(crate) use arrivals::{Arrivals, Ends};
 pub(crate) use dials::{Closed, Dials, Won};
 pub(crate) use proofs::Proofs;
+#[cfg(feature = "net")]
+pub(crate) use survey::Survey;
 
 /// How long a node tries before it reports what it cannot prove.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The most dials that a node has open to another.
 const OPEN: usize = 16;

@@ -6,6 +6,7 @@
 //! shows whether a firewall blocks ports or the host.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::model::{Fault, NodeId};
@@ -34,22 +35,21 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// How long after the start of a round a path that is not proved is explained. At 30% loss, one path in a
 /// thousand takes longer.
 const EXPLAIN: Duration = Duration::from_millis(2500);
+/// How long after that again, where a connection has opened only since.
+const EXPLAIN_AGAIN: Duration = Duration::from_millis(500);
 /// The lengths of packets that are tried where long segments vanish, in bytes with the headers of IP and TCP:
 /// jumbo frames, Ethernet, PPPoE, tunnels (GRE, VXLAN, WireGuard), IPv6's least, IPv4's least.
 const PACKETS: [u32; 12] = [8_950, 4_050, 1_500, 1_492, 1_476, 1_450, 1_420, 1_400, 1_372, 1_280, 1_000, 576];
 
-/// The interval between two dials, and the most that are open.
-type Pace = (Duration, usize);
-
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
-    /// How many partners there are. They may arrive later.
+    /// How many addresses of partners there are. They may arrive later.
     expected: usize,
-    by_partner: BTreeMap<NodeId, Path>,
+    by_partner: BTreeMap<(NodeId, SocketAddr), Path>,
     proved: usize,
+    /// When to find out what is wrong with the others.
     explains_at: Time,
-    explained: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -66,6 +66,8 @@ struct Path {
     /// How the last connection failed.
     fault: Fault,
     own_port_answers: bool,
+    /// Whether a connection had opened when the connections that explain the fault were last opened.
+    explained: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -91,7 +93,6 @@ impl Paths {
             by_partner: BTreeMap::new(),
             proved: 0,
             explains_at: now + EXPLAIN,
-            explained: false,
         }
     }
 
@@ -100,7 +101,9 @@ impl Paths {
         let known = self.by_partner.len();
         for &partner in partners {
             if self.by_partner.len() < self.expected && partner.id != shared.me() {
-                self.by_partner.entry(partner.id).or_insert_with(|| Path::new(partner, shared.now));
+                self.by_partner
+                    .entry((partner.id, partner.path))
+                    .or_insert_with(|| Path::new(partner, shared.now));
             }
         }
         let are_new = self.by_partner.len() > known;
@@ -124,27 +127,25 @@ impl Paths {
         let interval = FIRST_REPEAT.max(TURN.saturating_mul(partners));
         let most = (OPEN_TO_ALL / self.expected.max(1)).clamp(2, OPEN);
         let mut left = BURST;
-        let mut next = if self.explained { Time::MAX } else { self.explains_at };
-        for path in self.by_partner.values_mut().filter(|path| !path.proved) {
-            if path.next <= shared.now && left > 0 {
-                path.dial(Purpose::Proof, (interval, most), shared);
-                left -= 1;
-            }
-            next = next.min(path.next.max(shared.now + PAUSE));
-        }
-        if !self.explained && shared.now >= self.explains_at {
-            self.explained = true;
+        if shared.now >= self.explains_at {
+            self.explains_at = shared.now + EXPLAIN_AGAIN;
             for path in self.by_partner.values_mut().filter(|path| !path.proved).take(EXPLAINED) {
                 path.explain(shared);
             }
         }
-        if next < Time::MAX {
-            shared.timers.set_earlier(Timer::Dial, next);
+        let mut next = self.explains_at;
+        for path in self.by_partner.values_mut().filter(|path| !path.proved) {
+            if path.next <= shared.now && left > 0 {
+                path.prove(interval, most, shared);
+                left -= 1;
+            }
+            next = next.min(path.next.max(shared.now + PAUSE));
         }
+        shared.timers.set_earlier(Timer::Dial, next);
     }
 
     /// Something has happened on a connection. Returns whether all paths are proved by it.
-    pub(super) fn hear(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
+    pub(super) fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
         let of_dial = |path: &&mut Path| path.open.iter().any(|open| open.dial == dial);
         let Some(path) = self.by_partner.values_mut().find(of_dial) else { return false };
         if path.hear(dial, news, shared) {
@@ -160,10 +161,20 @@ impl Paths {
         }
     }
 
+    /// The partners to which the path is proved.
+    #[cfg(feature = "net")]
+    pub(super) fn proved(&self) -> impl Iterator<Item = NodeId> {
+        self.by_partner.values().filter(|path| path.proved).map(|path| path.partner.id)
+    }
+
+    /// The paths that are not proved, and how each fails.
+    pub(super) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
+        self.by_partner.values().filter(|path| !path.proved).map(Path::broken)
+    }
+
     /// The paths that are not proved; nothing where all are, or where no partner is known.
     pub(super) fn broken(&self, round: u64) -> Option<Broken> {
-        let broken: Vec<BrokenTo> =
-            self.by_partner.values().filter(|path| !path.proved).map(Path::broken).collect();
+        let broken: Vec<BrokenTo> = self.unproved().collect();
         let more = u32::try_from(broken.len().saturating_sub(BROKEN)).unwrap_or(u32::MAX);
         (!broken.is_empty()).then(|| Broken { round, paths: broken.into_iter().collect(), more })
     }
@@ -187,49 +198,60 @@ impl Path {
             passes: 0,
             fault: Fault::Silent,
             own_port_answers: false,
+            explained: None,
         }
     }
 
-    fn dial(&mut self, purpose: Purpose, (interval, most): Pace, shared: &mut Shared) {
-        let mut to = self.partner.path;
-        let mut packet = None;
-        match purpose {
-            Purpose::Proof => {
-                self.tries += 1;
-                self.next = shared.now + if self.tries < HASTY { interval } else { REPLACE.max(interval) };
-                let proofs = self.open.iter().filter(|open| open.purpose == Purpose::Proof);
-                if proofs.count() >= most
-                    && let Some(oldest) = self.open.iter().position(|open| open.purpose == Purpose::Proof)
-                {
-                    shared.hang_up(self.open.remove(oldest).dial);
+    /// Opens another connection that proves the path. The next follows after `interval`; where `most` are
+    /// open, it replaces the oldest.
+    fn prove(&mut self, interval: Duration, most: usize, shared: &mut Shared) {
+        self.tries += 1;
+        self.next = shared.now + if self.tries < HASTY { interval } else { REPLACE.max(interval) };
+        let is_proof = |open: &Open| open.purpose == Purpose::Proof;
+        if self.open.iter().filter(|open| is_proof(open)).count() >= most
+            && let Some(oldest) = self.open.iter().position(is_proof)
+        {
+            shared.hang_up(self.open.remove(oldest).dial);
+        }
+        self.dial(Purpose::Proof, shared);
+    }
+
+    /// Opens the connections that show why the path is not proved, each only once.
+    fn explain(&mut self, shared: &mut Shared) {
+        let has_opened = self.opened.is_some();
+        if self.explained.replace(has_opened) == Some(has_opened) {
+            return;
+        }
+        match self.opened {
+            Some(fails) => {
+                for length in PACKETS.into_iter().filter(|&length| length < fails) {
+                    self.dial(Purpose::Length(length), shared);
                 }
             }
-            Purpose::Length(length) => packet = Some(length),
-            Purpose::OwnPort => to.set_port(self.partner.own_port),
+            None if self.partner.own_port == self.partner.path.port() => {}
+            None => self.dial(Purpose::OwnPort, shared),
+        }
+    }
+
+    fn dial(&mut self, purpose: Purpose, shared: &mut Shared) {
+        let mut to = self.partner.path;
+        let packet = match purpose {
+            Purpose::Length(length) => Some(length),
+            Purpose::Proof | Purpose::OwnPort => None,
+        };
+        if purpose == Purpose::OwnPort {
+            to.set_port(self.partner.own_port);
         }
         let dial = shared.dial_path(to, self.partner.id, packet);
         self.open.push(Open { dial, purpose });
     }
 
-    /// Opens the connections that show why the path is not proved.
-    fn explain(&mut self, shared: &mut Shared) {
-        match self.opened {
-            Some(fails) => {
-                for length in PACKETS.into_iter().filter(|&length| length < fails) {
-                    self.dial(Purpose::Length(length), (REPLACE, OPEN), shared);
-                }
-            }
-            None if self.partner.own_port == self.partner.path.port() => {}
-            None => self.dial(Purpose::OwnPort, (REPLACE, OPEN), shared),
-        }
-    }
-
     /// Returns whether the path is proved by it.
-    fn hear(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
+    fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
         let Some(at) = self.open.iter().position(|open| open.dial == dial) else { return false };
         let purpose = self.open[at].purpose;
         match (purpose, news) {
-            (Purpose::Proof, PathNews::Opened { packet }) => self.opened = Some(packet),
+            (Purpose::Proof, PathNews::Opened { packet }) => self.opened = Some(*packet),
             (Purpose::Proof, PathNews::Arrived) => {
                 for open in self.open.drain(..) {
                     shared.hang_up(open.dial);
@@ -241,10 +263,10 @@ impl Path {
             (_, PathNews::Failed(fault)) => {
                 self.open.remove(at);
                 if purpose == Purpose::Proof {
-                    self.fault = fault;
+                    self.fault = *fault;
                 }
             }
-            (Purpose::Length(_) | Purpose::OwnPort, PathNews::Opened { .. }) => {}
+            (Purpose::Length(_) | Purpose::OwnPort, PathNews::Opened { .. }) | (_, PathNews::Rails(_)) => {}
         }
         false
     }
@@ -255,6 +277,7 @@ impl Path {
             Some(_) => Fault::Unanswered,
             None => self.fault,
         };
-        BrokenTo { partner: self.partner.id, fault, own_port_answers: self.own_port_answers }
+        let Partner { id: partner, path, .. } = self.partner;
+        BrokenTo { partner, address: path.ip(), fault, own_port_answers: self.own_port_answers }
     }
 }

@@ -1,14 +1,16 @@
-//! All that a node proves in one round: the master, and the paths to its partners.
+//! All that a node proves in one round: the master, the paths to its partners, and its rails.
 
 use std::net::SocketAddr;
 
 use super::dials::Won;
 use super::master::MasterProof;
 use super::paths::Paths;
-use crate::model::NodeId;
+use super::rails::RailProofs;
+use crate::model::{NodeId, Rank};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::proto::{DialId, PathNews};
+use crate::rdma::Addressing;
 use crate::wire::{Broken, Partner};
 
 /// The proofs of one round.
@@ -16,21 +18,25 @@ use crate::wire::{Broken, Partner};
 pub(crate) struct Proofs {
     master: MasterProof,
     paths: Paths,
+    rails: RailProofs,
 }
 
 impl Proofs {
     /// Starts the proof of the master; the `partners` may come later. `lease` is the connection to the
-    /// leader, for a node that has one.
+    /// leader, for a node that has one. `rails` is how the rails are addressed, if they are proved.
     pub(crate) fn start(
         shared: &mut Shared,
         master: NodeId,
         endpoints: &[SocketAddr],
         lease: Option<(NodeId, Won)>,
         partners: u32,
+        rank: Rank,
+        rails: Option<Addressing>,
     ) -> Self {
         let paths = Paths::new(partners, shared.now);
-        let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths };
-        if !proofs.are_given() {
+        let rails = RailProofs::new(rails, rank, shared);
+        let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths, rails };
+        if !proofs.are_proved() {
             shared.set_after(Timer::ProofFailed, super::PATIENCE);
         }
         proofs
@@ -38,6 +44,7 @@ impl Proofs {
 
     /// The leader has named partners. Returns whether any of them is new.
     pub(crate) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
+        self.rails.add(partners, shared);
         self.paths.add(partners, shared)
     }
 
@@ -52,14 +59,20 @@ impl Proofs {
     }
 
     /// Something has happened on a connection to a partner. Returns whether all is proved by that.
-    pub(crate) fn on_path(&mut self, dial: DialId, news: PathNews, shared: &mut Shared) -> bool {
-        self.paths.hear(dial, news, shared) && self.are_given()
+    pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
+        let is_last = if self.rails.has(dial) {
+            self.rails.hear(dial, news, shared)
+        } else {
+            self.paths.hear(dial, news, shared)
+        };
+        is_last && self.are_given()
     }
 
-    /// Opens the connections that are due.
-    pub(crate) fn advance(&mut self, shared: &mut Shared) {
+    /// Opens the connections that are due. Returns whether nothing is awaited by that any more.
+    pub(crate) fn advance(&mut self, shared: &mut Shared) -> bool {
         self.master.advance(shared);
         self.paths.advance(shared);
+        self.rails.advance(shared) && self.are_given()
     }
 
     pub(crate) fn connected(&mut self, dial: DialId) {
@@ -69,6 +82,7 @@ impl Proofs {
     pub(crate) fn closed(&mut self, dial: DialId) {
         self.master.closed(dial);
         self.paths.closed(dial);
+        self.rails.closed(dial);
     }
 
     /// The index of the master's endpoint that is proved, if one is.
@@ -76,7 +90,13 @@ impl Proofs {
         self.master.endpoint()
     }
 
+    /// Whether the world may form: all is proved, or is a rail that was given up.
     pub(crate) fn are_given(&self) -> bool {
+        self.are_proved() && self.rails.are_settled()
+    }
+
+    /// Whether the master and all paths are proved.
+    pub(crate) fn are_proved(&self) -> bool {
         self.master.is_given() && self.paths.are_proved()
     }
 
@@ -85,8 +105,10 @@ impl Proofs {
         self.paths.broken(round).filter(|_| self.master.is_given())
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node.
+    /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed. Warns of rails that were not
+    /// reached.
     pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
+        self.rails.warn(shared);
         self.master.publish(endpoint, shared)
     }
 
@@ -95,5 +117,6 @@ impl Proofs {
         shared.timers.stop(Timer::ProofFailed);
         self.master.stop(shared);
         self.paths.stop(shared);
+        self.rails.stop(shared);
     }
 }

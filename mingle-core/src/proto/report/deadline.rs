@@ -237,6 +237,63 @@ mod tests {
             report(change).to_string()
         };
         assert!(says(0).ends_with("; 3 datagrams of this job were not authentic, from 10.0.0.9"));
+        assert!(says(1).ends_with("; 4 datagrams of this job were not authentic, from 10.0.0.9 and others"));
         assert!(says(4).ends_with("; 7 datagrams of this job were not authentic, from 10.0.0.9 and others"));
+    }
+
+    #[test]
+    fn each_report_says_what_was_seen() {
+        let address = SocketAddr::from(([10, 0, 0, 9], 29503));
+        let says = |change: fn(&mut Report)| report(change).to_string();
+        let incomplete = "no world of 4 in time: 2 of 4 nodes were here; other nodes heard: a";
+        assert_eq!(says(|_| {}), format!("{incomplete}; 2 missing"));
+        let missing = |report: &mut Report| report.missing = vec![RankRange { first: 1, last: 2 }];
+        assert_eq!(says(missing), format!("{incomplete}; missing ranks 1-2"));
+        let named = |report: &mut Report| {
+            let address = SocketAddr::from(([10, 0, 0, 9], 29503));
+            report.heard.push(Heard { host: HostName::new("b"), address: Some(address), rank: Some(3) });
+        };
+        assert_eq!(says(named), format!("{incomplete}, b (10.0.0.9:29503) with rank 3; 2 missing"));
+        assert_eq!(
+            says(|report| report.nobody_leads = true),
+            "no world of 4 in time: no node that may be rank 0 was heard; other nodes heard: a"
+        );
+        let unreached = |report: &mut Report| {
+            let endpoints = vec![peer().address, SocketAddr::from(([10, 0, 0, 2], 29501))];
+            report.unreached = Some((peer(), endpoints));
+        };
+        assert_eq!(
+            says(unreached),
+            "no world of 4 in time: a (10.0.0.1:29500) leads and was heard, but could not be reached over TCP at \
+             10.0.0.1:29500, 10.0.0.2:29501"
+        );
+        let mut alone = report(|report| report.joined = 1);
+        alone.heard.clear();
+        assert_eq!(alone.to_string(), "no world of 4 in time: nobody else was heard");
+        alone.running = Some(address);
+        assert_eq!(
+            alone.to_string(),
+            "no seat in time: the job already runs with all its 4 nodes, says 10.0.0.9:29503"
+        );
+        alone.running = None;
+        alone.unanswered = Some(peer());
+        assert_eq!(
+            alone.to_string(),
+            "no world of 4 in time: 1 of 4 nodes were here; 3 missing; a (10.0.0.1:29500) leads, but does not \
+             answer this node"
+        );
+        let ours = crate::wire::VERSION;
+        alone = report(|report| report.versions = vec![(9, peer().address)]);
+        assert!(
+            alone.to_string().ends_with(&format!(
+                "; 2 missing; 10.0.0.1:29500 speaks protocol version 9, this node {ours}"
+            ))
+        );
+        alone.unauthentic = vec![(address.ip(), 2), (peer().address.ip(), 5)];
+        assert!(
+            alone
+                .to_string()
+                .contains("; 7 datagrams of this job were not authentic, from 10.0.0.9, 10.0.0.1; ")
+        );
     }
 }

@@ -92,17 +92,12 @@ impl fmt::Display for Failure {
             }
             Self::MasterUnproved { pairs } => {
                 f.write_str("no node that may be rank 0 can be reached by all others over TCP: ")?;
-                for (i, pair) in pairs.iter().enumerate() {
-                    let separator = if i == 0 { "" } else { "; " };
-                    write!(f, "{separator}{} cannot reach {}", pair.prover, pair.master)?;
-                }
-                Ok(())
+                let name = |pair: &Unproved| format!("{} cannot reach {}", pair.prover, pair.master);
+                f.write_str(&pairs.iter().map(name).collect::<Vec<_>>().join("; "))
             }
             Self::PathsBroken { paths, more } => {
-                for (i, path) in paths.iter().enumerate() {
-                    let separator = if i == 0 { "" } else { "; " };
-                    write!(f, "{separator}{path}")?;
-                }
+                let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
+                f.write_str(&paths.join("; "))?;
                 if *more > 0 { write!(f, "; and {more} more") } else { Ok(()) }
             }
             Self::Unready { nodes } => {

@@ -52,8 +52,21 @@ pub struct Over {
 impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.rank, &self.peer) {
+            (Some(rank), Some(peer)) if self.end == End::Left => write!(f, "rank {rank}, {peer}, leaves"),
             (Some(rank), Some(peer)) => write!(f, "rank {rank}, {peer}, failed: {}", self.end),
             _ => f.write_str("the job has started again on other nodes"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_world_of_which_nothing_else_is_known_has_one_worker_on_each_node() {
+        let master = SocketAddr::from(([10, 0, 0, 1], 29500));
+        let formed = Formed::new(Rank(2), World::new(5).unwrap(), master, master.ip(), Digest([0; 16]));
+        assert_eq!(formed.slots, Slots { own: 1, before: 2, total: 5 });
     }
 }

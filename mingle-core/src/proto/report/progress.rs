@@ -68,3 +68,21 @@ impl fmt::Display for RankRange {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_that_is_not_there_is_missing_the_first_and_the_last_too() {
+        let missing = |present: &[u32], world, limit| {
+            let runs = RankRange::missing(present.iter().copied(), world, limit);
+            runs.into_iter().map(|run| (run.first, run.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(missing(&[], 4, 9), [(0, 3)]);
+        assert_eq!(missing(&[0, 1, 2, 3], 4, 9), []);
+        assert_eq!(missing(&[1, 3], 6, 9), [(0, 0), (2, 2), (4, 5)]);
+        assert_eq!(missing(&[0, 5], 6, 9), [(1, 4)]);
+        assert_eq!(missing(&[1, 3], 6, 2), [(0, 0), (2, 2)]);
+    }
+}

@@ -132,13 +132,13 @@ impl RunningWorld {
         self.context.timers.next()
     }
 
-    /// No formation will follow this one. This node then notifies the others for up to 15 s instead of 1 s
-    /// when the world is over, because no later formation would do it.
-    pub fn set_last(&mut self) {
-        self.is_last = true;
+    /// Whether no formation will follow this one. If so this node notifies the others for up to 15 s instead
+    /// of 1 s when the world is over, because no later formation would do it.
+    pub fn set_last(&mut self, is_last: bool) {
+        self.is_last = is_last;
     }
 
-    /// This node's command has failed: the world is over, and all others are notified.
+    /// This node's command has failed, or the node leaves: the world is over, and all others are notified.
     pub fn handle_failure(&mut self, now: Time, end: End) {
         self.context.at(now);
         if !self.is_over() {

@@ -80,4 +80,11 @@ mod tests {
         assert!(rivals.is_unaware(id(REMEMBERED), Learned::Personally, ms(2000)));
         assert_eq!(rivals.0.len(), 1);
     }
+
+    #[test]
+    fn a_rival_that_was_silent_for_a_while_is_still_known() {
+        let mut rivals = Rivals::default();
+        assert!(!rivals.is_unaware(A, Learned::ByItself, ms(0)));
+        assert!(rivals.is_unaware(A, Learned::ByItself, ms(2500)), "it calls for more than a second");
+    }
 }

@@ -75,6 +75,7 @@ mod tests {
         let mut seeds = Seeds::default();
         assert_eq!(seeds.turn(), []);
         assert!(seeds.replace((0..600).chain(0..600).map(address).collect(), &[address(7)]));
+        assert_eq!(seeds.known.len(), 599);
         let mut written: Vec<_> = (0..3).flat_map(|_| seeds.turn()).collect();
         written.sort_unstable();
         written.dedup();
@@ -89,5 +90,18 @@ mod tests {
         let mut seeds = Seeds::default();
         seeds.replace((0..10_000).map(address).collect(), &[]);
         assert_eq!(seeds.known.len(), SEEDS);
+    }
+
+    #[test]
+    fn at_most_256_seeds_are_written_to_at_once_and_the_next_256_the_next_time() {
+        let mut seeds = Seeds::default();
+        seeds.replace((0..600).map(address).collect(), &[]);
+        let turn = |range: std::ops::Range<usize>| range.map(|n| address(n % 600)).collect::<Vec<_>>();
+        assert_eq!(
+            [seeds.turn(), seeds.turn(), seeds.turn()],
+            [turn(0..256), turn(256..512), turn(512..768)]
+        );
+        seeds.replace((0..3).map(address).collect(), &[]);
+        assert_eq!(seeds.turn().len(), 3);
     }
 }

@@ -3,8 +3,10 @@
 use crate::model::{HostName, Lineage, List, NodeId, Rank};
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
-use crate::proto::{Config, Event, Node, Output};
-use crate::wire::{Announce, Candidate, Header, Introduction, Message, Solicit, Welcome};
+use crate::proto::{Config, ConnId, Event, Node, Output};
+use crate::wire::{
+    Announce, Candidate, Header, Introduction, Join, Message, NodeInfo, Solicit, Token, Welcome,
+};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -315,4 +317,209 @@ fn a_candidate_that_comes_back_from_a_silent_leader_announces_itself_often_at_fi
     assert_eq!(count(&run(&mut node, ms(10_999)), is_announce), (0, 0), "the leader has a second");
     let (_, announced) = count(&run(&mut node, ms(11_200)), is_announce);
     assert!((3..=5).contains(&announced), "{announced} in 0.2 s");
+}
+
+fn introduction(from: u8, members: u32) -> Introduction {
+    let Message::Announce(Announce { candidate, .. }) = announce(from, members) else { unreachable!() };
+    Introduction { candidate, source: endpoint(from) }
+}
+
+#[test]
+fn a_member_answers_a_question_to_all_after_a_second_and_one_to_itself_at_once() {
+    let mut asked = member();
+    let mut hints = |at, to| count(&hear(&mut asked, ms(at), 5, to, &solicit()), is_hint);
+    assert_eq!([0, 500, 999, 1000, 1999, 2000].map(|at| hints(at, NodeId::ALL).0), [0, 0, 0, 1, 0, 1]);
+    assert_eq!([hints(2001, id(2)), hints(2002, NodeId::ANYONE)], [(1, 0); 2]);
+}
+
+#[test]
+fn a_member_with_seeds_passes_on_what_their_hints_say_and_one_without_does_not() {
+    for (has_seeds, hints) in [(false, 0), (true, 1)] {
+        let mut member = member();
+        if has_seeds {
+            member.handle_seeds(ms(0), vec![endpoint(9)]);
+        }
+        for at in [0, 1500] {
+            let told = hear(&mut member, ms(at), 9, id(2), &Message::Hint(introduction(7, 1)));
+            assert_eq!(count(&told, is_hint), (if at == 0 { 0 } else { hints }, 0), "{at} ms, {has_seeds}");
+        }
+    }
+}
+
+#[test]
+fn of_two_leaders_the_worse_learns_of_the_better_one() {
+    // The leader of the member is node 1, and has one member. Node 7 has a higher address.
+    for (members, told) in [(1, 7), (100, 1)] {
+        let mut member = member();
+        let hinted = hear(&mut member, ms(100), 7, id(2), &announce(7, members));
+        let hints: Vec<_> = hinted
+            .iter()
+            .filter_map(|output| match output {
+                Output::Send { to, datagram } => match codec().decode(datagram).unwrap().1 {
+                    Message::Hint(hint) => Some((*to, hint.candidate.id)),
+                    _ => None,
+                },
+                _ => None,
+            })
+            .collect();
+        let better = if told == 7 { 1 } else { 7 };
+        assert_eq!(hints, [(endpoint(told), id(better))]);
+    }
+}
+
+#[test]
+fn a_node_that_is_joining_changes_to_a_better_candidate_and_to_no_worse_or_equal_one() {
+    for (from, members, changes) in [(1, 5, true), (4, 1, false), (4, 9, true), (3, 2, false)] {
+        let mut node = node(9, None);
+        outputs(&mut node);
+        assert_eq!(count(&hear(&mut node, ms(0), 3, NodeId::ALL, &announce(3, 2)), is_join).0, 1);
+        let heard = hear(&mut node, ms(1), from, NodeId::ALL, &announce(from, members));
+        assert_eq!(count(&heard, is_join).0, usize::from(changes), "node {from} with {members}");
+    }
+}
+
+/// Node `number` of a world of 1,000, which has announced itself while others that started with it listen.
+fn announced_early(number: u8) -> (Node, Time) {
+    for seed in 1.. {
+        let mut node = Node::new(Config::plain(tag(), 1000, number, endpoint(number)), seed, Time::ZERO);
+        let due = node.poll_timeout().expect("it announces itself");
+        let told = run(&mut node, due);
+        assert_eq!(count(&told, is_announce), (0, 1));
+        if due < ms(10) {
+            return (node, due);
+        }
+    }
+    unreachable!("some are early")
+}
+
+#[test]
+fn in_its_first_20_ms_a_node_of_a_large_world_waits_for_the_best_of_those_that_are_alone_as_it_is() {
+    let candidate = |from, members, explicit| {
+        let Message::Announce(Announce { mut candidate, .. }) = announce(from, members) else {
+            unreachable!()
+        };
+        (candidate.world, candidate.explicit) = (1000, explicit);
+        let (newest, missing) = (List::from_iter([]), List::from_iter([]));
+        Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None })
+    };
+    for (from, members, explicit, at_once) in
+        [(3, 1, false, false), (3, 2, false, true), (30, 1, true, true), (3, 0, false, false)]
+    {
+        let (mut node, now) = announced_early(9);
+        let heard = hear(&mut node, now, from, NodeId::ALL, &candidate(from, members, explicit));
+        // A node of a large world dials when it is welcomed, and joins at once.
+        assert_eq!(count(&heard, is_join).0, usize::from(at_once), "{from} with {members}");
+        if at_once || members == 0 {
+            continue;
+        }
+        // A better and a worse one follow.
+        hear(&mut node, now, 2, NodeId::ALL, &candidate(2, 1, false));
+        hear(&mut node, now, 4, NodeId::ALL, &candidate(4, 1, false));
+        let told = run(&mut node, now + ms(19));
+        assert_eq!(count(&told, is_join).0, 0, "20 ms have not passed since it heard the first");
+        let told = run(&mut node, now + ms(31));
+        let to_best =
+            told.iter().filter(|output| matches!(output, Output::Send { to, .. } if *to == endpoint(2)));
+        assert!(to_best.count() > 0 && count(&told, is_join).0 > 0, "{told:?}");
+    }
+    // Later it follows at once.
+    let (mut node, _) = announced_early(9);
+    run(&mut node, ms(25));
+    assert_eq!(count(&hear(&mut node, ms(25), 3, NodeId::ALL, &candidate(3, 1, false)), is_join).0, 1);
+}
+
+#[test]
+fn a_node_of_a_large_world_listens_for_20_ms_at_most_and_few_are_early() {
+    let due = |seed| {
+        let node = Node::new(Config::plain(tag(), 1000, 9, endpoint(9)), seed, Time::ZERO);
+        node.poll_timeout().expect("it announces itself")
+    };
+    let mut times: Vec<Time> = (0..4000).map(due).collect();
+    times.sort_unstable();
+    assert!(times[3999] <= ms(20) && times[3999] > ms(19), "{:?}", times[3999]);
+    // By (e^(s x) - 1) / (e^s - 1) with s = ln 1000 + 1, 1.9% are within the first half and 14% within three
+    // quarters.
+    let within = |share: u64| times.iter().filter(|&&time| time < ms(share)).count();
+    assert!((40..115).contains(&within(10)), "{} of 4,000 within 10 ms", within(10));
+    assert!((450..670).contains(&within(15)), "{} of 4,000 within 15 ms", within(15));
+}
+
+#[test]
+fn a_leader_in_a_round_does_not_follow_the_best_that_it_heard_before() {
+    let mut node =
+        Node::new(Config { timeout: None, ..Config::plain(tag(), 66, 99, endpoint(99)) }, 1, Time::ZERO);
+    let due = node.poll_timeout().expect("it announces itself");
+    run(&mut node, due.saturating_sub(Time::from_nanos(1)));
+    let now = due.saturating_sub(Time::from_nanos(1));
+    hear(&mut node, now, 3, NodeId::ALL, &announce_of_66(3));
+    let mut all = Vec::new();
+    for member in 100..165 {
+        let info = NodeInfo::new(HostName::new("host"), endpoint(member).into());
+        all.extend(hear(&mut node, now, member, id(99), &Message::Join(Join { world: 66, node: info })));
+        let token = Token { prover: id(member), target: id(99), dial: 1, dialled: endpoint(99) };
+        let ip = endpoint(99).ip();
+        node.handle_token(now, ConnId(member.into()), ip, ip, &codec().encode_token(&token));
+        all.extend(outputs(&mut node));
+    }
+    assert!(all.contains(&Output::Event(Event::Preparing { round: 1 })), "all seats are taken");
+    let told = run(&mut node, ms(40));
+    assert_eq!(count(&told, is_join).0, 0, "it leads a round");
+    assert!(count(&told, is_announce).1 > 0);
+}
+
+/// The announce of a node of a world of 66 that is alone.
+fn announce_of_66(from: u8) -> Message {
+    let Message::Announce(Announce { mut candidate, .. }) = announce(from, 1) else { unreachable!() };
+    candidate.world = 66;
+    let (newest, missing) = (List::from_iter([]), List::from_iter([]));
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+}
+
+#[test]
+fn a_node_that_listened_and_has_a_member_by_now_leads_and_does_not_follow_who_is_alone() {
+    let mut node =
+        Node::new(Config { timeout: None, ..Config::plain(tag(), 66, 99, endpoint(99)) }, 1, Time::ZERO);
+    let due = node.poll_timeout().expect("it announces itself");
+    let now = due.saturating_sub(Time::from_nanos(1));
+    run(&mut node, now);
+    hear(&mut node, now, 3, NodeId::ALL, &announce_of_66(3));
+    let info = NodeInfo::new(HostName::new("host"), endpoint(100).into());
+    hear(&mut node, now, 100, id(99), &Message::Join(Join { world: 66, node: info }));
+    let token = Token { prover: id(100), target: id(99), dial: 1, dialled: endpoint(99) };
+    let ip = endpoint(99).ip();
+    node.handle_token(now, ConnId(100), ip, ip, &codec().encode_token(&token));
+    let told = run(&mut node, ms(40));
+    assert_eq!((count(&told, is_join).0, count(&told, is_announce).1 > 0), (0, true));
+}
+
+#[test]
+fn nodes_that_have_heard_one_candidate_follow_it_within_ten_milliseconds_of_each_other() {
+    let joins_after = |seed| {
+        let mut node = Node::new(Config::plain(tag(), 1000, 9, endpoint(9)), seed, Time::ZERO);
+        let Message::Announce(Announce { mut candidate, .. }) = announce(3, 1) else { unreachable!() };
+        candidate.world = 1000;
+        let (newest, missing) = (List::from_iter([]), List::from_iter([]));
+        let message = Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None });
+        outputs(&mut node);
+        assert_eq!(hear(&mut node, ms(0), 3, NodeId::ALL, &message), []);
+        let due = node.poll_timeout().expect("it follows then");
+        assert_eq!(count(&run(&mut node, due), is_join).0, 1);
+        due
+    };
+    let mut times: Vec<Time> = (0..300).map(joins_after).collect();
+    times.sort_unstable();
+    assert!(
+        times[0] >= ms(20) && times[0] < ms(21) && times[299] > ms(29) && times[299] <= ms(30),
+        "{times:?}"
+    );
+}
+
+#[test]
+fn a_node_that_may_not_lead_asks_often_at_first_when_it_comes_back_from_a_silent_leader() {
+    let mut seeker = node(2, Some(1));
+    run(&mut seeker, ms(10_000));
+    assert!(count(&hear(&mut seeker, ms(10_000), 1, NodeId::ALL, &announce(1, 9)), is_join).0 > 0);
+    assert_eq!(count(&run(&mut seeker, ms(10_999)), is_solicit), (0, 0), "the leader has a second");
+    let (_, asked) = count(&run(&mut seeker, ms(11_200)), is_solicit);
+    assert!((3..=5).contains(&asked), "{asked} in 0.2 s");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, World};
-use crate::rdma::Tally;
+use crate::rdma::{Addressing, Rail, Rails, Tally};
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
@@ -104,7 +104,8 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
                     prefix: if at.is_ipv4() { 24 } else { 64 },
                     mtu: 1500,
                 }),
-            ),
+            )
+            .with([Link { address: [10, 1, 0, 2].into(), prefix: 16, mtu: 9000 }]),
             attributes: Attributes {
                 slots: 8,
                 metadata: metadata(),
@@ -113,7 +114,17 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
             },
         },
     };
-    let prepare = Prepare {
+    let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
+    vec![
+        ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
+        ("Join", from(B, A), Message::Join(join)),
+        ("Prepare", from(A, B), Message::Prepare(prepare())),
+        ("Commit", from(A, B), Message::Commit(commit)),
+    ]
+}
+
+fn prepare() -> Prepare {
+    Prepare {
         round: 1,
         lease: 1,
         rank: 2,
@@ -124,23 +135,18 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         master: A,
         endpoints: address(1).into(),
         address: address(2).ip(),
+        rails: Some(Addressing::ALL[0]),
         paths: 3,
-        partners: [(A, 1), (C, 3)]
-            .map(|(id, last)| Partner {
+        partners: [(A, 0, 1), (C, 3, 3)]
+            .map(|(id, rank, last)| Partner {
                 id,
+                rank,
                 path: SocketAddr::from(([10, 0, 0, last], 41_877)),
                 own_port: 29500,
             })
             .into_iter()
             .collect(),
-    };
-    let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
-    vec![
-        ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
-        ("Join", from(B, A), Message::Join(join)),
-        ("Prepare", from(A, B), Message::Prepare(prepare)),
-        ("Commit", from(A, B), Message::Commit(commit)),
-    ]
+    }
 }
 
 /// The messages of which the document shows the body.
@@ -155,7 +161,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         mtus: (1500, 9000),
     };
     let fault = Fault::Size { passes: 1400, fails: 1500 };
-    let broken = BrokenTo { partner: C, fault, own_port_answers: true };
+    let broken = BrokenTo { partner: C, address: [10, 0, 0, 3].into(), fault, own_port_answers: true };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
     vec![
         ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
@@ -189,6 +195,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Over, signal 9", Message::Over(Ended { rank: 2, end: End::Killed(9) })),
         ("Over, gone", Message::Over(Ended { rank: 2, end: End::Gone })),
         ("Over, not known", Message::Over(Ended { rank: 2, end: End::Unknown })),
+        ("Over, asked to leave", Message::Over(Ended { rank: 2, end: End::Left })),
         ("Finished", Message::Finished),
         ("Released", Message::Released),
         ("Leaving", Message::Leaving),
@@ -233,7 +240,7 @@ fn the_codec_writes_and_reads_the_sealed_datagram_and_the_tokens_of_the_document
     let read = Codec::new(foo().tag(), Some(&keys)).decode(&blocks["A sealed Done"]);
     assert_eq!(read, Ok((header, Message::Done(1))));
 
-    let token = Token { prover: B, target: A, dial: 1, dialled: address(1) };
+    let token = token();
     for (title, codec) in [("A token", Codec::new(foo().tag(), None)), ("A token with a MAC", sealed)] {
         assert_eq!(hex(&codec.encode_token(&token)), hex(&blocks[title]), "{title}");
         let shown: [u8; TOKEN] = blocks[title][..].try_into().unwrap();
@@ -242,6 +249,36 @@ fn the_codec_writes_and_reads_the_sealed_datagram_and_the_tokens_of_the_document
     let rows = rows(&document);
     assert_eq!(hex(&keys.seal), rows["key of datagrams"]);
     assert_eq!(hex(&keys.token), rows["key of tokens"]);
+}
+
+#[test]
+fn the_codec_writes_and_reads_the_answer_with_rails_of_the_document() {
+    let Some(document) = document() else { return };
+    let blocks = blocks(&document);
+    let codec = Codec::new(foo().tag(), None);
+    let ask = codec.encode_ask(
+        &Token { prover: B, target: A, dial: 1, dialled: ([10, 0, 0, 1], 41_877).into() },
+        Addressing::ALL[0],
+    );
+    assert_eq!(hex(&ask), hex(&blocks["A token that asks for rails"]));
+    let rail = Rail::example("mlx5_0:1", "eth1", "10.1.0.1");
+    let rails = Rails::example(std::slice::from_ref(&rail));
+    let answer = codec.answer_ask(&ask, A, &HostName::new("a"), &rails).unwrap();
+    assert_eq!(hex(&answer), hex(&blocks["An answer with rails"]));
+    let list = codec.decode_rails(&ask, &answer[2..]).unwrap();
+    assert_eq!((list.host, list.rails.to_vec()), (HostName::new("a"), vec![rail]));
+    for addressing in Addressing::ALL {
+        // Each addressing has a purpose of its own, and none is a path or a lease.
+        let ask = codec.encode_ask(&token(), addressing);
+        assert_eq!(usize::from(ask[5]), 2 + addressing.place());
+        assert!(codec.answer_path(&ask, A).is_none() && codec.decode_token(&ask).is_err());
+        assert!(codec.answer_ask(&ask, B, &HostName::new("b"), &rails).is_none(), "another node was asked");
+    }
+    assert!(codec.answer_ask(&codec.encode_path(&token()).0, A, &HostName::new("a"), &rails).is_none());
+}
+
+fn token() -> Token {
+    Token { prover: B, target: A, dial: 1, dialled: address(1) }
 }
 
 #[test]

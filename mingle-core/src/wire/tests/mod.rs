@@ -8,7 +8,7 @@ use super::*;
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
 };
-use crate::rdma::{Summary, Tally, Verdict};
+use crate::rdma::{Addressing, Summary, Tally, Verdict};
 
 const TAG: JobTag = JobTag([7; 16]);
 
@@ -88,6 +88,7 @@ fn broken_path() -> BrokenPath {
 
 /// The messages that have links or paths.
 fn of_paths() -> [Message; 3] {
+    let partner = Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX };
     [
         Message::Join(Join {
             world: u32::MAX,
@@ -98,7 +99,8 @@ fn of_paths() -> [Message; 3] {
                 reach: Reach::new(
                     u16::MAX,
                     vec![Link { address: v6(1).ip(), prefix: 128, mtu: u32::MAX }; 99],
-                ),
+                )
+                .with(vec![Link { address: v6(1).ip(), prefix: 128, mtu: u32::MAX }; 99]),
                 attributes: Attributes {
                     slots: u32::MAX,
                     metadata: longest_metadata(),
@@ -121,16 +123,16 @@ fn of_paths() -> [Message; 3] {
             master: NodeId([4; 16]),
             endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
             address: v6(1).ip(),
+            rails: Some(Addressing::ALL[3]),
             paths: u32::MAX,
-            partners: vec![Partner { id: NodeId([4; 16]), path: v6(u16::MAX), own_port: u16::MAX }; 99]
-                .into_iter()
-                .collect(),
+            partners: (0..99).map(|_| partner).collect(),
         }),
         Message::Broken(Broken {
             round: u64::MAX,
             paths: vec![
                 BrokenTo {
                     partner: NodeId([4; 16]),
+                    address: v6(1).ip(),
                     fault: Fault::Size { passes: u32::MAX, fails: u32::MAX },
                     own_port_answers: true,
                 };
@@ -532,4 +534,43 @@ fn hex(bytes: &[u8]) -> String {
         .flat_map(|byte| [byte >> 4, byte & 15])
         .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
         .collect()
+}
+
+#[test]
+fn a_roster_with_bytes_after_its_last_member_or_too_few_is_none() {
+    let member = |rank: u8| crate::model::Member {
+        rank: Rank(rank.into()),
+        id: NodeId([rank + 1; 16]),
+        host: HostName::new("a"),
+        address: SocketAddr::from(([10, 0, 0, rank + 1], 29500)),
+        slots: 1,
+        metadata: Metadata::default(),
+    };
+    let roster = crate::model::Roster::new(vec![member(0), member(1)]).unwrap();
+    let world = World::new(2).unwrap();
+    let bytes = encode_roster(&roster);
+    assert_eq!(decode_roster(&bytes, world), Some(roster));
+    assert_eq!(decode_roster(&[&bytes[..], &[0]].concat(), world), None);
+    for length in 0..bytes.len() {
+        assert_eq!(decode_roster(&bytes[..length], world), None, "{length} bytes");
+    }
+    assert_eq!(decode_roster(&bytes, World::new(1).unwrap()), None);
+    assert_eq!(decode_roster(&bytes, World::new(3).unwrap()), None);
+}
+
+#[test]
+fn a_codec_of_a_large_world_remembers_all_of_its_senders() {
+    let keys = keys("a secret of 20 bytes");
+    let mut sender = Codec::new(TAG, Some(&keys));
+    let mut receiver = Codec::new(TAG, Some(&keys)).for_world(World::new(3000).unwrap());
+    let mut datagram = |number: u32| {
+        let header = Header { sender: NodeId(u128::from(number).to_be_bytes()), ..HEAD };
+        sender.encode(header, &Message::Ping)
+    };
+    let first = datagram(1);
+    assert!(receiver.decode(&first).is_ok());
+    for number in 2..=6000 {
+        assert!(receiver.decode(&datagram(number)).is_ok());
+    }
+    assert_eq!(receiver.decode(&first), Err(Dropped::Replayed));
 }

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, RunningWorld, TOKEN, Time};
+use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathNews, RunningWorld, TOKEN, Time};
 use mingle_core::{End, Event};
 
 use super::promises::Watch;
+use super::stages::stranger;
 
 /// A node, before or after its world has formed.
 #[derive(Clone)]
@@ -36,6 +37,7 @@ enum Packet {
     Token(ConnId, Box<[u8; TOKEN]>),
     Closed(ConnId),
     HungUp(DialId),
+    Path(DialId, PathNews),
 }
 
 #[derive(Clone)]
@@ -56,6 +58,8 @@ pub struct Link {
     conns: u64,
     /// Datagrams to the attacked node, as an attacker has recorded them.
     pub recorded: Vec<(SocketAddr, Vec<u8>)>,
+    /// Whether connections to the ports for paths are answered.
+    pub answers_paths: bool,
 }
 
 /// The attacked node.
@@ -73,6 +77,7 @@ impl Link {
             connections: Vec::new(),
             conns: 0,
             recorded: Vec::new(),
+            answers_paths: true,
         }
     }
 
@@ -162,6 +167,7 @@ impl Link {
                 }
                 Packet::Closed(conn) => node.handle_closed(now, conn),
                 Packet::HungUp(dial) => node.handle_hung_up(now, dial),
+                Packet::Path(dial, news) => node.handle_path(now, dial, &news),
                 Packet::Datagram(..) => {}
             }
             self.carry_out(at);
@@ -325,6 +331,18 @@ impl Link {
                 self.connections.push(Connection { dialer: at, dial, acceptor, conn });
                 self.queue.push_back((at, Packet::Dialed(dial)));
                 self.queue.push_back((acceptor, Packet::Token(conn, Box::new(token))));
+            }
+            Output::DialPath { dial, to, token, answer, .. } if self.answers_paths => {
+                let mut targets = self.places.iter().filter(|place| place.endpoint.ip() == to.ip());
+                let arrives = match targets.next().map(|place| &place.actor) {
+                    Some(Actor::Node(target)) => target.path_target().answer(&token) == Some(answer.to_vec()),
+                    Some(_) => false,
+                    // The attacker keeps to the protocol.
+                    None => to.ip() == stranger(1).ip(),
+                };
+                if arrives {
+                    self.queue.push_back((at, Packet::Path(dial, PathNews::Arrived)));
+                }
             }
             Output::HangUp(dial) => self.close(|c| c.dialer == at && c.dial == dial, at),
             Output::Close(conn) => self.close(|c| c.acceptor == at && c.conn == conn, at),

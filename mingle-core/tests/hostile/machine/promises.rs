@@ -105,6 +105,9 @@ impl Watch {
                 assert!(self.dials.insert(*dial, *to).is_none(), "a dial's number is used twice");
                 self.drawn.dials += usize::from(!self.home.contains(to));
             }
+            Output::DialPath { to, .. } => {
+                self.drawn.dials += usize::from(self.home.iter().all(|home| home.ip() != to.ip()));
+            }
             Output::Event(event) => self.event(event, now),
             _ => {}
         }

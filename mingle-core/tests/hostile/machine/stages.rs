@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use mingle_core::proto::testing::{Forger, Frame, Phase, Scene, kind};
-use mingle_core::proto::{Config, Keys, Lineage, Node, NodeId, NodeInfo};
+use mingle_core::proto::{Config, Keys, Lineage, Link as Way, Node, NodeId, NodeInfo, Reach};
 use mingle_core::{End, HostName, JobId, Member, Metadata, Roster, Secret, World, rdma};
 
 use super::link::{Link, TARGET};
@@ -14,6 +14,9 @@ use super::promises::{TIMEOUT, Watch};
 
 /// The formation of all stages but those of a first world.
 pub const LINEAGE: Lineage = Lineage { generation: 3, origin: 7 };
+
+/// The port for paths of every node.
+const PATHS: u16 = 40_000;
 
 const FIRST: Lineage = Lineage { generation: 0, origin: 0 };
 
@@ -120,6 +123,22 @@ stages! {
     "has joined" Joined node 2 of 3 in LINEAGE, |play| play.meet(&[(1, PLAIN)]);
     "has joined a first world" Joined node 2 of 3 in FIRST, |play| play.meet(&[(1, PLAIN)]);
     "asks for the roster" Preparing node 2 of 2 in LINEAGE, |play| play.meet_as(ROSTER, &[(1, PLAIN)]);
+    "proves its paths" Preparing node 2 of 3 in LINEAGE, |play| {
+        play.link.answers_paths = false;
+        play.meet(&[(1, PLAIN), (3, PLAIN)]);
+    };
+    "has reported broken paths" Preparing node 2 of 3 in LINEAGE, |play| {
+        play.link.answers_paths = false;
+        play.meet(&[(1, PLAIN), (3, PLAIN)]);
+        while play.sent("Broken") == 0 {
+            let until = play.link.now + SOON;
+            assert!(play.link.step(until), "it reports nothing");
+        }
+    };
+    "leads a round with broken paths" Proving node 1 of 3 in LINEAGE, |play| {
+        play.link.answers_paths = false;
+        play.meet(&[(2, PLAIN), (3, PLAIN)]);
+    };
     "proves another master" Preparing node 3 of 3 in LINEAGE, |play| {
         play.meet_until(&[(2, PLAIN)], Phase::Joined);
         play.join(1, PLAIN);
@@ -211,6 +230,7 @@ impl Play {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint(number).into());
         let world = World::new(self.stage.world).expect("a size of a world");
         node.rank = with.rank.and_then(|rank| world.rank(rank).ok());
+        node.reach = Reach::new(PATHS, [Way { address: endpoint(number).ip(), prefix: 24, mtu: 1500 }]);
         node.attributes.wants_roster = with.wants_roster;
         node.attributes.fabric = rdma::Summary::default().required(with.requires_rdma);
         Config {

@@ -51,6 +51,10 @@ pub enum Fact {
     MemberLost,
     /// A world formed again after an earlier one.
     Again,
+    /// A node dialled where a path has a flaw.
+    PathBroken,
+    /// All paths worked again before all nodes had ended.
+    PathHealed,
 }
 
 /// The kinds of a node's end.

@@ -38,7 +38,7 @@ pub use history::{End, Ended, Fact, Formation};
 pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
 pub use paths::Flaw;
-use paths::Proving;
+use paths::{Proving, Question};
 pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
@@ -81,8 +81,13 @@ pub struct Network {
     /// The connections that prove paths.
     proving: BTreeMap<u64, Proving>,
     provers: BTreeMap<(usize, u32, DialId), u64>,
-    /// What is wrong with the paths from one host to another.
+    /// The flaws of the paths from one host to another.
     pub flaws: BTreeMap<(usize, usize), Flaw>,
+    /// Those that were there until all paths were healed.
+    healed_flaws: BTreeMap<(usize, usize), Flaw>,
+    /// The flaws of the rails of this number from one host to another.
+    pub rail_flaws: BTreeMap<(usize, usize, u8), Flaw>,
+    rails_proved: u64,
     promises: Promises,
     fabrics: Fabrics,
     /// The promises that were broken.
@@ -121,6 +126,9 @@ impl Network {
             proving: BTreeMap::new(),
             provers: BTreeMap::new(),
             flaws: BTreeMap::new(),
+            healed_flaws: BTreeMap::new(),
+            rail_flaws: BTreeMap::new(),
+            rails_proved: 0,
             promises: Promises::default(),
             fabrics: Fabrics::new(seed),
             broken: Vec::new(),
@@ -306,8 +314,11 @@ impl Network {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
             Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet } => {
-                self.dial_path(host, dial, to, token, (answer, packet));
+            Output::DialPath { dial, to, token, answer, packet, from } => {
+                self.dial_path(host, dial, to, token, Question::Path { answer, packet, from });
+            }
+            Output::AskRails { dial, to, token } => {
+                self.dial_path(host, dial, to, token, Question::Rails);
             }
             Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
             Output::HangUp(dial) => self.hang_up(host, dial),

@@ -1,18 +1,25 @@
 //! Connections that prove paths. A firewall may drop SYNs to the kernel's ports, or a link long segments.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{ANSWER, DialId, Fault, Link, NodeId, PathNews, Reach, TOKEN, Time};
+use mingle_core::proto::{ANSWER, DialId, Fault, Link, NodeId, PathNews, Peer, Reach, Source, TOKEN, Time};
 
-use super::Network;
+use super::fabric::rails;
+use super::history::Fact;
 use super::hosts::PORT;
 use super::queue::Happening;
+use super::{Fabric, Network};
 
 /// The port for paths of every host.
 const PATHS: u16 = 40_000;
+/// The second number of the addresses of each host's first rail.
+const RAILS: u8 = 100;
 /// The length of a packet with a full segment.
 const PACKET: u32 = 1500;
+
+/// A node names a path that was broken so long before it ends, since its leader names the last round's.
+const LATELY: Duration = Duration::from_secs(5);
 
 /// A connection that proves a path.
 pub(super) struct Proving {
@@ -21,14 +28,49 @@ pub(super) struct Proving {
     dial: DialId,
     to: SocketAddr,
     token: [u8; TOKEN],
-    answer: [u8; ANSWER],
-    packet: u32,
+    question: Question,
     tries: u32,
     /// The dialer has ended it.
     over: bool,
 }
 
-/// What is wrong with the paths from one host to another.
+/// What a connection is for.
+#[derive(Debug, Clone)]
+pub(super) enum Question {
+    Path { answer: [u8; ANSWER], packet: Option<u32>, from: Option<Source> },
+    Rails,
+}
+
+impl Question {
+    /// The longest packet that it sends.
+    fn packet(&self) -> u32 {
+        match self {
+            Self::Path { packet, .. } => packet.unwrap_or(PACKET),
+            Self::Rails => 0,
+        }
+    }
+
+    /// The number of the rail that it leaves from.
+    fn rail(&self) -> Option<u8> {
+        match self {
+            Self::Path { from: Some(Source { address: IpAddr::V4(address), .. }), .. } => {
+                Some(address.octets()[1] - RAILS)
+            }
+            _ => None,
+        }
+    }
+
+    /// What this answer to it says.
+    fn news(&self, answered: Option<Vec<u8>>) -> PathNews {
+        match (self, answered) {
+            (Self::Path { answer, .. }, Some(answered)) if answered == answer => PathNews::Arrived,
+            (Self::Rails, Some(answered)) => PathNews::Rails(answered[2..].to_vec()),
+            _ => PathNews::Failed(Fault::Unanswered),
+        }
+    }
+}
+
+/// The flaws of the paths from one host to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flaw {
     /// SYNs to the kernel's ports are dropped.
@@ -56,15 +98,13 @@ impl Network {
         dial: DialId,
         to: SocketAddr,
         token: [u8; TOKEN],
-        (answer, packet): ([u8; ANSWER], Option<u32>),
+        question: Question,
     ) {
         self.hosts[host].dials += 1;
         self.next_connection += 1;
         let path = self.next_connection;
         let life = self.hosts[host].life;
-        let packet = packet.unwrap_or(PACKET);
-        self.proving
-            .insert(path, Proving { host, life, dial, to, token, answer, packet, tries: 0, over: false });
+        self.proving.insert(path, Proving { host, life, dial, to, token, question, tries: 0, over: false });
         self.provers.insert((host, life, dial), path);
         self.path_syn(path);
     }
@@ -82,8 +122,11 @@ impl Network {
             return;
         }
         let target = self.find(host, SocketAddr::new(to.ip(), PORT));
-        let flaw = target.and_then(|target| self.flaws.get(&(host, target)).copied());
+        let flaw = target.and_then(|target| self.flaw(path, target));
         let is_kernels = to.port() == PATHS;
+        if flaw.is_some() {
+            self.saw(Fact::PathBroken);
+        }
         let is_cut = target.is_none_or(|target| {
             !self.hosts[target].powered
                 || self.cut.contains_key(&(host, target))
@@ -103,46 +146,68 @@ impl Network {
         } else if is_kernels && flaw == Some(Flaw::Rejected) {
             self.at(at, Happening::Path { path, news: PathNews::Failed(Fault::Refused) });
         } else {
-            self.at(
-                at,
-                Happening::Path { path, news: PathNews::Opened { packet: self.proving[&path].packet } },
-            );
+            let packet = self.proving[&path].question.packet();
+            self.at(at, Happening::Path { path, news: PathNews::Opened { packet } });
         }
     }
 
     /// An answer arrives at the prover.
     pub(super) fn path(&mut self, path: u64, news: PathNews) {
-        let Proving { host, life, dial, to, token, answer, packet, over, .. } = self.proving[&path];
+        let Proving { host, life, dial, to, token, over, .. } = self.proving[&path];
         let prover = &self.hosts[host];
         if over || prover.life != life {
             return;
         }
         let Some(target) = self.find(host, SocketAddr::new(to.ip(), PORT)) else { return };
         let node = self.hosts[target].node.as_ref();
-        let is_answered = node.and_then(|node| node.path_target().answer(&token)) == Some(answer);
+        let answered = node.and_then(|node| node.path_target().answer(&token));
+        let question = &self.proving[&path].question;
+        let (packet, is_rail) = (question.packet(), question.rail().is_some());
         let near = self.are_near(host, target);
-        let news = if news == PathNews::Arrived && !is_answered {
-            PathNews::Failed(Fault::Unanswered)
-        } else {
-            news
-        };
+        let news = if news == PathNews::Arrived { question.news(answered) } else { news };
         match news {
             PathNews::Opened { .. } => {
-                let vanishes =
-                    matches!(self.flaws.get(&(host, target)), Some(Flaw::Hole(most)) if packet > *most);
+                let vanishes = matches!(self.flaw(path, target), Some(Flaw::Hole(most)) if packet > most);
                 if !vanishes {
                     let at = self.path_segment(self.now, near);
                     self.at(at, Happening::Path { path, news: PathNews::Arrived });
                 }
             }
-            PathNews::Arrived if to.port() == PATHS && packet == PACKET => {
+            PathNews::Arrived if to.port() == PATHS && packet == PACKET && !is_rail => {
                 let ids = (self.hosts[host].config.id, self.hosts[target].config.id);
                 self.promises.paths.insert(ids);
             }
+            PathNews::Arrived => self.rails_proved += u64::from(is_rail),
             _ => {}
         }
         self.note(host, || format!("path {dial:?} to {to}: {news:?}"));
-        self.with(host, |node, now| node.handle_path(now, dial, news));
+        self.with(host, |node, now| node.handle_path(now, dial, &news));
+    }
+
+    /// What is wrong with the way of this connection.
+    fn flaw(&self, path: u64, target: usize) -> Option<Flaw> {
+        let Proving { host, question, .. } = &self.proving[&path];
+        match question.rail() {
+            Some(rail) => self.rail_flaws.get(&(*host, target, rail)).copied(),
+            None => self.flaws.get(&(*host, target)).copied(),
+        }
+    }
+
+    /// Gives each host so many rails, all of RoCE: rail 2 of host 10.0.0.7 has the address 10.102.0.7.
+    pub fn add_rails(&mut self, count: u8) {
+        for host in 0..self.hosts.len() {
+            self.set_fabric(host, Fabric::Roce);
+            let IpAddr::V4(own) = self.hosts[host].config.node.endpoints.preferred().ip() else { continue };
+            let addresses = (0..count).map(|rail| {
+                let [_, _, third, fourth] = own.octets();
+                Ipv4Addr::new(10, RAILS + rail, third, fourth)
+            });
+            let addresses: Vec<Ipv4Addr> = addresses.collect();
+            for &address in &addresses {
+                self.by_address.entry((address, PORT).into()).or_default().push(host);
+            }
+            self.hosts[host].config.rails = rails(&addresses);
+        }
     }
 
     /// When a segment that is sent then has been answered. The kernel repeats a lost one after 0.2, 0.4 s
@@ -154,6 +219,27 @@ impl Network {
             wait *= 2;
         }
         at + self.one_way(near) + self.one_way(near)
+    }
+
+    /// From now on all paths work.
+    pub fn heal_paths(&mut self) {
+        self.saw(Fact::PathHealed);
+        self.healed = self.healed.max(self.now);
+        self.healed_flaws = std::mem::take(&mut self.flaws);
+    }
+
+    /// Whether the path between these had a flaw in the last 5 s before `at`.
+    pub fn had_flaw(&self, from: &Peer, to: &Peer, at: Time) -> bool {
+        let host =
+            |peer: &Peer| self.hosts.iter().position(|host| host.has_had((peer.address.ip(), PORT).into()));
+        let (Some(from), Some(to)) = (host(from), host(to)) else { return false };
+        let healed_lately = self.healed_flaws.contains_key(&(from, to)) && at < self.healed + LATELY;
+        self.flaws.contains_key(&(from, to)) || healed_lately
+    }
+
+    /// How many rails have been proved.
+    pub fn rails_proved(&self) -> u64 {
+        self.rails_proved
     }
 
     /// Whether the first of these has proved its path to the second.

@@ -120,7 +120,7 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
             excuses.insert(excuse.ok_or_else(|| format!("{}: {failure}", end.host))?);
         }
     }
-    check_worlds(net)?;
+    excuses.extend(check_worlds(net)?);
     if took.is_none() {
         let state = net.hosts.iter().enumerate().map(|(at, host)| {
             let what = match (&host.running, &host.node) {
@@ -137,14 +137,20 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
 }
 
 /// One lineage has one world, whose nodes have different ranks and print one MASTER_ADDR, except for those
-/// that warn.
-fn check_worlds(net: &Network) -> Result<(), String> {
+/// that warn. Returns the excuse where it had two.
+fn check_worlds(net: &Network) -> Result<Option<&'static str>, String> {
     let mut digests: BTreeMap<Lineage, Digest> = BTreeMap::new();
     let mut masters = BTreeMap::new();
     let mut ranks: BTreeMap<(Digest, u32), usize> = BTreeMap::new();
-    for formed in &net.history.formations {
+    let mut excuse = None;
+    for (at, formed) in net.history.formations.iter().enumerate() {
         if *digests.entry(formed.lineage).or_insert(formed.digest) != formed.digest {
-            return Err(format!("two worlds of {:?}", formed.lineage));
+            // The first of them was over by then.
+            let mut before = net.history.formations[..at].iter();
+            if !before.any(|other| other.lineage.succeeds(formed.lineage)) {
+                return Err(format!("two worlds of {:?}", formed.lineage));
+            }
+            excuse = Some("a node that missed a formation met one that had started again");
         }
         if *ranks.entry((formed.digest, formed.rank)).or_insert(formed.host) != formed.host {
             return Err(format!("two nodes have rank {} of {:?}", formed.rank, formed.lineage));
@@ -153,7 +159,7 @@ fn check_worlds(net: &Network) -> Result<(), String> {
             return Err(format!("MASTER_ADDR differs in {:?}, and nobody warns", formed.lineage));
         }
     }
-    Ok(())
+    Ok(excuse)
 }
 
 #[test]

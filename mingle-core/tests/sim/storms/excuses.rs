@@ -5,12 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::Failure;
-use mingle_core::proto::{Peer, Time, Unproved};
+use mingle_core::proto::{BrokenPath, Peer, Time, Unproved};
 
 use super::Trouble;
 use super::families::common_in_the_end;
 use super::seeds::{connected, is_member};
-use crate::network::{End, Ended, Fabric, Network};
+use crate::network::{End, Ended, Fabric, Network, PORT};
 
 /// A world that can form does so within this time, whatever happened before.
 const ENOUGH: Time = Time::from_secs(30);
@@ -48,8 +48,19 @@ pub(super) fn excuse(trouble: Trouble, net: &Network, end: &End, failure: &Failu
         (_, Failure::Deadline(_)) => too_few(net, end),
         (_, Failure::WorldFull { .. }) => seat_is_used_up(net, end),
         (_, Failure::MasterUnproved { pairs }) => unproved(net, pairs, end.at),
+        (_, Failure::PathsBroken { paths, .. }) => broken(net, paths, end.at),
         _ => None,
     }
+}
+
+/// Each path that is named was broken while the nodes tried.
+fn broken(net: &Network, paths: &[BrokenPath], at: Time) -> Option<&'static str> {
+    let is_broken = |path: &BrokenPath| {
+        // It names the port that was tried.
+        let own = |peer: &Peer| Peer { address: (peer.address.ip(), PORT).into(), ..peer.clone() };
+        were_apart(net, &own(&path.from), &own(&path.to), at) || net.had_flaw(&path.from, &path.to, at)
+    };
+    (!paths.is_empty() && paths.iter().all(is_broken)).then_some("a path was broken")
 }
 
 /// Something has kept a node from the master while they tried.

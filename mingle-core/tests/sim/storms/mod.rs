@@ -68,6 +68,8 @@ enum Trouble {
     OneAddress,
     /// Nodes are behind NATs, several behind one.
     Translated,
+    /// Firewalls and links between some hosts break paths, many of them for a while only.
+    Paths,
 }
 
 impl Trouble {
@@ -94,6 +96,21 @@ impl Trouble {
     }
 }
 
+impl Trouble {
+    /// Whether each host can have a port for paths at all of its addresses.
+    fn can_prove_paths(self) -> bool {
+        !matches!(
+            self,
+            Self::OneAddress
+                | Self::Translated
+                | Self::Jobs
+                | Self::Mistaken
+                | Self::Addresses
+                | Self::Families
+        )
+    }
+}
+
 impl Kind for Trouble {
     const ALL: &'static [Self] = &[
         Self::Addresses,
@@ -117,6 +134,7 @@ impl Kind for Trouble {
         Self::Slow,
         Self::OneAddress,
         Self::Translated,
+        Self::Paths,
     ];
     // A share of few worlds says nothing.
     const ENOUGH: u64 = 500;
@@ -136,6 +154,7 @@ impl Kind for Trouble {
             Self::Slow => &[(Fact::VerySlow, 500)],
             Self::OneAddress => &[(Fact::Neighbours, 500)],
             Self::Translated => &[(Fact::Translated, 500)],
+            Self::Paths => &[(Fact::PathBroken, 100), (Fact::PathHealed, 100)],
             _ => &[],
         }
     }

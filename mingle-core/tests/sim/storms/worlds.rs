@@ -11,7 +11,7 @@ use super::families::families;
 use super::neighbours::{one_address, translated};
 use super::seeds::seeds;
 use super::stops::{LONG_LIMIT, long_pause, power_loss};
-use crate::network::{Lateness, Network, PORT, Weather};
+use crate::network::{Flaw, Lateness, Network, PORT, Weather};
 use crate::{LIMIT, given, ms};
 
 /// Runs the world of a seed from its start to its end, with a trace or without.
@@ -32,8 +32,39 @@ pub(super) fn run(seed: u64, trouble: Trouble, tracing: bool) -> Network {
         _ => usual(seed, trouble, None),
     };
     net.tracing = tracing;
+    if trouble == Trouble::Paths {
+        break_paths(seed, &mut net);
+    } else if seed % 2 == 1 && trouble.can_prove_paths() {
+        net.prove_paths();
+    }
     let _ = net.run(LONG_LIMIT);
     net
+}
+
+/// Some paths are broken, and some of these work again after a while.
+fn break_paths(seed: u64, net: &mut Network) {
+    let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x9a7);
+    net.prove_paths();
+    for _ in 0..rng.random_range(1..=3) {
+        let (from, to) = (rng.random_range(0..net.hosts.len()), rng.random_range(0..net.hosts.len()));
+        let flaw = [Flaw::Filtered, Flaw::Rejected, Flaw::Hole(1400)][rng.random_range(0..3)];
+        if from != to {
+            net.flaws.insert((from, to), flaw);
+        }
+    }
+    if rng.random_bool(0.3) {
+        let victim = rng.random_range(0..net.hosts.len());
+        let at = ms(rng.random_range(0..6000));
+        net.kill_at(victim, at);
+        net.restart_at(victim, at + ms(rng.random_range(0..2000)));
+    }
+    if rng.random_bool(0.7) {
+        let healed = ms(rng.random_range(100..15_000));
+        let _ = net.run_until(healed, |net| net.hosts.iter().all(|host| host.outcome.is_some()));
+        if !net.flaws.is_empty() {
+            net.heal_paths();
+        }
+    }
 }
 
 pub(crate) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {

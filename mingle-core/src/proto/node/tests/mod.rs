@@ -3,7 +3,9 @@
 
 mod ending;
 mod follow;
+mod joining;
 mod lead;
+mod leaving;
 mod round;
 mod unready;
 
@@ -137,6 +139,7 @@ fn joined(config: Config) -> (Node, Prepare) {
         master: LEADER,
         endpoints: endpoint(1).into(),
         address: endpoint(2).ip(),
+        rails: None,
         paths: 0,
         partners: List::default(),
     };

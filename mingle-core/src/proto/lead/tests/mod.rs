@@ -1,5 +1,10 @@
 //! A leader and its members: their votes, their silence, the roster, and seats that two of them want.
 
+mod book;
+mod challenges;
+mod networks;
+mod rounds;
+
 use std::net::SocketAddr;
 
 use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank};

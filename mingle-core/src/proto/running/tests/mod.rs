@@ -1,5 +1,7 @@
 //! One node of a running world, which is handed datagrams and time by hand.
 
+mod parts;
+
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -469,7 +471,7 @@ fn members_are_notified_for_a_second_and_for_15_where_no_formation_follows() {
     for (is_last, seconds) in [(false, 1), (true, 15)] {
         let mut running = running(0, None);
         if is_last {
-            running.set_last();
+            running.set_last(true);
         }
         running.handle_failure(Time::ZERO, End::Exited(1));
         let almost = Time::from_secs(seconds).mul_f64(0.95);

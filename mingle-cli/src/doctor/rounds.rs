@@ -1,0 +1,164 @@
+//! The rounds of transfers, and what their rates say: which host is slow.
+//!
+//! A host's rate is the median of its transfers with all others, so one disturbed transfer, or one slow
+//! partner, does not count. It is compared with the median of all hosts' rates.
+
+use super::finding::{Finding, Status};
+use super::matrix::Board;
+use super::table::mbit;
+
+const CHECK: &str = "bandwidth";
+/// A host is slow below the median of all hosts divided by this.
+const SLOW: u32 = 2;
+/// From this many hosts on, the slow end of a slow pair can be told from the other.
+const HOSTS: usize = 3;
+
+/// The number of rounds in which each of `hosts` meets each other one once.
+pub(super) fn rounds(hosts: usize) -> usize {
+    (hosts + hosts % 2).saturating_sub(1)
+}
+
+/// The host that this one meets in a round; none if it rests. (The circle method: all hosts but the last
+/// turn around it.)
+pub(super) fn partner(me: usize, round: usize, hosts: usize) -> Option<usize> {
+    let turning = rounds(hosts);
+    let partner = if me == turning {
+        round
+    } else if me == round {
+        turning
+    } else {
+        (2 * round + turning - me) % turning
+    };
+    (partner < hosts).then_some(partner)
+}
+
+/// The upper median.
+fn median(mut rates: Vec<u32>) -> Option<u32> {
+    rates.sort_unstable();
+    rates.get(rates.len() / 2).copied()
+}
+
+/// The hosts that take part in transfers, in order.
+pub(super) fn hosts(board: &Board) -> Vec<u32> {
+    let takes_part = |id: &u32| board.card(*id).is_some_and(|card| card.transfers);
+    board.ids().into_iter().filter(takes_part).collect()
+}
+
+/// One direction of all hosts: the rate of each, and their median.
+struct Direction {
+    rates: Vec<Option<u32>>,
+    median: u32,
+}
+
+impl Direction {
+    fn new(hosts: &[u32], rate: impl Fn(u32, u32) -> Option<u32>) -> Self {
+        let of = |host: &u32| median(hosts.iter().filter_map(|other| rate(*host, *other)).collect());
+        let rates: Vec<Option<u32>> = hosts.iter().map(of).collect();
+        let median = median(rates.iter().copied().flatten().collect()).unwrap_or_default();
+        Self { rates, median }
+    }
+
+    /// The rate of a host, if it is slow.
+    fn slow(&self, host: usize) -> Option<u32> {
+        let hosts = self.rates.iter().flatten().count();
+        self.rates[host].filter(|rate| hosts >= HOSTS && *rate < self.median / SLOW)
+    }
+}
+
+/// The hosts whose transfers are slow.
+pub(super) fn examine(board: &Board) -> Vec<Finding> {
+    let hosts = hosts(board);
+    let sent = Direction::new(&hosts, |from, to| board.rate(from, to));
+    let received = Direction::new(&hosts, |to, from| board.rate(from, to));
+    let mut findings = Vec::new();
+    if hosts.len() < board.world() {
+        let seen = format!("{} of {} hosts took part", hosts.len(), board.world());
+        let cure = "give --bandwidth on all hosts";
+        findings.push(Finding::new(Status::Note, CHECK, "transfers", seen, cure));
+    }
+    if sent.median == 0 {
+        let cure = "see the findings on the ways between the hosts";
+        findings.push(Finding::new(Status::Note, CHECK, "transfers", "none has arrived", cure));
+        return findings;
+    }
+    let slow: Vec<Finding> =
+        (0..hosts.len()).filter_map(|at| slow(board.name(hosts[at]), at, &sent, &received)).collect();
+    if slow.is_empty() {
+        let seen = format!("none is slow; their median is {} Mbit/s", mbit(sent.median));
+        findings.push(Finding::ok(CHECK, "transfers of all hosts", seen));
+    }
+    findings.extend(slow);
+    findings
+}
+
+/// The finding on the host at this index, if it is slow.
+fn slow(host: String, at: usize, sent: &Direction, received: &Direction) -> Option<Finding> {
+    let say = |verb: &str, direction: &Direction| {
+        let rate = mbit(direction.slow(at)?);
+        Some(format!("{verb} at {rate} Mbit/s, where the median of all hosts is {}", mbit(direction.median)))
+    };
+    let rates: Vec<String> = [say("sends", sent), say("receives", received)].into_iter().flatten().collect();
+    let cure = "check the speed of its link (`ethtool`), its cable and its port on the switch, and what else uses them";
+    let finding = || Finding::new(Status::Warning, CHECK, host, rates.join(", and "), cure);
+    (!rates.is_empty()).then(finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::super::notice::Contact;
+    use super::super::notice::tests::card;
+    use super::*;
+
+    #[test]
+    fn in_each_round_hosts_meet_in_pairs_and_after_all_rounds_each_has_met_each_other_once() {
+        for hosts in 2..=32 {
+            let mut met = BTreeSet::new();
+            for round in 0..rounds(hosts) {
+                for me in 0..hosts {
+                    let Some(other) = partner(me, round, hosts) else { continue };
+                    assert_eq!(partner(other, round, hosts), Some(me), "{hosts} hosts, round {round}");
+                    assert!(other != me && met.insert((me, other)), "{me} and {other} of {hosts}");
+                }
+            }
+            assert_eq!(met.len(), hosts * (hosts - 1));
+        }
+    }
+
+    /// The names of the slow hosts and what is said of them.
+    fn slow_of(hosts: u32, rate: impl Fn(u32, u32) -> u32) -> Vec<(String, String)> {
+        let new = |id| super::super::notice::Card { transfers: true, ..card(id) };
+        let row = |to: u32| {
+            let others = (1..=hosts).filter(move |from| *from != to);
+            others.map(|from| Contact { rate: Some(rate(from, to)), ..Contact::unknown(from) }).collect()
+        };
+        let mut board = Board::new(new(100), usize::try_from(hosts).unwrap() + 1, false);
+        for id in 1..=hosts {
+            board.learn(new(id), 1, row(id));
+        }
+        let found = examine(&board).into_iter().filter(|finding| finding.status == Status::Warning);
+        found.map(|finding| (finding.looked, finding.seen)).collect()
+    }
+
+    #[test]
+    fn the_slow_host_is_named_with_its_direction_and_its_partners_are_not() {
+        let both = slow_of(8, |from, to| if from == 3 || to == 3 { 95_000 } else { 940_000 });
+        let text = "sends at 95 Mbit/s, where the median of all hosts is 940, and receives at 95 Mbit/s, where the median of all \
+                    hosts is 940";
+        assert_eq!(both, [("node3 (10.0.0.3)".to_owned(), text.to_owned())]);
+        let one = slow_of(4, |from, _| if from == 2 { 9_500 } else { 940_000 });
+        assert!(one.len() == 1 && one[0].1.starts_with("sends at 9.5 Mbit/s"), "{one:?}");
+        let one = slow_of(3, |_, to| if to == 2 { 0 } else { 940_000 });
+        assert!(one.len() == 1 && one[0].1.starts_with("receives at 0.0 Mbit/s"), "{one:?}");
+        // Three of eight.
+        assert_eq!(slow_of(8, |from, to| if from.min(to) <= 3 { 95_000 } else { 940_000 }).len(), 3);
+    }
+
+    #[test]
+    fn disturbed_transfers_and_a_pair_alone_name_no_host() {
+        assert_eq!(slow_of(8, |from, to| if (from + to) % 3 == 0 { 200_000 } else { 940_000 }), []);
+        assert_eq!(slow_of(2, |from, _| if from == 1 { 95_000 } else { 940_000 }), []);
+        assert_eq!(slow_of(4, |_, _| 0), []);
+    }
+}

@@ -1,0 +1,76 @@
+//! The matrix as text for people and as JSON for programs.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::matrix::{Board, Cell, Way};
+
+/// The ways between all hosts, and the rates of the transfers if there were any.
+pub(super) fn text(board: &Board) -> String {
+    let mut text = "multicast, UDP, TCP and paths (round trips in ms; - lost, ? not known):\n".to_owned();
+    text += &table(board, |from, to| ways(board, from, to));
+    if board.pairs().any(|(from, to)| board.rate(from, to).is_some()) {
+        text += "\ntransfers in Mbit/s (? not tried):\n";
+        text += &table(board, |from, to| board.rate(from, to).map_or_else(|| "?".to_owned(), mbit));
+    }
+    text
+}
+
+/// A rate in kbit/s as text in Mbit/s.
+pub(super) fn mbit(rate: u32) -> String {
+    if rate < 10_000 { format!("{:.1}", f64::from(rate) / 1000.0) } else { (rate / 1000).to_string() }
+}
+
+fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
+    let ids = board.ids();
+    let mut rows = vec![vec!["from \\ to".to_owned()]];
+    rows[0].extend(ids.iter().map(|id| board.name(*id)));
+    for from in &ids {
+        let mut row = vec![board.name(*from)];
+        row.extend(ids.iter().map(|to| if from == to { ".".to_owned() } else { cell(*from, *to) }));
+        rows.push(row);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..=ids.len()).map(width).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+        let line = cells.collect::<Vec<_>>().join("  ");
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {}", line.trim_end());
+    }
+    text
+}
+
+fn ways(board: &Board, from: u32, to: u32) -> String {
+    let one = |(name, way): (&str, Way)| match board.cell(way, from, to) {
+        Cell::Works(Some(micros)) => format!("{name} {:.1}", f64::from(micros) / 1000.0),
+        Cell::Works(None) => format!("{name} ok"),
+        Cell::Broken => format!("{name} -"),
+        Cell::Unknown => format!("{name} ?"),
+    };
+    [("m", Way::Multicast), ("u", Way::Udp), ("t", Way::Tcp), ("p", Way::Path)].map(one).join("  ")
+}
+
+/// The ways from each host to each other, for programs.
+pub(super) fn document(board: &Board) -> Value {
+    let of = |cell: Cell| match cell {
+        Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),
+        Cell::Works(None) => json!({ "works": true }),
+        Cell::Broken => json!({ "works": false }),
+        Cell::Unknown => json!({ "works": null }),
+    };
+    let pair = |(from, to)| {
+        json!({
+            "from": board.name(from),
+            "to": board.name(to),
+            "multicast": of(board.cell(Way::Multicast, from, to)),
+            "udp": of(board.cell(Way::Udp, from, to)),
+            "tcp": of(board.cell(Way::Tcp, from, to)),
+            "path": of(board.cell(Way::Path, from, to)),
+            "mbit_per_s": board.rate(from, to).map(|rate| f64::from(rate) / 1000.0),
+        })
+    };
+    board.pairs().map(pair).collect()
+}

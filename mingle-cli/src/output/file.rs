@@ -1,0 +1,109 @@
+//! Regular files: replaced as a whole, or written in place where that is not possible.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+
+/// How many names are tried for the new file. Runs that were killed may have left some of them.
+const NAMES: u32 = 100;
+
+/// Replaces the file, or writes it in place where the folder refuses that.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // A symbolic link stays; the file behind it changes.
+    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let old = fs::metadata(&path).ok();
+    let renamed = beside(&path, bytes, old.as_ref(), |new| fs::rename(new, &path));
+    match renamed {
+        Err(error) if old.is_some() && is_refused(&error) => in_place(&path, bytes),
+        result => result,
+    }
+}
+
+/// Writes a file that does not exist. If it does by now, that is an error.
+pub(super) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let linked = beside(path, bytes, None, |new| {
+        fs::hard_link(new, path)?;
+        let _ = fs::remove_file(new);
+        Ok(())
+    });
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
+            // The file system may have no links. The error of a folder or disk comes again.
+            beside(path, bytes, None, |new| fs::rename(new, path))
+        }
+        result => result,
+    }
+}
+
+/// Whether the error means that the folder takes no new file, or that the file is a mount point; a full disk
+/// is another error.
+pub(super) fn is_refused(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ResourceBusy
+            | ErrorKind::CrossesDevices
+            | ErrorKind::PermissionDenied
+            | ErrorKind::ReadOnlyFilesystem
+    )
+}
+
+/// Writes a file beside `path`, which `place` then puts there.
+fn beside(
+    path: &Path,
+    bytes: &[u8],
+    old: Option<&fs::Metadata>,
+    place: impl FnOnce(&Path) -> io::Result<()>,
+) -> io::Result<()> {
+    let (mut file, new) = create_beside(path)?;
+    let written = (|| {
+        if let Some(old) = old {
+            file.set_permissions(Permissions::clone(&old.permissions()))?;
+            let is_ours = file.metadata().is_ok_and(|new| (new.uid(), new.gid()) == (old.uid(), old.gid()));
+            if !is_ours {
+                chown(&new, Some(old.uid()), Some(old.gid()))?;
+            }
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        place(&new)
+    })();
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written
+}
+
+/// A new file in the same folder, under a name that no other process uses.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
+    for number in 0..NAMES {
+        let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));
+        match OpenOptions::new().write(true).create_new(true).open(&new) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            result => return Ok((result?, new)),
+        }
+    }
+    Err(io::Error::other(format!("too many files '.{name}.mingle-*' beside it; remove them")))
+}
+
+/// Writes the file itself. Where that fails, as on a full disk, the old text stays.
+fn in_place(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let old = fs::read(path)?;
+    let file = OpenOptions::new().write(true).open(path)?;
+    let length = |bytes: &[u8]| u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let kept = bytes.len().min(old.len());
+    let written = (|| {
+        // The part that needs new space is written first, so a full disk loses nothing.
+        file.write_all_at(&bytes[kept..], length(&old))?;
+        file.sync_all()?;
+        file.write_all_at(&bytes[..kept], 0)?;
+        file.set_len(length(bytes))?;
+        file.sync_all()
+    })();
+    if written.is_err() {
+        let _ = file.set_len(length(&old));
+        let _ = file.write_all_at(&old, 0);
+    }
+    written
+}

@@ -1,0 +1,109 @@
+//! The facts about a process in proc(5).
+
+use std::fs;
+
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
+
+/// A part of /proc/PID/stat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    state: char,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) session: i32,
+    terminal: i32,
+    foreground: i32,
+    /// When it started, in clock ticks since the boot. execve(2) does not change it.
+    pub(crate) start: u64,
+}
+
+impl Stat {
+    /// None where there is no such process, or no /proc.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    pub(crate) fn own() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        // The name in parentheses may hold anything. After it come the 3rd field, the state, and so on.
+        let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+        Some(Self {
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
+            terminal: fields.next()?.parse().ok()?,
+            foreground: fields.next()?.parse().ok()?,
+            start: fields.nth(13)?.parse().ok()?,
+        })
+    }
+
+    /// Whether it has a controlling terminal, from which a shell may control it as a job.
+    pub(crate) fn has_terminal(self) -> bool {
+        self.terminal != 0
+    }
+
+    /// Whether Ctrl-C and Ctrl-Z on its terminal reach it.
+    pub(crate) fn is_in_foreground(self) -> bool {
+        self.has_terminal() && self.foreground == self.group
+    }
+
+    /// Whether a parent outside its process group, but in its session, could continue its group after a stop.
+    /// Without one, POSIX calls the group orphaned, and the kernel does not stop it by SIGTSTP.
+    pub(crate) fn has_job_control(self) -> bool {
+        let members = all().filter_map(Self::of).filter(|member| member.group == self.group);
+        members
+            .filter_map(|member| Self::of(member.parent))
+            .any(|parent| parent.session == self.session && parent.group != self.group)
+    }
+
+    /// Whether it has ended, and only its parent does not know yet.
+    fn has_ended(self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// Whether the process that had this ID and start has ended. A process that this one may not look at counts
+/// as alive.
+pub(crate) fn has_ended(pid: i32, start: u64) -> bool {
+    match Stat::of(pid) {
+        Some(stat) => stat.start != start || stat.has_ended(),
+        // With the mount option hidepid the processes of other users are not in /proc.
+        None => kill(Pid::from_raw(pid), None) == Err(Errno::ESRCH),
+    }
+}
+
+/// The IDs of all processes.
+pub(crate) fn all() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_parentheses_and_blanks_is_skipped() {
+        let text = "42 (a) Z 1 (b) S 7 8 9 34816 8 4194304 1 2 3 4 5 6 7 8 20 0 1 0 777 1 2 3";
+        let wanted =
+            Stat { state: 'S', parent: 7, group: 8, session: 9, terminal: 34816, foreground: 8, start: 777 };
+        assert_eq!(Stat::parse(text), Some(wanted));
+        assert!(wanted.is_in_foreground() && !Stat { foreground: 7, ..wanted }.is_in_foreground());
+        let elsewhere = Stat { terminal: 0, foreground: -1, ..wanted };
+        assert!(!elsewhere.has_terminal() && !elsewhere.is_in_foreground());
+    }
+
+    #[test]
+    fn this_process_lives_and_one_with_another_start_does_not() {
+        let (own, pid) = (Stat::own().unwrap(), i32::try_from(std::process::id()).unwrap());
+        assert_eq!(Stat::of(pid), Some(own));
+        assert!(!has_ended(pid, own.start) && has_ended(pid, own.start + 1));
+        assert!(has_ended(i32::MAX, 1), "beyond the largest ID");
+    }
+}

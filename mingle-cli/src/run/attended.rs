@@ -1,0 +1,307 @@
+//! A world in which the command runs, or has run: what follows from the changes of the world, from signals,
+//! and from the ends of processes.
+
+use std::time::Duration;
+
+use mingle_core::proto::Over;
+use mingle_core::{Change, End, RunningWorld};
+use nix::sys::signal::Signal;
+use tokio::select;
+use tokio::time::{Instant, sleep};
+
+use super::crew::{self, Crew, Failed};
+use super::row::Row;
+use crate::config::{Config, LONGEST};
+use crate::events::Journal;
+use crate::signals::{self, Signals};
+use crate::{progress, stderr};
+
+/// The signals that ask a command to end.
+const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+/// A process that survives SIGKILL for this long hangs in the kernel.
+const HANGS: Duration = Duration::from_secs(5);
+/// How long to wait for the end of what workers have printed, where a process that they have started keeps
+/// their pipes open.
+const FLUSH: Duration = Duration::from_secs(1);
+/// How often to look for that end.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// The next step after the command, or its world, has ended.
+pub(super) enum After {
+    /// All commands have succeeded.
+    Finished,
+    /// The world has ended, and this node restarts with the next one after this delay.
+    Again(Row, Duration),
+    /// This node ends with this exit code, and this message.
+    GiveUp(u8, Option<String>),
+}
+
+/// How long the parent goes on waiting.
+pub(super) enum Wait {
+    /// As long as before.
+    On,
+    /// At most this long from now.
+    AtMost(Duration),
+    /// No longer.
+    Over(After),
+}
+
+/// A world in which the command runs, or has run.
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own")]
+pub(super) struct Attended<'a> {
+    running: RunningWorld,
+    crew: Crew,
+    row: Row,
+    config: &'a Config,
+    /// Whether the command still runs.
+    runs: bool,
+    /// Why the world ended, where another node has ended it.
+    over: Option<Over>,
+    /// How this node's own command has failed.
+    own: Option<Failed>,
+    /// Whether all nodes that can be notified of the end have been.
+    is_told: bool,
+    /// The signal that has asked this node to end.
+    asked: Option<Signal>,
+    /// Whether the commands have run for so long that earlier restarts do not count.
+    is_forgotten: bool,
+    /// Whether the processes that the command left behind are being stopped.
+    is_clearing: bool,
+    /// Whether SIGKILL has been sent.
+    has_killed: bool,
+}
+
+impl<'a> Attended<'a> {
+    pub(super) fn new(running: RunningWorld, crew: Crew, row: Row, config: &'a Config) -> Self {
+        Self {
+            running,
+            crew,
+            row,
+            config,
+            runs: true,
+            over: None,
+            own: None,
+            is_told: false,
+            asked: None,
+            is_forgotten: false,
+            is_clearing: false,
+            has_killed: false,
+        }
+    }
+
+    /// Cancel-safe.
+    pub(super) async fn next(&mut self) -> Change {
+        self.running.next().await
+    }
+
+    /// The end of this world here, once what workers have printed is written, unless a process that they have
+    /// left behind keeps their pipes open, or a signal comes.
+    pub(super) async fn end(self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
+        if let Some(relay) = self.crew.relay() {
+            let ends = Instant::now() + FLUSH;
+            while !relay.is_done() && (relay.is_busy() || Instant::now() < ends) {
+                let signal = select! {
+                    biased;
+                    () = sleep(AGAIN) => None,
+                    signal = signals.next() => Some(signal),
+                };
+                if signal.is_some_and(|signal| ENDING.contains(&signal)) {
+                    break;
+                }
+            }
+        }
+        (self.running, after)
+    }
+
+    pub(super) fn is_clearing(&self) -> bool {
+        self.is_clearing
+    }
+
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.is_forgotten
+    }
+
+    /// The time of health is over.
+    pub(super) fn forget(&mut self) -> Wait {
+        self.is_forgotten = true;
+        if self.over.is_none() && self.own.is_none() && self.asked.is_none() {
+            self.row.forget();
+            self.running.set_last(self.row.is_used_up());
+        }
+        Wait::On
+    }
+
+    pub(super) fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
+        match change {
+            Change::Notified => self.is_told = true,
+            Change::Over(over) => {
+                journal.over(&over);
+                self.say(&over.to_string(), over.end);
+                self.over = Some(over);
+                return self.terminate();
+            }
+            _ => {}
+        }
+        Wait::On
+    }
+
+    pub(super) fn on_signal(&mut self, signal: Signal, journal: &mut Journal) -> Wait {
+        match signal {
+            Signal::SIGCHLD => return self.on_child(journal),
+            Signal::SIGTSTP => {
+                signals::stop(|| self.crew.forward(signal));
+                return Wait::On;
+            }
+            Signal::SIGTERM => self.crew.terminate(),
+            _ => self.crew.forward(signal),
+        }
+        if !ENDING.contains(&signal) || self.asked == Some(Signal::SIGTERM) {
+            return Wait::On;
+        }
+        self.asked = Some(signal);
+        let is_last = signal == Signal::SIGTERM;
+        // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
+        if is_last || !self.runs {
+            // The others need not find out by a failure, and can save their work at the same time.
+            self.running.fail(End::Left);
+        }
+        if !is_last {
+            return Wait::On;
+        }
+        if !self.config.quiet {
+            stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
+        }
+        Wait::AtMost(self.stop_timeout())
+    }
+
+    /// The command, or a process that it left behind, has taken too long to stop.
+    pub(super) fn on_limit(&mut self) -> Wait {
+        if self.has_killed {
+            stderr::say(format_args!("warning: a process that the command left behind survives SIGKILL"));
+            return Wait::Over(self.after());
+        }
+        self.has_killed = true;
+        self.crew.signal(Signal::SIGKILL);
+        crew::signal_all(&self.crew.left(), Signal::SIGKILL);
+        Wait::AtMost(HANGS)
+    }
+
+    /// Stops what the command left behind, once the command has ended here and the other nodes know.
+    pub(super) fn after_command(&mut self) -> Wait {
+        if !self.is_told || self.runs {
+            return Wait::On;
+        }
+        let after = self.after();
+        // Processes left behind would hold ports and GPUs, or are still saving their state.
+        let matters = matches!(after, After::Again(..)) || self.over.is_some();
+        let left = if matters { self.crew.left() } else { Vec::new() };
+        if left.is_empty() {
+            return Wait::Over(after);
+        }
+        if std::mem::replace(&mut self.is_clearing, true) {
+            return Wait::On;
+        }
+        crew::signal_all(&left, Signal::SIGTERM);
+        if self.over.is_none() { Wait::AtMost(self.stop_timeout()) } else { Wait::On }
+    }
+
+    fn terminate(&self) -> Wait {
+        self.crew.terminate();
+        Wait::AtMost(self.stop_timeout())
+    }
+
+    fn stop_timeout(&self) -> Duration {
+        self.row.restarts.stop_timeout.unwrap_or(LONGEST)
+    }
+
+    /// Processes have ended, of the command or adopted ones.
+    fn on_child(&mut self, journal: &mut Journal) -> Wait {
+        if !self.runs {
+            self.crew.reap();
+            return Wait::On;
+        }
+        let had_failed = self.crew.failure().is_some();
+        self.crew.reap();
+        let failure = self.crew.failure();
+        let is_first = failure.is_some() && !had_failed;
+        self.runs = self.crew.runs();
+        if !self.runs {
+            journal.command_ended(failure.map_or(Ok(()), |failed| Err(failed.end)));
+        }
+        if is_first || !self.runs && !had_failed {
+            self.ended(failure);
+        }
+        let is_stopping = self.over.is_some() || self.asked == Some(Signal::SIGTERM);
+        if is_first && self.runs && !is_stopping {
+            return self.terminate();
+        }
+        Wait::On
+    }
+
+    /// The command has ended, by itself or because it was stopped.
+    fn ended(&mut self, failure: Option<Failed>) {
+        self.own = failure;
+        if self.over.is_some() {
+            return;
+        }
+        match (failure, self.asked) {
+            (None, None) => self.running.succeed(),
+            // The other nodes cannot go on without this one, even though its command has succeeded.
+            (_, Some(_)) => self.running.fail(End::Left),
+            (Some(Failed { end, worker }), None) => {
+                self.running.fail(end);
+                let what = match worker {
+                    Some(rank) => format!("worker {rank} has failed here ({end})"),
+                    None => format!("the command has failed here ({end})"),
+                };
+                self.say(&what, end);
+            }
+        }
+    }
+
+    /// Prints the message and what follows.
+    fn say(&self, what: &str, end: End) {
+        if self.config.quiet {
+            return;
+        }
+        let Some(next) = self.row.after(end) else {
+            return stderr::say(format_args!("{}", self.last(what)));
+        };
+        let delay = Some(next.delay(end)).filter(|delay| !delay.is_zero());
+        let delay = delay.map(|delay| format!(" in {}", progress::duration(delay))).unwrap_or_default();
+        let number = next.number(end).map(|number| format!(", {number}")).unwrap_or_default();
+        stderr::say(format_args!("{what}; all commands restart{delay}{number}"));
+    }
+
+    fn last(&self, what: &str) -> String {
+        format!("{what}; no restart is left of --max-restarts {}", self.row.restarts.most)
+    }
+
+    fn after(&self) -> After {
+        if let Some(signal) = self.asked {
+            // As a shell says that the signal has ended it, whatever the command made of it.
+            return After::GiveUp(code(End::Killed(number(signal))), None);
+        }
+        let own = self.own.map_or(End::Unknown, |failed| failed.end);
+        let end = self.over.as_ref().map_or(own, |over| over.end);
+        match (self.row.after(end), &self.over) {
+            (Some(next), _) => After::Again(next, next.delay(end)),
+            (None, None) => After::GiveUp(code(own), None),
+            // The exit code with which that node ends as well.
+            (None, Some(over)) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
+        }
+    }
+}
+
+/// The exit code for the end of a command, as a shell gives it.
+fn code(end: End) -> u8 {
+    match end {
+        End::Exited(code) => code,
+        End::Killed(signal) => 128_u8.saturating_add(signal),
+        _ => 1,
+    }
+}
+
+fn number(signal: Signal) -> u8 {
+    u8::try_from(signal as i32).unwrap_or(0)
+}

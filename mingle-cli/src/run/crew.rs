@@ -1,0 +1,270 @@
+//! The processes that run in this world on this node, as the command or as its workers: starting them,
+//! signalling them, waiting for them, and finding the processes they leave behind.
+//!
+//! Where a terminal controls this process, they share its process group, as the programs that a shell starts
+//! from a script do. So this process and they are one job of the user's shell: Ctrl-C and Ctrl-Z reach all of
+//! it, `fg` continues it, it reads from the terminal, also as a part of a pipeline, and nobody has to hand
+//! the terminal on. Elsewhere each has a group of its own, and gets a signal once: from here.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::{self, Child, Command, Stdio};
+
+use mingle_core::End;
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::prctl;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{Pid, getpgrp};
+
+use super::relay::Relay;
+use crate::exit::Stop;
+use crate::process::{Stat, all};
+
+/// The variable that marks all processes that a command has started.
+const MARK: &str = "MINGLE_RUN_ID";
+
+/// The mark of a run: all processes that its commands start have it in their environment.
+#[derive(Debug, Clone)]
+pub(super) struct Mark(String);
+
+/// A process to start.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) command: Command,
+    /// Its rank among the workers of all nodes, where it is one of several on this node.
+    pub(super) worker: Option<Worker>,
+}
+
+/// A worker among those of all nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Worker {
+    pub(super) rank: u64,
+    pub(super) local_rank: u32,
+}
+
+/// The end of the first worker that has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failed {
+    pub(super) end: End,
+    /// Its rank, where it is a worker.
+    pub(super) worker: Option<u64>,
+}
+
+/// Processes that run.
+#[derive(Debug)]
+pub(super) struct Crew {
+    running: Vec<(Pid, Option<Worker>)>,
+    failure: Option<Failed>,
+    is_apart: bool,
+    mark: Mark,
+    relay: Option<Relay>,
+}
+
+/// Makes this process the parent of processes that its children leave behind, as PID 1 is.
+pub(super) fn adopt_orphans() {
+    // If this fails, another process reaps the zombies.
+    let _ = prctl::set_child_subreaper(true);
+}
+
+impl Mark {
+    /// A mark that is unique on this host since it booted: the ID of this process and its start time.
+    pub(super) fn own() -> Self {
+        let start = Stat::own().map_or(0, |stat| stat.start);
+        Self(format!("{}-{start}", process::id()))
+    }
+
+    /// The mark of a run of another process.
+    pub(super) fn of(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The processes that have it, in any process group and session. A process that has cleared its
+    /// environment is not found.
+    pub(super) fn processes(&self) -> Vec<Pid> {
+        let mark = format!("{MARK}={}", self.0);
+        // A zombie has no environment.
+        let is_ours = |pid: &i32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        all().filter(is_ours).map(Pid::from_raw).collect()
+    }
+}
+
+impl Crew {
+    /// Starts all, or none; `failed` is the error of one that could not start.
+    pub(super) fn start(
+        members: Vec<Member>,
+        mark: &Mark,
+        failed: impl Fn(io::Error) -> Stop,
+    ) -> Result<Self, Stop> {
+        let is_apart = !Stat::own().is_some_and(Stat::has_terminal);
+        let are_workers = members.iter().any(|member| member.worker.is_some());
+        let relay = are_workers.then(Relay::new).transpose()?;
+        let mut crew = Self { running: Vec::new(), failure: None, is_apart, mark: mark.clone(), relay };
+        for mut member in members {
+            member.command.env(MARK, &mark.0);
+            match spawn(&mut member.command, is_apart, member.worker) {
+                Ok(child) => crew.add(child, member.worker),
+                Err(error) => {
+                    crew.signal(Signal::SIGKILL);
+                    return Err(failed(error));
+                }
+            }
+        }
+        Ok(crew)
+    }
+
+    fn add(&mut self, mut child: Child, worker: Option<Worker>) {
+        if let (Some(relay), Some(worker)) = (&self.relay, worker) {
+            if let Some(stdout) = child.stdout.take() {
+                relay.stdout(worker.rank, stdout);
+            }
+            if let Some(stderr) = child.stderr.take() {
+                relay.stderr(worker.rank, stderr);
+            }
+        }
+        // A process ID fits.
+        self.running.push((Pid::from_raw(child.id().cast_signed()), worker));
+    }
+
+    /// The IDs of those that run.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.running.iter().map(|(pid, _)| pid.as_raw().unsigned_abs())
+    }
+
+    /// The relay of what workers print, where they are workers.
+    pub(super) fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
+    }
+
+    /// Whether any still runs.
+    pub(super) fn runs(&self) -> bool {
+        !self.running.is_empty()
+    }
+
+    /// The end of the first worker that has failed, if one has.
+    pub(super) fn failure(&self) -> Option<Failed> {
+        self.failure
+    }
+
+    /// Forwards a signal that this process has received.
+    pub(super) fn forward(&self, signal: Signal) {
+        let is_from_keys =
+            matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTSTP | Signal::SIGWINCH);
+        // A key reaches the whole process group in the foreground.
+        let has_come = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
+        if !has_come {
+            self.signal(signal);
+        }
+    }
+
+    /// Sends a signal to each that runs and to its process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        tracing::debug!(%signal, running = ?self.running, "to the command");
+        for (pid, _) in &self.running {
+            let _ = if self.is_apart { killpg(*pid, signal) } else { kill(*pid, signal) };
+        }
+        if !self.is_apart && self.runs() {
+            // Of the shared group only what belongs to the command.
+            let own = getpgrp().as_raw();
+            let of_group = |pid: &Pid| Stat::of(pid.as_raw()).is_some_and(|stat| stat.group == own);
+            let others = self
+                .mark
+                .processes()
+                .into_iter()
+                .filter(|pid| !self.ids().any(|id| id == pid.as_raw().unsigned_abs()));
+            signal_all(&others.filter(of_group).collect::<Vec<_>>(), signal);
+        }
+    }
+
+    /// Asks each that runs to end. One that is stopped could not act on that.
+    pub(super) fn terminate(&self) {
+        self.signal(Signal::SIGTERM);
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// Reaps all processes that have ended, adopted ones too.
+    pub(super) fn reap(&mut self) {
+        loop {
+            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return,
+                Ok(status) => status,
+                Err(Errno::EINTR) => continue,
+                Err(error) => {
+                    tracing::debug!(%error, "waiting for processes");
+                    return;
+                }
+            };
+            let end = match status {
+                WaitStatus::Exited(_, 0) => None,
+                WaitStatus::Exited(_, code) => Some(End::Exited(u8::try_from(code & 0xff).unwrap_or(1))),
+                WaitStatus::Signaled(_, signal, _) => {
+                    Some(End::Killed(u8::try_from(signal as i32).unwrap_or(0)))
+                }
+                _ => continue,
+            };
+            if let Some(at) = self.running.iter().position(|(pid, _)| status.pid() == Some(*pid)) {
+                let (_, worker) = self.running.remove(at);
+                let failed = end.map(|end| Failed { end, worker: worker.map(|worker| worker.rank) });
+                self.failure = self.failure.or(failed);
+            }
+        }
+    }
+
+    /// The processes that are left of all that have run.
+    pub(super) fn left(&self) -> Vec<Pid> {
+        self.mark.processes()
+    }
+}
+
+/// Sends a signal to each.
+pub(super) fn signal_all(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        let _ = kill(*pid, signal);
+    }
+}
+
+fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::Result<Child> {
+    let prepare = |command: &mut Command| {
+        if is_apart {
+            command.process_group(0);
+        }
+        if let Some(worker) = worker {
+            command.stdout(Stdio::piped()).stderr(Stdio::piped());
+            // As of srun and mpirun, one of several reads what is typed.
+            if worker.local_rank > 0 {
+                command.stdin(Stdio::null());
+            }
+        }
+    };
+    prepare(command);
+    match command.spawn() {
+        // A script without a #! line: execvp(3) runs it by sh, spawn does not.
+        Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
+            let mut shell = by_shell(command);
+            prepare(&mut shell);
+            shell.spawn()
+        }
+        spawned => spawned,
+    }
+}
+
+fn by_shell(command: &Command) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    shell
+}

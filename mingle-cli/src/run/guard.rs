@@ -1,0 +1,101 @@
+//! The guard: a process that stops the command if mingle is killed by SIGKILL, so that nothing is orphaned.
+//!
+//! A second process of this program waits until a pipe closes whose other end is here alone. Then it stops
+//! all processes that have the mark of the run, whoever has started them. PR_SET_PDEATHSIG would do less: it
+//! reaches the direct child alone, so the workers of a launcher that dies would go on; and it must be set
+//! between fork and exec, where Rust allows no safe code.
+
+use std::ffi::OsString;
+use std::io::{self, Read as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
+
+use super::crew::{Mark, signal_all};
+use crate::process::Stat;
+use crate::stderr;
+
+/// The name of this program as a guard.
+pub(crate) const NAME: &str = "mingle-guard";
+/// How often to look which processes are left.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The guard of this process. Dropped, it stops nothing.
+#[derive(Debug)]
+pub(super) struct Guard(Option<ChildStdin>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(pipe) = &mut self.0 {
+            // The guard may have been killed.
+            let _ = io::Write::write_all(pipe, b".");
+        }
+    }
+}
+
+impl Guard {
+    /// Starts it. Where that fails the command runs without a guard.
+    pub(super) fn start(mark: &Mark, stop_timeout: Duration) -> Self {
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(NAME).arg(mark.text()).arg(stop_timeout.as_millis().to_string());
+        // In a group of its own: a signal for the group of this process must not end both.
+        command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).env_remove("MINGLE_SECRET");
+        match command.spawn() {
+            Ok(mut child) => Self(child.stdin.take()),
+            Err(error) => {
+                stderr::say(format_args!(
+                    "warning: if mingle is killed by SIGKILL, its command goes on: cannot start a guard: {error}"
+                ));
+                Self(None)
+            }
+        }
+    }
+}
+
+/// The work of the guard.
+pub(crate) fn guard(args: &[OsString]) {
+    let text = |at: usize| args.get(at).and_then(|arg| arg.to_str()).unwrap_or_default();
+    let Ok(stop_timeout) = text(1).parse().map(Duration::from_millis) else { return };
+    // Else its name were that of the link /proc/self/exe.
+    let _ = prctl::set_name(c"mingle-guard");
+    // The pipe closes once no process holds its other end, also none that is about to become a command.
+    if !matches!(io::stdin().read(&mut [0]), Ok(0)) {
+        return;
+    }
+    let mark = Mark::of(text(0));
+    let left = mark.processes();
+    if !left.is_empty() {
+        stderr::say(format_args!("mingle was killed; its command is stopped"));
+        stop(&mark, left, stop_timeout);
+    }
+}
+
+/// Stops the processes as their parent would: SIGTERM to each that no other one has started, and to its
+/// process group; in the end SIGKILL to all.
+#[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing else to wait for")]
+fn stop(mark: &Mark, mut left: Vec<Pid>, stop_timeout: Duration) {
+    let (started, mut asked) = (Instant::now(), Vec::new());
+    while !left.is_empty() {
+        if started.elapsed() >= stop_timeout {
+            signal_all(&left, Signal::SIGKILL);
+            return;
+        }
+        let stats: Vec<(Pid, Stat)> =
+            left.iter().filter_map(|pid| Some((*pid, Stat::of(pid.as_raw())?))).collect();
+        let has_parent = |stat: &Stat| left.iter().any(|pid| pid.as_raw() == stat.parent);
+        let first = stats.iter().map(|(_, stat)| stat).filter(|stat| !has_parent(stat));
+        let groups: Vec<i32> = first.map(|stat| stat.group).collect();
+        let wanted = stats.iter().filter(|(pid, stat)| groups.contains(&stat.group) && !asked.contains(pid));
+        let wanted: Vec<Pid> = wanted.map(|(pid, _)| *pid).collect();
+        signal_all(&wanted, Signal::SIGTERM);
+        signal_all(&wanted, Signal::SIGCONT);
+        asked.extend(wanted);
+        thread::sleep(LOOK);
+        left = mark.processes();
+    }
+}

@@ -1,0 +1,156 @@
+//! The output of workers, with the rank of each in front of its lines: `[3] step 10`.
+//!
+//! A thread reads each pipe and writes whole lines, so that lines of several workers do not mix. A slow
+//! reader of this process slows the workers, as without a relay, and not the answers to other nodes.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::exit::Stop;
+use crate::stdout::Stdout;
+
+/// A longer line is cut.
+const LONGEST: usize = 64 << 10;
+
+/// The relays of all workers.
+#[derive(Debug, Clone)]
+pub(super) struct Relay {
+    stdout: Arc<Mutex<File>>,
+    /// How many pipes are open, and how many have lines that are being written.
+    open: Arc<AtomicUsize>,
+    busy: Arc<AtomicUsize>,
+}
+
+impl Relay {
+    pub(super) fn new() -> Result<Self, Stop> {
+        let stdout = Arc::new(Mutex::new(Stdout::stream()?));
+        Ok(Self { stdout, open: Arc::default(), busy: Arc::default() })
+    }
+
+    /// Relays what the worker of this rank writes to stdout.
+    pub(super) fn stdout(&self, rank: u64, from: impl Read + Send + 'static) {
+        let stdout = Arc::clone(&self.stdout);
+        let write =
+            move |lines: &[u8]| stdout.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines);
+        self.start(rank, from, write);
+    }
+
+    /// Relays what the worker of this rank writes to stderr.
+    pub(super) fn stderr(&self, rank: u64, from: impl Read + Send + 'static) {
+        self.start(rank, from, |lines| io::stderr().write_all(lines));
+    }
+
+    /// Whether all pipes are closed.
+    pub(super) fn is_done(&self) -> bool {
+        self.open.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether lines have been read that are not written yet.
+    pub(super) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) > 0
+    }
+
+    fn start(
+        &self,
+        rank: u64,
+        mut from: impl Read + Send + 'static,
+        mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+    ) {
+        let (open, busy) = (Arc::clone(&self.open), Arc::clone(&self.busy));
+        open.fetch_add(1, Ordering::AcqRel);
+        thread::spawn(move || {
+            let mut lines = Lines::new(rank);
+            let mut chunk = [0; 8192];
+            loop {
+                let read = match from.read(&mut chunk) {
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    read => read.unwrap_or(0),
+                };
+                busy.fetch_add(1, Ordering::AcqRel);
+                let whole = if read == 0 { lines.end() } else { lines.add(&chunk[..read]) };
+                let written = write(&whole);
+                busy.fetch_sub(1, Ordering::AcqRel);
+                // If nobody reads any more, the worker gets SIGPIPE, as without a relay.
+                if read == 0 || written.is_err() {
+                    break;
+                }
+            }
+            drop(from);
+            open.fetch_sub(1, Ordering::AcqRel);
+        });
+    }
+}
+
+/// Makes lines of what has been read.
+struct Lines {
+    mark: String,
+    rest: Vec<u8>,
+}
+
+impl Lines {
+    fn new(rank: u64) -> Self {
+        Self { mark: format!("[{rank}] "), rest: Vec::new() }
+    }
+
+    /// All lines that are complete now. A progress bar ends its lines with a carriage return alone.
+    fn add(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut whole = Vec::with_capacity(bytes.len() + self.mark.len());
+        for &byte in bytes {
+            if self.rest.last() == Some(&b'\r') && byte != b'\n' {
+                self.flush(&mut whole);
+            }
+            self.rest.push(byte);
+            if byte == b'\n' {
+                self.flush(&mut whole);
+            } else if self.rest.len() >= LONGEST {
+                self.rest.push(b'\n');
+                self.flush(&mut whole);
+            }
+        }
+        whole
+    }
+
+    /// The rest, at the end.
+    fn end(&mut self) -> Vec<u8> {
+        let mut whole = Vec::new();
+        if !self.rest.is_empty() {
+            self.rest.push(b'\n');
+            self.flush(&mut whole);
+        }
+        whole
+    }
+
+    fn flush(&mut self, whole: &mut Vec<u8>) {
+        whole.extend_from_slice(self.mark.as_bytes());
+        whole.append(&mut self.rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_gets_the_mark_wherever_it_is_cut_into_reads() {
+        let text = b"one\ntwo\r\n\n 10%\r 20%\rlast";
+        let wanted = "[3] one\n[3] two\r\n[3] \n[3]  10%\r[3]  20%\r[3] last\n";
+        for size in 1..=text.len() {
+            let mut lines = Lines::new(3);
+            let mut all: Vec<u8> = text.chunks(size).flat_map(|chunk| lines.add(chunk)).collect();
+            all.extend(lines.end());
+            assert_eq!(String::from_utf8(all).unwrap(), wanted, "{size}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_an_end_is_cut() {
+        let mut lines = Lines::new(0);
+        let all = lines.add(&vec![b'x'; LONGEST + 1]);
+        assert_eq!(all.len(), "[0] \n".len() + LONGEST);
+        assert_eq!(lines.end(), b"[0] x\n");
+        assert!(lines.end().is_empty());
+    }
+}

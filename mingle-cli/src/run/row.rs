@@ -1,0 +1,150 @@
+//! How often all commands have restarted in a row, and how long the nodes wait before the next time.
+//!
+//! systemd counts starts within StartLimitIntervalSec=, and Kubernetes forgets the back-off of a container
+//! that has run for ten minutes; both let a service live for ever that fails now and then, and end one that
+//! cannot work. Here the commands of a whole world must have run for `--forget-restarts`.
+//!
+//! Nodes that were there from the start count alike. A newcomer learns the count from the roster, in which
+//! each node says its own; the highest holds.
+
+use std::time::Duration;
+
+use mingle_core::{End, Metadata, Roster};
+
+use crate::config::Restarts;
+
+/// The key of the count in each node's metadata.
+const KEY: &str = "restarts";
+/// The longest pause, as Kubernetes has it; a longer `--restart-delay` is the longest itself.
+const LONGEST_DELAY: Duration = Duration::from_secs(300);
+
+/// The restarts in a row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Row {
+    pub(super) restarts: Restarts,
+    count: u32,
+}
+
+impl Row {
+    pub(super) fn new(restarts: Restarts) -> Self {
+        Self { restarts, count: 0 }
+    }
+
+    /// Takes over the highest count that a node of the world knows.
+    pub(super) fn agree(&mut self, roster: Option<&Roster>) {
+        let members = roster.map(Roster::members).unwrap_or_default();
+        let counts = members.iter().filter_map(|member| member.metadata.get(KEY)?.parse().ok());
+        self.count = counts.fold(self.count, u32::max);
+    }
+
+    /// The count, for the other nodes of the next world.
+    pub(super) fn metadata(&self) -> Metadata {
+        let mut metadata = Metadata::default();
+        if self.count > 0 {
+            // A number of at most ten digits fits.
+            let _ = metadata.insert(KEY, &self.count.to_string());
+        }
+        metadata
+    }
+
+    /// The commands have run for so long that nothing before counts.
+    pub(super) fn forget(&mut self) {
+        self.count = 0;
+    }
+
+    /// Whether no restart would follow a failure.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.count >= self.restarts.most
+    }
+
+    /// The row after the world has ended so; nothing where no restart is left for that.
+    pub(super) fn after(&self, end: End) -> Option<Self> {
+        if !costs(end) {
+            return Some(*self);
+        }
+        (!self.is_used_up()).then(|| Self { count: self.count + 1, ..*self })
+    }
+
+    /// How long to wait before this restart: not at all before the first of a row, and before each later one
+    /// twice as long as before the last.
+    pub(super) fn delay(&self, end: End) -> Duration {
+        let Some(doublings) = self.count.checked_sub(2).filter(|_| costs(end)) else { return Duration::ZERO };
+        let first = self.restarts.delay;
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        first.saturating_mul(factor).min(LONGEST_DELAY.max(first))
+    }
+
+    /// `1 of 3`, where this restart counts.
+    pub(super) fn number(&self, end: End) -> Option<String> {
+        costs(end).then(|| format!("{} of {}", self.count, self.restarts.most))
+    }
+}
+
+/// Whether a restart after this end counts. A node that leaves has not failed, and where the cause is not
+/// known other nodes know it: they have started again already.
+fn costs(end: End) -> bool {
+    !matches!(end, End::Left | End::Unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(most: u32, delay: u64) -> Row {
+        let stop_timeout = None;
+        Row::new(Restarts { most, stop_timeout, delay: Duration::from_millis(delay), forget: None })
+    }
+
+    #[test]
+    fn the_first_restart_is_at_once_and_each_later_one_waits_twice_as_long() {
+        let (mut row, end, mut delays) = (row(13, 1000), End::Exited(1), Vec::new());
+        while let Some(next) = row.after(end) {
+            row = next;
+            delays.push(row.delay(end).as_secs());
+        }
+        assert_eq!(delays, [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]);
+        assert!(row.is_used_up());
+        row.forget();
+        assert_eq!(row.after(end).unwrap().delay(end), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_delay_that_is_given_may_be_longer_than_the_longest_or_none() {
+        let end = End::Gone;
+        let third = |delay| {
+            let mut row = row(u32::MAX, delay);
+            for _ in 0..100 {
+                row = row.after(end).unwrap();
+            }
+            row.delay(end)
+        };
+        assert_eq!(third(0), Duration::ZERO);
+        assert_eq!(third(3_600_000), Duration::from_secs(3600));
+        assert_eq!(third(1), LONGEST_DELAY);
+    }
+
+    #[test]
+    fn a_node_that_leaves_uses_up_no_restart() {
+        let used_up = row(1, 1000).after(End::Exited(1)).unwrap();
+        assert!(used_up.after(End::Exited(1)).is_none() && row(0, 0).after(End::Gone).is_none());
+        for end in [End::Left, End::Unknown] {
+            let next = used_up.after(end).unwrap();
+            assert_eq!((next.delay(end), next.number(end)), (Duration::ZERO, None), "{end:?}");
+            assert!(next.is_used_up());
+        }
+        assert_eq!(used_up.number(End::Exited(1)).unwrap(), "1 of 1");
+    }
+
+    #[test]
+    fn the_highest_count_of_a_world_holds() {
+        let mut row = row(9, 0);
+        for _ in 0..3 {
+            row = row.after(End::Gone).unwrap();
+        }
+        assert_eq!(row.metadata().get(KEY), Some("3"));
+        row.agree(None);
+        assert_eq!(row.metadata().get(KEY), Some("3"));
+        row.forget();
+        assert!(row.metadata().is_empty());
+    }
+}

@@ -1,0 +1,296 @@
+//! The book of members: who has a seat, who is forgotten, and who takes the seat of another.
+
+use std::net::SocketAddr;
+
+use super::{endpoint, endpoints, id, job, ms};
+use crate::model::{Endpoints, HostName, NodeId, Rank};
+use crate::proto::lead::book::Book;
+use crate::proto::prove::{Arrivals, Ends};
+use crate::proto::report::RankRange;
+use crate::proto::shared::Shared;
+use crate::proto::timer::Time;
+use crate::proto::{Config, ConnId, Output};
+use crate::rdma::{Capability, Summary};
+use crate::wire::{Join, Message, NodeInfo};
+
+/// The book of node 1, which leads a world of 9 and was given rank 0.
+struct Fixture {
+    book: Book,
+    arrivals: Arrivals,
+    shared: Shared,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let mut config = Config::plain(job().tag(), 9, 1, endpoint(1));
+        config.node.rank = Some(Rank(0));
+        let shared = Shared::new(config, 1, Time::ZERO);
+        Self { book: Book::new(&shared), arrivals: Arrivals::default(), shared }
+    }
+
+    fn join(&mut self, node: u8, now: Time) {
+        self.join_as(node, now, |_| {});
+    }
+
+    fn join_as(&mut self, node: u8, now: Time, change: impl FnOnce(&mut NodeInfo)) {
+        let mut info = NodeInfo::new(HostName::new(&format!("host-{node}")), endpoints(node));
+        change(&mut info);
+        self.book.join(id(node), endpoint(node), Join { world: 9, node: info }, now);
+    }
+
+    fn prove(&mut self, node: u8) {
+        let ends = Ends { local: endpoint(1).ip(), remote: endpoint(node).ip() };
+        self.arrivals.add(id(node), ConnId(node.into()), 1, ends, false);
+    }
+
+    /// A member that was given the rank of its number.
+    fn seat(&mut self, node: u8) {
+        self.join_as(node, Time::ZERO, |info| {
+            info.rank = Some(Rank(node.into()));
+            info.attributes.fabric = Summary { capability: Capability::Roce, ..Summary::default() };
+        });
+        self.prove(node);
+        self.book.seat(id(node));
+    }
+
+    fn known(&self) -> Vec<NodeId> {
+        self.book.entries().map(|(id, _)| id).collect()
+    }
+
+    fn members(&self) -> Vec<NodeId> {
+        self.book.members().map(|(id, _)| id).collect()
+    }
+
+    fn roce(&self) -> Option<u32> {
+        self.book.tally().map(|tally| tally.roce)
+    }
+}
+
+fn ids<const N: usize>(nodes: [u8; N]) -> Vec<NodeId> {
+    nodes.map(id).to_vec()
+}
+
+#[test]
+fn where_the_book_is_full_all_that_are_silent_for_ten_seconds_are_forgotten_or_else_the_one_silent_longest() {
+    for (most, now, known) in [
+        (5, ms(60_000), vec![2, 3, 4, 5]),
+        (4, ms(9_000), vec![2, 4, 5]),
+        (4, ms(9_999), vec![2, 4, 5]),
+        (4, ms(10_001), vec![2, 4, 5]),
+        (4, ms(12_001), vec![2, 5]),
+        (4, ms(60_000), vec![2]),
+        (1, ms(10_001), vec![2, 5]),
+    ] {
+        let mut fixture = Fixture::new();
+        // A proof counts however long its node is silent.
+        fixture.prove(2);
+        for (node, heard) in [(2, 0), (3, 0), (4, 2000), (5, 3000)] {
+            fixture.join(node, ms(heard));
+        }
+        fixture.book.make_room(most, &fixture.arrivals, now);
+        let expected: Vec<NodeId> = known.into_iter().map(id).collect();
+        assert_eq!(fixture.known(), expected, "at most {most}, after {now:?}");
+    }
+}
+
+#[test]
+fn a_leader_that_has_joined_another_knows_only_those_with_a_connection() {
+    let mut fixture = Fixture::new();
+    fixture.seat(2);
+    fixture.join(3, Time::ZERO);
+    fixture.join(4, Time::ZERO);
+    fixture.prove(4);
+    fixture.book.retain_proved(&fixture.arrivals);
+    assert_eq!(fixture.known(), ids([2, 4]));
+}
+
+#[test]
+fn members_and_standbys_learn_why_there_is_no_world_and_others_are_forgotten() {
+    let mut fixture = Fixture::new();
+    fixture.seat(2);
+    for node in [3, 4] {
+        fixture.join(node, Time::ZERO);
+        fixture.prove(node);
+    }
+    fixture.book.add_standby(id(4));
+    fixture.book.retain_members_and_standbys();
+    assert_eq!(fixture.known(), ids([2, 4]));
+}
+
+#[test]
+fn a_member_that_loses_its_seat_leaves_its_rank_its_address_and_its_place_in_every_count_and_no_others() {
+    let vacates: [fn(&mut Book, NodeId); 3] = [Book::unseat, Book::vacate, Book::replace];
+    for (way, vacate) in vacates.into_iter().enumerate() {
+        let mut fixture = Fixture::new();
+        for node in [2, 3, 4] {
+            fixture.seat(node);
+        }
+        assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (4, 4, Some(3)));
+        vacate(&mut fixture.book, id(3));
+        assert_eq!(fixture.members(), ids([2, 4]), "way {way}");
+        assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (3, 4, Some(2)));
+        let holders = [0, 2, 3, 4].map(|rank| fixture.book.holder(Rank(rank)));
+        assert_eq!(holders, [Some(id(1)), Some(id(2)), None, Some(id(4))], "way {way}");
+        let newest: Vec<HostName> = fixture.book.newest().collect();
+        assert_eq!(newest, ["host-4", "host-2"].map(HostName::new), "way {way}");
+        let missing = fixture.book.missing(&fixture.shared);
+        let run = |first, last| RankRange { first, last };
+        assert_eq!(missing, [run(1, 1), run(3, 3), run(5, 8)], "way {way}");
+        // Another process at each of the three addresses.
+        for (process, at, ghost) in [(12, 2, Some(2)), (13, 3, None), (14, 4, Some(4))] {
+            fixture.join_as(process, Time::ZERO, |info| info.endpoints = endpoints(at));
+            assert_eq!(fixture.book.ghost(id(process)), ghost.map(id), "way {way}");
+        }
+        let (is_known, is_standby) = (fixture.known().contains(&id(3)), fixture.book.is_standby(id(3)));
+        assert_eq!((is_known, is_standby), [(true, false), (false, false), (true, true)][way]);
+        // A node without a seat loses none.
+        vacate(&mut fixture.book, id(3));
+        assert_eq!((fixture.book.seated(), fixture.roce()), (3, Some(2)), "way {way}");
+    }
+}
+
+#[test]
+fn the_book_is_empty_afterwards_but_for_the_most_members_that_there_were() {
+    let mut fixture = Fixture::new();
+    fixture.seat(2);
+    fixture.seat(3);
+    fixture.book.add_standby(id(4));
+    fixture.book.clear(&fixture.shared);
+    assert!(fixture.book.is_empty() && fixture.book.standbys().is_empty());
+    assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (1, 3, None));
+    assert_eq!(fixture.book.holder(Rank(0)), Some(id(1)), "this node itself");
+    assert_eq!(fixture.book.holder(Rank(2)), None);
+    fixture.seat(2);
+    assert_eq!((fixture.book.seated(), fixture.book.high_water()), (2, 3));
+}
+
+#[test]
+fn a_member_is_no_ghost_of_itself_nor_of_a_process_with_another_port_or_address() {
+    let mut fixture = Fixture::new();
+    fixture.seat(2);
+    assert_eq!(fixture.book.ghost(id(2)), None);
+    assert_eq!(fixture.book.ghost(id(3)), None, "a node that has not joined");
+    let at = |endpoint: SocketAddr| Endpoints::new(vec![endpoint, self::endpoint(2)]).unwrap();
+    let mut other = endpoint(2);
+    other.set_port(29501);
+    for endpoint in [other, endpoint(3)] {
+        fixture.join_as(3, Time::ZERO, |info| info.endpoints = at(endpoint));
+        assert_eq!(fixture.book.ghost(id(3)), None, "{endpoint}");
+    }
+    // Without a seat it is nobody's ghost.
+    fixture.join_as(4, Time::ZERO, |info| info.endpoints = endpoints(5));
+    fixture.join_as(5, Time::ZERO, |_| {});
+    assert_eq!(fixture.book.ghost(id(5)), None);
+}
+
+#[test]
+fn a_join_replaces_what_a_node_said_before_and_of_a_member_its_endpoints_alone() {
+    for is_member in [false, true] {
+        let mut fixture = Fixture::new();
+        fixture.join_as(2, Time::ZERO, |info| info.rank = Some(Rank(2)));
+        if is_member {
+            fixture.book.seat(id(2));
+        }
+        let later = ms(7000);
+        let mut other = NodeInfo::new(HostName::new("other"), endpoints(8));
+        (other.rank, other.attributes.slots) = (Some(Rank(5)), 7);
+        fixture.book.join(id(2), endpoint(9), Join { world: 9, node: other.clone() }, later);
+        let entry = fixture.book.get(id(2)).unwrap();
+        assert_eq!((entry.heard, entry.source), (later, endpoint(9)));
+        assert_eq!(entry.node.endpoints, endpoints(8));
+        assert_eq!(entry.node == other, !is_member);
+        assert_eq!(entry.node.rank, Some(Rank(if is_member { 2 } else { 5 })));
+        assert_eq!(entry.seated, is_member);
+    }
+}
+
+#[test]
+fn the_first_standby_that_may_have_it_takes_the_seat() {
+    let standbys = |change: &dyn Fn(&mut Fixture)| {
+        let mut fixture = Fixture::new();
+        fixture.seat(2);
+        fixture.seat(3);
+        for node in [4, 5] {
+            fixture.join(node, Time::ZERO);
+            fixture.prove(node);
+            fixture.book.add_standby(id(node));
+        }
+        change(&mut fixture);
+        fixture
+    };
+    let successor = |fixture: &Fixture, of: u8, taken: &[u8]| {
+        let taken: Vec<NodeId> = taken.iter().map(|&node| id(node)).collect();
+        fixture.book.successor(id(of), &taken, &fixture.arrivals)
+    };
+    let fixture = standbys(&|_| {});
+    assert_eq!(successor(&fixture, 2, &[]), Some(id(4)));
+    assert_eq!(successor(&fixture, 2, &[4]), Some(id(5)), "the first has another seat");
+    assert_eq!(successor(&fixture, 2, &[5, 4]), None);
+    assert_eq!(successor(&fixture, 4, &[]), None, "a standby has no seat");
+    let fixture = standbys(&|fixture| fixture.book.get_mut(id(4)).unwrap().replaced = true);
+    assert_eq!(successor(&fixture, 2, &[]), Some(id(5)), "the first has held up a round");
+    let fixture = standbys(&|fixture| drop(fixture.arrivals.evict(id(4))));
+    assert_eq!(successor(&fixture, 2, &[]), Some(id(5)), "the first has no connection");
+    for (rank, of_two, of_three) in [(2, 4, 5), (3, 5, 4), (7, 4, 4), (0, 5, 5)] {
+        let fixture =
+            standbys(&|fixture| fixture.join_as(4, Time::ZERO, |info| info.rank = Some(Rank(rank))));
+        let both = (successor(&fixture, 2, &[]), successor(&fixture, 3, &[]));
+        assert_eq!(both, (Some(id(of_two)), Some(id(of_three))), "the first was given rank {rank}");
+    }
+}
+
+#[test]
+fn a_standby_keeps_its_place_however_often_it_comes() {
+    let mut fixture = Fixture::new();
+    assert!(fixture.book.add_standby(id(2)) && fixture.book.add_standby(id(3)));
+    assert!(!fixture.book.add_standby(id(2)));
+    assert_eq!(fixture.book.standbys(), ids([2, 3]));
+    fixture.book.remove_standby(id(2));
+    assert_eq!(fixture.book.standbys(), ids([3]));
+    fixture.join(3, Time::ZERO);
+    fixture.book.seat(id(3));
+    assert_eq!(fixture.book.standbys(), [], "it has a seat");
+}
+
+#[test]
+fn the_three_that_were_seated_last_are_named() {
+    let mut fixture = Fixture::new();
+    for node in 2..=6 {
+        fixture.seat(node);
+    }
+    let newest: Vec<HostName> = fixture.book.newest().collect();
+    assert_eq!(newest, ["host-6", "host-5", "host-4"].map(HostName::new));
+}
+
+#[test]
+fn a_member_that_asked_gets_announces_by_unicast_for_forty_seconds() {
+    let mut fixture = Fixture::new();
+    fixture.join(2, Time::ZERO);
+    let entry = fixture.book.get_mut(id(2)).unwrap();
+    assert!(!entry.is_deaf(Time::ZERO));
+    entry.asked = Some(ms(1000));
+    assert!(entry.is_deaf(ms(1000)) && entry.is_deaf(ms(40_999)) && !entry.is_deaf(ms(41_000)));
+}
+
+#[test]
+fn a_repeat_goes_to_the_source_address_and_to_each_other_endpoint_in_turn() {
+    let mut fixture = Fixture::new();
+    let all = [7, 8, 2].map(endpoint);
+    fixture.join_as(2, Time::ZERO, |info| info.endpoints = Endpoints::new(all.to_vec()).unwrap());
+    let entry = fixture.book.get(id(2)).unwrap();
+    let mut reached = Vec::new();
+    for attempt in 0..7 {
+        entry.reach(id(2), attempt, &Message::Ping, &mut fixture.shared);
+        let mut to = Vec::new();
+        while let Some(output) = fixture.shared.next_output() {
+            let Output::Send { to: address, .. } = output else { panic!("{output:?}") };
+            to.push(address);
+        }
+        assert_eq!(to[0], endpoint(2), "the source");
+        reached.push(to.get(1).copied());
+    }
+    let (a, b) = (Some(endpoint(7)), Some(endpoint(8)));
+    assert_eq!(reached[0], None);
+    // The third endpoint is the source itself.
+    assert_eq!(reached[1..], [a, b, None, a, b, None]);
+}

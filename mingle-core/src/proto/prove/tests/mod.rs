@@ -1,0 +1,57 @@
+//! The proofs of one round: the paths to partners, and the master.
+
+mod paths;
+mod proofs;
+
+use std::net::SocketAddr;
+
+use crate::model::{JobId, NodeId};
+use crate::proto::shared::Shared;
+use crate::proto::timer::Time;
+use crate::proto::{Config, DialId, Output};
+use crate::wire::{Codec, Message};
+
+/// Node 2 of a world of this size.
+fn shared(world: u32) -> Shared {
+    let tag = "proofs".parse::<JobId>().unwrap().tag();
+    Shared::new(Config::plain(tag, world, 2, endpoint(2)), 1, Time::ZERO)
+}
+
+fn endpoint(node: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, node], 29500))
+}
+
+fn id(node: u8) -> NodeId {
+    NodeId([node; 16])
+}
+
+fn ms(milliseconds: u64) -> Time {
+    Time::from_millis(milliseconds)
+}
+
+/// What a node has done.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Done {
+    /// The dials of paths, with the length of the packets that they may have at most.
+    paths: Vec<(DialId, SocketAddr, Option<u32>)>,
+    dials: Vec<(DialId, SocketAddr)>,
+    hung_up: Vec<DialId>,
+    sent: Vec<(SocketAddr, Message)>,
+}
+
+impl Done {
+    fn by(shared: &mut Shared) -> Self {
+        let mut done = Self::default();
+        let mut codec = Codec::new(shared.config.tag, None);
+        while let Some(output) = shared.next_output() {
+            match output {
+                Output::DialPath { dial, to, packet, .. } => done.paths.push((dial, to, packet)),
+                Output::Dial { dial, to, .. } => done.dials.push((dial, to)),
+                Output::HangUp(dial) => done.hung_up.push(dial),
+                Output::Send { to, datagram } => done.sent.push((to, codec.decode(&datagram).unwrap().1)),
+                other => panic!("{other:?}"),
+            }
+        }
+        done
+    }
+}

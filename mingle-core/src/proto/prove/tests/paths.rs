@@ -1,0 +1,315 @@
+//! The paths to partners: their pace, what proves one, and what a node finds out about one that it cannot
+//! prove.
+
+use std::net::SocketAddr;
+
+use super::{Done, id, ms, shared};
+use crate::model::Fault;
+use crate::proto::prove::paths::Paths;
+use crate::proto::shared::Shared;
+use crate::proto::timer::{Time, Timer};
+use crate::proto::{DialId, PathNews};
+use crate::wire::{Broken, BrokenTo, Partner};
+
+const PORT: u16 = 40_000;
+const OWN_PORT: u16 = 29_500;
+
+fn path(node: u8, port: u16) -> SocketAddr {
+    SocketAddr::from(([10, 1, 0, node], port))
+}
+
+fn partner(node: u8) -> Partner {
+    Partner { rank: 0, id: id(node), path: path(node, PORT), own_port: OWN_PORT }
+}
+
+/// The paths to the nodes 10 and so on.
+struct Fixture {
+    paths: Paths,
+    shared: Shared,
+}
+
+impl Fixture {
+    fn new(partners: u8) -> Self {
+        let mut shared = shared(200);
+        let mut paths = Paths::new(partners.into(), shared.now);
+        let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
+        assert_eq!(paths.add(&all, &mut shared), partners > 0);
+        Self { paths, shared }
+    }
+
+    fn done(&mut self) -> Done {
+        Done::by(&mut self.shared)
+    }
+
+    /// What is done at each time until `until` at which something is due.
+    fn run(&mut self, until: Time) -> Vec<(u128, Done)> {
+        let mut all = vec![(self.shared.now.as_millis(), self.done())];
+        while let Some(next) = self.shared.timers.get(Timer::Dial).filter(|&next| next <= until) {
+            self.shared.timers.stop(Timer::Dial);
+            assert!(next > self.shared.now, "time goes on");
+            self.shared.now = next;
+            self.paths.advance(&mut self.shared);
+            all.push((next.as_millis(), self.done()));
+        }
+        self.shared.now = until;
+        all.retain(|(_, done)| *done != Done::default());
+        all
+    }
+
+    /// The same, with how many connections are opened and closed.
+    fn counts(&mut self, until: Time) -> Vec<(u128, usize, usize)> {
+        self.run(until).into_iter().map(|(at, done)| (at, done.paths.len(), done.hung_up.len())).collect()
+    }
+
+    fn hear(&mut self, dial: DialId, news: PathNews) -> bool {
+        self.paths.hear(dial, &news, &mut self.shared)
+    }
+
+    /// The dials that the first advance has opened, one to each partner.
+    fn first(&mut self) -> Vec<DialId> {
+        self.done().paths.into_iter().map(|(dial, _, _)| dial).collect()
+    }
+
+    fn fault(&self) -> (Fault, bool) {
+        let broken = self.paths.broken(1).expect("a path is broken");
+        let [BrokenTo { fault, own_port_answers, .. }] = broken.paths[..] else { panic!("{broken:?}") };
+        (fault, own_port_answers)
+    }
+}
+
+#[test]
+fn a_partner_is_dialled_every_20_ms_until_the_twelfth_time_and_then_the_oldest_is_replaced_every_half_second()
+{
+    let mut fixture = Fixture::new(1);
+    let mut expected: Vec<_> = (0..12).map(|n| (20 * n, 1, 0)).collect();
+    expected.extend([720, 1220, 1720, 2220].map(|at| (at, 1, 1)));
+    let all = fixture.run(ms(2499));
+    let counts: Vec<_> = all.iter().map(|(at, done)| (*at, done.paths.len(), done.hung_up.len())).collect();
+    assert_eq!(counts, expected);
+    let opened: Vec<DialId> = all.iter().flat_map(|(_, done)| &done.paths).map(|(dial, ..)| *dial).collect();
+    let closed: Vec<DialId> = all.iter().flat_map(|(_, done)| done.hung_up.clone()).collect();
+    assert_eq!(closed, opened[..4], "the oldest first");
+    let proofs =
+        |(_, to, packet): &(DialId, SocketAddr, Option<u32>)| *to == path(10, PORT) && packet.is_none();
+    assert!(all.iter().flat_map(|(_, done)| &done.paths).all(proofs));
+}
+
+#[test]
+fn partners_are_dialled_64_a_millisecond_and_again_after_two_milliseconds_for_each() {
+    let mut fixture = Fixture::new(100);
+    // 256 connections in all would be two to each.
+    let expected = [(0, 64, 0), (1, 36, 0), (200, 64, 0), (201, 36, 0), (400, 64, 64), (401, 36, 36)];
+    assert_eq!(fixture.counts(ms(599)), expected);
+    // The interval of 11 partners is that of one or of ten, and 2 ms more.
+    for (partners, interval) in [(10, 20), (11, 22), (30, 60)] {
+        let times: Vec<u128> = Fixture::new(partners).counts(ms(190)).iter().map(|(at, ..)| *at).collect();
+        let expected: Vec<u128> = (0..190_u128.div_ceil(interval)).map(|n| n * interval).collect();
+        assert_eq!(times, expected, "{partners} partners");
+    }
+}
+
+#[test]
+fn of_many_partners_each_has_fewer_connections_and_at_least_two() {
+    for (partners, most) in [(1, 12), (21, 12), (22, 11), (64, 4), (85, 3), (128, 2), (150, 2)] {
+        let mut fixture = Fixture::new(partners);
+        let (mut open, mut highest) = (0, 0);
+        for (_, opened, closed) in fixture.counts(ms(2499)) {
+            open = open + opened - closed;
+            highest = highest.max(open);
+        }
+        // Dials that are due after the twelfth are half a second apart, or more.
+        let dials = (2499 / (2 * usize::from(partners)).max(20) + 1).min(12);
+        assert_eq!(highest, usize::from(partners) * dials.min(most), "{partners} partners");
+    }
+}
+
+#[test]
+fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
+    let mut fixture = Fixture::new(2);
+    let first = fixture.first();
+    fixture.counts(ms(20));
+    assert!(!fixture.hear(DialId(99), PathNews::Arrived), "a dial of nobody");
+    assert!(!fixture.hear(first[0], PathNews::Opened { packet: 1500 }) && !fixture.paths.are_proved());
+    assert!(!fixture.hear(first[0], PathNews::Arrived) && !fixture.paths.are_proved());
+    let closed = fixture.done().hung_up;
+    assert_eq!(closed, [first[0], DialId(3)], "all connections to the one that is proved");
+    assert!(!fixture.hear(first[0], PathNews::Arrived), "again");
+    let later = fixture.run(ms(100));
+    let dialled: Vec<SocketAddr> =
+        later.iter().flat_map(|(_, done)| &done.paths).map(|(_, to, _)| *to).collect();
+    assert_eq!(dialled, [path(11, PORT); 4], "the other alone");
+    assert!(fixture.hear(first[1], PathNews::Arrived) && fixture.paths.are_proved());
+    assert_eq!(fixture.paths.broken(1), None);
+    fixture.done();
+    assert_eq!(fixture.run(ms(9000)), [], "nothing more is dialled, and nothing explained");
+}
+
+#[test]
+fn a_node_without_partners_has_proved_all_and_one_whose_partners_are_not_named_yet_has_not() {
+    let mut fixture = Fixture::new(0);
+    assert!(fixture.paths.are_proved() && fixture.paths.broken(1).is_none());
+    let mut paths = Paths::new(2, Time::ZERO);
+    assert!(!paths.are_proved() && paths.broken(1).is_none());
+    paths.advance(&mut fixture.shared);
+    assert_eq!((fixture.done(), fixture.shared.timers.get(Timer::Dial)), (Done::default(), None));
+}
+
+#[test]
+fn a_partner_counts_once_and_no_more_do_than_the_leader_has_said_nor_this_node_itself() {
+    let mut shared = shared(9);
+    let mut paths = Paths::new(2, shared.now);
+    assert!(!paths.add(&[partner(2)], &mut shared), "this node");
+    assert!(paths.add(&[partner(10)], &mut shared));
+    assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
+    // The same again, with another port of its own.
+    assert!(!paths.add(&[Partner { own_port: 1, ..partner(10) }], &mut shared));
+    assert_eq!(Done::by(&mut shared), Done::default());
+    assert!(paths.add(&[partner(10), partner(11), partner(12)], &mut shared));
+    assert_eq!(Done::by(&mut shared).paths, [(DialId(2), path(11, PORT), None)]);
+    assert!(!paths.hear(DialId(1), &PathNews::Arrived, &mut shared));
+    assert!(paths.hear(DialId(2), &PathNews::Arrived, &mut shared));
+}
+
+/// What is dialled when the time has come to find out why the paths are not proved.
+fn explained(fixture: &mut Fixture) -> Vec<(DialId, SocketAddr, Option<u32>)> {
+    let before = fixture.run(ms(2499));
+    assert!(
+        before
+            .iter()
+            .flat_map(|(_, done)| &done.paths)
+            .all(|&(_, to, packet)| { to.port() == PORT && packet.is_none() })
+    );
+    let mut explained: Vec<_> = fixture.run(ms(2500)).into_iter().flat_map(|(_, done)| done.paths).collect();
+    let later = fixture.run(ms(5000)).into_iter().flat_map(|(_, done)| done.paths);
+    explained.retain(|&(_, to, packet)| to.port() != PORT || packet.is_some());
+    assert!(later.into_iter().all(|(_, to, packet)| to.port() == PORT && packet.is_none()), "once");
+    explained
+}
+
+#[test]
+fn where_a_connection_opens_and_nothing_answers_shorter_segments_show_what_passes() {
+    for (fails, lengths) in [
+        (1500, vec![1492, 1476, 1450, 1420, 1400, 1372, 1280, 1000, 576]),
+        (1501, vec![1500, 1492, 1476, 1450, 1420, 1400, 1372, 1280, 1000, 576]),
+        (9000, vec![8950, 4050, 1500, 1492, 1476, 1450, 1420, 1400, 1372, 1280, 1000, 576]),
+        (576, vec![]),
+    ] {
+        let mut fixture = Fixture::new(1);
+        let first = fixture.first()[0];
+        fixture.hear(first, PathNews::Opened { packet: fails });
+        let dials = explained(&mut fixture);
+        let expected: Vec<_> = lengths.iter().map(|&length| (path(10, PORT), Some(length))).collect();
+        let dialled: Vec<_> = dials.iter().map(|&(_, to, packet)| (to, packet)).collect();
+        assert_eq!(dialled, expected);
+        assert_eq!(fixture.fault(), (Fault::Unanswered, false), "none of them has arrived");
+        let of_length =
+            |length| dials.iter().find(|(.., packet)| *packet == Some(length)).map(|(dial, ..)| *dial);
+        for (length, longest) in [(1280, 1280), (1400, 1400), (576, 1400)] {
+            let Some(dial) = of_length(length) else { continue };
+            // The segments of this connection are short: that is no news.
+            fixture.hear(dial, PathNews::Opened { packet: length });
+            assert!(!fixture.hear(dial, PathNews::Arrived), "it is no proof");
+            assert_eq!(fixture.fault(), (Fault::Size { passes: longest, fails }, false));
+        }
+    }
+}
+
+#[test]
+fn where_no_connection_opens_the_partners_own_port_shows_whether_its_host_answers() {
+    let mut fixture = Fixture::new(1);
+    let dials = explained(&mut fixture);
+    let [(dial, to, None)] = dials[..] else { panic!("{dials:?}") };
+    assert_eq!(to, path(10, OWN_PORT));
+    assert_eq!(fixture.fault(), (Fault::Silent, false));
+    fixture.hear(dial, PathNews::Opened { packet: 1500 });
+    assert_eq!(fixture.fault(), (Fault::Silent, false), "it has not answered");
+    assert!(!fixture.hear(dial, PathNews::Arrived), "it is no proof of the path");
+    assert_eq!(fixture.fault(), (Fault::Silent, true));
+}
+
+#[test]
+fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
+    let mut shared = shared(9);
+    let mut paths = Paths::new(1, shared.now);
+    paths.add(&[Partner { path: path(10, OWN_PORT), ..partner(10) }], &mut shared);
+    Done::by(&mut shared);
+    shared.now = ms(2500);
+    paths.advance(&mut shared);
+    assert_eq!(Done::by(&mut shared).paths.len(), 1, "one more proof");
+}
+
+#[test]
+fn the_fault_of_a_path_is_that_of_its_own_last_connection_and_not_of_those_that_explain_it() {
+    let mut fixture = Fixture::new(1);
+    let first = fixture.first()[0];
+    fixture.hear(first, PathNews::Failed(Fault::Refused));
+    assert_eq!(fixture.fault(), (Fault::Refused, false));
+    let second = fixture.run(ms(20))[0].1.paths[0].0;
+    fixture.hear(second, PathNews::Failed(Fault::NoRoute));
+    assert_eq!(fixture.fault(), (Fault::NoRoute, false));
+    let own = explained(&mut fixture)[0].0;
+    fixture.hear(own, PathNews::Failed(Fault::Unreachable));
+    assert_eq!(fixture.fault(), (Fault::NoRoute, false));
+    assert!(!fixture.hear(own, PathNews::Arrived), "it has failed");
+    assert_eq!(fixture.fault(), (Fault::NoRoute, false));
+}
+
+#[test]
+fn eight_paths_that_are_not_proved_are_explained() {
+    let mut fixture = Fixture::new(10);
+    let first = fixture.first();
+    fixture.hear(first[0], PathNews::Arrived);
+    let explained: Vec<SocketAddr> = explained(&mut fixture).into_iter().map(|(_, to, _)| to).collect();
+    let expected: Vec<SocketAddr> = (11..19).map(|node| path(node, OWN_PORT)).collect();
+    assert_eq!(explained, expected);
+}
+
+#[test]
+fn three_broken_paths_are_named_and_the_others_counted() {
+    for (partners, proved, named, more) in
+        [(1, 0, 1, 0), (3, 0, 3, 0), (4, 0, 3, 1), (9, 2, 3, 4), (5, 5, 0, 0)]
+    {
+        let mut fixture = Fixture::new(partners);
+        for dial in &fixture.first()[..proved] {
+            fixture.hear(*dial, PathNews::Arrived);
+        }
+        let broken = fixture.paths.broken(7);
+        let of = |Broken { round, paths, more }: Broken| {
+            let partners: Vec<_> = paths.iter().map(|to| to.partner).collect();
+            (round, partners, more)
+        };
+        let first = 10 + u8::try_from(proved).unwrap();
+        let expected: Vec<_> = (first..first + named).map(id).collect();
+        assert_eq!(broken.map(of), (named > 0).then_some((7, expected, more)), "{partners} partners");
+    }
+}
+
+#[test]
+fn a_connection_that_has_closed_is_not_closed_again_and_is_none_of_the_twelve() {
+    let mut fixture = Fixture::new(1);
+    let mut open: Vec<DialId> = fixture.first();
+    fixture.paths.closed(open.remove(0));
+    open.extend(fixture.run(ms(220)).iter().flat_map(|(_, done)| &done.paths).map(|(dial, ..)| *dial));
+    assert_eq!(open.len(), 11);
+    fixture.paths.closed(open.remove(7));
+    let failed = open.remove(4);
+    fixture.hear(failed, PathNews::Failed(Fault::Refused));
+    let later = fixture.run(ms(1720));
+    let counts: Vec<_> = later.iter().map(|(at, done)| (*at, done.paths.len(), done.hung_up.len())).collect();
+    assert_eq!(counts, [(720, 1, 0), (1220, 1, 0), (1720, 1, 0)], "there is room for three");
+    let (shared, paths) = (&mut fixture.shared, fixture.paths);
+    paths.stop(shared);
+    let mut closed = Done::by(shared).hung_up;
+    closed.retain(|dial| open.contains(dial));
+    assert_eq!(closed, open, "all that are open, and of these each once");
+}
+
+#[test]
+fn a_round_that_ends_closes_what_it_has_opened() {
+    let mut fixture = Fixture::new(3);
+    let first = fixture.first();
+    fixture.hear(first[1], PathNews::Arrived);
+    fixture.done();
+    fixture.paths.stop(&mut fixture.shared);
+    assert_eq!(Done::by(&mut fixture.shared).hung_up, [first[0], first[2]]);
+}

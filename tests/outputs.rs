@@ -1,0 +1,241 @@
+//! What is checked before a node waits for others, and the files that it writes once the world has formed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::world::finish_all;
+use lab::{Lab, MINGLE, Options};
+
+/// Longer than anything here takes that waits for no other node.
+const SOON: Duration = Duration::from_secs(20);
+
+/// A world of two of which this node is the only one: it would wait for its timeout.
+const ALONE: &str = "-j out -w 2 --timeout 60s";
+
+/// Runs a script on node 0, in which `$mingle` is the program.
+fn script(lab: &Lab, script: &str) -> Outcome {
+    lab.shell(0, "sh", script)
+}
+
+fn start(lab: &Lab, node: usize, shell: &str) -> Proc {
+    let mut command = lab.command(node, "sh");
+    command.args(["-c", shell]).env("mingle", MINGLE);
+    lab.start(node, command)
+}
+
+#[test]
+fn a_command_that_this_user_cannot_execute_ends_the_node_before_it_waits() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (make, command, code, told) in [
+        ("true", "no-such-program", 127, "cannot start no-such-program: no folder of PATH has it"),
+        ("true", "/run/none", 127, "cannot start /run/none: there is no such file"),
+        ("true", "/run", 126, "/run is a folder"),
+        ("echo >/run/plain", "/run/plain", 126, "/run/plain is not executable for this user; see chmod +x"),
+        (
+            "printf '#!/no/python\\n' >/run/script; chmod +x /run/script",
+            "/run/script",
+            127,
+            "/run/script begins with #!/no/python: which does not exist",
+        ),
+        (
+            "printf '#!/usr/bin/env no-python\\n' >/run/env; chmod +x /run/env",
+            "/run/env",
+            127,
+            "/run/env needs no-python: no folder of PATH has it",
+        ),
+        (
+            "mkdir /run/noexec; mount -t tmpfs -o noexec none /run/noexec; cp /bin/true /run/noexec/",
+            "/run/noexec/true",
+            126,
+            "/run/noexec/true is on a file system that is mounted noexec",
+        ),
+    ] {
+        for more in ["", "--max-restarts 1"] {
+            let started = Instant::now();
+            let line = format!(
+                "[ -e {command} ] || {{ {make}\n}}; exec \"$mingle\" run {ALONE} {more} -- {command}"
+            );
+            let outcome = script(&lab, &line);
+            assert_eq!(outcome.status.code(), Some(code), "{command}: {}", outcome.render());
+            assert!(outcome.stderr.contains(told), "{command}: {}", outcome.render());
+            assert!(started.elapsed() < SOON, "{command}: waited for others");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_another_user_owns_is_no_command_of_this_one() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let line = format!(
+        "cp /bin/true /run/mine && chmod 700 /run/mine && cp \"$mingle\" /run/mingle && chmod 755 /run/mingle
+        exec setpriv --reuid 65534 --clear-groups /run/mingle run {ALONE} -- /run/mine"
+    );
+    let outcome = script(&lab, &line);
+    if outcome.stderr.contains("setpriv") {
+        return lab::skip(outcome.stderr.trim());
+    }
+    assert_eq!(outcome.status.code(), Some(126), "{}", outcome.render());
+    assert!(outcome.stderr.contains("/run/mine is not executable for this user"), "{}", outcome.render());
+}
+
+#[test]
+fn a_file_that_cannot_be_written_ends_the_node_before_it_waits() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (make, line, told) in [
+        ("", "-o json=/no/such/x", "/no/such/x of --output cannot be written: the folder /no/such: "),
+        ("", "-o json=/run", "/run of --output cannot be written: is a directory"),
+        (
+            "mkdir -p /run/ro && mount -t tmpfs -o ro none /run/ro",
+            "-o json=/run/ro/x",
+            "the folder /run/ro: Read-only file system",
+        ),
+    ] {
+        for program in
+            [format!("\"$mingle\" {ALONE} {line}"), format!("\"$mingle\" run {ALONE} {line} -- true")]
+        {
+            let started = Instant::now();
+            let outcome = script(&lab, &format!("{make}\nexec {program}"));
+            assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
+            assert!(outcome.stderr.contains(told), "{}", outcome.render());
+            assert!(started.elapsed() < SOON, "{line}: waited for others");
+        }
+    }
+    let outcome = script(&lab, &format!("TMPDIR=/no/such exec \"$mingle\" run {ALONE} -- echo {{hostfile}}"));
+    assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
+    let told = "cannot write a hostfile for the command: the folder /no/such: ";
+    assert!(outcome.stderr.contains(told), "{}", outcome.render());
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_waited_for_until_the_timeout_and_no_longer() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (program, more) in [("", ""), ("run", "-- true"), ("run", "--max-restarts 1 -- true")] {
+        let line = format!(
+            "[ -p /run/pipe ] || mkfifo /run/pipe
+            exec \"$mingle\" {program} -j out -w 1 --timeout 1s -o json=/run/pipe {more}"
+        );
+        let outcome = script(&lab, &line);
+        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
+        let told = "/run/pipe of --output cannot be written: no process has opened this pipe for reading";
+        assert!(outcome.stderr.contains(told), "{}", outcome.render());
+        // A reader that comes later gets all of it.
+        let line = line.replace("exec", "{ sleep 0.3; cat /run/pipe; } &\nexec").replace("1s", "20s");
+        let outcome = script(&lab, &line);
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        assert!(outcome.stdout.contains("\"digest\""), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_signal_ends_a_node_that_waits_for_the_reader_of_a_pipe() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (program, more) in [("", ""), ("run", "-- true"), ("run", "--max-restarts 1 -- true")] {
+        let line = format!(
+            "[ -p /run/pipe ] || mkfifo /run/pipe
+            exec \"$mingle\" {program} -v -j out -w 1 -o json=/run/pipe {more}"
+        );
+        let node = start(&lab, 0, &line);
+        node.expect_stderr("waiting for another process");
+        node.signal("TERM");
+        let outcome = node.finish();
+        assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    }
+}
+
+/// Jobs of one node each write the same file at once. The shell that has started all of them holds their
+/// blocks.
+fn jobs_at_once(lab: &Lab, file: &str) {
+    const JOBS: usize = 24;
+    for round in 0..3 {
+        let line = format!(
+            "printf '127.0.0.1 localhost\\n' >{file}
+            for job in $(seq {JOBS}); do \"$mingle\" -q -j job$job -w 1 -o hosts={file} >/dev/null & done; wait
+            cat {file}"
+        );
+        let whole = script(lab, &line).stdout;
+        assert!(whole.starts_with("127.0.0.1 localhost\n"), "{whole}");
+        for number in 1..=JOBS {
+            assert!(whole.contains(&format!("# mingle job{number} begin")), "round {round}:\n{whole}");
+        }
+    }
+}
+
+#[test]
+fn jobs_at_once_lose_no_block_of_a_hosts_file() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    jobs_at_once(&lab, "/run/hosts");
+    // As in a container, where /etc/hosts cannot be replaced.
+    script(&lab, "touch /run/mounted && mount --bind /run/mounted /run/mounted");
+    jobs_at_once(&lab, "/run/mounted");
+}
+
+#[test]
+fn a_later_job_removes_the_blocks_of_jobs_that_are_over_and_no_others() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let form = "\"$mingle\" -j";
+    let output = "-w 1 -o hosts=/run/hosts";
+    // The shell that evaluates a result holds its block, and so does the command that mingle becomes.
+    script(&lab, "mkfifo /run/go");
+    let shell =
+        start(&lab, 0, &format!("eval \"$({form} shell {output})\" && echo formed >&2; read -r _ </run/go"));
+    shell.expect_stderr("world of 1 formed");
+    // So does the one above a program such as sudo.
+    let wrapped =
+        format!("eval \"$(timeout 60 {form} wrapped {output})\" && echo formed >&2; read -r _ </run/go");
+    let wrapped = start(&lab, 0, &wrapped);
+    wrapped.expect_stderr("world of 1 formed");
+    let over = script(&lab, &format!("eval \"$({form} over {output})\"; exit $?"));
+    assert!(over.status.success(), "{}", over.render());
+    let command = script(&lab, &format!("\"$mingle\" run -j command {output} -- sleep 0.1"));
+    assert!(command.status.success(), "{}", command.render());
+    let parent = format!("\"$mingle\" run -j parent {output} --max-restarts 1 -- true");
+    let parent = script(&lab, &parent);
+    assert!(parent.status.success(), "{}", parent.render());
+    let whole = script(&lab, &format!("{form} last {output} >/dev/null; cat /run/hosts")).stdout;
+    let blocks: Vec<&str> = whole.lines().filter(|line| line.ends_with(" begin")).collect();
+    let wanted = ["# mingle shell begin", "# mingle wrapped begin", "# mingle last begin"];
+    assert_eq!(blocks, wanted, "{whole}");
+    drop((shell, wrapped));
+}
+
+#[test]
+fn a_full_disk_leaves_the_old_text() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    // One file that can be replaced, and one that cannot, in a folder with room, as in a container.
+    let line = "mkdir -p /run/small && mount -t tmpfs -o size=12k none /run/small
+        echo 127.0.0.1 localhost >/run/small/hosts
+        cat /dev/zero >/run/small/rest 2>/dev/null
+        yes 10.0.0.1 name 2>/dev/null | head -c 4070 >/run/before
+        cat /run/before >/run/small/hosts
+        touch /run/hosts && mount --bind /run/small/hosts /run/hosts
+        \"$mingle\" -j out -w 1 -o hosts=$FILE; echo $?
+        cmp /run/small/hosts /run/before && ls -A /run/small
+        umount /run/hosts && umount /run/small";
+    for file in ["/run/small/hosts", "/run/hosts"] {
+        let outcome = script(&lab, &format!("FILE={file}\n{line}"));
+        assert!(outcome.stderr.contains("No space left on device"), "{}", outcome.render());
+        assert!(outcome.stdout.ends_with("1\nhosts\nrest\n"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_file_without_permission_to_write_is_replaced_in_its_folder() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    script(&lab, "mkdir -p /run/d && echo old >/run/d/f && chmod 444 /run/d/f");
+    let line = |node: usize| {
+        let file = if node == 0 { "-o hostfile=/run/d/f" } else { "" };
+        start(&lab, node, &format!("\"$mingle\" -j out -w 2 --timeout 60s {file}"))
+    };
+    for outcome in finish_all(vec![line(0), line(1)]) {
+        assert!(outcome.status.success(), "{}", outcome.render());
+    }
+    assert_eq!(script(&lab, "stat -c %a /run/d/f; wc -l </run/d/f").stdout, "444\n2\n");
+}

@@ -1,0 +1,140 @@
+//! `mingle run --max-restarts` and its command as one job of an interactive shell, on a real terminal.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use lab::terminal::Terminal;
+use lab::{Lab, Options};
+
+/// The line of a world of one node, with this command.
+fn line(command: &str) -> String {
+    format!("$mingle run -j tty -w 1 --max-restarts 1 -- {command}")
+}
+
+/// Reads a line from the terminal and shows it.
+const READS: &str = "sh -c 'echo asks >&2; read -r x </dev/tty; echo \"got $x\"'";
+
+fn started() -> Option<(Lab, Terminal)> {
+    let lab = Options::nodes(1).start()?;
+    let terminal = Terminal::start(&lab, 0);
+    Some((lab, terminal))
+}
+
+#[test]
+fn the_command_reads_from_the_terminal_wherever_stdin_and_stdout_lead() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    for (more, shown) in [
+        ("", "got it"),
+        ("</dev/null", "got it"),
+        ("| sed s/^/piped:/", "piped:got it"),
+        ("</dev/null 2>&1 | cat | sed s/^/piped:/", "piped:got it"),
+    ] {
+        terminal.line(&format!("{} {more}; echo \"code $?\"", line(READS)));
+        terminal.expect("asks");
+        terminal.line("it");
+        terminal.expect(shown);
+        terminal.expect("code 0");
+    }
+}
+
+#[test]
+fn a_command_in_the_background_stops_when_it_reads_and_fg_lets_it_read() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    for more in ["", "</dev/null", "| cat"] {
+        terminal.line(&format!("{} {more} &", line(READS)));
+        terminal.expect("asks");
+        terminal.line("until jobs | grep Stopped; do sleep 0.05; done; echo see''n");
+        terminal.expect("seen");
+        terminal.line("fg; echo \"code $?\"");
+        terminal.expect("--max-restarts");
+        terminal.line("it");
+        terminal.expect("got it");
+        terminal.expect("code 0");
+    }
+}
+
+#[test]
+fn ctrl_c_reaches_the_command_once_and_ends_mingle_with_130() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    for more in ["", "</dev/null", "</dev/null | (trap '' INT; cat)"] {
+        let script = "sh -c 'trap \"n=1\\$n\" INT; echo runs; until [ $n ]; do sleep 0.1; done; sleep 0.5; echo \"caught $n\"'";
+        terminal.line(&format!("{} {more}; echo \"code ${{PIPESTATUS[0]}}\"", line(script)));
+        terminal.expect("runs");
+        terminal.keys("\x03");
+        terminal.expect("caught 1\r\n");
+        terminal.expect("code 130");
+    }
+}
+
+#[test]
+fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
+    for more in ["", "</dev/null", "| cat"] {
+        let script = "sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; read -r x </dev/tty; echo \"got $x\"'";
+        terminal.line(&format!("{} {more}", line(script)));
+        terminal.expect("runs");
+        terminal.keys("\x1a");
+        terminal.expect("Stopped");
+        terminal.expect("--max-restarts");
+        terminal.line("until [ $(state command)$(state parent) = TT ]; do sleep 0.05; done; echo bo''th");
+        terminal.expect("both");
+        terminal.line("fg");
+        // The shell shows the line that it continues.
+        terminal.expect("--max-restarts");
+        terminal.line("it");
+        terminal.expect("got it");
+    }
+}
+
+#[test]
+fn a_stop_signal_to_mingle_alone_stops_its_command_and_is_undone_by_sigcont() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    let script = "sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; sleep 1000'";
+    terminal.line(&format!("{} & :", line(script)));
+    terminal.expect("runs");
+    terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
+    terminal.line(
+        "both() { until [ $(state command)$(state parent) = $1 ]; do sleep 0.05; done; echo \"both $1\"; }",
+    );
+    terminal.line("kill -TSTP $(cat /run/parent); both T''T");
+    terminal.expect("both TT");
+    terminal.line("kill -CONT $(cat /run/parent); both S''S");
+    terminal.expect("both SS");
+    terminal.line("kill $(cat /run/parent); wait %1; echo \"code $?\"");
+    terminal.expect("code 143");
+}
+
+#[test]
+fn sigterm_ends_a_command_that_is_stopped() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    terminal.line(&format!("{} & pid=$!", line(READS)));
+    terminal.expect("asks");
+    terminal.line("until jobs | grep Stopped; do sleep 0.05; done; echo see''n");
+    terminal.expect("seen");
+    terminal.line("kill $pid; kill -CONT $pid");
+    // As long as bash takes the job for stopped, wait returns that.
+    terminal.line("while wait $pid; code=$?; [ $code = 149 ]; do sleep 0.05; done; echo \"code $code\"");
+    terminal.expect("code 143");
+}
+
+#[test]
+fn ctrl_z_while_the_world_forms_stops_mingle_and_fg_goes_on() {
+    let Some((_lab, mut terminal)) = started() else { return };
+    terminal.line("$mingle run -j tty -w 2 --max-restarts 1 --timeout 60s -- true");
+    terminal.expect("leading job");
+    terminal.keys("\x1a");
+    terminal.expect("Stopped");
+    terminal.expect("--max-restarts");
+    terminal.line("fg");
+    terminal.expect("--max-restarts");
+    // A second Ctrl-C may find the shell in the foreground, which then gives up the rest of its line.
+    terminal.keys_until("\x03", "interrupted; this node has left the world");
+    terminal.line("echo \"code $?\"");
+    terminal.expect("code 130");
+}

@@ -1,0 +1,191 @@
+//! `mingle run --workers`: one process for each slot of each node, without a launcher.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, Proc};
+use lab::world::finish_all;
+use lab::{Lab, MINGLE, Options, plain, skip};
+
+/// Starts workers that run a script on one node. The script's first argument is {rank}.
+fn run(lab: &Lab, node: usize, workers: &str, more: &[&str], script: &str) -> Proc {
+    let mut command = lab.command(node, MINGLE);
+    command.args(["run", "-j", "workers", "-w", &lab.len().to_string(), "--timeout", "60s"]);
+    command.args(["--workers", workers]).args(more).args(["--", "sh", "-c", script, "script", "{rank}"]);
+    lab.start(node, command)
+}
+
+/// The lines, in the order of their ranks: of several workers they come in any order.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+fn assert_ended(outcomes: &[Outcome], code: i32) {
+    for outcome in outcomes {
+        assert_eq!(outcome.status.code(), Some(code), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn each_worker_has_the_numbers_of_torchrun_and_its_rank_before_each_line() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "echo \"$1 $RANK of $WORLD_SIZE, $LOCAL_RANK of $LOCAL_WORLD_SIZE on $GROUP_RANK at $MASTER_ADDR:${MASTER_PORT:+port}\"
+        echo \"error of $RANK\" >&2; printf 'no end'";
+    let outcomes = finish_all(vec![run(&lab, 0, "2", &[], script), run(&lab, 1, "3", &[], script)]);
+    assert_ended(&outcomes, 0);
+    let master = lab.address(0);
+    for (node, (before, own)) in [(0, 2), (2, 3)].into_iter().enumerate() {
+        let mut wanted = Vec::new();
+        for local in 0..own {
+            let rank = before + local;
+            wanted.push(format!("[{rank}] {rank} {rank} of 5, {local} of {own} on {node} at {master}:port"));
+            wanted.push(format!("[{rank}] no end"));
+            let error = format!("[{rank}] error of {rank}\n");
+            assert!(outcomes[node].stderr.contains(&error), "{}", outcomes[node].render());
+        }
+        assert_eq!(sorted(&outcomes[node].stdout), wanted, "{}", outcomes[node].render());
+    }
+}
+
+#[test]
+fn auto_is_one_worker_for_each_slot() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let outcome = run(&lab, 0, "auto", &["--slots", "3"], "echo $LOCAL_RANK of $LOCAL_WORLD_SIZE").finish();
+    assert_eq!(sorted(&outcome.stdout), ["[0] 0 of 3", "[1] 1 of 3", "[2] 2 of 3"], "{}", outcome.render());
+}
+
+#[test]
+fn the_first_worker_that_fails_stops_all_others_and_its_code_is_that_of_every_node() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // One saves its work at SIGTERM, and one ignores that.
+    let script = "case $RANK in
+            0) trap 'echo saved; exit 0' TERM;;
+            1) trap '' TERM;;
+            3) sleep 1; exit 7;;
+        esac
+        while :; do sleep 0.1; done";
+    let start = |node| run(&lab, node, "2", &["--stop-timeout", "500ms"], script);
+    let outcomes = finish_all(vec![start(0), start(1)]);
+    assert_ended(&outcomes, 7);
+    assert_eq!(outcomes[0].stdout, "[0] saved\n", "{}", outcomes[0].render());
+    assert!(
+        outcomes[1].stderr.contains("worker 3 has failed here (exit code 7)"),
+        "{}",
+        outcomes[1].render()
+    );
+}
+
+#[test]
+fn workers_start_again_with_max_restarts() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let script = "echo \"in $MINGLE_GENERATION\"
+        [ $MINGLE_GENERATION = 1 ] && exit 0; [ $RANK = 2 ] && { sleep 1; exit 5; }; sleep 1000";
+    let start = |node| run(&lab, node, "2", &["--max-restarts", "1"], script);
+    let outcomes = finish_all(vec![start(0), start(1)]);
+    assert_ended(&outcomes, 0);
+    for (node, outcome) in outcomes.iter().enumerate() {
+        let (a, b) = (2 * node, 2 * node + 1);
+        let wanted =
+            [format!("[{a}] in 0"), format!("[{a}] in 1"), format!("[{b}] in 0"), format!("[{b}] in 1")];
+        assert_eq!(sorted(&outcome.stdout), wanted, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_signal_to_mingle_stops_all_workers() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "trap 'echo caught; exit 0' TERM; echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, "3", &[], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.matches("started").count() == 3));
+    node.signal("TERM");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
+    assert_eq!(outcome.stdout.matches("caught").count(), 3, "{}", outcome.render());
+}
+
+#[test]
+fn a_worker_that_an_interrupt_ends_takes_those_along_that_ignore_it() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "[ $RANK = 0 ] && trap 'exit 3' INT || trap '' INT
+        echo started; while :; do sleep 0.1; done";
+    let node = run(&lab, 0, "2", &[], script);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    assert!(node.transcript.stdout.wait_until(deadline, |text| text.matches("started").count() == 2));
+    node.signal("INT");
+    let outcome = node.finish();
+    assert_eq!(outcome.status.code(), Some(130), "{}", outcome.render());
+}
+
+#[test]
+fn options_that_contradict_workers_are_refused_before_anything_starts() {
+    for (args, told) in [
+        ("--workers 2 --slots 3", "--workers 2 and --slots 3 disagree"),
+        (
+            "--workers 2 --format c10d",
+            "--format c10d is for a launcher that starts the workers of a node itself",
+        ),
+        ("--workers 2 --format tf-config", "--format tf-config is for a launcher"),
+        ("--workers 0", "--workers 0: give 1 to 65535"),
+        ("--workers all", "--workers all: give 1 to 65535, usually one for each GPU, or 'auto'"),
+    ] {
+        let mut command = plain(MINGLE);
+        command.args(["run", "-j", "workers", "-w", "2"]).args(args.split(' ')).args(["--", "true"]);
+        let output = command.output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{args}: {stderr}");
+        assert!(stderr.contains(told), "{args}: {stderr}");
+    }
+}
+
+#[test]
+fn lines_of_many_workers_do_not_mix_and_none_is_lost() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let script = "i=0; while [ $i -lt 500 ]; do echo \"line $i of $RANK, as long as a line of a log is\"; i=$((i+1)); done";
+    let outcome = run(&lab, 0, "4", &[], script).finish();
+    assert_eq!(outcome.status.code(), Some(0), "{}", outcome.stderr);
+    for rank in 0..4 {
+        let mark = format!("[{rank}] ");
+        let lines: Vec<&str> = outcome.stdout.lines().filter(|line| line.starts_with(&mark)).collect();
+        let wanted: Vec<String> =
+            (0..500).map(|i| format!("{mark}line {i} of {rank}, as long as a line of a log is")).collect();
+        assert_eq!(lines, wanted);
+    }
+    assert_eq!(outcome.stdout.lines().count(), 2000);
+}
+
+#[test]
+fn torch_reduces_across_two_nodes_with_two_workers_each() {
+    let script = "import os, torch, torch.distributed as d; d.init_process_group('gloo'); \
+                  t = torch.ones(1) * (d.get_rank() + 1); d.all_reduce(t); \
+                  print('sum', int(t.item()), 'of', d.get_world_size(), flush=True); d.destroy_process_group()";
+    let imports = |python: &&str| {
+        let mut command = plain(python);
+        command.args(["-c", "import torch.distributed"]).output().is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(imports) else {
+        return skip("no python3 here can import torch");
+    };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    let start = |node| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "torch", "-w", "2", "--timeout", "60s", "--workers", "2", "--"]);
+        command.args([python, "-c", script]).env("OMP_NUM_THREADS", "1");
+        lab.start(node, command)
+    };
+    let outcomes = finish_all(vec![start(0), start(1)]);
+    assert_ended(&outcomes, 0);
+    for (node, outcome) in outcomes.iter().enumerate() {
+        let wanted = [format!("[{}] sum 10 of 4", 2 * node), format!("[{}] sum 10 of 4", 2 * node + 1)];
+        assert_eq!(sorted(&outcome.stdout), wanted, "{}", outcome.render());
+    }
+}

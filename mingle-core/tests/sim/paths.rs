@@ -187,13 +187,13 @@ fn the_greatest_wish_of_a_world_counts() {
 
 #[test]
 fn a_large_world_in_which_rank_0_proves_a_path_to_each_node_forms_at_5_percent_loss() {
-    for (seed, size) in [(1, 500), (2, 1000), (3, 2000)] {
+    for (seed, size) in [(2, 1000), (3, 2000)] {
         let mut net = world(seed, size, Weather { loss: 0.05, ..Weather::fine() }, ms(100));
         net.tracing = false;
         let took = finish(&mut net);
         println!("{size} nodes at 5% loss: {took:?}");
         assert_sound(&net, seed);
         assert_eq!(formed(&net, 0).world.get(), size);
-        assert!(took < Time::from_secs(5), "{size}: {took:?}");
+        assert!(took < Time::from_secs(4), "in the first round: {size}: {took:?}");
     }
 }

@@ -11,6 +11,7 @@ mod rails;
 mod survey;
 #[cfg(test)]
 mod tests;
+mod tries;
 
 use std::time::Duration;
 

@@ -9,28 +9,23 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use super::tries::{Pace, Tries};
 use crate::model::{Fault, NodeId};
-use crate::proto::scale::FIRST_REPEAT;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
 use crate::wire::{BROKEN, Broken, BrokenTo, Partner};
 
-/// The most connections to one partner at the same time; then the oldest is replaced. At 30% loss, one in
-/// eight succeeds at once, and three of the others within 0.6 s.
-const OPEN: usize = 12;
-/// The most to all partners, but at least two to each.
+/// The most connections to all partners at the same time, but at least [`FEWEST`] to each.
 const OPEN_TO_ALL: usize = 256;
+const FEWEST: usize = 3;
+/// How often a connection replaces the oldest to the same partner.
+const REPLACE: Duration = Duration::from_millis(500);
 /// The most paths that are explained: one tells as much as many.
 const EXPLAINED: usize = 8;
-/// From this many dials to one partner on, [`REPLACE`] is the interval.
-const HASTY: u32 = 12;
-const REPLACE: Duration = Duration::from_millis(500);
-/// Between two dials to one partner, for each partner: a host with many is busy, and its answers take longer.
-const TURN: Duration = Duration::from_millis(2);
 /// How many connections are opened at once, and the pause before the next: each costs the kernels of both
 /// hosts some 50 us.
-const BURST: usize = 64;
+const BURST: usize = 128;
 const PAUSE: Duration = Duration::from_millis(1);
 /// How long after the start of a round a path that is not proved is explained. At 30% loss, one path in a
 /// thousand takes longer.
@@ -41,12 +36,16 @@ const EXPLAIN_AGAIN: Duration = Duration::from_millis(500);
 /// jumbo frames, Ethernet, PPPoE, tunnels (GRE, VXLAN, WireGuard), IPv6's least, IPv4's least.
 const PACKETS: [u32; 12] = [8_950, 4_050, 1_500, 1_492, 1_476, 1_450, 1_420, 1_400, 1_372, 1_280, 1_000, 576];
 
+type Key = (NodeId, SocketAddr);
+
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
 pub(crate) struct Paths {
     /// How many addresses of partners there are. They may arrive later.
     expected: usize,
-    by_partner: BTreeMap<(NodeId, SocketAddr), Path>,
+    by_partner: BTreeMap<Key, Path>,
+    /// The partner of each connection that was opened in this round.
+    by_dial: BTreeMap<DialId, Key>,
     proved: usize,
     /// When to find out what is wrong with the others.
     explains_at: Time,
@@ -55,9 +54,9 @@ pub(crate) struct Paths {
 #[derive(Debug, Clone)]
 struct Path {
     partner: Partner,
-    open: Vec<Open>,
-    next: Time,
-    tries: u32,
+    tries: Tries,
+    /// The connections that explain why the path is not proved.
+    explaining: Vec<(DialId, Purpose)>,
     proved: bool,
     /// The length of the packets that carry a full segment, once a connection has opened.
     opened: Option<u32>,
@@ -70,16 +69,9 @@ struct Path {
     explained: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Open {
-    dial: DialId,
-    purpose: Purpose,
-}
-
+/// What a connection shows that is not the proof of its path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
-    /// The proof of the path.
-    Proof,
     /// Whether packets of this length pass.
     Length(u32),
     /// Whether the partner's own port answers.
@@ -91,6 +83,7 @@ impl Paths {
         Self {
             expected: usize::try_from(expected).unwrap_or(usize::MAX),
             by_partner: BTreeMap::new(),
+            by_dial: BTreeMap::new(),
             proved: 0,
             explains_at: now + EXPLAIN,
         }
@@ -123,31 +116,29 @@ impl Paths {
         if self.by_partner.is_empty() || self.are_proved() {
             return;
         }
-        let partners = u32::try_from(self.expected).unwrap_or(u32::MAX);
-        let interval = FIRST_REPEAT.max(TURN.saturating_mul(partners));
-        let most = (OPEN_TO_ALL / self.expected.max(1)).clamp(2, OPEN);
-        let mut left = BURST;
+        let pace = Pace::new(self.expected, OPEN_TO_ALL, FEWEST, REPLACE);
+        let Self { by_partner, by_dial, .. } = self;
         if shared.now >= self.explains_at {
             self.explains_at = shared.now + EXPLAIN_AGAIN;
-            for path in self.by_partner.values_mut().filter(|path| !path.proved).take(EXPLAINED) {
-                path.explain(shared);
+            for (&key, path) in by_partner.iter_mut().filter(|(_, path)| !path.proved).take(EXPLAINED) {
+                by_dial.extend(path.explain(shared).iter().map(|&(dial, _)| (dial, key)));
             }
         }
-        let mut next = self.explains_at;
-        for path in self.by_partner.values_mut().filter(|path| !path.proved) {
-            if path.next <= shared.now && left > 0 {
-                path.prove(interval, most, shared);
+        let (mut next, mut left) = (self.explains_at, BURST);
+        for (&key, path) in by_partner.iter_mut().filter(|(_, path)| !path.proved) {
+            if path.tries.next() <= shared.now && left > 0 {
+                by_dial.insert(path.prove(pace, shared), key);
                 left -= 1;
             }
-            next = next.min(path.next.max(shared.now + PAUSE));
+            next = next.min(path.tries.next().max(shared.now + PAUSE));
         }
         shared.timers.set_earlier(Timer::Dial, next);
     }
 
     /// Something has happened on a connection. Returns whether all paths are proved by it.
     pub(super) fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
-        let of_dial = |path: &&mut Path| path.open.iter().any(|open| open.dial == dial);
-        let Some(path) = self.by_partner.values_mut().find(of_dial) else { return false };
+        let key = self.by_dial.get(&dial);
+        let Some(path) = key.and_then(|key| self.by_partner.get_mut(key)) else { return false };
         if path.hear(dial, news, shared) {
             self.proved += 1;
         }
@@ -156,8 +147,9 @@ impl Paths {
 
     /// A connection has closed or could not be opened.
     pub(super) fn closed(&mut self, dial: DialId) {
-        for path in self.by_partner.values_mut() {
-            path.open.retain(|open| open.dial != dial);
+        let key = self.by_dial.remove(&dial);
+        if let Some(path) = key.and_then(|key| self.by_partner.get_mut(&key)) {
+            path.closed(dial);
         }
     }
 
@@ -180,8 +172,8 @@ impl Paths {
     }
 
     pub(super) fn stop(self, shared: &mut Shared) {
-        for open in self.by_partner.into_values().flat_map(|path| path.open) {
-            shared.hang_up(open.dial);
+        for mut path in self.by_partner.into_values() {
+            path.stop(shared);
         }
     }
 }
@@ -190,9 +182,8 @@ impl Path {
     fn new(partner: Partner, now: Time) -> Self {
         Self {
             partner,
-            open: Vec::new(),
-            next: now,
-            tries: 0,
+            tries: Tries::new(now),
+            explaining: Vec::new(),
             proved: false,
             opened: None,
             passes: 0,
@@ -202,73 +193,77 @@ impl Path {
         }
     }
 
-    /// Opens another connection that proves the path. The next follows after `interval`; where `most` are
-    /// open, it replaces the oldest.
-    fn prove(&mut self, interval: Duration, most: usize, shared: &mut Shared) {
-        self.tries += 1;
-        self.next = shared.now + if self.tries < HASTY { interval } else { REPLACE.max(interval) };
-        let is_proof = |open: &Open| open.purpose == Purpose::Proof;
-        if self.open.iter().filter(|open| is_proof(open)).count() >= most
-            && let Some(oldest) = self.open.iter().position(is_proof)
-        {
-            shared.hang_up(self.open.remove(oldest).dial);
-        }
-        self.dial(Purpose::Proof, shared);
+    /// Opens another connection that proves the path.
+    fn prove(&mut self, pace: Pace, shared: &mut Shared) -> DialId {
+        let Partner { id, path, .. } = self.partner;
+        self.tries.repeat(pace, shared, |shared| shared.dial_path(path, id, None))
     }
 
-    /// Opens the connections that show why the path is not proved, each only once.
-    fn explain(&mut self, shared: &mut Shared) {
+    /// Opens the connections that show why the path is not proved, each only once, and returns them.
+    fn explain(&mut self, shared: &mut Shared) -> &[(DialId, Purpose)] {
         let has_opened = self.opened.is_some();
-        if self.explained.replace(has_opened) == Some(has_opened) {
-            return;
-        }
-        match self.opened {
-            Some(fails) => {
-                for length in PACKETS.into_iter().filter(|&length| length < fails) {
-                    self.dial(Purpose::Length(length), shared);
+        let known = self.explaining.len();
+        if self.explained.replace(has_opened) != Some(has_opened) {
+            let Partner { id, path, own_port, .. } = self.partner;
+            match self.opened {
+                Some(fails) => {
+                    for length in PACKETS.into_iter().filter(|&length| length < fails) {
+                        let dial = shared.dial_path(path, id, Some(length));
+                        self.explaining.push((dial, Purpose::Length(length)));
+                    }
+                }
+                None if own_port == path.port() => {}
+                None => {
+                    let dial = shared.dial_path((path.ip(), own_port).into(), id, None);
+                    self.explaining.push((dial, Purpose::OwnPort));
                 }
             }
-            None if self.partner.own_port == self.partner.path.port() => {}
-            None => self.dial(Purpose::OwnPort, shared),
         }
-    }
-
-    fn dial(&mut self, purpose: Purpose, shared: &mut Shared) {
-        let mut to = self.partner.path;
-        let packet = match purpose {
-            Purpose::Length(length) => Some(length),
-            Purpose::Proof | Purpose::OwnPort => None,
-        };
-        if purpose == Purpose::OwnPort {
-            to.set_port(self.partner.own_port);
-        }
-        let dial = shared.dial_path(to, self.partner.id, packet);
-        self.open.push(Open { dial, purpose });
+        &self.explaining[known..]
     }
 
     /// Returns whether the path is proved by it.
     fn hear(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
-        let Some(at) = self.open.iter().position(|open| open.dial == dial) else { return false };
-        let purpose = self.open[at].purpose;
-        match (purpose, news) {
-            (Purpose::Proof, PathNews::Opened { packet }) => self.opened = Some(*packet),
-            (Purpose::Proof, PathNews::Arrived) => {
-                for open in self.open.drain(..) {
-                    shared.hang_up(open.dial);
+        if self.tries.has(dial) {
+            match news {
+                PathNews::Opened { packet } => self.opened = Some(*packet),
+                PathNews::Arrived => {
+                    self.stop(shared);
+                    self.proved = true;
+                    return true;
                 }
-                return !std::mem::replace(&mut self.proved, true);
-            }
-            (Purpose::Length(length), PathNews::Arrived) => self.passes = self.passes.max(length),
-            (Purpose::OwnPort, PathNews::Arrived) => self.own_port_answers = true,
-            (_, PathNews::Failed(fault)) => {
-                self.open.remove(at);
-                if purpose == Purpose::Proof {
+                PathNews::Failed(fault) => {
+                    self.closed(dial);
                     self.fault = *fault;
                 }
+                PathNews::Rails(_) => {}
             }
-            (Purpose::Length(_) | Purpose::OwnPort, PathNews::Opened { .. }) | (_, PathNews::Rails(_)) => {}
+            return false;
+        }
+        let Some(&(_, purpose)) = self.explaining.iter().find(|(open, _)| *open == dial) else {
+            return false;
+        };
+        match (news, purpose) {
+            (PathNews::Arrived, Purpose::Length(length)) => self.passes = self.passes.max(length),
+            (PathNews::Arrived, Purpose::OwnPort) => self.own_port_answers = true,
+            (PathNews::Failed(_), _) => self.closed(dial),
+            (PathNews::Opened { .. } | PathNews::Rails(_), _) => {}
         }
         false
+    }
+
+    /// A connection has closed or could not be opened.
+    fn closed(&mut self, dial: DialId) {
+        if !self.tries.closed(dial) {
+            self.explaining.retain(|(open, _)| *open != dial);
+        }
+    }
+
+    fn stop(&mut self, shared: &mut Shared) {
+        self.tries.stop(shared);
+        for (dial, _) in self.explaining.drain(..) {
+            shared.hang_up(dial);
+        }
     }
 
     fn broken(&self) -> BrokenTo {

@@ -7,9 +7,9 @@
 
 use std::time::Duration;
 
+use super::tries::{Pace, Tries};
 use crate::model::{Fault, HostName, Rank};
 use crate::proto::report::{Event, Warning};
-use crate::proto::scale::FIRST_REPEAT;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
@@ -20,16 +20,11 @@ use crate::wire::{Partner, RailList};
 const ASK: Duration = Duration::from_secs(2);
 /// For how long its rails are tried. At 30% loss, one rail in a million takes longer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The most connections to one target at the same time; then the oldest is replaced.
-const OPEN: usize = 12;
-/// The most to all, but at least [`FEWEST`] to each.
+/// The most connections to all rails at the same time, but at least [`FEWEST`] to each.
 const OPEN_TO_ALL: usize = 128;
 const FEWEST: usize = 4;
-/// From this many connections to one target on, [`REPLACE`] is the interval.
-const HASTY: u32 = 12;
+/// How often a connection replaces the oldest to the same rail.
 const REPLACE: Duration = Duration::from_millis(100);
-/// Between two connections to one target, for each target.
-const TURN: Duration = Duration::from_millis(2);
 /// The most rails that are named in warnings; the others are counted.
 const NAMED: usize = 4;
 
@@ -73,15 +68,6 @@ struct Lane {
     fault: Fault,
 }
 
-/// The connections to one target, of which one is enough.
-#[derive(Debug, Clone)]
-struct Tries {
-    /// Oldest first.
-    open: Vec<DialId>,
-    next: Time,
-    count: u32,
-}
-
 impl RailProofs {
     /// None are proved without an addressing.
     pub(super) fn new(addressing: Option<Addressing>, own: Rank, shared: &Shared) -> Self {
@@ -115,11 +101,8 @@ impl RailProofs {
     /// rail was given up by this.
     pub(super) fn advance(&mut self, shared: &mut Shared) -> bool {
         let Some(addressing) = self.addressing.filter(|_| !self.are_settled()) else { return false };
-        let targets = self.neighbours.iter().map(Neighbour::targets).sum::<usize>().max(1);
-        let pace = Pace {
-            interval: FIRST_REPEAT.max(TURN * u32::try_from(targets).unwrap_or(u32::MAX)),
-            open: (OPEN_TO_ALL / targets).clamp(FEWEST, OPEN),
-        };
+        let targets = self.neighbours.iter().map(Neighbour::targets).sum();
+        let pace = Pace::new(targets, OPEN_TO_ALL, FEWEST, REPLACE);
         let next = self.neighbours.iter_mut().filter_map(|n| n.advance(addressing, pace, shared)).min();
         if let Some(next) = next {
             shared.timers.set_earlier(Timer::Dial, next);
@@ -147,7 +130,7 @@ impl RailProofs {
     /// A connection has closed or could not be opened.
     pub(super) fn closed(&mut self, dial: DialId) {
         for tries in self.neighbours.iter_mut().flat_map(Neighbour::tries) {
-            tries.open.retain(|open| *open != dial);
+            tries.closed(dial);
         }
     }
 
@@ -175,13 +158,6 @@ impl RailProofs {
     }
 }
 
-/// How often connections are opened, and how many to one target at the same time.
-#[derive(Debug, Clone, Copy)]
-struct Pace {
-    interval: Duration,
-    open: usize,
-}
-
 impl Neighbour {
     fn is_over(&self) -> bool {
         matches!(self.step, Step::Over(_))
@@ -206,8 +182,8 @@ impl Neighbour {
 
     fn has(&self, dial: DialId) -> bool {
         match &self.step {
-            Step::Asking(tries) => tries.open.contains(&dial),
-            Step::Proving(_, lanes) => lanes.iter().any(|lane| lane.tries.open.contains(&dial)),
+            Step::Asking(tries) => tries.has(dial),
+            Step::Proving(_, lanes) => lanes.iter().any(|lane| lane.tries.has(dial)),
             Step::Over(_) => false,
         }
     }
@@ -220,14 +196,20 @@ impl Neighbour {
         let (to, target) = (self.partner.path, self.partner.id);
         let next = match &mut self.step {
             Step::Asking(tries) => {
-                tries.advance(pace, shared, |shared| shared.dial_ask(to, target, addressing))
+                if tries.next() <= shared.now {
+                    tries.repeat(pace, shared, |shared| shared.dial_ask(to, target, addressing));
+                }
+                tries.next()
             }
             Step::Proving(_, lanes) => {
                 let unproved = lanes.iter_mut().filter(|lane| !lane.settled);
                 let next = unproved.map(|lane| {
                     let to = (lane.to.address, to.port()).into();
                     let from = &lane.from;
-                    lane.tries.advance(pace, shared, |shared| shared.dial_rail(from, to, target))
+                    if lane.tries.next() <= shared.now {
+                        lane.tries.repeat(pace, shared, |shared| shared.dial_rail(from, to, target));
+                    }
+                    lane.tries.next()
                 });
                 next.min()?
             }
@@ -247,11 +229,13 @@ impl Neighbour {
                         Err(dropped) => tracing::debug!(%dropped, "an answer without rails"),
                     }
                 }
-                PathNews::Failed(_) => tries.open.retain(|open| *open != dial),
+                PathNews::Failed(_) => {
+                    tries.closed(dial);
+                }
                 PathNews::Opened { .. } | PathNews::Arrived => {}
             },
             Step::Proving(_, lanes) => {
-                let Some(lane) = lanes.iter_mut().find(|lane| lane.tries.open.contains(&dial)) else {
+                let Some(lane) = lanes.iter_mut().find(|lane| lane.tries.has(dial)) else {
                     return;
                 };
                 lane.hear(dial, news, shared);
@@ -313,39 +297,13 @@ impl Lane {
                 self.tries.stop(shared);
             }
             PathNews::Failed(fault) => {
-                self.tries.open.retain(|open| *open != dial);
+                self.tries.closed(dial);
                 // That one has opened says more.
                 if self.fault != Fault::Unanswered {
                     self.fault = *fault;
                 }
             }
             PathNews::Rails(_) => {}
-        }
-    }
-}
-
-impl Tries {
-    fn new(now: Time) -> Self {
-        Self { open: Vec::new(), next: now, count: 0 }
-    }
-
-    /// Opens the next connection if it is due. Returns when the one after it is.
-    fn advance(&mut self, pace: Pace, shared: &mut Shared, dial: impl FnOnce(&mut Shared) -> DialId) -> Time {
-        if self.next <= shared.now {
-            if self.open.len() >= pace.open {
-                shared.hang_up(self.open.remove(0));
-            }
-            self.open.push(dial(shared));
-            self.count += 1;
-            let interval = if self.count < HASTY { pace.interval } else { REPLACE.max(pace.interval) };
-            self.next = shared.now + interval;
-        }
-        self.next
-    }
-
-    fn stop(&mut self, shared: &mut Shared) {
-        for dial in self.open.drain(..) {
-            shared.hang_up(dial);
         }
     }
 }
@@ -452,7 +410,7 @@ mod tests {
         let mut proofs = RailProofs::new(Some(V2), Rank(1), &shared);
         proofs.add(&[partner(NEXT, 2)], &mut shared);
         let (mut asked, mut closed) = (outputs(&mut shared).asks.len(), 0);
-        assert_eq!(shared.timers.get(Timer::Dial), Some(shared.now + FIRST_REPEAT));
+        assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(20)));
         while let Some(next) = shared.timers.get(Timer::Dial).filter(|_| !proofs.are_settled()) {
             shared.timers.stop(Timer::Dial);
             assert!(next > shared.now, "time goes on");
@@ -460,7 +418,7 @@ mod tests {
             proofs.advance(&mut shared);
             let outputs = outputs(&mut shared);
             (asked, closed) = (asked + outputs.asks.len(), closed + outputs.closed);
-            assert!(asked - closed <= OPEN, "{asked} asked, {closed} closed");
+            assert!(asked - closed <= 12, "{asked} asked, {closed} closed");
         }
         assert_eq!((shared.now, closed), (Time::from_secs(2), asked));
         assert!((25..=32).contains(&asked), "{asked}");

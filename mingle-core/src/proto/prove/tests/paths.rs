@@ -95,11 +95,13 @@ fn a_partner_is_dialled_every_20_ms_until_the_twelfth_time_and_then_the_oldest_i
 }
 
 #[test]
-fn partners_are_dialled_64_a_millisecond_and_again_after_two_milliseconds_for_each() {
-    let mut fixture = Fixture::new(100);
-    // 256 connections in all would be two to each.
-    let expected = [(0, 64, 0), (1, 36, 0), (200, 64, 0), (201, 36, 0), (400, 64, 64), (401, 36, 36)];
-    assert_eq!(fixture.counts(ms(599)), expected);
+fn partners_are_dialled_128_a_millisecond_and_again_after_two_milliseconds_for_each_at_most_250() {
+    let mut fixture = Fixture::new(150);
+    let dials = |at, closed: [usize; 2]| [(at, 128, closed[0]), (at + 1, 22, closed[1])];
+    // 256 connections in all would be one or two to each.
+    let expected: Vec<_> =
+        [dials(0, [0, 0]), dials(250, [0, 0]), dials(500, [0, 0]), dials(750, [128, 22])].concat();
+    assert_eq!(fixture.counts(ms(999)), expected);
     // The interval of 11 partners is that of one or of ten, and 2 ms more.
     for (partners, interval) in [(10, 20), (11, 22), (30, 60)] {
         let times: Vec<u128> = Fixture::new(partners).counts(ms(190)).iter().map(|(at, ..)| *at).collect();
@@ -109,8 +111,8 @@ fn partners_are_dialled_64_a_millisecond_and_again_after_two_milliseconds_for_ea
 }
 
 #[test]
-fn of_many_partners_each_has_fewer_connections_and_at_least_two() {
-    for (partners, most) in [(1, 12), (21, 12), (22, 11), (64, 4), (85, 3), (128, 2), (150, 2)] {
+fn of_many_partners_each_has_fewer_connections_and_at_least_three() {
+    for (partners, most) in [(1, 12), (21, 12), (22, 11), (64, 4), (85, 3), (128, 3), (150, 3)] {
         let mut fixture = Fixture::new(partners);
         let (mut open, mut highest) = (0, 0);
         for (_, opened, closed) in fixture.counts(ms(2499)) {
@@ -118,7 +120,7 @@ fn of_many_partners_each_has_fewer_connections_and_at_least_two() {
             highest = highest.max(open);
         }
         // Dials that are due after the twelfth are half a second apart, or more.
-        let dials = (2499 / (2 * usize::from(partners)).max(20) + 1).min(12);
+        let dials = (2499 / (2 * usize::from(partners)).clamp(20, 250) + 1).min(12);
         assert_eq!(highest, usize::from(partners) * dials.min(most), "{partners} partners");
     }
 }

@@ -77,11 +77,12 @@ impl RailProofs {
         Self { addressing: addressing.filter(has_rails), ranks, neighbours: Vec::new() }
     }
 
-    /// The leader has named partners.
+    /// The leader has named partners. Gives no rail up, since the caller does not look for that here.
     pub(super) fn add(&mut self, partners: &[Partner], shared: &mut Shared) {
         if self.addressing.is_none() {
             return;
         }
+        let known = self.neighbours.len();
         for &partner in partners {
             let is_known = self.neighbours.iter().any(|known| known.partner.rank == partner.rank);
             if self.ranks.contains(&partner.rank) && !is_known && partner.id != shared.me() {
@@ -89,7 +90,9 @@ impl RailProofs {
                 self.neighbours.push(Neighbour { partner, step, until: shared.now + ASK });
             }
         }
-        self.advance(shared);
+        if self.neighbours.len() > known {
+            self.advance(shared);
+        }
     }
 
     /// Whether each rail of the known neighbours is proved or given up.
@@ -439,6 +442,15 @@ mod tests {
         assert_eq!((outputs(&mut shared).closed, warnings(&proofs, &mut shared)), (1, vec![]));
         let (nothing, _) = answered(&own, &rails(&["127.0.0.1"]));
         assert!(nothing.are_settled(), "no rail to dial");
+    }
+
+    #[test]
+    fn a_prepare_that_comes_again_when_the_last_rail_is_due_to_be_given_up_leaves_that_to_the_timer() {
+        let (mut proofs, mut shared) = answered(&["10.1.0.2"], &rails(&["10.1.0.3"]));
+        shared.now = Time::from_secs(3);
+        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        assert!(!proofs.are_settled());
+        assert!(proofs.advance(&mut shared), "settled by this");
     }
 
     #[test]

@@ -310,7 +310,8 @@ impl Lab {
         if self.user {
             command.args(["-U", "--preserve-credentials"]);
         }
-        command.args(["-m", "-n", "-u", "--"]);
+        // A shell starts what it runs in the background with these signals ignored.
+        command.args(["-m", "-n", "-u", "--", "env", "--default-signal=INT,QUIT"]);
         command
     }
 

@@ -58,8 +58,8 @@ impl Command {
     pub(super) fn check(&self) -> Result<(), Stop> {
         let name = self.name();
         if !contains(name, "{") {
-            // Else the name is known only once the world has formed.
-            find::check(name).map_err(|error| self.failed(error))?;
+            // A name with a placeholder is known only once the world has formed.
+            find::program(name).map_err(|error| self.failed(error))?;
         }
         if self.lists_all() {
             writable::folder(&env::temp_dir()).map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;

@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp};
 
+use super::find;
 use super::relay::Relay;
 use crate::exit::Stop;
 use crate::process::{Stat, all};
@@ -249,7 +250,7 @@ fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::R
     match command.spawn() {
         // A script without a #! line: execvp(3) runs it by sh, spawn does not.
         Err(error) if error.raw_os_error() == Some(libc::ENOEXEC) => {
-            let mut shell = by_shell(command);
+            let mut shell = by_shell(command)?;
             prepare(&mut shell);
             shell.spawn()
         }
@@ -257,14 +258,15 @@ fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::R
     }
 }
 
-fn by_shell(command: &Command) -> Command {
+/// The shell that runs a script. It gets the script's path, since dash does not search PATH.
+fn by_shell(command: &Command) -> io::Result<Command> {
     let mut shell = Command::new("/bin/sh");
-    shell.arg(command.get_program()).args(command.get_args());
+    shell.arg(find::program(command.get_program())?).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => shell.env(name, value),
             None => shell.env_remove(name),
         };
     }
-    shell
+    Ok(shell)
 }

@@ -1,5 +1,5 @@
-//! Whether the command can be executed here: looked up before the rendezvous, so that no other node waits or
-//! starts in vain. execve(2) itself stays the last word.
+//! Finds the file of the command before the rendezvous, so that no other node waits or starts in vain for a
+//! node that cannot execute it. Only execve(2) itself can tell for certain.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -15,18 +15,24 @@ use nix::unistd::{AccessFlags, eaccess};
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE).
 const FIRST_LINE: u64 = 256;
-/// How many scripts may each be the interpreter of the one before (the kernel's exec_binprm).
+/// How many scripts may each be the interpreter of the one before (the kernel's exec_binprm). Scripts that
+/// env(1) starts count here as well, or one that starts itself would be looked up for ever.
 const DEPTH: u32 = 5;
 
-/// Checks that this user can execute the program, found as execvp(3) finds it. Else says why, and which path
-/// was tried.
-pub(super) fn check(name: &OsStr) -> io::Result<()> {
+/// The file of the program, found as execvp(3) finds it, if this user can execute it. The error says why not,
+/// and which path was tried.
+pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
+    find(name, DEPTH)
+}
+
+fn find(name: &OsStr, depth: u32) -> io::Result<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         let missing = |error: io::Error| match error.get_ref() {
             None => io::Error::new(error.kind(), "there is no such file"),
             Some(_) => error,
         };
-        return executable(Path::new(name), DEPTH).map_err(missing);
+        let path = PathBuf::from(name);
+        return executable(&path, depth).map(|()| path).map_err(missing);
     }
     if name.is_empty() {
         return Err(io::Error::new(ErrorKind::NotFound, "the command is an empty word"));
@@ -34,10 +40,11 @@ pub(super) fn check(name: &OsStr) -> io::Result<()> {
     let path = env::var_os("PATH").unwrap_or_else(|| PATH.into());
     let mut refused = None;
     for folder in env::split_paths(&path) {
-        match executable(&folder.join(name), DEPTH) {
+        let path = folder.join(name);
+        match executable(&path, depth) {
+            Ok(()) => return Ok(path),
             // Also where a file is in place of a folder.
             Err(error) if error.get_ref().is_none() => {}
-            Ok(()) => return Ok(()),
             // A later folder may have one that can be executed.
             Err(error) => refused = refused.or(Some(error)),
         }
@@ -59,6 +66,10 @@ fn executable(path: &Path, depth: u32) -> io::Result<()> {
     };
     if metadata.is_dir() {
         return refused(ErrorKind::PermissionDenied, "is a folder".to_owned());
+    }
+    // Reading the first line of a pipe would wait for a writer.
+    if !metadata.is_file() {
+        return refused(ErrorKind::PermissionDenied, "is not a regular file".to_owned());
     }
     if let Err(error) = eaccess(path, AccessFlags::X_OK) {
         let error = io::Error::from(error);
@@ -88,7 +99,7 @@ fn executable(path: &Path, depth: u32) -> io::Result<()> {
     }
     executable(&interpreter, depth - 1).map_err(of_script)?;
     match program_of_env(&interpreter, &argument) {
-        Some(program) => check(&program).map_err(|error| {
+        Some(program) => find(&program, depth - 1).map(drop).map_err(|error| {
             let what = format!("{} needs {}: {error}", path.display(), program.display());
             io::Error::new(error.kind(), what)
         }),
@@ -126,9 +137,12 @@ fn program_of_env(interpreter: &Path, argument: &[u8]) -> Option<OsString> {
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
 
-    /// A folder with an executable script of this first line.
+    /// An executable file with this text.
     fn script(name: &str, text: &str) -> PathBuf {
         let path = env::temp_dir().join(format!("mingle-find-{name}-{}", std::process::id()));
         fs::write(&path, text).unwrap();
@@ -137,7 +151,7 @@ mod tests {
     }
 
     fn refusal(path: &Path) -> Option<(ErrorKind, String)> {
-        check(path.as_os_str()).err().map(|error| (error.kind(), error.to_string()))
+        program(path.as_os_str()).err().map(|error| (error.kind(), error.to_string()))
     }
 
     #[test]
@@ -170,11 +184,22 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_is_its_own_interpreter_is_refused_as_the_kernel_does() {
-        let path = script("itself", "");
-        fs::write(&path, format!("#!{}\n", path.display())).unwrap();
+    fn a_script_that_is_its_own_interpreter_or_starts_itself_by_env_is_refused() {
+        for before in ["#!", "#!/usr/bin/env "] {
+            let path = script("itself", "");
+            fs::write(&path, format!("{before}{}\n", path.display())).unwrap();
+            let found = refusal(&path);
+            fs::remove_file(&path).unwrap();
+            assert!(found.unwrap().1.contains("has an interpreter that is a script"), "{before}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_refused_without_being_opened() {
+        let path = env::temp_dir().join(format!("mingle-find-pipe-{}", std::process::id()));
+        mkfifo(&path, Mode::S_IRWXU).unwrap();
         let found = refusal(&path);
         fs::remove_file(&path).unwrap();
-        assert!(found.unwrap().1.contains("has an interpreter that is a script"));
+        assert!(found.unwrap().1.ends_with("is not a regular file"));
     }
 }

@@ -22,11 +22,17 @@ pub(crate) struct Stat {
 impl Stat {
     /// None where there is no such process, or no /proc.
     pub(crate) fn of(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Self::read(&pid.to_string())
     }
 
     pub(crate) fn own() -> Option<Self> {
-        Self::parse(&fs::read_to_string("/proc/self/stat").ok()?)
+        Self::read("self")
+    }
+
+    fn read(process: &str) -> Option<Self> {
+        // A name holds any bytes. The kernel cuts it after 15, even in the middle of a character.
+        let bytes = fs::read(format!("/proc/{process}/stat")).ok()?;
+        Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -86,6 +92,9 @@ pub(crate) fn all() -> impl Iterator<Item = i32> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::prctl;
+    use nix::unistd::gettid;
+
     use super::*;
 
     #[test]
@@ -97,6 +106,15 @@ mod tests {
         assert!(wanted.is_in_foreground() && !Stat { foreground: 7, ..wanted }.is_in_foreground());
         let elsewhere = Stat { terminal: 0, foreground: -1, ..wanted };
         assert!(!elsewhere.has_terminal() && !elsewhere.is_in_foreground());
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf_8_hides_no_process() {
+        let named = || {
+            prctl::set_name(c"half a letter \xd0").unwrap();
+            Stat::of(gettid().as_raw())
+        };
+        assert!(std::thread::spawn(named).join().unwrap().is_some());
     }
 
     #[test]

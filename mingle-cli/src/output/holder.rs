@@ -36,7 +36,7 @@ impl Holder {
     /// The parent; nothing where it is in another PID namespace, as of the first process of a container.
     pub(crate) fn parent() -> Option<Self> {
         let mut pid = getppid().as_raw();
-        while WRAPPERS.contains(&fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim()) {
+        while is_wrapper(&fs::read(format!("/proc/{pid}/comm")).ok()?) {
             pid = Stat::of(pid)?.parent;
         }
         Self::of(pid)
@@ -69,6 +69,11 @@ impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{BEFORE}{} {} {} {}", self.pid, self.start, self.namespace, self.boot)
     }
+}
+
+/// Whether this is the name of such a program. Names need not be UTF-8.
+fn is_wrapper(name: &[u8]) -> bool {
+    WRAPPERS.iter().any(|wrapper| wrapper.as_bytes() == name.trim_ascii())
 }
 
 /// Such as `pid:[4026531836]`.

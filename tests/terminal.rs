@@ -19,6 +19,27 @@ fn line(command: &str) -> String {
 /// Reads a line from the terminal and shows it.
 const READS: &str = "sh -c 'echo asks >&2; read -r x </dev/tty; echo \"got $x\"'";
 
+/// A command that notes its process and mingle's, and goes on like this.
+fn noted(then: &str) -> String {
+    line(&format!("sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; {then}'"))
+}
+
+/// Defines the shell function `both`, which waits until the noted processes are in these states: `both TT`.
+fn define_both(terminal: &mut Terminal) {
+    terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
+    terminal.line(
+        "both() { until [ $(state command)$(state parent) = $1 ]; do sleep 0.05; done; echo \"both $1\"; }",
+    );
+}
+
+/// Starts a command in the background that stops because it reads from the terminal.
+fn start_stopped(terminal: &mut Terminal, line: &str) {
+    terminal.line(line);
+    terminal.expect("asks");
+    terminal.line("until jobs | grep Stopped; do sleep 0.05; done; echo see''n");
+    terminal.expect("seen");
+}
+
 fn started() -> Option<(Lab, Terminal)> {
     let lab = Options::nodes(1).start()?;
     let terminal = Terminal::start(&lab, 0);
@@ -46,10 +67,7 @@ fn the_command_reads_from_the_terminal_wherever_stdin_and_stdout_lead() {
 fn a_command_in_the_background_stops_when_it_reads_and_fg_lets_it_read() {
     let Some((_lab, mut terminal)) = started() else { return };
     for more in ["", "</dev/null", "| cat"] {
-        terminal.line(&format!("{} {more} &", line(READS)));
-        terminal.expect("asks");
-        terminal.line("until jobs | grep Stopped; do sleep 0.05; done; echo see''n");
-        terminal.expect("seen");
+        start_stopped(&mut terminal, &format!("{} {more} &", line(READS)));
         terminal.line("fg; echo \"code $?\"");
         terminal.expect("--max-restarts");
         terminal.line("it");
@@ -74,16 +92,15 @@ fn ctrl_c_reaches_the_command_once_and_ends_mingle_with_130() {
 #[test]
 fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
     let Some((_lab, mut terminal)) = started() else { return };
-    terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
+    define_both(&mut terminal);
     for more in ["", "</dev/null", "| cat"] {
-        let script = "sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; read -r x </dev/tty; echo \"got $x\"'";
-        terminal.line(&format!("{} {more}", line(script)));
+        terminal.line(&format!("{} {more}", noted("read -r x </dev/tty; echo \"got $x\"")));
         terminal.expect("runs");
         terminal.keys("\x1a");
         terminal.expect("Stopped");
         terminal.expect("--max-restarts");
-        terminal.line("until [ $(state command)$(state parent) = TT ]; do sleep 0.05; done; echo bo''th");
-        terminal.expect("both");
+        terminal.line("both T''T");
+        terminal.expect("both TT");
         terminal.line("fg");
         // The shell shows the line that it continues.
         terminal.expect("--max-restarts");
@@ -95,13 +112,9 @@ fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
 #[test]
 fn a_stop_signal_to_mingle_alone_stops_its_command_and_is_undone_by_sigcont() {
     let Some((_lab, mut terminal)) = started() else { return };
-    let script = "sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; sleep 1000'";
-    terminal.line(&format!("{} & :", line(script)));
+    define_both(&mut terminal);
+    terminal.line(&format!("{} & :", noted("sleep 1000")));
     terminal.expect("runs");
-    terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
-    terminal.line(
-        "both() { until [ $(state command)$(state parent) = $1 ]; do sleep 0.05; done; echo \"both $1\"; }",
-    );
     terminal.line("kill -TSTP $(cat /run/parent); both T''T");
     terminal.expect("both TT");
     terminal.line("kill -CONT $(cat /run/parent); both S''S");
@@ -113,10 +126,7 @@ fn a_stop_signal_to_mingle_alone_stops_its_command_and_is_undone_by_sigcont() {
 #[test]
 fn sigterm_ends_a_command_that_is_stopped() {
     let Some((_lab, mut terminal)) = started() else { return };
-    terminal.line(&format!("{} & pid=$!", line(READS)));
-    terminal.expect("asks");
-    terminal.line("until jobs | grep Stopped; do sleep 0.05; done; echo see''n");
-    terminal.expect("seen");
+    start_stopped(&mut terminal, &format!("{} & pid=$!", line(READS)));
     terminal.line("kill $pid; kill -CONT $pid");
     // As long as bash takes the job for stopped, wait returns that.
     terminal.line("while wait $pid; code=$?; [ $code = 149 ]; do sleep 0.05; done; echo \"code $code\"");

@@ -49,11 +49,13 @@ fn warnings(lab: &Lab, job: &str, nodes: &[Node]) -> (Vec<Vec<String>>, Duration
     for outcome in &outcomes {
         assert_eq!(crate::fabric::advice(&outcome.formed()), pinned(ALL, "3"), "{}", outcome.render());
     }
-    let of_rails = |outcome: &Outcome| {
-        let lines = warnings_of(outcome).into_iter().filter(|line| line.contains("may not reach"));
-        lines.map(str::to_owned).collect()
-    };
     (outcomes.iter().map(of_rails).collect(), took(&outcomes, started))
+}
+
+/// The warnings of a node that name a rail.
+fn of_rails(outcome: &Outcome) -> Vec<String> {
+    let lines = warnings_of(outcome).into_iter().filter(|line| line.contains("may not reach"));
+    lines.map(str::to_owned).collect()
 }
 
 /// The beginning of the warning that one rail of a node does not reach the same one of another.
@@ -73,6 +75,14 @@ fn assert_named(lab: &Lab, said: &[Vec<String>], named: &[&[(usize, usize)]]) {
             said.iter().any(|line| line.starts_with(&beginning))
         };
         assert!(said.len() == named.len() && named.iter().all(is_said), "node {node}: {said:#?}");
+    }
+}
+
+/// Forms a world, whatever it uses, and checks that no node names a rail.
+fn assert_none_named(lab: &Lab, job: &str, nodes: &[Node]) {
+    for outcome in finish_all(start(lab, job, nodes)) {
+        let is_quiet = outcome.status.success() && !outcome.stderr.contains("may not reach");
+        assert!(is_quiet, "{}", outcome.render());
     }
 }
 
@@ -137,14 +147,7 @@ fn a_list_of_devices_of_the_users_own_leaves_the_other_rails_alone() {
     for node in &mut nodes {
         *node = node.clone().set("NCCL_IB_HCA", "=mlx5_0:1,mlx5_2:1");
     }
-    let outcomes = finish_all(start(&lab, "own list", &nodes));
-    for outcome in &outcomes {
-        assert!(
-            outcome.status.success() && !outcome.stderr.contains("may not reach"),
-            "{}",
-            outcome.render()
-        );
-    }
+    assert_none_named(&lab, "own list", &nodes);
 }
 
 #[test]
@@ -167,14 +170,7 @@ fn where_a_rank_has_no_rdma_its_neighbours_name_no_rail() {
     let mut nodes = nodes(&lab, "sockets");
     lab.switch("ip link set r1n3 nomaster");
     nodes[1] = Node::of("none").with("--interface eth0");
-    let outcomes = finish_all(start(&lab, "sockets", &nodes));
-    for outcome in &outcomes {
-        assert!(
-            outcome.status.success() && !outcome.stderr.contains("may not reach"),
-            "{}",
-            outcome.render()
-        );
-    }
+    assert_none_named(&lab, "sockets", &nodes);
 }
 
 #[test]
@@ -231,7 +227,7 @@ fn rails_of_ipv6_are_tried_by_ipv6() {
         let said = outcomes.iter().flat_map(|outcome| {
             let printed = outcome.formed();
             assert_eq!(printed["NCCL_IB_ADDR_FAMILY"], "AF_INET6", "{}", outcome.render());
-            warnings_of(outcome).into_iter().filter(|line| line.contains("may not reach")).map(str::to_owned)
+            of_rails(outcome)
         });
         said.collect()
     };

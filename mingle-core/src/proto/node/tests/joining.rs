@@ -4,19 +4,16 @@ use std::net::SocketAddr;
 
 use super::{
     LEADER, ME, announce, candidate, config, count, failure, hear, hear_at, hear_from, is_join, is_ready,
-    is_solicit, joined, node, patient, says, sent, to_all,
+    is_solicit, joined, node, patient, says, sent, to_all, with_roster,
 };
-use crate::model::{
-    Endpoints, Fault, HostName, Lineage, Link, List, Member, Metadata, NodeId, Paths, Peer, Rank, Roster,
-};
+use crate::model::{Endpoints, Fault, HostName, Lineage, Link, List, NodeId, Paths, Peer, Rank};
 use crate::proto::follow::Follow;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{Config, DialId, Event, Failure, Node, Output, PathNews};
 use crate::rdma::Verdict;
 use crate::wire::{
-    Announce, Candidate, Header, Introduction, Message, Part, Partner, Prepare, Reach, Ready, Refusal,
-    Welcome, encode_roster,
+    Announce, Candidate, Header, Introduction, Message, Partner, Prepare, Reach, Ready, Refusal, Welcome,
 };
 
 fn ms(milliseconds: u64) -> Time {
@@ -810,20 +807,8 @@ fn a_member_that_has_proved_all_and_waits_for_the_roster_reports_no_failure() {
     let mut config = patient(2);
     config.node.attributes.wants_roster = true;
     let (mut node, prepare) = joined(config);
-    let member = |number: u8, rank| Member {
-        rank: Rank(rank),
-        id: id(number),
-        host: HostName::new("host"),
-        address: endpoint(number),
-        slots: 1,
-        metadata: Metadata::default(),
-    };
-    let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
-    let bytes = encode_roster(&roster);
-    let roster_bytes = u32::try_from(bytes.len()).unwrap();
     // At another endpoint than the lease's, so that the master is dialled.
-    let endpoints: Endpoints = endpoint(7).into();
-    let prepare = Prepare { roster_bytes, digest: roster.digest(), endpoints, ..prepare };
+    let (prepare, part) = with_roster(Prepare { endpoints: endpoint(7).into(), ..prepare });
     let dial = dialled(&hear(&mut node, &Message::Prepare(prepare)));
     node.handle_dialed(Time::ZERO, dial);
     let mut all = hear(&mut node, &Message::Proved(dial.0));
@@ -832,8 +817,7 @@ fn a_member_that_has_proved_all_and_waits_for_the_roster_reports_no_failure() {
         all.extend(hear_at(&mut node, ms(1000 * second), 1, &Message::Pong));
     }
     assert!(!says(&all, is_ready) && !says(&all, |message| matches!(message, Message::Unproved(_))));
-    let part = Message::Part(Part { round: 1, index: 0, bytes: bytes.iter().copied().collect() });
-    assert!(says(&hear(&mut node, &part), is_ready));
+    assert!(says(&hear(&mut node, &Message::Part(part)), is_ready));
 }
 
 #[test]

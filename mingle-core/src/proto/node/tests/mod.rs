@@ -11,14 +11,15 @@ mod unready;
 
 use std::net::SocketAddr;
 
-use crate::model::{Digest, HostName, Lineage, List, NodeId};
+use crate::model::{Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster};
 use crate::proto::report::Report;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
 use crate::rdma::Verdict;
 use crate::wire::{
-    Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Prepare, Ready, Token, Welcome,
+    Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Ready, Token, Welcome,
+    encode_roster,
 };
 
 const ME: NodeId = NodeId([2; 16]);
@@ -144,6 +145,23 @@ fn joined(config: Config) -> (Node, Prepare) {
         partners: List::default(),
     };
     (node, prepare)
+}
+
+/// The prepare of a world of two in which some node wants the roster, and the roster as its one part.
+fn with_roster(prepare: Prepare) -> (Prepare, Part) {
+    let member = |number: u8, rank| Member {
+        rank: Rank(rank),
+        id: id(number),
+        host: HostName::new("host"),
+        address: endpoint(number),
+        slots: 1,
+        metadata: Metadata::default(),
+    };
+    let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
+    let bytes = encode_roster(&roster);
+    let roster_bytes = u32::try_from(bytes.len()).unwrap();
+    let part = Part { round: prepare.round, index: 0, bytes: bytes.into_iter().collect() };
+    (Prepare { roster_bytes, digest: roster.digest(), ..prepare }, part)
 }
 
 fn commits(outputs: &[Output]) -> bool {

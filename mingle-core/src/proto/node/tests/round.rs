@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::{
     LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_join,
-    is_ready, is_want, joined, patient, says, sent,
+    is_ready, is_want, joined, patient, says, sent, with_roster,
 };
-use crate::model::{Endpoints, HostName, Member, Metadata, Rank, Roster};
+use crate::model::Endpoints;
 use crate::proto::tests::{endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
 use crate::rdma::Verdict;
-use crate::wire::{Commit, Message, Part, Prepare, encode_roster};
+use crate::wire::{Commit, Message, Part, Prepare};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -140,21 +140,10 @@ fn a_part_of_another_rounds_roster_is_not_taken() {
     let mut config = config(2);
     config.node.attributes.wants_roster = true;
     let (mut node, prepare) = joined(config);
-    let member = |number: u8, rank| Member {
-        rank: Rank(rank),
-        id: id(number),
-        host: HostName::new("host"),
-        address: endpoint(number),
-        slots: 1,
-        metadata: Metadata::default(),
-    };
-    let roster = Roster::new(vec![member(1, 0), member(2, 1)]).unwrap();
-    let bytes = encode_roster(&roster);
-    let roster_bytes = u32::try_from(bytes.len()).unwrap();
-    let digest = roster.digest();
-    hear(&mut node, &Message::Prepare(Prepare { round: 2, roster_bytes, digest, ..prepare }));
+    let (prepare, part) = with_roster(Prepare { round: 2, ..prepare });
+    hear(&mut node, &Message::Prepare(prepare));
     for (round, is_taken) in [(1, false), (3, false), (2, true)] {
-        let part = Part { round, index: 0, bytes: bytes.iter().copied().collect() };
+        let part = Part { round, ..part.clone() };
         assert_eq!(says(&hear(&mut node, &Message::Part(part)), is_ready), is_taken, "round {round}");
     }
 }

@@ -97,6 +97,16 @@ fn a_file_that_cannot_be_written_ends_the_node_before_it_waits() {
             "-o json=/run/ro/x",
             "the folder /run/ro: Read-only file system",
         ),
+        (
+            "",
+            "-o hostfile=/dev/stdout",
+            "/dev/stdout of --output cannot be written: it is stdout, where the result",
+        ),
+        (
+            "exec >/run/result",
+            "-o json=/run/result",
+            "/run/result of --output cannot be written: it is stdout",
+        ),
     ] {
         for program in
             [format!("\"$mingle\" {ALONE} {line}"), format!("\"$mingle\" run {ALONE} {line} -- true")]

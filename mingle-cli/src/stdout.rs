@@ -1,9 +1,10 @@
 //! Stdout, which is for the result.
 
 use std::fmt::Write as _;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Write as _};
 use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use mingle_core::env::{Document, Facts, Format, Rendered, Script, Variables};
 use serde::Serialize;
@@ -43,6 +44,16 @@ impl Stdout {
     /// Stdout without a buffer, for output without an end.
     pub(crate) fn stream() -> Result<File, Stop> {
         io::stdout().as_fd().try_clone_to_owned().map(File::from).map_err(Stop::Stdout)
+    }
+
+    /// Whether this is the file or the pipe that stdout leads to. A terminal or /dev/null may be shared.
+    pub(crate) fn is(file: &Metadata) -> bool {
+        // A closed stdout cannot be the same file.
+        let Ok(stdout) = Self::stream().and_then(|stdout| stdout.metadata().map_err(Stop::Stdout)) else {
+            return false;
+        };
+        let is_exclusive = file.is_file() || file.file_type().is_fifo();
+        is_exclusive && (file.dev(), file.ino()) == (stdout.dev(), stdout.ino())
     }
 
     /// Prints a document of JSON, in one line.

@@ -1,7 +1,7 @@
 //! The file of `--events`: any file that can be appended to, except stdout.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use nix::libc::O_NONBLOCK;
@@ -15,19 +15,10 @@ pub(super) fn open(path: &Path) -> Result<File, String> {
     let file = opened.map_err(|error| {
         format!("cannot be opened for appending: {error}; give a file in a folder that exists, or a pipe that has a reader")
     })?;
-    if is_stdout(&file) {
+    if file.metadata().is_ok_and(|file| Stdout::is(&file)) {
         return Err(
             "is stdout, where the result goes that a shell may evaluate; give another file".to_owned()
         );
     }
     Ok(file)
-}
-
-fn is_stdout(file: &File) -> bool {
-    // A closed stdout cannot be the same file.
-    let Ok(stdout) = Stdout::stream() else { return false };
-    let (Ok(one), Ok(other)) = (file.metadata(), stdout.metadata()) else { return false };
-    // A terminal or /dev/null may be shared.
-    let holds = one.is_file() || one.file_type().is_fifo();
-    holds && (one.dev(), one.ino()) == (other.dev(), other.ino())
 }

@@ -27,6 +27,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::libc::{ENXIO, O_NONBLOCK};
 use tokio::time::{Instant, sleep};
 
+use crate::stdout::Stdout;
 pub(crate) use holder::Holder;
 
 /// How often to try again what another process keeps from being written.
@@ -68,6 +69,10 @@ impl Output {
 
     /// Checks what can be known before the world has formed.
     pub(crate) fn check(&self) -> io::Result<()> {
+        // A shell would evaluate this text too, and a file would be replaced before it gets the result.
+        if fs::metadata(&self.path).is_ok_and(|file| Stdout::is(&file)) {
+            return Err(io::Error::other("it is stdout, where the result goes; give another file"));
+        }
         writable::file(&self.path)
     }
 

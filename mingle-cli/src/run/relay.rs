@@ -1,26 +1,30 @@
 //! The output of workers, with the rank of each in front of its lines: `[3] step 10`.
 //!
 //! A thread reads each pipe and writes whole lines, so that lines of several workers do not mix. A slow
-//! reader of this process slows the workers, as without a relay, and not the answers to other nodes.
+//! reader slows the workers, as it would without a relay, and does not delay answers to other nodes.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use crate::exit::Stop;
 use crate::stdout::Stdout;
 
 /// A longer line is cut.
 const LONGEST: usize = 64 << 10;
+/// How often to try again to write to a terminal that is full.
+const AGAIN: Duration = Duration::from_millis(5);
 
 /// The relays of all workers.
 #[derive(Debug, Clone)]
 pub(super) struct Relay {
     stdout: Arc<Mutex<File>>,
-    /// How many pipes are open, and how many have lines that are being written.
+    /// The number of open pipes.
     open: Arc<AtomicUsize>,
+    /// The number of pipes whose lines are being written.
     busy: Arc<AtomicUsize>,
 }
 
@@ -33,14 +37,14 @@ impl Relay {
     /// Relays what the worker of this rank writes to stdout.
     pub(super) fn stdout(&self, rank: u64, from: impl Read + Send + 'static) {
         let stdout = Arc::clone(&self.stdout);
-        let write =
-            move |lines: &[u8]| stdout.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines);
-        self.start(rank, from, write);
+        self.start(rank, from, move |lines| {
+            write_all(&mut *stdout.lock().unwrap_or_else(PoisonError::into_inner), lines)
+        });
     }
 
     /// Relays what the worker of this rank writes to stderr.
     pub(super) fn stderr(&self, rank: u64, from: impl Read + Send + 'static) {
-        self.start(rank, from, |lines| io::stderr().write_all(lines));
+        self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines));
     }
 
     /// Whether all pipes are closed.
@@ -84,7 +88,23 @@ impl Relay {
     }
 }
 
-/// Makes lines of what has been read.
+/// Writes everything. A worker that makes its stdin non-blocking may do so to a terminal that is this
+/// process's stdout as well.
+#[expect(clippy::disallowed_methods, reason = "a thread that has nothing else to wait for")]
+fn write_all(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(AGAIN),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Splits output into lines, and puts the rank before each.
 struct Lines {
     mark: String,
     rest: Vec<u8>,
@@ -131,7 +151,28 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use nix::fcntl::OFlag;
+    use nix::unistd::pipe2;
+
     use super::*;
+
+    #[test]
+    fn everything_is_written_although_the_other_end_is_slow_and_writing_does_not_block() {
+        let (from, to) = pipe2(OFlag::O_NONBLOCK).unwrap();
+        let bytes: Vec<u8> = (0..=255).cycle().take(1 << 20).collect();
+        let wanted = bytes.clone();
+        let writer = thread::spawn(move || write_all(&mut File::from(to), &bytes));
+        let (mut from, mut read, mut chunk) = (File::from(from), Vec::new(), [0; 8192]);
+        while read.len() < wanted.len() {
+            match from.read(&mut chunk) {
+                Ok(0) => break,
+                Ok(length) => read.extend_from_slice(&chunk[..length]),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+        writer.join().unwrap().unwrap();
+        assert!(read == wanted);
+    }
 
     #[test]
     fn each_line_gets_the_mark_wherever_it_is_cut_into_reads() {

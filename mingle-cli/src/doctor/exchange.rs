@@ -10,19 +10,22 @@ use mingle_core::tools::reset;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::live::Arrived;
 use super::notice::{LARGEST, LONGEST, Notice, Offer, decode};
 
-/// Three retries of a lost SYN would take 7 s; a new connection is quicker.
+/// How long a connection may take to open. Three retries of a lost SYN would take 7 s, so a new connection is
+/// quicker.
 const DIAL: Duration = Duration::from_millis(900);
+/// The pause after a connection could not be accepted.
+const PAUSE: Duration = Duration::from_millis(50);
 /// The most connections that are served at once.
 const VISITORS: usize = 128;
 /// The most messages on a connection in one direction: a row has fewer parts.
 const MESSAGES: usize = LARGEST as usize;
 
-/// Tries the endpoints of a host one after the other: sends the own messages and reads those of that host.
+/// Tries the endpoints of a host one after the other, to send this host's messages and to read the other's.
 pub(super) async fn dial(
     id: u32,
     at: Vec<SocketAddr>,
@@ -57,7 +60,11 @@ pub(super) fn receive(
     tokio::spawn(async move {
         while !sender.is_closed() {
             let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-            let Ok((mut stream, _)) = listener.accept().await else { continue };
+            let Ok((mut stream, _)) = listener.accept().await else {
+                // For example no file descriptor is left. The error returns at once while its cause lasts.
+                sleep(PAUSE).await;
+                continue;
+            };
             let (latest, sender, guests) = (latest.clone(), sender.clone(), guests.clone());
             tokio::spawn(async move {
                 // Also where the connection is dropped before its turn.

@@ -198,12 +198,12 @@ impl Config {
 pub(crate) struct Restarts {
     /// The most restarts in a row of all nodes.
     pub(crate) most: u32,
-    /// How long a command may take to stop before it is killed; none means for ever.
-    pub(crate) stop_timeout: Option<Duration>,
+    /// How long a command may take to stop before it is killed.
+    pub(crate) stop_timeout: Duration,
     /// The pause before the second restart in a row.
     pub(crate) delay: Duration,
-    /// How long all commands must have run before earlier restarts do not count; none means for ever.
-    pub(crate) forget: Option<Duration>,
+    /// How long all commands must have run before earlier restarts do not count.
+    pub(crate) forget: Duration,
 }
 
 impl Restarts {
@@ -215,9 +215,9 @@ impl Restarts {
         };
         Ok(Self {
             most: reader.read(args.max_restarts.clone(), "max-restarts", restarts)?.unwrap_or(0),
-            stop_timeout: time(&args.stop_timeout, "stop-timeout", STOP_TIMEOUT)?,
+            stop_timeout: time(&args.stop_timeout, "stop-timeout", STOP_TIMEOUT)?.unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
-            forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?,
+            forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?.unwrap_or(LONGEST),
         })
     }
 }

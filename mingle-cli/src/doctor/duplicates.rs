@@ -1,8 +1,9 @@
 //! Hosts that have the same address, or the same hardware address, on one network.
 //!
 //! Equal values alone are no fault: many hosts have docker0's address, or that of a link inside the host,
-//! and interfaces of ipvlan share a hardware address. The datagrams of both must have come from the address,
-//! or nothing may pass between the two, and with equal hardware addresses no connection.
+//! and interfaces of ipvlan share a hardware address. An address is reported if datagrams of both hosts have
+//! come from it, or if nothing passes between the two. A hardware address is reported if the two cannot
+//! connect.
 
 use super::finding::{Finding, Status};
 use super::firewall::holds;

@@ -21,21 +21,23 @@ use super::notice::{BROADCAST, ECHO, LONGEST, MULTICAST, Notice, Offer, TCP, UNI
 use super::rounds;
 use super::transfer::{Host, Transfers};
 
-/// How long to wait for the own multicast, which comes back within microseconds or never.
+/// How long to wait for this host's own multicast, which comes back within microseconds or never.
 const BACK: Duration = Duration::from_millis(500);
-/// How often a host speaks, and more for each host of the world: all hear it.
+/// The pause between two messages of a host to all. It grows by `TURN` for each host of the world, since each
+/// receives the messages of all.
 const PERIOD: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(10);
-/// A host that has answered is asked again in each of so many turns, for a shorter round trip.
+/// A host that has answered gets another ping each time so many turns have passed: the shortest round trip
+/// counts.
 const AGAIN: usize = 8;
-/// How long to go on after the last host has come; what does not work by then is broken.
+/// How long to go on after the last host has appeared. A way that does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
 /// The same for paths, whose proofs take up to 5 s and begin within [`SETTLE`].
 const PATHS: Duration = Duration::from_secs(7);
 /// How long all hosts may take to answer before the proofs of paths begin: those that are late get less time.
 const SETTLE: Duration = Duration::from_secs(1);
-/// How long to go on after everything is known here, since others may still need this host: after transfers,
-/// another may have waited for its partner.
+/// How long to go on after everything is known here, since others may still need this host. After transfers
+/// it is longer: another host may have waited for its partner.
 const LINGER: Duration = Duration::from_secs(2);
 const LONG_LINGER: Duration = Duration::from_secs(8);
 /// How long all transfers may take, and more for each host: a round takes 0.7 s.
@@ -100,11 +102,11 @@ impl Wires {
         for socket in &own {
             listen(Arc::clone(socket), Inbound::Own, sender.clone());
         }
-        for ear in station.group_sockets() {
-            listen(shared(ear)?, Inbound::Group, sender.clone());
+        for socket in station.group_sockets() {
+            listen(shared(socket)?, Inbound::Group, sender.clone());
         }
-        if let Some(ear) = station.broadcast_socket() {
-            listen(shared(ear)?, Inbound::Broadcast, sender.clone());
+        if let Some(socket) = station.broadcast_socket() {
+            listen(shared(socket)?, Inbound::Broadcast, sender.clone());
         }
         Ok(Self { arrived, sender, own })
     }
@@ -178,7 +180,7 @@ pub(super) struct Meeting<'a> {
     pub(super) wires: Wires,
     pub(super) prover: Prover,
     pub(super) tag: JobTag,
-    /// None is for ever.
+    /// How long to wait for the other hosts; none means for ever.
     pub(super) limit: Option<Duration>,
     /// Whether this host takes part in transfers.
     pub(super) transfers: bool,
@@ -234,10 +236,10 @@ impl Meeting<'_> {
             guests: Some(guests),
             stage: Stage::Matrix,
         };
-        let (tell, mut seeds) = unbounded_channel();
+        let (sender, mut seeds) = unbounded_channel();
         let mut id = [0; 16];
         id[..4].copy_from_slice(&talk.board.me().to_be_bytes());
-        if let Some(follow) = self.station.follow(id, move |found| tell.send(found).is_ok()).await? {
+        if let Some(follow) = self.station.follow(id, move |found| sender.send(found).is_ok()).await? {
             tokio::spawn(follow);
         }
         let hosts = u32::try_from(talk.board.world()).unwrap_or(u32::MAX);
@@ -263,7 +265,7 @@ impl Meeting<'_> {
         }
     }
 
-    /// Moves on to the next stage where nothing more is to come. Returns whether all have been through.
+    /// Moves on to the next stage once this one has its result. Returns whether the last one is over.
     fn is_over(&self, talk: &mut Talk) -> bool {
         let now = Instant::now();
         let (board, since) = (&talk.board, now - talk.last_newcomer);

@@ -141,11 +141,8 @@ impl Board {
             (node.card, node.seq) = (card, seq);
         }
         for contact in row {
-            let known = node.row.len();
-            let entry = node.row.entry(contact.id);
-            let is_known = matches!(entry, std::collections::btree_map::Entry::Occupied(_));
-            if is_known || known < NODES {
-                let (at, known) = entry.or_insert((seq, contact));
+            if node.row.len() < NODES || node.row.contains_key(&contact.id) {
+                let (at, known) = node.row.entry(contact.id).or_insert((seq, contact));
                 if *at <= seq {
                     (*at, *known) = (seq, contact);
                 }
@@ -191,7 +188,7 @@ impl Board {
         }
     }
 
-    /// Notes how the proof of the path to another host, at this address and port, has ended.
+    /// Notes the result of the proof of the path to another host, at this address and port.
     pub(super) fn proved(&mut self, id: u32, to: SocketAddr, verdict: Result<(), Fault>) {
         let own_port_answers = self.entry(self.me, id).is_some_and(|contact| contact.flags & TCP != 0)
             && self.nodes.get(&id).and_then(|node| node.reached).is_some_and(|at| at.ip() == to.ip());
@@ -214,7 +211,7 @@ impl Board {
         Some(SocketAddr::new(place.link.address, node.card.port))
     }
 
-    /// The endpoint of a host that has answered.
+    /// The endpoint at which a host has answered.
     pub(super) fn reached(&self, id: u32) -> Option<SocketAddr> {
         self.nodes.get(&id)?.reached
     }
@@ -276,11 +273,12 @@ impl Board {
         self.entry(id, self.me).is_none_or(|entry| entry.flags & MULTICAST == 0)
     }
 
+    /// Whether all hosts are known.
     pub(super) fn is_full(&self) -> bool {
         self.nodes.len() >= self.world
     }
 
-    /// Whether all hosts are here and every way works.
+    /// Whether all hosts are known and every way works.
     pub(super) fn is_complete(&self) -> bool {
         let ways = [Way::Multicast, Way::Udp, Way::Tcp, Way::Path];
         self.is_full()

@@ -10,7 +10,7 @@ use super::table::mbit;
 const CHECK: &str = "bandwidth";
 /// A host is slow below the median of all hosts divided by this.
 const SLOW: u32 = 2;
-/// From this many hosts on, the slow end of a slow pair can be told from the other.
+/// The least number of hosts among which the slow end of a slow pair can be told from the other end.
 const HOSTS: usize = 3;
 
 /// The number of rounds in which each of `hosts` meets each other one once.

@@ -1,8 +1,8 @@
 //! Short transfers between the hosts: in rounds of pairs, so that each host takes part in one at a time.
 //!
-//! A connection for each direction, both from the host that comes first in the order of all. The receiving
-//! host measures, and ends the transfer by a reset. A stranger who connects at the right moment spoils one
-//! figure of a report.
+//! A pair has one connection for each direction. The host that comes first in the order of all dials both.
+//! The receiving host measures, and ends the transfer by a reset. A stranger who connects at the right moment
+//! spoils one figure of a report.
 
 use std::io;
 use std::net::SocketAddr;
@@ -77,7 +77,7 @@ impl Transfers {
         measure(&mut self.open(to, offer(false)).await?).await
     }
 
-    /// A connection on which the other host waits for the transfer, too.
+    /// Opens a connection, and waits until the other host is ready for its transfer.
     async fn open(&self, to: SocketAddr, offer: Offer) -> io::Result<TcpStream> {
         let opened = async {
             let mut stream = TcpStream::connect(to).await?;
@@ -106,7 +106,7 @@ impl Transfers {
                 return Ok(stream);
             }
             let next = timeout_at(until, self.guests.recv()).await?.ok_or(io::ErrorKind::BrokenPipe)?;
-            // Each of the others waits with one at most.
+            // Each other host has at most one connection waiting.
             if self.waiting.len() > self.hosts.len() {
                 self.waiting.remove(0);
             }

@@ -29,7 +29,8 @@ pub(super) fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     });
     match linked {
         Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
-            // The file system may have no links. The error of a folder or disk comes again.
+            // The file system may have no links. If the folder or the disk is at fault, the error comes
+            // again.
             beside(path, bytes, None, |new| fs::rename(new, path))
         }
         result => result,

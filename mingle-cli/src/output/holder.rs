@@ -1,5 +1,5 @@
-//! The process for which a block of /etc/hosts is there, as a line of that block notes it, so that a later
-//! job can tell that the block's job is over.
+//! The process with which a job ends. A line of the job's block in /etc/hosts names it, so that a later job
+//! can tell that the block is stale.
 //!
 //! ```text
 //! mingle run      this process: it becomes the command, or stays as its parent
@@ -17,23 +17,23 @@ const BEFORE: &str = "# mingle holder ";
 /// Programs that start another one, wait for it and end: the shell is above them.
 const WRAPPERS: [&str; 5] = ["doas", "runuser", "su", "sudo", "timeout"];
 
-/// A process, unique among all of this host since it was built: with the ID of its boot.
+/// A process. The ID of the boot tells it from those before the last boot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Holder {
     pid: i32,
     start: u64,
-    /// The PID namespace, in which the ID counts.
+    /// The PID namespace in which the ID is valid.
     namespace: String,
     boot: String,
 }
 
 impl Holder {
-    /// This process; nothing where there is no /proc.
+    /// This process; none without /proc.
     pub(crate) fn own() -> Option<Self> {
         Self::of(getpid().as_raw())
     }
 
-    /// The parent; nothing where it is in another PID namespace, as of the first process of a container.
+    /// The parent. None if it is in another PID namespace, as the parent of a container's first process is.
     pub(crate) fn parent() -> Option<Self> {
         let mut pid = getppid().as_raw();
         while is_wrapper(&fs::read(format!("/proc/{pid}/comm")).ok()?) {

@@ -19,7 +19,7 @@ pub(super) fn updated(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     Ok(without_stale(&with_block(file, block)?))
 }
 
-/// The job of the line `# mingle JOB begin`, or of one with another last word.
+/// The job in a line such as `# mingle JOB begin`, where `word` is the last one.
 fn job<'a>(line: &'a [u8], word: &str) -> Option<&'a [u8]> {
     line.trim_ascii_end().strip_prefix(b"# mingle ")?.strip_suffix(format!(" {word}").as_bytes())
 }
@@ -47,8 +47,8 @@ fn without_stale(file: &[u8]) -> Vec<u8> {
     kept
 }
 
-/// The bytes of a file in which `block` replaces an earlier block, or is appended. Every other line stays as
-/// it was, and so does the missing line break at the end of the file, if it is missing.
+/// The bytes of a file in which `block` replaces an earlier block, or is appended. All other lines stay, and
+/// a file without a final line break gets none.
 fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
     let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
     let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();

@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep};
 use crate::stdout::Stdout;
 pub(crate) use holder::Holder;
 
-/// How often to try again what another process keeps from being written.
+/// How often to try again while another process is in the way.
 const AGAIN: Duration = Duration::from_millis(20);
 /// How long to wait for the lock of a file such as /etc/hosts.
 const LOCKED: Duration = Duration::from_secs(5);
@@ -100,8 +100,8 @@ impl Output {
     }
 }
 
-/// A pipe without a reader would block the opening, and a full one the writing: no signal would end this
-/// process then.
+/// Writes to a pipe without blocking. A pipe without a reader would block the opening, and a full pipe the
+/// writing, and no signal would end this process then.
 async fn write_pipe(path: &Path, text: &str, patience: Patience) -> io::Result<()> {
     let mut pipe = loop {
         match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(path) {
@@ -127,7 +127,8 @@ async fn write_pipe(path: &Path, text: &str, patience: Patience) -> io::Result<(
 }
 
 /// Changes one block of a file that other jobs change as well, under a lock that all of them take. A job
-/// holds it for milliseconds; any user who can read the file can hold it for ever.
+/// holds it for milliseconds. Any user who can read the file can hold it for ever, so in the end the block is
+/// written without it.
 async fn write_block(path: &Path, block: &str, patience: Patience) -> io::Result<()> {
     loop {
         let is_link = fs::symlink_metadata(path).is_ok();

@@ -1,5 +1,5 @@
-//! A world in which the command runs, or has run: what follows from the changes of the world, from signals,
-//! and from the ends of processes.
+//! Reacts to changes of the world, to signals, and to ends of processes: while the command runs, and until
+//! the processes that it left behind have stopped.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::crew::{self, Crew, Failed};
 use super::row::Row;
-use crate::config::{Config, LONGEST};
+use crate::config::Config;
 use crate::events::Journal;
 use crate::signals::{self, Signals};
 use crate::{progress, stderr};
@@ -20,10 +20,10 @@ use crate::{progress, stderr};
 const ENDING: [Signal; 4] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
 /// A process that survives SIGKILL for this long hangs in the kernel.
 const HANGS: Duration = Duration::from_secs(5);
-/// How long to wait for the end of what workers have printed, where a process that they have started keeps
-/// their pipes open.
+/// How long to wait for the rest of the workers' output while a process that they started keeps their pipes
+/// open.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often to look for that end.
+/// How often to check whether all output is written.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// The next step after the command, or its world, has ended.
@@ -32,7 +32,7 @@ pub(super) enum After {
     Finished,
     /// The world has ended, and this node restarts with the next one after this delay.
     Again(Row, Duration),
-    /// This node ends with this exit code, and this message.
+    /// This node ends with this exit code and this message.
     GiveUp(u8, Option<String>),
 }
 
@@ -55,12 +55,12 @@ pub(super) struct Attended<'a> {
     config: &'a Config,
     /// Whether the command still runs.
     runs: bool,
-    /// Why the world ended, where another node has ended it.
+    /// Why the world ended, if another node ended it.
     over: Option<Over>,
-    /// How this node's own command has failed.
+    /// The failure of this node's own command.
     own: Option<Failed>,
     /// Whether all nodes that can be notified of the end have been.
-    is_told: bool,
+    is_notified: bool,
     /// The signal that has asked this node to end.
     asked: Option<Signal>,
     /// Whether the commands have run for so long that earlier restarts do not count.
@@ -81,7 +81,7 @@ impl<'a> Attended<'a> {
             runs: true,
             over: None,
             own: None,
-            is_told: false,
+            is_notified: false,
             asked: None,
             is_forgotten: false,
             is_clearing: false,
@@ -94,8 +94,8 @@ impl<'a> Attended<'a> {
         self.running.next().await
     }
 
-    /// The end of this world here, once what workers have printed is written, unless a process that they have
-    /// left behind keeps their pipes open, or a signal comes.
+    /// Ends this world here once the workers' output is written. A signal ends the wait for that, and so does
+    /// [`FLUSH`], unless a slow reader holds the output up.
     pub(super) async fn end(self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
         if let Some(relay) = self.crew.relay() {
             let ends = Instant::now() + FLUSH;
@@ -121,7 +121,7 @@ impl<'a> Attended<'a> {
         self.is_forgotten
     }
 
-    /// The time of health is over.
+    /// The commands have run for `--forget-restarts`.
     pub(super) fn forget(&mut self) -> Wait {
         self.is_forgotten = true;
         if self.over.is_none() && self.own.is_none() && self.asked.is_none() {
@@ -133,7 +133,7 @@ impl<'a> Attended<'a> {
 
     pub(super) fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
         match change {
-            Change::Notified => self.is_told = true,
+            Change::Notified => self.is_notified = true,
             Change::Over(over) => {
                 journal.over(&over);
                 self.say(&over.to_string(), over.end);
@@ -162,7 +162,7 @@ impl<'a> Attended<'a> {
         let is_last = signal == Signal::SIGTERM;
         // A command may go on after Ctrl-C, as a debugger does, and then ends in its own time.
         if is_last || !self.runs {
-            // The others need not find out by a failure, and can save their work at the same time.
+            // The other nodes learn of the end at once, and can save their work meanwhile.
             self.running.fail(End::Left);
         }
         if !is_last {
@@ -171,7 +171,7 @@ impl<'a> Attended<'a> {
         if !self.config.quiet {
             stderr::say(format_args!("SIGTERM: this node leaves the world once its command has stopped"));
         }
-        Wait::AtMost(self.stop_timeout())
+        Wait::AtMost(self.row.restarts.stop_timeout)
     }
 
     /// The command, or a process that it left behind, has taken too long to stop.
@@ -186,9 +186,9 @@ impl<'a> Attended<'a> {
         Wait::AtMost(HANGS)
     }
 
-    /// Stops what the command left behind, once the command has ended here and the other nodes know.
+    /// Stops the processes that the command left behind, once it has ended and the other nodes know that.
     pub(super) fn after_command(&mut self) -> Wait {
-        if !self.is_told || self.runs {
+        if !self.is_notified || self.runs {
             return Wait::On;
         }
         let after = self.after();
@@ -202,19 +202,15 @@ impl<'a> Attended<'a> {
             return Wait::On;
         }
         crew::signal_all(&left, Signal::SIGTERM);
-        if self.over.is_none() { Wait::AtMost(self.stop_timeout()) } else { Wait::On }
+        if self.over.is_none() { Wait::AtMost(self.row.restarts.stop_timeout) } else { Wait::On }
     }
 
     fn terminate(&self) -> Wait {
         self.crew.terminate();
-        Wait::AtMost(self.stop_timeout())
+        Wait::AtMost(self.row.restarts.stop_timeout)
     }
 
-    fn stop_timeout(&self) -> Duration {
-        self.row.restarts.stop_timeout.unwrap_or(LONGEST)
-    }
-
-    /// Processes have ended, of the command or adopted ones.
+    /// Reaps the processes that have ended: those of the command, and adopted ones.
     fn on_child(&mut self, journal: &mut Journal) -> Wait {
         if !self.runs {
             self.crew.reap();
@@ -259,7 +255,7 @@ impl<'a> Attended<'a> {
         }
     }
 
-    /// Prints the message and what follows.
+    /// Prints the message, and whether the commands restart.
     fn say(&self, what: &str, end: End) {
         if self.config.quiet {
             return;
@@ -279,7 +275,8 @@ impl<'a> Attended<'a> {
 
     fn after(&self) -> After {
         if let Some(signal) = self.asked {
-            // As a shell says that the signal has ended it, whatever the command made of it.
+            // The code that a shell gives for a process that this signal has ended, even if the command has
+            // ended with another one.
             return After::GiveUp(code(End::Killed(number(signal))), None);
         }
         let own = self.own.map_or(End::Unknown, |failed| failed.end);
@@ -287,7 +284,7 @@ impl<'a> Attended<'a> {
         match (self.row.after(end), &self.over) {
             (Some(next), _) => After::Again(next, next.delay(end)),
             (None, None) => After::GiveUp(code(own), None),
-            // The exit code with which that node ends as well.
+            // The node that failed ends with the same exit code.
             (None, Some(over)) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
         }
     }

@@ -48,7 +48,7 @@ impl Command {
         self.0.first().map_or(OsStr::new(""), OsString::as_os_str)
     }
 
-    /// Whether all nodes are listed in an argument.
+    /// Whether an argument lists all nodes.
     pub(super) fn lists_all(&self) -> bool {
         self.0.iter().any(|word| contains(word, HOSTFILE))
     }
@@ -67,7 +67,8 @@ impl Command {
         Ok(())
     }
 
-    fn failed(&self, error: io::Error) -> Stop {
+    /// The error if the command cannot be started.
+    pub(super) fn failed(&self, error: io::Error) -> Stop {
         let hint = if self.0.len() == 1 && self.name().as_bytes().contains(&b' ') {
             " (give the words of the command as separate arguments, or use sh -c)"
         } else {
@@ -76,13 +77,13 @@ impl Command {
         Stop::Command(format!("{}{hint}", self.name().display()), error)
     }
 
-    /// The file for {hostfile}, where a word asks for it. It exists as long as its guard.
+    /// The file for `{hostfile}`, if an argument has that.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
         if self.lists_all() { write_hostfile(formation).map(Some) } else { Ok(None) }
     }
 
-    /// The process to start in this world, as the only one on this node or as one of its workers;
-    /// `generation` counts restarts, where they are possible.
+    /// The process to start in this world, as the only one on this node or as one of its workers.
+    /// `generation` counts restarts, if there can be any.
     pub(super) fn in_world(
         &self,
         formation: &Formation<'_>,
@@ -134,11 +135,6 @@ impl Command {
     pub(super) fn become_it(&self, process: &mut process::Command) -> Stop {
         self.failed(process.exec())
     }
-
-    /// Why it could not be started as a child.
-    pub(super) fn not_started(&self, error: io::Error) -> Stop {
-        self.failed(error)
-    }
 }
 
 /// A new file in the folder for temporary files, which no other process can have created.
@@ -154,9 +150,9 @@ fn write_hostfile(formation: &Formation<'_>) -> Result<Hostfile, Stop> {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(failed(error)),
             Ok(mut file) => {
-                let file_guard = Hostfile(path);
+                let hostfile = Hostfile(path);
                 file.write_all(text.as_str().as_bytes()).map_err(failed)?;
-                return Ok(file_guard);
+                return Ok(hostfile);
             }
         }
     }

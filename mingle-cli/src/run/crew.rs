@@ -2,9 +2,9 @@
 //! signalling them, waiting for them, and finding the processes they leave behind.
 //!
 //! Where a terminal controls this process, they share its process group, as the programs that a shell starts
-//! from a script do. So this process and they are one job of the user's shell: Ctrl-C and Ctrl-Z reach all of
-//! it, `fg` continues it, it reads from the terminal, also as a part of a pipeline, and nobody has to hand
-//! the terminal on. Elsewhere each has a group of its own, and gets a signal once: from here.
+//! from a script do. So all of them are one job of the user's shell: Ctrl-C and Ctrl-Z reach each, `fg`
+//! continues each, and each may read from the terminal, even as a part of a pipeline. Without a terminal each
+//! has a group of its own, so that a signal reaches it once: from this process.
 
 use std::fs;
 use std::io;
@@ -35,7 +35,7 @@ pub(super) struct Mark(String);
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) command: Command,
-    /// Its rank among the workers of all nodes, where it is one of several on this node.
+    /// Its ranks, if it is a worker.
     pub(super) worker: Option<Worker>,
 }
 
@@ -46,11 +46,11 @@ pub(super) struct Worker {
     pub(super) local_rank: u32,
 }
 
-/// The end of the first worker that has failed.
+/// The end of the first process that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Failed {
     pub(super) end: End,
-    /// Its rank, where it is a worker.
+    /// Its rank, if it is a worker.
     pub(super) worker: Option<u64>,
 }
 
@@ -59,6 +59,7 @@ pub(super) struct Failed {
 pub(super) struct Crew {
     running: Vec<(Pid, Option<Worker>)>,
     failure: Option<Failed>,
+    /// Whether each has a process group of its own.
     is_apart: bool,
     mark: Mark,
     relay: Option<Relay>,
@@ -100,7 +101,7 @@ impl Mark {
 }
 
 impl Crew {
-    /// Starts all, or none; `failed` is the error of one that could not start.
+    /// Starts all, or none. `failed` makes the error if one cannot start.
     pub(super) fn start(
         members: Vec<Member>,
         mark: &Mark,
@@ -141,7 +142,7 @@ impl Crew {
         self.running.iter().map(|(pid, _)| pid.as_raw().unsigned_abs())
     }
 
-    /// The relay of what workers print, where they are workers.
+    /// The relay of their output, if they are workers.
     pub(super) fn relay(&self) -> Option<&Relay> {
         self.relay.as_ref()
     }
@@ -151,7 +152,7 @@ impl Crew {
         !self.running.is_empty()
     }
 
-    /// The end of the first worker that has failed, if one has.
+    /// The end of the first process that failed, if one did.
     pub(super) fn failure(&self) -> Option<Failed> {
         self.failure
     }
@@ -160,9 +161,9 @@ impl Crew {
     pub(super) fn forward(&self, signal: Signal) {
         let is_from_keys =
             matches!(signal, Signal::SIGINT | Signal::SIGQUIT | Signal::SIGTSTP | Signal::SIGWINCH);
-        // A key reaches the whole process group in the foreground.
-        let has_come = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
-        if !has_come {
+        // For a key the terminal signals the whole process group in the foreground.
+        let has_arrived = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
+        if !has_arrived {
             self.signal(signal);
         }
     }
@@ -174,7 +175,7 @@ impl Crew {
             let _ = if self.is_apart { killpg(*pid, signal) } else { kill(*pid, signal) };
         }
         if !self.is_apart && self.runs() {
-            // Of the shared group only what belongs to the command.
+            // In the shared group, only the processes of the command.
             let own = getpgrp().as_raw();
             let of_group = |pid: &Pid| Stat::of(pid.as_raw()).is_some_and(|stat| stat.group == own);
             let others = self
@@ -186,7 +187,7 @@ impl Crew {
         }
     }
 
-    /// Asks each that runs to end. One that is stopped could not act on that.
+    /// Asks each that runs to end. A stopped process does so only once it is continued.
     pub(super) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
         self.signal(Signal::SIGCONT);
@@ -220,7 +221,7 @@ impl Crew {
         }
     }
 
-    /// The processes that are left of all that have run.
+    /// All processes of the run that still exist, those that the command left behind too.
     pub(super) fn left(&self) -> Vec<Pid> {
         self.mark.processes()
     }
@@ -240,7 +241,7 @@ fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::R
         }
         if let Some(worker) = worker {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
-            // As of srun and mpirun, one of several reads what is typed.
+            // As with srun and mpirun, the first worker alone reads stdin.
             if worker.local_rank > 0 {
                 command.stdin(Stdio::null());
             }

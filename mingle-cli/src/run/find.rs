@@ -54,7 +54,7 @@ fn find(name: &OsStr, depth: u32) -> io::Result<PathBuf> {
     Err(refused.unwrap_or_else(none))
 }
 
-/// An error without an inner text means that the file does not exist.
+/// Checks that this user can execute the file. An error without an inner one means that it does not exist.
 fn executable(path: &Path, depth: u32) -> io::Result<()> {
     let refused = |kind, what: String| Err(io::Error::new(kind, format!("{} {what}", path.display())));
     let metadata = match fs::metadata(path) {
@@ -108,7 +108,7 @@ fn executable(path: &Path, depth: u32) -> io::Result<()> {
 }
 
 /// The interpreter that the first line of a script names, and the rest of that line, as binfmt_script reads
-/// them. Nothing for a program, and for a file that this user may execute and not read.
+/// them. None for a program, and for a file that this user may execute and not read.
 fn interpreter(path: &Path) -> Option<(PathBuf, Vec<u8>)> {
     let mut first = Vec::new();
     File::open(path).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
@@ -121,8 +121,8 @@ fn interpreter(path: &Path) -> Option<(PathBuf, Vec<u8>)> {
     Some((path, line[end..].trim_ascii().to_vec()))
 }
 
-/// The program that env(1) will look for in PATH: `#!/usr/bin/env python3`. Nothing where env gets options or
-/// variables, except `-S` alone.
+/// The program that env(1) will look for in PATH, as in `#!/usr/bin/env python3`. None if env gets options or
+/// variables, other than `-S` alone.
 fn program_of_env(interpreter: &Path, argument: &[u8]) -> Option<OsString> {
     if interpreter.file_name()? != "env" {
         return None;

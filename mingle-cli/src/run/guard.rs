@@ -1,9 +1,9 @@
 //! The guard: a process that stops the command if mingle is killed by SIGKILL, so that nothing is orphaned.
 //!
-//! A second process of this program waits until a pipe closes whose other end is here alone. Then it stops
-//! all processes that have the mark of the run, whoever has started them. PR_SET_PDEATHSIG would do less: it
-//! reaches the direct child alone, so the workers of a launcher that dies would go on; and it must be set
-//! between fork and exec, where Rust allows no safe code.
+//! It is a second process of this program, and waits until a pipe closes whose other end mingle alone holds.
+//! Then it stops all processes that have the mark of the run. PR_SET_PDEATHSIG would do less: it reaches the
+//! direct child alone, so the workers of a launcher that dies would go on. Besides, it must be set between
+//! fork and exec, where Rust allows no safe code.
 
 use std::ffi::OsString;
 use std::io::{self, Read as _};
@@ -25,7 +25,7 @@ pub(crate) const NAME: &str = "mingle-guard";
 /// How often to look which processes are left.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The guard of this process. Dropped, it stops nothing.
+/// The guard of this process. If this is dropped, the guard ends and stops nothing.
 #[derive(Debug)]
 pub(super) struct Guard(Option<ChildStdin>);
 
@@ -39,7 +39,7 @@ impl Drop for Guard {
 }
 
 impl Guard {
-    /// Starts it. Where that fails the command runs without a guard.
+    /// Starts the guard. If that fails, the command runs without one.
     pub(super) fn start(mark: &Mark, stop_timeout: Duration) -> Self {
         let mut command = Command::new("/proc/self/exe");
         command.arg0(NAME).arg(mark.text()).arg(stop_timeout.as_millis().to_string());
@@ -61,9 +61,9 @@ impl Guard {
 pub(crate) fn guard(args: &[OsString]) {
     let text = |at: usize| args.get(at).and_then(|arg| arg.to_str()).unwrap_or_default();
     let Ok(stop_timeout) = text(1).parse().map(Duration::from_millis) else { return };
-    // Else its name were that of the link /proc/self/exe.
+    // Without this its name is `exe`, the last part of the path that was executed.
     let _ = prctl::set_name(c"mingle-guard");
-    // The pipe closes once no process holds its other end, also none that is about to become a command.
+    // A child between fork and exec holds the other end as well, so the pipe closes after that child's exec.
     if !matches!(io::stdin().read(&mut [0]), Ok(0)) {
         return;
     }
@@ -75,8 +75,8 @@ pub(crate) fn guard(args: &[OsString]) {
     }
 }
 
-/// Stops the processes as their parent would: SIGTERM to each that no other one has started, and to its
-/// process group; in the end SIGKILL to all.
+/// Stops the processes as mingle would. SIGTERM goes to each whose parent is not among them, and to the
+/// others of its process group. After the timeout, SIGKILL goes to all.
 #[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing else to wait for")]
 fn stop(mark: &Mark, mut left: Vec<Pid>, stop_timeout: Duration) {
     let (started, mut asked) = (Instant::now(), Vec::new());

@@ -4,7 +4,7 @@
 //! command     the command, and its variables
 //! find        whether it can be executed here
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
-//! attended    what follows from what happens while it runs
+//! attended    reacts to changes of the world, signals, and ends of processes
 //! row         how many restarts are left, and how long each waits
 //! crew        the processes: starting them, signalling them, waiting for them
 //! relay       what workers print

@@ -1,4 +1,4 @@
-//! The parent of a command that restarts with the commands of all nodes when one fails.
+//! The parent of a command. When the command of one node fails, the commands of all nodes restart.
 
 use std::num::NonZeroU8;
 use std::pin::pin;
@@ -85,7 +85,7 @@ async fn supervised(
     let mut progress = Progress::new(config, journal);
     let mut assignment = join::watch(joining, &mut events, &mut progress, &mut signals).await?;
     drop(progress);
-    let _guard = Guard::start(&run.mark, restarts.stop_timeout.unwrap_or(LONGEST));
+    let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts);
     loop {
         let time = started.elapsed();
@@ -158,7 +158,7 @@ async fn attend(
 
     let mut attended = Attended::new(running, crew, row, run.config);
     let mut limit = pin!(sleep(LONGEST));
-    let mut healthy = pin!(sleep(row.restarts.forget.unwrap_or(LONGEST)));
+    let mut healthy = pin!(sleep(row.restarts.forget));
     loop {
         let wait = tokio::select! {
             biased;
@@ -202,7 +202,7 @@ async fn begin(
     } else {
         vec![member(None)]
     };
-    let crew = Crew::start(members, &run.mark, |error| run.command.not_started(error))?;
+    let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
     Ok((crew, variables, hostfile))
 }
 

@@ -1,11 +1,11 @@
 //! How often all commands have restarted in a row, and how long the nodes wait before the next time.
 //!
 //! systemd counts starts within StartLimitIntervalSec=, and Kubernetes forgets the back-off of a container
-//! that has run for ten minutes; both let a service live for ever that fails now and then, and end one that
-//! cannot work. Here the commands of a whole world must have run for `--forget-restarts`.
+//! that has run for ten minutes. So a service that fails now and then goes on, and one that cannot work ends.
+//! Here the commands of a whole world must have run for `--forget-restarts`.
 //!
-//! Nodes that were there from the start count alike. A newcomer learns the count from the roster, in which
-//! each node says its own; the highest holds.
+//! Nodes that were there from the start have the same count. A newcomer learns it from the roster, which has
+//! the count of each node: the highest applies.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::config::Restarts;
 
 /// The key of the count in each node's metadata.
 const KEY: &str = "restarts";
-/// The longest pause, as Kubernetes has it; a longer `--restart-delay` is the longest itself.
+/// The longest pause, that of Kubernetes. A longer `--restart-delay` is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
 /// The restarts in a row.
@@ -47,7 +47,7 @@ impl Row {
         metadata
     }
 
-    /// The commands have run for so long that nothing before counts.
+    /// Forgets all restarts, since the commands have run for long enough.
     pub(super) fn forget(&mut self) {
         self.count = 0;
     }
@@ -57,7 +57,7 @@ impl Row {
         self.count >= self.restarts.most
     }
 
-    /// The row after the world has ended so; nothing where no restart is left for that.
+    /// The row after a world that has ended like this; none if no restart is left.
     pub(super) fn after(&self, end: End) -> Option<Self> {
         if !costs(end) {
             return Some(*self);
@@ -65,8 +65,8 @@ impl Row {
         (!self.is_used_up()).then(|| Self { count: self.count + 1, ..*self })
     }
 
-    /// How long to wait before this restart: not at all before the first of a row, and before each later one
-    /// twice as long as before the last.
+    /// How long to wait before this restart. The first of a row does not wait, the second waits for
+    /// `--restart-delay`, and each later one twice as long as the last.
     pub(super) fn delay(&self, end: End) -> Duration {
         let Some(doublings) = self.count.checked_sub(2).filter(|_| costs(end)) else { return Duration::ZERO };
         let first = self.restarts.delay;
@@ -74,14 +74,14 @@ impl Row {
         first.saturating_mul(factor).min(LONGEST_DELAY.max(first))
     }
 
-    /// `1 of 3`, where this restart counts.
+    /// `1 of 3`, if this restart counts.
     pub(super) fn number(&self, end: End) -> Option<String> {
         costs(end).then(|| format!("{} of {}", self.count, self.restarts.most))
     }
 }
 
-/// Whether a restart after this end counts. A node that leaves has not failed, and where the cause is not
-/// known other nodes know it: they have started again already.
+/// Whether a restart after this end counts. A node that leaves has not failed. If this node does not know the
+/// cause, other nodes do, and have restarted already.
 fn costs(end: End) -> bool {
     !matches!(end, End::Left | End::Unknown)
 }
@@ -91,8 +91,8 @@ mod tests {
     use super::*;
 
     fn row(most: u32, delay: u64) -> Row {
-        let stop_timeout = None;
-        Row::new(Restarts { most, stop_timeout, delay: Duration::from_millis(delay), forget: None })
+        let (stop_timeout, forget) = (Duration::MAX, Duration::MAX);
+        Row::new(Restarts { most, stop_timeout, delay: Duration::from_millis(delay), forget })
     }
 
     #[test]
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_that_is_given_may_be_longer_than_the_longest_or_none() {
+    fn a_given_delay_may_be_zero_or_longer_than_the_longest_pause() {
         let end = End::Gone;
         let third = |delay| {
             let mut row = row(u32::MAX, delay);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_count_of_a_world_holds() {
+    fn the_count_is_in_the_metadata_until_it_is_forgotten() {
         let mut row = row(9, 0);
         for _ in 0..3 {
             row = row.after(End::Gone).unwrap();

@@ -1,7 +1,6 @@
 //! Proves paths between hosts that form no world: for `mingle doctor`.
 //!
-//! Connections, tokens, times and explanations are those of a round, so that what it finds is what a
-//! rendezvous would.
+//! Connections, tokens, times and explanations are those of a round, so a rendezvous would find the same.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -55,7 +54,7 @@ impl Prover {
         self.carry_out();
     }
 
-    /// Whether the path to this host is proved, or how it fails; nothing as long as that is open.
+    /// Whether the path to this host is proved, or how it fails. None until that is known.
     pub fn verdict(&self, id: u32) -> Option<Result<(), Fault>> {
         self.survey.verdict(node_id(id))
     }
@@ -85,7 +84,7 @@ impl Prover {
         let now = self.now();
         match incoming {
             Incoming::Accepted(accepted) => {
-                // The next attempt to accept is as good as a warning here.
+                // After an error, accepting pauses and is tried again: the doctor needs no warning.
                 let _ = self.connections.accepted(accepted);
             }
             Incoming::Event(TaskEvent::Path(dial, news)) => self.survey.hear(now, dial, &news),

@@ -12,7 +12,7 @@ use super::machine::Machine;
 use super::name::is_nameable;
 use crate::model::{Fault, HostName, deserialize_unicast_ip};
 
-/// The most rails of a host; of more, the first ones count.
+/// The most rails of a host. If it has more, the first ones count.
 pub(crate) const RAILS: usize = 16;
 
 /// The longest name of a rail or an interface, in bytes: a device's name has at most 63, and a port's number
@@ -67,7 +67,7 @@ impl Rails {
         }))
     }
 
-    /// Leaves out the rails whose name `keeps` does not keep.
+    /// Keeps only the rails for whose name `keeps` returns true.
     #[must_use]
     pub fn keep(mut self, keeps: impl Fn(&str) -> bool) -> Self {
         for rails in &mut self.0 {
@@ -106,8 +106,9 @@ impl Rail {
         Some(Self { name, interface, address: gid.gid.address() })
     }
 
-    /// Each rail with the one on another host that NCCL connects it to: that of the same name, where one host
-    /// has all names of the other; else that in the same place. Some rails may have none.
+    /// Each rail with its counterpart on another host, to which NCCL connects it. If one host has all names
+    /// of the other, rails of the same name are counterparts, and otherwise rails in the same place. Some
+    /// rails may have none.
     pub(crate) fn pair(own: &[Self], theirs: &[Self]) -> Vec<(Self, Self)> {
         let named = |rails: &[Self], name: &str| rails.iter().find(|rail| rail.name == name).cloned();
         let has_all = |all: &[Self], some: &[Self]| some.iter().all(|rail| named(all, &rail.name).is_some());
@@ -186,14 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn rails_with_other_names_are_paired_by_their_place() {
+    fn rails_of_hosts_with_different_names_are_paired_by_their_place() {
         // mlx5_0 and mlx5_1 here, mlx5_1 and mlx5_2 there: only the place says which belong together.
         assert_eq!(pairs(&["a:1", "b:1"], &["b:1", "c:1"]), expected(&[("a:1", "b:1"), ("b:1", "c:1")]));
         assert_eq!(pairs(&["a:1"], &["x:1", "y:1"]), expected(&[("a:1", "x:1")]));
     }
 
     #[test]
-    fn a_name_that_a_terminal_cannot_show_is_none() {
+    fn a_name_that_a_terminal_cannot_show_is_invalid() {
         for name in ["mlx5_0:1", "ens3f0np0", "bond0.100", "eth0@if2"] {
             assert!(is_name(name), "{name}");
         }

@@ -1,5 +1,5 @@
-//! The answer to a node that asks for the rails of another one, on a TCP connection: a list, and what makes
-//! it authentic.
+//! The answer, on a TCP connection, to a node that asks another one for its rails: a list, and a hash that
+//! authenticates it.
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 use serde::{Deserialize, Serialize};

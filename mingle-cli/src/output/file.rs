@@ -8,16 +8,28 @@ use std::path::{Path, PathBuf};
 /// How many names are tried for the new file. Runs that were killed may have left some of them.
 const NAMES: u32 = 100;
 
+/// The most symbolic links that are followed, as in the kernel.
+const LINKS: u32 = 40;
+
 /// Replaces the file, or writes it in place where the folder refuses that.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // A symbolic link stays; the file behind it changes.
-    let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let path = behind_links(path);
     let old = fs::metadata(&path).ok();
     let renamed = beside(&path, bytes, old.as_ref(), |new| fs::rename(new, &path));
     match renamed {
         Err(error) if old.is_some() && is_refused(&error) => in_place(&path, bytes),
         result => result,
     }
+}
+
+/// The file to which symbolic links lead, whether or not it exists: the links stay.
+pub(super) fn behind_links(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS {
+        let Ok(next) = fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("")).join(next);
+    }
+    path
 }
 
 /// Writes a file that does not exist. If it does by now, that is an error.

@@ -131,18 +131,13 @@ async fn write_pipe(path: &Path, text: &str, patience: Patience) -> io::Result<(
 /// written without it.
 async fn write_block(path: &Path, block: &str, patience: Patience) -> io::Result<()> {
     loop {
-        let is_link = fs::symlink_metadata(path).is_ok();
         match OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path)) {
-            Err(error) if error.kind() == ErrorKind::NotFound && !is_link => {
-                match file::create(path, block.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match file::create(&file::behind_links(path), block.as_bytes()) {
                     // Another job was first.
                     Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                     created => return created,
                 }
-            }
-            // A link to a file that does not exist.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return file::replace(path, block.as_bytes());
             }
             Err(error) => return Err(error),
             Ok(file) => {

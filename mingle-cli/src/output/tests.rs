@@ -104,6 +104,22 @@ fn a_replaced_file_keeps_its_mode_and_the_link_to_it() {
 }
 
 #[test]
+fn a_link_to_a_file_that_does_not_exist_stays_a_link() {
+    let folder = Folder::new("dangling");
+    fs::create_dir(folder.0.join("inner")).unwrap();
+    symlink("inner/second", folder.0.join("link")).unwrap();
+    symlink("file", folder.0.join("inner/second")).unwrap();
+    for format in ["hostfile", "hosts"] {
+        let output = folder.output(format, "link");
+        output.check().unwrap();
+        write(&output, BLOCK).unwrap();
+        assert!(fs::symlink_metadata(&output.path).unwrap().is_symlink(), "{format}");
+        assert_eq!(folder.read("inner/file"), BLOCK, "{format}");
+        fs::remove_file(folder.0.join("inner/file")).unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
     let missing = write(&folder.output("hostfile", "none/hosts"), "x").unwrap_err();

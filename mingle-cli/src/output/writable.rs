@@ -6,6 +6,8 @@ use std::path::Path;
 
 use nix::unistd::{AccessFlags, eaccess};
 
+use super::file::behind_links;
+
 /// Checks that a file can be written, by replacing it or in place.
 pub(crate) fn file(path: &Path) -> io::Result<()> {
     match fs::metadata(path) {
@@ -13,12 +15,12 @@ pub(crate) fn file(path: &Path) -> io::Result<()> {
         Ok(metadata) => {
             let in_place = allowed(path, AccessFlags::W_OK);
             // A file that is replaced need not be writable itself.
-            if in_place.is_err() && metadata.is_file() && folder(parent(path)).is_ok() {
+            if in_place.is_err() && metadata.is_file() && folder(parent(&behind_links(path))).is_ok() {
                 return Ok(());
             }
             in_place
         }
-        Err(error) if error.kind() == ErrorKind::NotFound => folder(parent(path)),
+        Err(error) if error.kind() == ErrorKind::NotFound => folder(parent(&behind_links(path))),
         Err(error) => Err(error),
     }
 }

@@ -19,12 +19,12 @@ fn line(command: &str) -> String {
 /// Reads a line from the terminal and shows it.
 const READS: &str = "sh -c 'echo asks >&2; read -r x </dev/tty; echo \"got $x\"'";
 
-/// A command that notes its process and mingle's, and goes on like this.
-fn noted(then: &str) -> String {
+/// The line of a command that writes its process ID and mingle's to files, and then does this.
+fn that_writes_ids(then: &str) -> String {
     line(&format!("sh -c 'echo $$ >/run/command; echo $PPID >/run/parent; echo runs; {then}'"))
 }
 
-/// Defines the shell function `both`, which waits until the noted processes are in these states: `both TT`.
+/// Defines the shell function `both`, which waits until both processes are in these states: `both TT`.
 fn define_both(terminal: &mut Terminal) {
     terminal.line("state() { sed 's/.*) //; s/ .*//' /proc/$(cat /run/$1)/stat; }");
     terminal.line(
@@ -94,7 +94,7 @@ fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
     let Some((_lab, mut terminal)) = started() else { return };
     define_both(&mut terminal);
     for more in ["", "</dev/null", "| cat"] {
-        terminal.line(&format!("{} {more}", noted("read -r x </dev/tty; echo \"got $x\"")));
+        terminal.line(&format!("{} {more}", that_writes_ids("read -r x </dev/tty; echo \"got $x\"")));
         terminal.expect("runs");
         terminal.keys("\x1a");
         terminal.expect("Stopped");
@@ -113,7 +113,7 @@ fn ctrl_z_stops_mingle_and_its_command_and_fg_continues_both() {
 fn a_stop_signal_to_mingle_alone_stops_its_command_and_is_undone_by_sigcont() {
     let Some((_lab, mut terminal)) = started() else { return };
     define_both(&mut terminal);
-    terminal.line(&format!("{} & :", noted("sleep 1000")));
+    terminal.line(&format!("{} & :", that_writes_ids("sleep 1000")));
     terminal.expect("runs");
     terminal.line("kill -TSTP $(cat /run/parent); both T''T");
     terminal.expect("both TT");

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(found(same(1), same(2), 0, APART), one);
         assert_eq!(found(same(1), same(2), ALL, [APART[0]; 2]), one);
         assert_eq!(found(card(1), card(2), ALL, APART), [""; 0]);
-        // As that of a virtual machine's own NAT: they meet by another.
+        // As with the NAT of virtual machines: the hosts reach each other at other addresses.
         assert_eq!(found(same(1), same(2), ALL, APART), [""; 0]);
         // Behind one NAT.
         assert_eq!(found(card(1), card(2), ALL, ["192.0.2.1:7"; 2]), [""; 0]);

@@ -61,9 +61,11 @@ pub(super) enum Arrived {
         at: SocketAddr,
         took: Duration,
     },
+    /// No endpoint of `id` could be reached.
     Failed {
         id: u32,
     },
+    /// A connection of another host has carried these messages.
     Visited {
         messages: Vec<Vec<u8>>,
     },

@@ -92,10 +92,8 @@ mod tests {
             let token = [1; TOKEN];
             decode(&[list, &hash(HASHED, &token, list, None)].concat(), &token, None)
         };
-        let encoded = |rails: &[Rail]| {
-            let rails: Vec<_> = rails.to_vec();
-            bincode::serde::encode_to_vec((HostName::new("b"), rails), config()).unwrap()
-        };
+        let encoded =
+            |rails: &[Rail]| bincode::serde::encode_to_vec((HostName::new("b"), rails), config()).unwrap();
         let rail = Rail::example("mlx5_0:1", "eth1", "10.0.0.1");
         let good = encoded(std::slice::from_ref(&rail));
         assert_eq!(decoded(&good).map(|list| list.rails.to_vec()), Ok(vec![rail.clone()]));

@@ -45,6 +45,16 @@ impl BrokenPaths {
         at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
     }
 
+    /// Those of an earlier round, if that had fewer.
+    pub(super) fn or_fewer(self, earlier: Self) -> Self {
+        let are_fewer = !earlier.is_empty() && earlier.count() < self.count();
+        if are_fewer { earlier } else { self }
+    }
+
+    fn count(&self) -> usize {
+        self.0.values().map(|(named, more)| named.len() + usize::try_from(*more).unwrap_or(usize::MAX)).sum()
+    }
+
     /// How a world ends for which these are the last.
     pub(super) fn ending(self) -> (Refusal, Failure) {
         let (mut paths, mut more) = (Vec::new(), 0_u32);

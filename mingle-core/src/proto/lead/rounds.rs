@@ -49,8 +49,10 @@ pub(super) struct Rounds {
     proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
-    /// The paths that were broken in the last round.
+    /// The paths that were broken in the last round, and in the one that had fewest: each may try another
+    /// network, and on that of the job the fewest are broken.
     broken: BrokenPaths,
+    fewest: BrokenPaths,
 }
 
 #[derive(Debug, Clone)]
@@ -78,6 +80,7 @@ impl Rounds {
             proving_since: None,
             unproved: BTreeSet::new(),
             broken: BrokenPaths::default(),
+            fewest: BrokenPaths::default(),
         }
     }
 
@@ -125,10 +128,13 @@ impl Rounds {
         let since = *self.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST;
         let broken = std::mem::take(&mut self.broken);
-        if !broken.is_empty() && !persists {
-            let (refusal, failure) = broken.ending();
-            self.end(refusal, failure, book, shared);
-            return false;
+        if !broken.is_empty() {
+            self.fewest = broken.or_fewer(std::mem::take(&mut self.fewest));
+            if !persists {
+                let (refusal, failure) = std::mem::take(&mut self.fewest).ending();
+                self.end(refusal, failure, book, shared);
+                return false;
+            }
         }
         let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
         let Ok(turn) = family.inspect_err(|&apart| {
@@ -317,6 +323,7 @@ impl Rounds {
     pub(super) fn forget(&mut self, member: NodeId) {
         self.unproved.retain(|&(prover, master)| prover != member && master != member);
         self.broken.forget(member);
+        self.fewest.forget(member);
     }
 
     /// Forgets everything but the number of the last round.

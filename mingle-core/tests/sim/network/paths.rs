@@ -18,8 +18,9 @@ const RAILS: u8 = 100;
 /// The length of a packet with a full segment.
 const PACKET: u32 = 1500;
 
-/// A node names a path that was broken so long before it ends, since its leader names the last round's.
-const LATELY: Duration = Duration::from_secs(5);
+/// A node names a path that was broken so long before it ends: its leader names those of the round in which
+/// the fewest were broken.
+const LATELY: Duration = Duration::from_secs(17);
 
 /// A connection that proves a path.
 pub(super) struct Proving {
@@ -84,12 +85,17 @@ pub enum Flaw {
 impl Network {
     /// All hosts that there are prove their paths.
     pub fn prove_paths(&mut self) {
-        for host in &mut self.hosts {
-            let node = &mut host.config.node;
-            let links =
-                node.endpoints.iter().map(|endpoint| Link { address: endpoint.ip(), prefix: 8, mtu: PACKET });
-            node.reach = Reach::new(PATHS, links.collect::<Vec<_>>());
+        for host in 0..self.hosts.len() {
+            self.prove_paths_of(host);
         }
+    }
+
+    /// This host proves its paths.
+    pub fn prove_paths_of(&mut self, host: usize) {
+        let node = &mut self.hosts[host].config.node;
+        let links =
+            node.endpoints.iter().map(|endpoint| Link { address: endpoint.ip(), prefix: 8, mtu: PACKET });
+        node.reach = Reach::new(PATHS, links.collect::<Vec<_>>());
     }
 
     pub(super) fn dial_path(
@@ -228,7 +234,7 @@ impl Network {
         self.healed_flaws = std::mem::take(&mut self.flaws);
     }
 
-    /// Whether the path between these had a flaw in the last 5 s before `at`.
+    /// Whether the path between these had a flaw in the last 17 s before `at`.
     pub fn had_flaw(&self, from: &Peer, to: &Peer, at: Time) -> bool {
         let host =
             |peer: &Peer| self.hosts.iter().position(|host| host.has_had((peer.address.ip(), PORT).into()));

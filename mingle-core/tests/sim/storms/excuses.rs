@@ -1,7 +1,6 @@
 //! The causes for which a node may end without the world that was promised to it. Each is a cause on that
 //! node, and each run counts those that it has used.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::Failure;
@@ -10,7 +9,7 @@ use mingle_core::proto::{BrokenPath, Peer, Time, Unproved};
 use super::Trouble;
 use super::families::common_in_the_end;
 use super::seeds::{connected, is_member};
-use crate::network::{End, Ended, Fabric, Network, PORT};
+use crate::network::{End, Ended, Fabric, Host, Network, PORT};
 
 /// A world that can form does so within this time, whatever happened before.
 const ENOUGH: Time = Time::from_secs(30);
@@ -54,7 +53,7 @@ pub(super) fn excuse(trouble: Trouble, net: &Network, end: &End, failure: &Failu
 }
 
 /// Each path that is named was broken while the nodes tried.
-fn broken(net: &Network, paths: &[BrokenPath], at: Time) -> Option<&'static str> {
+pub(crate) fn broken(net: &Network, paths: &[BrokenPath], at: Time) -> Option<&'static str> {
     let is_broken = |path: &BrokenPath| {
         // It names the port that was tried.
         let own = |peer: &Peer| Peer { address: (peer.address.ip(), PORT).into(), ..peer.clone() };
@@ -118,9 +117,11 @@ fn seat_is_used_up(net: &Network, end: &End) -> Option<&'static str> {
 
 /// Whether something has kept a node from reaching the master.
 fn were_apart(net: &Network, prover: &Peer, master: &Peer, at: Time) -> bool {
-    let host = |address: SocketAddr| net.hosts.iter().position(|host| host.has_had(address));
-    let (Some(prover), Some(master)) = (host(prover.address), host(master.address)) else { return false };
-    let since = at.saturating_sub(PERSIST);
+    // Several hosts may have the address, as that of a bridge.
+    let is = |host: &Host, peer: &Peer| host.config.node.host == peer.host && host.has_had(peer.address);
+    let host = |peer: &Peer| net.hosts.iter().position(|host| is(host, peer));
+    let (Some(prover), Some(master)) = (host(prover), host(master)) else { return false };
+    let since = at.saturating_sub(PERSIST + Duration::from_secs(5));
     let second = Duration::from_secs(1);
     net.cut_in(prover, master, since, at) >= second
         || net.paused_in(prover, since, at) >= second

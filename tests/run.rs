@@ -464,3 +464,87 @@ fn an_ignored_signal_stays_ignored() {
         assert_eq!(mask & 0x4003, 0x4003, "{}", outcome.render());
     }
 }
+
+/// The commands of a world run on all nodes, which watch each other.
+fn running(nodes: usize, more: &[&str], script: &str) -> Option<(Lab, Vec<Proc>)> {
+    let lab = Options::nodes(nodes).start()?;
+    let procs = run_all(&lab, more, script);
+    for (node, proc) in procs.iter().enumerate() {
+        proc.expect_stderr(&format!("world of {nodes} formed"));
+        // Each node watches two others, and two watch it.
+        let watch = "until [ $(awk '$4 == \"01\"' /proc/net/tcp | wc -l) -ge 4 ]; do sleep 0.01; done";
+        let watched = lab.shell(node, "sh", watch);
+        assert!(watched.status.success(), "{}", watched.render());
+    }
+    Some((lab, procs))
+}
+
+#[test]
+fn a_node_that_is_killed_is_named_on_all_others_within_a_second_and_no_newcomer_is_needed() {
+    let script = "[ $MINGLE_GENERATION = 0 ] && exec sleep 1000; echo \"$1 in $MINGLE_GENERATION\"";
+    let Some((lab, mut procs)) = running(4, &["--max-restarts", "2"], script) else { return };
+    let dead = procs.remove(1);
+    let killed = Instant::now();
+    dead.signal("KILL");
+    let who = format!("rank 1, node1 ({}", lab.address(1));
+    for proc in &procs {
+        proc.expect_stderr_within(Duration::from_secs(10), &who);
+        proc.expect_stderr("failed: the node is gone");
+    }
+    assert!(killed.elapsed() < Duration::from_secs(3), "{:?}", killed.elapsed());
+    drop(dead);
+    procs.push(run(&lab, 1, &["--max-restarts", "2"], script));
+    assert_ended(&finish_all(procs), 0);
+}
+
+#[test]
+fn a_node_that_is_killed_is_the_first_cause_on_every_node_although_the_other_commands_fail_first() {
+    let script = "[ $MINGLE_GENERATION = 0 ] || exit 0
+        [ $1 = 1 ] && exec sleep 1000
+        while [ ! -e /run/fail ]; do sleep 0.02; done; exit 1";
+    let Some((lab, mut procs)) = running(3, &["--max-restarts", "2"], script) else { return };
+    let dead = procs.remove(1);
+    dead.signal("KILL");
+    // As in a collective, which fails on all nodes.
+    lab.shell(0, "sh", ">/run/fail");
+    for proc in &procs {
+        proc.expect_stderr("all commands restart");
+    }
+    drop(dead);
+    procs.push(run(&lab, 1, &["--max-restarts", "2"], script));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes[..2] {
+        assert!(outcome.stderr.contains("the first cause: rank 1, node1"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_silent_node_is_named_on_all_others_and_then_gone_and_one_that_is_stopped_is_neither() {
+    let script = "[ $MINGLE_GENERATION = 0 ] && exec sleep 1000; echo \"$1 in $MINGLE_GENERATION\"";
+    let more = ["--max-restarts", "2", "--gone-after", "12s"];
+    let Some((lab, mut procs)) = running(6, &more, script) else { return };
+    procs[4].signal("STOP");
+    let silent = procs.remove(2);
+    let cut = Instant::now();
+    lab.switch("ip link set p2 down");
+    let who = format!("rank 2, node2 ({}", lab.address(2));
+    for proc in &procs[..2] {
+        let text = "does not answer; if that lasts for 12.0 s, it is gone";
+        proc.expect_stderr_within(Duration::from_secs(20), text);
+    }
+    assert!(cut.elapsed() < Duration::from_secs(15), "{:?}", cut.elapsed());
+    for proc in &procs[..2] {
+        proc.expect_stderr_within(Duration::from_secs(40), "failed: the node is gone");
+        proc.expect_stderr(&who);
+    }
+    procs[3].signal("CONT");
+    drop(silent);
+    lab.switch("ip link set p2 up");
+    procs.push(run(&lab, 2, &more, script));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes {
+        assert!(!outcome.stderr.contains("rank 4, node4"), "{}", outcome.render());
+    }
+}

@@ -47,6 +47,15 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) forget_restarts: Option<String>,
 
+    /// How long a node may stay silent before all commands restart without it [default: 30s]
+    ///
+    /// Each node watches two others. A node that is silent for 10 s is named on all nodes; after this time it
+    /// is gone, if most nodes answer and no other node reaches it. A node whose mingle was killed is gone
+    /// within a second. In a world of two or three a silent node alone ends nothing, since either side may be
+    /// the one that is cut off.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
+    pub(crate) gone_after: Option<String>,
+
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
     /// For programs that no launcher starts: each gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and

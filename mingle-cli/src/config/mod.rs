@@ -34,6 +34,9 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// The default of `--forget-restarts`: longer than a job takes to load its data and fail again.
 const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
+/// The default of `--gone-after`.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
 /// The formats whose variables hold for each of several processes on a node.
 const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
 
@@ -204,6 +207,8 @@ pub(crate) struct Restarts {
     pub(crate) delay: Duration,
     /// How long all commands must have run before earlier restarts do not count.
     pub(crate) forget: Duration,
+    /// How long a node may stay silent.
+    pub(crate) gone_after: Duration,
 }
 
 impl Restarts {
@@ -218,6 +223,7 @@ impl Restarts {
             stop_timeout: time(&args.stop_timeout, "stop-timeout", STOP_TIMEOUT)?.unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
             forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?.unwrap_or(LONGEST),
+            gone_after: time(&args.gone_after, "gone-after", GONE_AFTER)?.unwrap_or(LONGEST),
         })
     }
 }

@@ -207,6 +207,27 @@ impl Journal {
         self.write("over", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
     }
 
+    /// The node that was gone before another node's command failed.
+    pub(crate) fn cause(&mut self, over: &Over) {
+        let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
+        self.write("cause", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
+    }
+
+    /// A node does not answer.
+    pub(crate) fn suspected(&mut self, rank: mingle_core::Rank, node: &Peer) {
+        self.write("suspected", json!({ "rank": rank.get(), "node": peer(node) }));
+    }
+
+    /// It answers again.
+    pub(crate) fn back(&mut self, rank: mingle_core::Rank, node: &Peer) {
+        self.write("back", json!({ "rank": rank.get(), "node": peer(node) }));
+    }
+
+    /// Most other nodes do not answer.
+    pub(crate) fn cut_off(&mut self) {
+        self.write("cut_off", json!({}));
+    }
+
     /// All nodes restart.
     pub(crate) fn restart(&mut self, generation: u32, now: Instant) {
         self.meet(None);

@@ -140,6 +140,28 @@ impl<'a> Attended<'a> {
                 self.over = Some(over);
                 return self.terminate();
             }
+            Change::Cause(over) => {
+                journal.cause(&over);
+                say_cause(&over, self.config);
+                self.row.blame(over.rank);
+            }
+            Change::Suspected(rank, peer) => {
+                journal.suspected(rank, &peer);
+                let after = progress::duration(self.row.restarts.gone_after);
+                self.warn(&format!(
+                    "rank {rank}, {peer}, does not answer; if that lasts for {after}, it is gone"
+                ));
+            }
+            Change::Back(rank, peer) => {
+                journal.back(rank, &peer);
+                self.warn(&format!("rank {rank}, {peer}, answers again"));
+            }
+            Change::CutOff => {
+                journal.cut_off();
+                self.warn(
+                    "most other nodes do not answer; this node may be cut off, and its command goes on",
+                );
+            }
             _ => {}
         }
         Wait::On
@@ -255,6 +277,12 @@ impl<'a> Attended<'a> {
         }
     }
 
+    fn warn(&self, what: &str) {
+        if !self.config.quiet {
+            stderr::say(format_args!("warning: {what}"));
+        }
+    }
+
     /// Prints the message, and whether the commands restart.
     fn say(&self, what: &str, end: End) {
         if self.config.quiet {
@@ -287,6 +315,13 @@ impl<'a> Attended<'a> {
             // The node that failed ends with the same exit code.
             (None, Some(over)) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
         }
+    }
+}
+
+/// Names the node whose end was the reason for the failures of the others' commands.
+pub(super) fn say_cause(over: &Over, config: &Config) {
+    if !config.quiet {
+        stderr::say(format_args!("the first cause: {over}"));
     }
 }
 

@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
 
-use super::attended::{After, Attended, Wait};
+use super::attended::{self, After, Attended, Wait};
 use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, Mark, Member, Worker};
 use super::guard::Guard;
@@ -87,9 +87,16 @@ async fn supervised(
     drop(progress);
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts);
+    let mut former = None;
     loop {
         let time = started.elapsed();
-        row.agree(assignment.formed.roster.as_ref());
+        let roster = assignment.formed.roster.as_ref();
+        row.agree(roster);
+        if let Some(over) = row.cause(former.as_ref(), roster) {
+            journal.cause(&over);
+            attended::say_cause(&over, config);
+        }
+        former = roster.cloned();
         let (mut running, after) = attend(run, row, (&mut assignment, time), &mut signals, journal).await?;
         let delay = match after {
             After::Finished => {
@@ -139,6 +146,7 @@ async fn attend(
     let missing = || Stop::System("stay with the world", std::io::Error::other("it has no roster"));
     let mut running = running.ok_or_else(missing)?;
     running.set_last(row.is_used_up());
+    running.set_gone_after(row.restarts.gone_after);
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
     let begun = begin(run, &formation, running.generation(), time);
     let (crew, variables, _hostfile) = match join::unless_ended(pin!(begun), signals).await {

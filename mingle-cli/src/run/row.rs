@@ -9,12 +9,15 @@
 
 use std::time::Duration;
 
-use mingle_core::{End, Metadata, Roster};
+use mingle_core::proto::{Over, Peer};
+use mingle_core::{End, Metadata, Rank, Roster};
 
 use crate::config::Restarts;
 
 /// The key of the count in each node's metadata.
 const KEY: &str = "restarts";
+/// The key of the rank that was the first cause of the end of the last world.
+const GONE: &str = "gone";
 /// The longest pause, that of Kubernetes. A longer `--restart-delay` is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
 
@@ -23,11 +26,13 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 pub(super) struct Row {
     pub(super) restarts: Restarts,
     count: u32,
+    /// The rank of the last world whose node was gone, as this node has found and reported it.
+    gone: Option<Rank>,
 }
 
 impl Row {
     pub(super) fn new(restarts: Restarts) -> Self {
-        Self { restarts, count: 0 }
+        Self { restarts, count: 0, gone: None }
     }
 
     /// Takes over the highest count that a node of the world knows.
@@ -37,12 +42,31 @@ impl Row {
         self.count = counts.fold(self.count, u32::max);
     }
 
-    /// The count, for the other nodes of the next world.
+    /// This node has found that the end of a world was caused by the node of this rank, which is gone.
+    pub(super) fn blame(&mut self, rank: Option<Rank>) {
+        self.gone = rank;
+    }
+
+    /// The first cause of the end of the `former` world, if another node has found it and this node has not.
+    pub(super) fn cause(&mut self, former: Option<&Roster>, now: Option<&Roster>) -> Option<Over> {
+        if self.gone.take().is_some() {
+            return None;
+        }
+        let gone = now?.members().iter().find_map(|member| member.metadata.get(GONE)?.parse::<u32>().ok())?;
+        let member = former?.members().get(usize::try_from(gone).ok()?)?;
+        let peer = Peer { host: member.host.clone(), address: member.address };
+        Some(Over { rank: Some(member.rank), peer: Some(peer), end: End::Gone })
+    }
+
+    /// The count and the first cause, for the other nodes of the next world.
     pub(super) fn metadata(&self) -> Metadata {
         let mut metadata = Metadata::default();
         if self.count > 0 {
             // A number of at most ten digits fits.
             let _ = metadata.insert(KEY, &self.count.to_string());
+        }
+        if let Some(gone) = self.gone {
+            let _ = metadata.insert(GONE, &gone.to_string());
         }
         metadata
     }
@@ -92,7 +116,13 @@ mod tests {
 
     fn row(most: u32, delay: u64) -> Row {
         let (stop_timeout, forget) = (Duration::MAX, Duration::MAX);
-        Row::new(Restarts { most, stop_timeout, delay: Duration::from_millis(delay), forget })
+        Row::new(Restarts {
+            most,
+            stop_timeout,
+            delay: Duration::from_millis(delay),
+            forget,
+            gone_after: Duration::MAX,
+        })
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::clock::{clock, random};
 use super::network::Network;
 use super::sockets::connection::TaskEvent;
-use super::sockets::connections::{Connections, Incoming, Listeners};
+use super::sockets::connections::{Connections, Incoming, Keep, Listeners};
 use super::sockets::endpoint::listen_for_paths;
 use super::sockets::path::PathDial;
 use crate::host::host_name;
@@ -38,7 +38,11 @@ impl Prover {
         let node = NodeInfo::new(host_name(), own.into());
         let config = Config::new(node_id(id), job.tag(), world, node);
         let survey = Survey::new(config, u64::from_be_bytes(random()?), Time::ZERO);
-        let mut connections = Connections::open(Listeners { own: Vec::new(), paths }, false, world)?;
+        let mut connections = Connections::open(
+            Listeners { own: Vec::new(), paths },
+            Keep { own: false, paths: false },
+            world,
+        )?;
         connections.set_target(survey.target());
         Ok(Self { survey, connections, port, origin: clock() })
     }

@@ -159,6 +159,21 @@ pub enum PathNews {
     Failed(Fault),
 }
 
+/// A report of the driver on a connection that watches another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchNews {
+    /// The connection is open.
+    Opened,
+    /// The other end has sent its byte: it is a node of a running world.
+    Greeted,
+    /// It was open, and the other end has closed or reset it.
+    Closed,
+    /// The other host refuses it.
+    Refused,
+    /// Nothing has answered in time: neither its opening, nor the kernel's probes of one that was open.
+    Silent,
+}
+
 /// A connection that this node has accepted, numbered by the driver; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
@@ -250,6 +265,14 @@ pub enum Output {
         to: SocketAddr,
         /// The first bytes.
         token: [u8; TOKEN],
+    },
+    /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
+    /// while it is idle. Report what happens by [`RunningWorld::handle_watch`].
+    Watch {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
     },
     /// Close a connection that this node has opened, or stop opening it.
     HangUp(DialId),

@@ -15,7 +15,7 @@ use super::timer::{Time, Timer, Timers};
 use super::{Config, ConnId, DialId, Output, Source};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
 use crate::rdma::{Addressing, Rail};
-use crate::wire::{Codec, Dropped, Header, Message, NodeInfo, RailList, Reach, Solicit, Token};
+use crate::wire::{Codec, Dropped, Header, Message, NodeInfo, Partner, RailList, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     lost: VecDeque<SocketAddr>,
     outputs: VecDeque<Output>,
     dials: u32,
+    /// The nodes to which this one has proved its path, in the world that has formed.
+    pub(crate) neighbours: Vec<Partner>,
 }
 
 /// To whom a datagram is addressed.
@@ -59,6 +61,7 @@ impl Shared {
             lost: VecDeque::new(),
             outputs: VecDeque::new(),
             dials: 0,
+            neighbours: Vec::new(),
         }
     }
 
@@ -161,6 +164,14 @@ impl Shared {
         let (dial, token) = self.next_token(to, target);
         let (token, answer) = self.codec.encode_path(&token);
         self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet, from });
+        dial
+    }
+
+    /// Opens a connection to `to` that carries nothing.
+    pub(crate) fn watch(&mut self, to: SocketAddr) -> DialId {
+        self.dials += 1;
+        let dial = DialId(self.dials);
+        self.outputs.push_back(Output::Watch { dial, to });
         dial
     }
 

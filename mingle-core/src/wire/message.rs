@@ -176,6 +176,12 @@ messages! {
     25 Missing(List<u32, MISSING>) to ALL,
     /// A member reports to its leader which paths it could not prove.
     26 Broken(Broken) to ONE,
+    /// A member of a running world asks another whether it reaches the member of a rank.
+    27 Look(Look) to ONE,
+    /// The answer to that.
+    28 Sight(Sight) to ONE,
+    /// A member of a running world tells the others that a member is suspected to be gone, or is there again.
+    29 Suspicion(Suspicion) to ONE_OR_ALL,
 }
 
 impl Message {
@@ -363,6 +369,30 @@ pub(crate) struct Ended {
     /// The rank whose command has failed, or whose node is gone.
     pub(crate) rank: u32,
     pub(crate) end: End,
+}
+
+/// A member of a running world at which another is to look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Look {
+    pub(crate) rank: u32,
+    /// Its port for paths.
+    pub(crate) port: u16,
+}
+
+/// What a member has found that was asked to look at another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sight {
+    pub(crate) rank: u32,
+    /// Whether a connection opens.
+    pub(crate) reached: bool,
+}
+
+/// A member that does not answer one of its neighbours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Suspicion {
+    pub(crate) rank: u32,
+    /// Whether it is there again.
+    pub(crate) is_over: bool,
 }
 
 /// The encoded roster, which is sent in parts of [`PART`] bytes.

@@ -33,9 +33,9 @@ pub use header::VERSION;
 pub(crate) use header::may_be_for_group;
 pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, MISSING,
-    Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNREADY,
-    Want, Welcome, decode_roster, encode_roster,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, Look,
+    MISSING, Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Sight,
+    Solicit, Suspicion, UNREADY, Want, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};

@@ -3,17 +3,19 @@
 //! A new kind of message, or a new field, does not compile before it is drawn here: `messages!` calls
 //! [`Draw::draw`] for each body, and no body is put together with a struct update.
 
+mod running;
+
 use std::net::{IpAddr, SocketAddr};
 
 use super::message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, Message, NEWEST, PART,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, Message, NEWEST, PART,
     PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want,
     Welcome, encode_roster, take,
 };
 use super::node_info::GIVEN;
 use super::{Attributes, Codec, Dropped, Header, NodeInfo, Reach, TOKEN, Token};
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
+    BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
     Paths, Peer, Rank, Roster,
 };
 use crate::rdma::{Addressing, RankSummary, Summary, Tally, Verdict};
@@ -456,20 +458,6 @@ impl Draw for Part {
         let bytes =
             roster.map_or_else(|| vec![from.byte(); from.up_to(255)], |roster| encode_roster(&roster));
         Self { round, index, bytes: bytes.into_iter().take(PART).collect() }
-    }
-}
-
-impl Draw for Ended {
-    fn draw(from: &mut Source<'_>) -> Self {
-        let rank = from.rank();
-        let end = match from.byte() % 5 {
-            0 => End::Exited(from.byte()),
-            1 => End::Killed(from.byte()),
-            2 => End::Gone,
-            3 => End::Unknown,
-            _ => End::Left,
-        };
-        Self { rank, end }
     }
 }
 

@@ -17,6 +17,7 @@ mod secrets;
 mod stops;
 mod storms;
 mod tally;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -25,7 +25,7 @@ use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Accepted, Connections, Incoming, Listeners};
+use crate::net::sockets::connections::{Accepted, Connections, Incoming, Keep, Listeners};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
@@ -84,7 +84,8 @@ impl Driver {
         let open_files = OpenFiles::raise();
         let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
         let listeners = Listeners { own: endpoint.listeners, paths };
-        let connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
+        let keep = Keep { own: settings.keep_listener, paths: settings.stays };
+        let connections = Connections::open(listeners, keep, settings.world)?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
@@ -224,6 +225,8 @@ impl Driver {
                 node.handle_seeds(now, self.peers.addresses());
             }
             TaskEvent::Warning(warning) => self.warn(warning),
+            // Of the connections of a running world, which are gone.
+            TaskEvent::Watched(..) => {}
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Token(conn, local, remote, token) => {
                 if self.connections.identify(conn) {
@@ -263,6 +266,7 @@ impl Driver {
                 self.connections.prove(PathDial { dial, to, token, answer, packet, from });
             }
             Output::AskRails { dial, to, token } => self.connections.ask(dial, to, token),
+            Output::Watch { dial, to } => self.connections.watch(dial, to),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),
             Output::StopAccepting => self.connections.stop_accepting(),

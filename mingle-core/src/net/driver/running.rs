@@ -13,18 +13,19 @@ use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, Incoming, Listeners};
+use crate::net::sockets::connections::{Connections, Incoming, Keep, Listeners};
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
-use crate::proto::{self, Change};
+use crate::proto::{self, Change, WatchNews};
 
 /// The pause between two attempts to listen on the port that the command has used.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// A node's part in a running world, from [`RendezvousBuilder::stay`](crate::RendezvousBuilder::stay).
 ///
-/// It holds the node's datagram sockets and no TCP port, since the TCP port belongs to the job.
+/// It holds the node's datagram sockets, and the port for paths, at which its neighbours watch it; the node's
+/// own TCP port belongs to the job.
 /// [`RunningWorld::next`] must be awaited while the command runs, or the node neither hears nor answers the
 /// others. Dropping it leaves the world without a message, as a crash does.
 ///
@@ -76,6 +77,7 @@ impl RunningWorld {
     pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
         driver.open_files = None;
         driver.keep_seed_file();
+        driver.connections.watch_paths();
         let now = clock();
         Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
     }
@@ -111,11 +113,18 @@ impl RunningWorld {
             tokio::select! {
                 biased;
                 () = readable(self.driver.links.receivers()) => self.read(BATCH),
-                incoming = self.driver.connections.next() => {
-                    if let Incoming::Event(TaskEvent::Warning(warning)) = incoming {
-                        self.driver.warn(warning);
+                incoming = self.driver.connections.next() => match incoming {
+                    Incoming::Event(TaskEvent::Warning(warning)) => self.driver.warn(warning),
+                    Incoming::Event(TaskEvent::Watched(dial, news)) => {
+                        if !matches!(news, WatchNews::Opened | WatchNews::Greeted) {
+                            self.driver.connections.forget_dial(dial);
+                        }
+                        self.machine.handle_watch(self.driver.now(), dial, news);
                     }
-                }
+                    Incoming::Event(TaskEvent::Closed(conn)) => _ = self.driver.connections.forget(conn),
+                    Incoming::Event(_) => {}
+                    Incoming::Accepted(accepted) => self.driver.connections.keep(accepted),
+                },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
             if clock() >= self.rejoin {
@@ -159,6 +168,12 @@ impl RunningWorld {
         self.machine.set_last(is_last);
     }
 
+    /// How long a node that is suspected may stay silent before it is gone and the world is over; 30 s if
+    /// this is not called.
+    pub fn set_gone_after(&mut self, gone_after: Duration) {
+        self.machine.set_gone_after(gone_after);
+    }
+
     /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
     /// the next world.
     pub fn set_metadata(&mut self, metadata: Metadata) {
@@ -194,7 +209,8 @@ impl RunningWorld {
         let (paths, path_port) = path_listeners(settings, driver.port)?;
         driver.path_port = path_port;
         let listeners = Listeners { own: listeners, paths };
-        driver.connections = Connections::open(listeners, settings.keep_listener, settings.world)?;
+        let keep = Keep { own: settings.keep_listener, paths: true };
+        driver.connections = Connections::open(listeners, keep, settings.world)?;
         driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;
         driver.rendezvous().await

@@ -27,6 +27,8 @@ use crate::proto::{ConnId, DialId, PathTarget, TOKEN, Warning};
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no token would be read.
 const ENDING: usize = 64;
+/// The most connections that watch this node, of which it needs two.
+const WATCHERS: usize = 64;
 /// The pause after a failure to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -40,6 +42,15 @@ pub(crate) struct Listeners {
     pub(crate) own: Vec<StdTcpListener>,
     /// On the port for paths.
     pub(crate) paths: Vec<StdTcpListener>,
+}
+
+/// The listeners that stay open once the world has formed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Keep {
+    /// Those on the node's own port, for the job.
+    pub(crate) own: bool,
+    /// Those on the port for paths, at which the neighbours watch this node.
+    pub(crate) paths: bool,
 }
 
 /// One listener.
@@ -64,7 +75,7 @@ pub(crate) struct Connections {
     listeners: Vec<Listening>,
     /// Answers the tokens of paths to this node.
     target: Option<Arc<PathTarget>>,
-    keep_listeners: bool,
+    keep: Keep,
     accepting: bool,
     /// Accepts again from this time on, after an error.
     accept_from: Instant,
@@ -80,9 +91,8 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    /// Accepts on `listeners`. They close with the connections, unless `keep_listeners` keeps those of the
-    /// node's own port.
-    pub(crate) fn open(listeners: Listeners, keep_listeners: bool, world: World) -> Result<Self, Error> {
+    /// Accepts on `listeners`. Those that are not kept close with the connections.
+    pub(crate) fn open(listeners: Listeners, keep: Keep, world: World) -> Result<Self, Error> {
         let Listeners { own, paths } = listeners;
         let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
         set_backlog(&own, least_backlog(world));
@@ -96,7 +106,7 @@ impl Connections {
         Ok(Self {
             listeners: watched.collect::<io::Result<_>>().map_err(failed)?,
             target: None,
-            keep_listeners,
+            keep,
             accepting: true,
             accept_from: clock(),
             has_warned: false,
@@ -250,6 +260,36 @@ impl Connections {
         }
     }
 
+    /// Opens a connection that carries nothing, and reports its end.
+    pub(crate) fn watch(&mut self, dial: DialId, to: SocketAddr) {
+        self.dials.insert(dial, self.tasks.spawn(connection::watch(dial, to, self.sender.clone())));
+    }
+
+    /// The world has formed: accepts connections that watch this node, on the port for paths.
+    pub(crate) fn watch_paths(&mut self) {
+        self.hang_up_all();
+        self.listeners.retain(|listener| listener.paths);
+        self.accepting = true;
+    }
+
+    /// Holds an accepted connection that watches this node until its other end closes it. With too many, the
+    /// newest closes: it was open, which is all that a watcher needs.
+    pub(crate) fn keep(&mut self, accepted: Accepted) {
+        match accepted {
+            Ok((stream, from, _)) if self.guests.len() < WATCHERS => {
+                self.next_conn += 1;
+                let conn = ConnId(self.next_conn);
+                let task = self.tasks.spawn(connection::keep(conn, stream, self.sender.clone()));
+                self.guests.add(conn, from.ip().to_canonical(), task);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::debug!(%error, "accepting");
+                self.accept_from = clock() + ACCEPT_PAUSE;
+            }
+        }
+    }
+
     /// Runs another task whose events arrive with those of the connections.
     pub(crate) fn spawn<F: Future<Output = ()> + Send + 'static>(
         &mut self,
@@ -261,8 +301,8 @@ impl Connections {
     /// Accepts no more connections: the port belongs to the job.
     pub(crate) fn stop_accepting(&mut self) {
         self.accepting = false;
-        let keeps = self.keep_listeners;
-        self.listeners.retain(|listener| keeps && !listener.paths);
+        let Keep { own, paths } = self.keep;
+        self.listeners.retain(|listener| if listener.paths { paths } else { own });
     }
 
     /// Closes every connection, drops their events, and goes on accepting.
@@ -280,15 +320,17 @@ impl Connections {
     pub(crate) async fn close_all(&mut self) {
         // Connections on the master's port are reset, so that nothing holds the port when the job binds it.
         self.tasks.shutdown().await;
-        let keeps = self.keep_listeners;
-        self.listeners.retain(|listener| keeps && !listener.paths);
+        let Keep { own, paths } = self.keep;
+        self.listeners.retain(|listener| if listener.paths { paths } else { own });
     }
 
     /// The listener of a family, if listeners were kept. Closes the other.
     pub(crate) fn take_listener(&mut self, ipv6: bool) -> Option<StdTcpListener> {
-        let mut listeners =
-            std::mem::take(&mut self.listeners).into_iter().filter(|listener| !listener.paths);
-        let listener = listeners.nth(usize::from(ipv6)).and_then(|listener| listener.socket.into_std().ok());
+        let (paths, own) =
+            std::mem::take(&mut self.listeners).into_iter().partition(|listener| listener.paths);
+        self.listeners = paths;
+        let mut own = <Vec<Listening>>::into_iter(own);
+        let listener = own.nth(usize::from(ipv6)).and_then(|listener| listener.socket.into_std().ok());
         set_backlog(listener.as_slice(), BACKLOG);
         listener
     }
@@ -342,7 +384,7 @@ mod tests {
         let to = listener.local_addr().unwrap();
         let mut connections = Connections::open(
             Listeners { own: vec![listener], paths: Vec::new() },
-            true,
+            Keep { own: true, paths: false },
             World::new(4).unwrap(),
         )
         .unwrap();

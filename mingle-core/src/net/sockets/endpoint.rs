@@ -179,6 +179,8 @@ pub(crate) fn enlarge(socket: &Socket) {
 const IDLE: Duration = Duration::from_secs(5);
 const INTERVAL: Duration = Duration::from_secs(2);
 const PROBES: u32 = 10;
+const WATCH: Duration = Duration::from_secs(2);
+const WATCH_PROBES: u32 = 3;
 
 /// Makes a connection a lease: the kernel notices within 25 s that the remote host is gone (two hours by
 /// default), and sends the token without delay.
@@ -189,6 +191,15 @@ pub(crate) fn make_lease(stream: &impl AsFd) -> io::Result<()> {
     stream.set_tcp_keepalive(&keepalive)?;
     // While a token is unacknowledged the kernel sends no probe, and would retransmit it for 15 minutes.
     stream.set_tcp_user_timeout(Some(IDLE + INTERVAL * PROBES))
+}
+
+/// Makes the kernel notice within 8 s that the remote host of an idle connection is silent. That of a process
+/// that is stopped answers the probes.
+pub(crate) fn make_watch(stream: &impl AsFd) -> io::Result<()> {
+    let stream = SockRef::from(stream);
+    let keepalive = TcpKeepalive::new().with_time(WATCH).with_interval(WATCH).with_retries(WATCH_PROBES);
+    stream.set_tcp_keepalive(&keepalive)?;
+    stream.set_tcp_user_timeout(Some(WATCH + WATCH * WATCH_PROBES))
 }
 
 /// Makes the connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.

@@ -117,6 +117,12 @@ impl Node {
         !self.memory.is_empty()
     }
 
+    /// The nodes to which it has proved its path.
+    #[cfg(test)]
+    pub(super) fn set_neighbours(&mut self, neighbours: Vec<crate::wire::Partner>) {
+        self.shared.neighbours = neighbours;
+    }
+
     /// What remains of a node whose world has formed: its configuration, its counters, and its random
     /// numbers.
     pub(super) fn into_shared(self) -> Shared {

@@ -106,9 +106,10 @@ impl Proofs {
     }
 
     /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed. Warns of rails that were not
-    /// reached.
+    /// reached, and keeps the partners for the running world.
     pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
         self.rails.warn(shared);
+        shared.neighbours = self.paths.partners().copied().collect();
         self.master.publish(endpoint, shared)
     }
 

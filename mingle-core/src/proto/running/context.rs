@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rand::rngs::Xoshiro256PlusPlus;
+
 use super::members::Members;
 use crate::model::{Lineage, NodeId};
-use crate::proto::Output;
 use crate::proto::backoff::Backoff;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timers};
 use crate::proto::waves::Waves;
-use crate::wire::{Dropped, Header, Message};
+use crate::proto::{DialId, Output};
+use crate::wire::{Dropped, Header, Message, Partner};
 
 /// What a running world waits for. Each timer has one time, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +29,10 @@ pub(super) enum Timer {
     Released,
     /// A newcomer has asked, and no lower rank has checked the members by now.
     CheckForNewcomer,
+    /// A neighbour in doubt is tried again.
+    Watch,
+    /// It is counted how many members are there.
+    Count,
 }
 
 /// Owned by the running world and lent to its parts, which do not know each other.
@@ -75,6 +81,24 @@ impl Context {
 
     pub(super) fn set_after(&mut self, timer: Timer, delay: Duration) {
         self.timers.set(timer, self.now().saturating_add(delay));
+    }
+
+    /// The nodes to which this one has proved its path.
+    pub(super) fn neighbours(&mut self) -> Vec<Partner> {
+        std::mem::take(&mut self.shared.neighbours)
+    }
+
+    /// Opens a connection that carries nothing, to see whether the other end is there.
+    pub(super) fn watch(&mut self, to: SocketAddr) -> DialId {
+        self.shared.watch(to)
+    }
+
+    pub(super) fn hang_up(&mut self, dial: DialId) {
+        self.shared.hang_up(dial);
+    }
+
+    pub(super) fn rng(&mut self) -> &mut Xoshiro256PlusPlus {
+        &mut self.shared.rng
     }
 
     pub(super) fn stop_all_timers(&mut self) {

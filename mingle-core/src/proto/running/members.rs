@@ -49,6 +49,10 @@ impl Members {
         self.ranks.get(&id).copied()
     }
 
+    pub(super) fn id_of(&self, rank: Rank) -> Option<NodeId> {
+        self.get(rank).map(|member| member.id)
+    }
+
     pub(super) fn address_of(&self, id: NodeId) -> Option<SocketAddr> {
         self.rank_of(id).and_then(|rank| self.get(rank)).map(|member| member.address)
     }
@@ -75,9 +79,12 @@ impl Members {
 
     /// The world is over because this rank's command ended so, or its node is gone.
     pub(super) fn over(&self, rank: Rank, end: End) -> Over {
-        let member = self.get(rank);
-        let peer = member.map(|member| Peer { host: member.host.clone(), address: member.address });
-        Over { rank: Some(rank), peer, end }
+        Over { rank: Some(rank), peer: self.peer(rank), end }
+    }
+
+    /// The node of this rank as messages to the user name it.
+    pub(super) fn peer(&self, rank: Rank) -> Option<Peer> {
+        self.get(rank).map(|member| Peer { host: member.host.clone(), address: member.address })
     }
 
     fn get(&self, rank: Rank) -> Option<&Member> {

@@ -1,10 +1,12 @@
 //! A running world: the messages of its nodes while their commands run, so that all nodes start again when
 //! one fails.
 //!
-//! The nodes have no TCP connections any more, because the port belongs to the job. They send datagrams only,
-//! and none while nothing happens.
+//! The nodes send no datagrams while nothing happens. Each holds a connection to its neighbours, the nodes of
+//! the next and the previous rank, at their ports for paths: the own port belongs to the job.
 //!
 //! ```text
+//! a neighbour is silent     its node is suspected, and all are told; if it stays silent and others do not
+//!                           reach it either, it is gone, and the world is over: `watch`
 //! a command fails           its node notifies all others (Over), and they stop their commands: `ending`
 //! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone, and the
 //!                           world is over as above: `liveness`
@@ -19,29 +21,31 @@ mod context;
 mod ending;
 mod liveness;
 mod members;
+mod messages;
 #[cfg(feature = "testing")]
 mod phase;
 mod release;
 #[cfg(test)]
 mod tests;
 mod unanswered;
+mod watch;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::Output;
 use super::node::Node;
 use super::pause::was_stopped;
 use super::report::{Formed, Over};
 use super::timer::Time;
-use crate::model::{End, Lineage, NodeId, Rank};
-use crate::wire::{Header, Message};
+use super::{DialId, Output, WatchNews};
+use crate::model::{End, Lineage, Peer, Rank};
 use context::{Context, Timer};
 use ending::Notifying;
 use liveness::Liveness;
 use members::Members;
 use release::{AwaitingRelease, Finished, Releasing};
+use watch::{Finding, Watch};
 
 /// What has changed for a running world.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,8 +54,18 @@ pub enum Change {
     /// The world is over, and not by this node's own command: its command must stop. This node may still have
     /// to notify the others, until [`Change::Notified`].
     Over(Over),
+    /// The world was over before, and this is the first cause: the node of this rank is gone, and the
+    /// commands of others have failed because of that.
+    Cause(Over),
     /// Every other member has learned that the world is over, or the time for that has passed.
     Notified,
+    /// The node of this rank does not answer its neighbours. It may be gone.
+    Suspected(Rank, Peer),
+    /// The node of this rank was suspected, and is there.
+    Back(Rank, Peer),
+    /// So few other nodes answer that this one may be cut off. Its command goes on: the job may have another
+    /// network.
+    CutOff,
     /// Every node's command has ended well.
     Finished,
 }
@@ -62,6 +76,13 @@ pub struct RunningWorld {
     context: Context,
     state: State,
     liveness: Liveness,
+    watch: Watch,
+    /// The ranks that are suspected, as this node has reported them.
+    suspected: BTreeSet<Rank>,
+    /// It has reported that it may be cut off.
+    is_cut_off: bool,
+    /// All know that the world is over, but it is not clear yet whether a neighbour is its cause.
+    holds: bool,
     finished: Finished,
     /// No formation follows this one.
     is_last: bool,
@@ -92,7 +113,12 @@ impl Node {
     pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
         let mut context = Context::new(self.into_shared(), Members::new(formed)?);
         context.set_lineage(context.lineage().formed(formed.digest));
+        let neighbours = context.neighbours();
         Some(RunningWorld {
+            watch: Watch::start(&neighbours, &mut context),
+            suspected: BTreeSet::new(),
+            is_cut_off: false,
+            holds: false,
             context,
             state: State::Running,
             liveness: Liveness::default(),
@@ -114,7 +140,8 @@ impl RunningWorld {
         self.context.members.others().map(|member| member.address).collect()
     }
 
-    /// What to do next, in order: [`Output::Send`] and [`Output::Multicast`] alone.
+    /// What to do next, in order: [`Output::Send`], [`Output::Multicast`], [`Output::Watch`] and
+    /// [`Output::HangUp`] alone.
     #[must_use = "an output that is not carried out is lost"]
     pub fn poll_output(&mut self) -> Option<Output> {
         self.context.next_output()
@@ -136,6 +163,11 @@ impl RunningWorld {
     /// of 1 s when the world is over, because no later formation would do it.
     pub fn set_last(&mut self, is_last: bool) {
         self.is_last = is_last;
+    }
+
+    /// How long a member that is suspected may stay silent before it is gone; 30 s if this is not called.
+    pub fn set_gone_after(&mut self, gone_after: Duration) {
+        self.watch.set_gone_after(gone_after);
     }
 
     /// This node's command has failed, or the node leaves: the world is over, and all others are notified.
@@ -160,39 +192,18 @@ impl RunningWorld {
             release::plan_check(&mut self.context);
             self.release_if_finished();
         } else {
+            // From now on rank 0 looks for the members whose commands run.
+            self.watch.stop(&mut self.context);
             self.state = State::AwaitingRelease(AwaitingRelease::new(&self.context));
             self.ask_for_release();
         }
     }
 
-    /// A datagram from `source` has arrived on the node's own port or for its group.
-    pub fn handle_datagram(&mut self, now: Time, source: SocketAddr, datagram: &[u8]) {
+    /// Something has happened on a connection of [`Output::Watch`].
+    pub fn handle_watch(&mut self, now: Time, dial: DialId, news: WatchNews) {
         self.context.at(now);
-        let Ok((header, message)) = self.context.decode(datagram) else { return };
-        let own_id = self.context.own_id();
-        let to_all = header.recipient == NodeId::ALL;
-        let is_recipient = to_all || header.recipient == NodeId::ANYONE || header.recipient == own_id;
-        if !is_recipient || header.sender == own_id {
-            return;
-        }
-        tracing::trace!(from = %source, sender = %header.sender, ?message, "heard");
-        let own = self.lineage();
-        let is_behind = header.lineage < own;
-        // Once all commands have ended well, a later lineage comes from a node that missed it: ignore it.
-        let follows = !self.is_over() && !matches!(self.state, State::Releasing(_));
-        if header.lineage == own {
-            self.on_message(source, header.sender, to_all, message);
-        } else if header.lineage.succeeds(own) && follows {
-            self.on_next_formation(source, header, &message);
-        } else if is_behind && self.is_over() {
-            // The sender looks for the others, or asks whether the next formation is real. The lineage of any
-            // datagram answers both.
-            if self.is_from_newcomer(header.sender, &message) || header.recipient == own_id {
-                self.context.send(source, header.sender, &Message::Pong);
-            }
-        } else if is_behind && self.is_from_newcomer(header.sender, &message) {
-            self.on_newcomer(source, header.sender, to_all);
-        }
+        let finding = self.watch.hear(dial, news, &mut self.context);
+        self.found(finding);
     }
 
     /// Time has passed. Early and repeated calls do nothing.
@@ -210,12 +221,63 @@ impl RunningWorld {
                 Timer::Over => self.repeat_over(),
                 Timer::Released => self.repeat_released(),
                 Timer::CheckForNewcomer => self.check_for_newcomer(),
+                Timer::Watch => {
+                    let finding = self.watch.advance(&mut self.context);
+                    self.found(finding);
+                }
+                Timer::Count => self.watch.count(&mut self.context),
             }
         }
     }
 
+    fn found(&mut self, finding: Option<Finding>) {
+        match finding {
+            Some(Finding::Gone(rank)) if self.is_over() => {
+                self.changes.push_back(Change::Cause(self.context.members.over(rank, End::Gone)));
+                if let Some(id) = self.context.members.id_of(rank) {
+                    self.watch.forget(id, &mut self.context);
+                }
+            }
+            Some(Finding::Gone(rank)) => self.member_is_gone(rank),
+            Some(Finding::Suspected(rank)) => self.suspect(rank),
+            Some(Finding::Back(rank)) => self.clear(rank),
+            Some(Finding::CutOff) if !std::mem::replace(&mut self.is_cut_off, true) => {
+                self.changes.push_back(Change::CutOff);
+            }
+            Some(Finding::CutOff) | None => {}
+        }
+        self.settle();
+    }
+
+    fn suspect(&mut self, rank: Rank) {
+        if let Some(peer) = self.context.members.peer(rank).filter(|_| self.suspected.insert(rank)) {
+            self.changes.push_back(Change::Suspected(rank, peer));
+        }
+    }
+
+    fn clear(&mut self, rank: Rank) {
+        self.is_cut_off = false;
+        if let Some(peer) = self.context.members.peer(rank).filter(|_| self.suspected.remove(&rank)) {
+            self.changes.push_back(Change::Back(rank, peer));
+        }
+    }
+
+    /// Reports that all have been notified, once it is clear whether a neighbour was the cause.
+    fn settle(&mut self) {
+        if self.holds && !self.watch.is_deciding(self.context.now()) {
+            self.holds = false;
+            self.changes.push_back(Change::Notified);
+        }
+    }
+
+    fn notified(&mut self) {
+        self.holds = true;
+        self.settle();
+    }
+
     fn forgive(&mut self, stopped: Duration) {
         self.liveness.forgive(stopped);
+        self.watch.forgive(stopped);
         if let State::AwaitingRelease(awaiting) = &mut self.state {
             awaiting.forgive(stopped);
         }
@@ -223,104 +285,6 @@ impl RunningWorld {
 
     fn is_over(&self) -> bool {
         matches!(self.state, State::Notifying(_) | State::Ended)
-    }
-
-    fn is_from_newcomer(&self, sender: NodeId, message: &Message) -> bool {
-        matches!(message, Message::Solicit(_) | Message::Announce(_))
-            && !self.context.members.contains(sender)
-    }
-
-    /// A datagram of a later formation: the world is over, whatever the message.
-    fn on_next_formation(&mut self, source: SocketAddr, header: Header, message: &Message) {
-        let over = match message {
-            Message::Over(ended) if ended.rank < self.context.world() => {
-                self.context.members.over(Rank(ended.rank), ended.end)
-            }
-            _ => Over { rank: None, peer: None, end: End::Unknown },
-        };
-        self.end(header.lineage);
-        self.changes.push_back(Change::Over(over));
-        self.changes.push_back(Change::Notified);
-        self.context.send(source, header.sender, &Message::Pong);
-    }
-
-    /// A message of this world, or, once it is over, of the next formation.
-    fn on_message(&mut self, source: SocketAddr, sender: NodeId, to_all: bool, message: Message) {
-        let is_member = self.context.members.contains(sender);
-        let is_check = matches!(message, Message::Ping | Message::Missing(_));
-        let is_newcomer = self.is_from_newcomer(sender, &message);
-        let wants_answer = match message {
-            Message::Ping => true,
-            Message::Missing(ranks) => is_member && ranks.contains(&self.context.members.own_rank().get()),
-            Message::Over(_) if self.is_over() => {
-                // Where several nodes notify all, the lowest rank goes on alone.
-                let own = self.context.members.own_rank();
-                if self.context.members.rank_of(sender).is_some_and(|rank| rank < own) {
-                    self.stop_notifying();
-                }
-                !to_all
-            }
-            Message::Finished if matches!(self.state, State::Releasing(_)) => {
-                self.context.send(source, sender, &Message::Released);
-                false
-            }
-            Message::Finished if self.context.is_rank_0() && is_member => {
-                self.finished.insert(sender);
-                true
-            }
-            Message::Released
-                if matches!(self.state, State::AwaitingRelease(_))
-                    && sender == self.context.members.first().id =>
-            {
-                AwaitingRelease::leave(sender, source, &mut self.context);
-                self.finish();
-                return;
-            }
-            Message::Leaving => {
-                self.on_leaving(sender);
-                return;
-            }
-            Message::Solicit(_) | Message::Announce(_) if is_newcomer && !self.is_over() => {
-                self.on_newcomer(source, sender, to_all);
-                false
-            }
-            _ => false,
-        };
-        if wants_answer {
-            self.context.send(source, sender, &Message::Pong);
-            if is_check && is_member && !self.is_over() {
-                self.liveness.others_check(self.context.now());
-            }
-        }
-        self.heard(sender, source);
-        self.release_if_finished();
-    }
-
-    /// The sender is there, and knows the lineage that this node has.
-    fn heard(&mut self, sender: NodeId, source: SocketAddr) {
-        match &mut self.state {
-            State::Notifying(notifying) => {
-                notifying.heard(sender, source, &self.context);
-                if notifying.all_know() {
-                    self.stop_notifying();
-                }
-            }
-            State::AwaitingRelease(awaiting) => awaiting.heard(sender, &self.context),
-            // A released node is known to leave by `Leaving` alone.
-            State::Running | State::AwaitingOthers | State::Releasing(_) | State::Ended => {}
-        }
-        self.liveness.heard(sender, &mut self.context);
-    }
-
-    /// A node that is in no world asks who leads. It takes a dead member's seat, or it is one node too many.
-    fn on_newcomer(&mut self, source: SocketAddr, sender: NodeId, to_all: bool) {
-        // Of all that hear a multicast, rank 0 answers, which may be gone, and the member that checks.
-        if !to_all || self.context.is_rank_0() || self.liveness.is_checking() {
-            self.context.send(source, sender, &Message::Running);
-        }
-        if self.may_check_for_newcomer() {
-            Liveness::plan(&mut self.context);
-        }
     }
 
     fn may_check_for_newcomer(&self) -> bool {
@@ -381,7 +345,7 @@ impl RunningWorld {
         if !matches!(self.state, State::Ended) {
             self.state = State::Ended;
             self.context.timers.stop(Timer::Over);
-            self.changes.push_back(Change::Notified);
+            self.notified();
         }
     }
 
@@ -398,6 +362,7 @@ impl RunningWorld {
             return;
         }
         self.liveness.stop(&mut self.context);
+        self.watch.stop(&mut self.context);
         self.context.timers.stop(Timer::CheckRunning);
         if self.context.members.count() == 1 {
             self.finish();
@@ -416,15 +381,6 @@ impl RunningWorld {
         }
     }
 
-    fn on_leaving(&mut self, sender: NodeId) {
-        if let State::Releasing(releasing) = &mut self.state {
-            releasing.leaves(sender);
-            if releasing.all_left() {
-                self.finish();
-            }
-        }
-    }
-
     fn finish(&mut self) {
         self.state = State::Ended;
         self.context.stop_all_timers();
@@ -433,9 +389,11 @@ impl RunningWorld {
 
     /// Stops everything; this node's next datagram is one of the `next` formation.
     fn end(&mut self, next: Lineage) {
+        self.watch.farewell(&mut self.context);
         self.context.set_lineage(next);
         self.liveness.stop(&mut self.context);
         self.context.stop_all_timers();
+        self.watch.world_is_over(&mut self.context);
         self.state = State::Ended;
     }
 }

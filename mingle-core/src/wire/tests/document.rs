@@ -201,6 +201,9 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Leaving", Message::Leaving),
         ("Running", Message::Running),
         ("Missing", Message::Missing([1, 3].into_iter().collect())),
+        ("Look", Message::Look(Look { rank: 2, port: 41_877 })),
+        ("Sight", Message::Sight(Sight { rank: 2, reached: true })),
+        ("Suspicion", Message::Suspicion(Suspicion { rank: 2, is_over: false })),
     ]
 }
 
@@ -225,7 +228,7 @@ fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
     let mut kinds: Vec<_> = all.map(|message| message.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>(), "every kind has an example");
+    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "every kind has an example");
 }
 
 #[test]

@@ -176,6 +176,9 @@ fn largest() -> Vec<Message> {
         Message::Leaving,
         Message::Running,
         Message::Missing((0..99).map(|_| u32::MAX).collect()),
+        Message::Look(Look { rank: u32::MAX, port: u16::MAX }),
+        Message::Sight(Sight { rank: u32::MAX, reached: true }),
+        Message::Suspicion(Suspicion { rank: u32::MAX, is_over: true }),
     ];
     largest.extend(refusals());
     largest.extend(of_paths());
@@ -192,7 +195,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=26).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -205,7 +208,7 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         // PROTOCOL.md, "Messages", says to whom each goes.
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
-            3 | 19 | 20 => (true, false, true),
+            3 | 19 | 20 | 29 => (true, false, true),
             25 => (true, false, false),
             _ => (false, false, true),
         };

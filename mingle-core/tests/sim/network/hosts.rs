@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, RunningWorld, Time};
 use mingle_core::proto::{Endpoints, Lineage, NodeId, NodeInfo, Over};
-use mingle_core::{Failure, Formed, HostName, JobId, World};
+use mingle_core::{Failure, Formed, HostName, JobId, Rank, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -30,6 +30,17 @@ impl fmt::Display for Unformed {
             Self::Killed => f.write_str("killed"),
         }
     }
+}
+
+/// What a running world has found of its neighbours, and who watches it.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The first causes, after its end.
+    pub causes: Vec<Over>,
+    /// The ranks that are suspected, and since when.
+    pub suspected: Vec<(Time, Rank)>,
+    /// The connections by which others watch it.
+    pub(super) watched_by: BTreeSet<u64>,
 }
 
 #[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
@@ -86,6 +97,8 @@ pub struct Host {
     pub running: Option<Box<RunningWorld>>,
     /// Why each of its running worlds was over, where another node notified it.
     pub overs: Vec<Over>,
+    /// What its running world has found of its neighbours.
+    pub found: Found,
     /// All nodes' commands have ended well.
     pub finished: bool,
     /// Its command runs or has ended well.
@@ -180,6 +193,7 @@ impl Network {
             stays: false,
             running: None,
             overs: Vec::new(),
+            found: Found::default(),
             finished: false,
             command_runs: false,
             notified: false,
@@ -296,6 +310,7 @@ impl Network {
     }
 
     pub(super) fn kill(&mut self, host: usize) {
+        self.close_watched(host);
         let runs = self.hosts[host].running.take().is_some();
         if self.hosts[host].node.take().is_some() || runs {
             self.note(host, || "killed".to_owned());
@@ -308,6 +323,7 @@ impl Network {
     /// The kernel closes all connections of a process that has ended.
     pub(super) fn close_all(&mut self, host: usize) {
         self.hosts[host].accepting = false;
+        self.close_watched(host);
         for conn in std::mem::take(&mut self.hosts[host].connections) {
             let by_dialer = self.connections[&conn].dialer == host;
             self.close(conn, by_dialer);

@@ -4,10 +4,11 @@
 //! connections are delayed, refused, filtered or closed. Nodes exchange bytes only, so every message passes
 //! through the codec.
 //!
-//! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts that
-//! lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the datagrams,
-//! `tcp` the connections, `paths` those that prove paths, `running` the worlds that have formed, `queue`
-//! what will happen; `promises` checks at every step what is promised, `history` is the record of a run.
+//! `hosts` has the hosts and their processes, `pauses` those that are stopped or late, `power` hosts
+//! that lose power, `changes` what else changes on a host, `fabric` its RDMA devices, `links` the
+//! datagrams, `tcp` the connections, `paths` those that prove paths, `watch` those of running worlds,
+//! `running` the worlds that have formed, `queue` what will happen; `promises` checks at every step what
+//! is promised, `history` is the record of a run.
 
 mod changes;
 mod fabric;
@@ -21,6 +22,7 @@ mod promises;
 mod queue;
 mod running;
 mod tcp;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -43,6 +45,7 @@ pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
 use tcp::Connection;
+use watch::Watching;
 
 /// Which nodes that have failed are started again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +84,9 @@ pub struct Network {
     /// The connections that prove paths.
     proving: BTreeMap<u64, Proving>,
     provers: BTreeMap<(usize, u32, DialId), u64>,
+    /// The connections that watch members of running worlds.
+    watching: BTreeMap<u64, Watching>,
+    watchers: BTreeMap<(usize, u32, DialId), u64>,
     /// The flaws of the paths from one host to another.
     pub flaws: BTreeMap<(usize, usize), Flaw>,
     /// Those that were there until all paths were healed.
@@ -98,6 +104,8 @@ pub struct Network {
     pub healed: Time,
     /// The record of this run.
     pub history: History,
+    /// How long a command takes to stop.
+    pub stop: Time,
     /// How late timers fire.
     pub lateness: Option<Lateness>,
     /// Which nodes are started again, as by an orchestrator.
@@ -125,6 +133,8 @@ impl Network {
             next_connection: 0,
             proving: BTreeMap::new(),
             provers: BTreeMap::new(),
+            watching: BTreeMap::new(),
+            watchers: BTreeMap::new(),
             flaws: BTreeMap::new(),
             healed_flaws: BTreeMap::new(),
             rail_flaws: BTreeMap::new(),
@@ -135,6 +145,7 @@ impl Network {
             no_syn: BTreeMap::new(),
             healed: Time::ZERO,
             history: History::default(),
+            stop: Time::from_millis(20),
             lateness: None,
             restarts: Restarts::Never,
             tracing: true,
@@ -179,6 +190,7 @@ impl Network {
             Happening::Token { conn } | Happening::Closed { conn } => self.acceptor(*conn),
             Happening::HungUp { conn } | Happening::Dialed { conn } => Some(self.connections[conn].dialer),
             Happening::Path { path, .. } => Some(self.proving[path].host),
+            Happening::Watch { watch, what: watch::Watch::News(_) } => Some(self.watching[watch].host),
             _ => None,
         }
     }
@@ -225,6 +237,7 @@ impl Network {
             Happening::Syn { conn } => self.syn(conn),
             Happening::PathSyn { path } => self.path_syn(path),
             Happening::Path { path, news } => self.path(path, news),
+            Happening::Watch { watch, what } => self.happen_watch(watch, what),
             Happening::Dialed { conn } => self.dialed(conn),
             Happening::Token { conn } => self.token(conn),
             Happening::Closed { conn } => self.closed(conn),
@@ -320,7 +333,8 @@ impl Network {
             Output::AskRails { dial, to, token } => {
                 self.dial_path(host, dial, to, token, Question::Rails);
             }
-            Output::HangUp(dial) if self.hang_up_path(host, dial) => {}
+            Output::Watch { dial, to } => self.watch(host, dial, to),
+            Output::HangUp(dial) if self.hang_up_path(host, dial) || self.hang_up_watch(host, dial) => {}
             Output::HangUp(dial) => self.hang_up(host, dial),
             Output::Close(conn) => self.close(conn.0, false),
             Output::StopAccepting => self.hosts[host].accepting = false,

@@ -26,6 +26,7 @@ impl Network {
         let was_bound = self.in_round(host);
         let runs = self.hosts[host].running.take().is_some();
         self.hosts[host].powered = false;
+        self.hosts[host].found.watched_by.clear();
         if self.hosts[host].node.take().is_none() && !runs {
             return;
         }

@@ -11,6 +11,8 @@ use std::vec;
 use mingle_core::End;
 use mingle_core::proto::{PathNews, Time};
 
+use super::watch::Watch;
+
 /// A datagram on its way; the copies of a multicast share one.
 #[derive(Debug)]
 pub struct Packet {
@@ -83,6 +85,11 @@ pub enum Happening {
     Path {
         path: u64,
         news: PathNews,
+    },
+    /// Something happens to a connection that watches a member of a running world.
+    Watch {
+        watch: u64,
+        what: Watch,
     },
     /// A connection is open at its dialer.
     Dialed {

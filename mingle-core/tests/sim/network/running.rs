@@ -7,8 +7,6 @@ use mingle_core::{End, Formed};
 use super::queue::Happening;
 use super::{Fact, Formation, Network};
 
-/// How long a command takes to stop.
-const STOP: Time = Time::from_millis(20);
 /// For this long a member must have been silent that is declared gone, and rank 0 to a node that waits for
 /// its release. Where it was stopped or cut off for half of that, the protocol does not promise that it
 /// stays.
@@ -40,6 +38,7 @@ impl Network {
         if again {
             self.saw(Fact::Again);
         }
+        self.with_running(host, |_, _| {});
     }
 
     /// The command of a world that is over has stopped.
@@ -130,9 +129,12 @@ impl Network {
             match change {
                 Change::Over(over) => {
                     self.hosts[host].overs.push(over);
-                    self.at(self.now + STOP, Happening::Stopped(host));
+                    self.at(self.now + self.stop, Happening::Stopped(host));
                 }
                 Change::Notified => self.hosts[host].notified = true,
+                Change::Cause(over) => self.hosts[host].found.causes.push(over),
+                Change::Suspected(rank, _) => self.hosts[host].found.suspected.push((self.now, rank)),
+                Change::Back(..) | Change::CutOff => {}
                 _ => {
                     self.check_finished(host);
                     self.hosts[host].finished = true;

@@ -13,7 +13,7 @@ use mingle_core::Failure;
 use mingle_core::proto::{Digest, Lineage, Time};
 
 use crate::network::{Ended, Fact, Network};
-use crate::storms::excuses::{in_doubt, unproved};
+use crate::storms::excuses::{broken, in_doubt, unproved};
 use crate::storms::promises::check_commits;
 use crate::tally::{Checked, Kind, keep_every_promise};
 use worlds::make;
@@ -115,6 +115,7 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
                 Failure::OutcomeUnknown { .. } => in_doubt(net, end),
                 Failure::WorldFull { .. } => Some("one node too many"),
                 Failure::MasterUnproved { pairs } => unproved(net, pairs, end.at),
+                Failure::PathsBroken { paths, .. } => broken(net, paths, end.at),
                 _ => None,
             };
             excuses.insert(excuse.ok_or_else(|| format!("{}: {failure}", end.host))?);

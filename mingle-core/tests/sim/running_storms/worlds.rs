@@ -34,7 +34,8 @@ pub(super) fn make(seed: u64, trouble: Trouble) -> (Network, Time) {
         }
     }
     let world = if rng.random_bool(0.05) { rng.random_range(13..=40) } else { rng.random_range(2..=12) };
-    let mut hosts = Hosts { world, style: rng.random_range(0..4), families: rng.random_range(0..3), next: 1 };
+    let (style, families) = (rng.random_range(0..4), rng.random_range(0..3));
+    let mut hosts = Hosts { world, style, families, proves: seed % 2 == 1, next: 1 };
     for index in 0..world {
         let rank = given(hosts.style, index, &mut rng);
         hosts.add(&mut net, rank, ms(rng.random_range(0..2000)), &mut rng);
@@ -60,6 +61,8 @@ struct Hosts {
     world: u32,
     style: u32,
     families: u32,
+    /// Whether the nodes prove paths, and so watch each other.
+    proves: bool,
     next: u32,
 }
 
@@ -81,10 +84,14 @@ impl Hosts {
             _ => vec![six, four],
         };
         net.set_addresses(host, &addresses);
-        // A bridge that every host has. More nodes than a newcomer's look can name must not prefer it.
+        // A bridge that every host has. More nodes than a newcomer's look can name must not prefer it. Nor
+        // must nodes that prove paths: none leads there, so that a cut is not the only cause of a broken one.
         if self.families == 0 && rng.random_bool(0.3) {
-            let preferred = self.world <= MISSING && rng.random_bool(0.5);
+            let preferred = self.world <= MISSING && rng.random_bool(0.5) && !self.proves;
             net.add_address(host, [172, 17, 0, 1].into(), preferred, true);
+        }
+        if self.proves {
+            net.prove_paths_of(host);
         }
         net.hosts[host].stays = true;
         net.hosts[host].not_before = at;

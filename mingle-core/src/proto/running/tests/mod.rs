@@ -1,6 +1,7 @@
 //! One node of a running world, which is handed datagrams and time by hand.
 
 mod parts;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

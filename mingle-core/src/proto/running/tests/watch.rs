@@ -1,0 +1,340 @@
+//! The watch of the neighbours: what each sign leads to, and when.
+
+use std::net::SocketAddr;
+
+use super::*;
+use crate::proto::{DialId, WatchNews};
+use crate::wire::{Look, Partner, Sight, Suspicion};
+
+const PATHS: u16 = 41_877;
+
+fn path(number: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, number], PATHS))
+}
+
+/// The node of rank 1, node 2, of a world of nodes 1, 2 and so on, and the time that it has been told.
+struct Watcher {
+    running: RunningWorld,
+    now: Time,
+}
+
+/// What it has done.
+#[derive(Debug, Default)]
+struct Done {
+    dials: Vec<(DialId, SocketAddr)>,
+    closed: Vec<DialId>,
+    sent: Vec<(SocketAddr, Message)>,
+    multicast: Vec<Message>,
+    changes: Vec<Change>,
+}
+
+impl Watcher {
+    fn new(size: u8) -> (Self, Vec<(DialId, SocketAddr)>) {
+        let mut node = Node::new(config(1), 1, Time::ZERO);
+        while node.poll_output().is_some() {}
+        let partner = |number: u8| Partner {
+            id: id(number),
+            rank: u32::from(number) - 1,
+            path: path(number),
+            own_port: address(number).port(),
+        };
+        node.set_neighbours((1..=size).filter(|&number| number != 2).map(partner).collect());
+        let running = node.into_running(&formed(size, 1)).unwrap();
+        let mut watcher = Self { running, now: Time::ZERO };
+        let dials = watcher.done().dials;
+        (watcher, dials)
+    }
+
+    /// Watches its neighbours, which have greeted: those of rank 0 and 2, in this order.
+    fn greeted(size: u8) -> (Self, [DialId; 2]) {
+        let (mut watcher, dials) = Self::new(size);
+        let of = |number| dials.iter().find(|(_, to)| *to == path(number)).unwrap().0;
+        let dials = [of(1), of(3)];
+        for dial in dials {
+            watcher.hear(dial, WatchNews::Opened);
+            watcher.hear(dial, WatchNews::Greeted);
+        }
+        assert_eq!(watcher.running.poll_timeout(), None, "nothing is sent while all is well");
+        (watcher, dials)
+    }
+
+    fn hear(&mut self, dial: DialId, news: WatchNews) -> Done {
+        self.running.handle_watch(self.now, dial, news);
+        self.done()
+    }
+
+    fn message(&mut self, from: u8, message: &Message) -> Done {
+        let lineage = self.running.lineage();
+        hear(&mut self.running, self.now, from, lineage, message);
+        self.done()
+    }
+
+    fn done(&mut self) -> Done {
+        let mut done = Done::default();
+        let mut codec = Codec::new(tag(), None);
+        while let Some(output) = self.running.poll_output() {
+            match output {
+                Output::Watch { dial, to } => done.dials.push((dial, to)),
+                Output::HangUp(dial) => done.closed.push(dial),
+                Output::Send { to, datagram } => done.sent.push((to, codec.decode(&datagram).unwrap().1)),
+                Output::Multicast { datagram } => done.multicast.push(codec.decode(&datagram).unwrap().1),
+                other => panic!("{other:?}"),
+            }
+        }
+        done.changes.extend(std::iter::from_fn(|| self.running.poll_change()));
+        done
+    }
+
+    /// Lets time pass. Every connection that is opened ends so; each member of `answer` answers a Look so.
+    fn run(&mut self, until: Time, dials: WatchNews, answer: &[(u8, bool)]) -> Done {
+        let mut all = Done::default();
+        while let Some(at) = self.running.poll_timeout().filter(|&at| at <= until) {
+            self.now = at;
+            self.running.handle_timeout(at);
+            let mut done = self.done();
+            for (dial, _) in std::mem::take(&mut done.dials) {
+                done.changes.extend(self.hear(dial, dials).changes);
+            }
+            let looks = done.sent.iter().filter_map(|(to, message)| match message {
+                Message::Look(Look { rank, .. }) => Some((*to, *rank)),
+                _ => None,
+            });
+            for (to, rank) in looks.collect::<Vec<_>>() {
+                for &(number, reached) in answer.iter().filter(|(number, _)| address(*number) == to) {
+                    done.changes
+                        .extend(self.message(number, &Message::Sight(Sight { rank, reached })).changes);
+                }
+            }
+            all.sent.extend(done.sent);
+            all.multicast.extend(done.multicast);
+            all.changes.extend(done.changes);
+        }
+        self.now = until;
+        all
+    }
+
+    /// Members answer while it is counted how many are there.
+    fn count(&mut self, numbers: impl IntoIterator<Item = u8>) {
+        for number in numbers {
+            self.message(number, &Message::Pong);
+        }
+    }
+}
+
+fn gone(changes: &[Change]) -> Option<u32> {
+    changes.iter().find_map(|change| match change {
+        Change::Over(over) if over.end == End::Gone => over.rank.map(Rank::get),
+        _ => None,
+    })
+}
+
+fn suspected(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::Suspected(..)))
+}
+
+fn ms(milliseconds: u64) -> Time {
+    Time::from_millis(milliseconds)
+}
+
+#[test]
+fn a_node_connects_to_its_two_neighbours_and_to_one_in_a_world_of_two() {
+    for (size, watched) in [(2, vec![path(1)]), (3, vec![path(1), path(3)]), (9, vec![path(1), path(3)])] {
+        let mut to: Vec<SocketAddr> = Watcher::new(size).1.into_iter().map(|(_, to)| to).collect();
+        to.sort_unstable();
+        assert_eq!(to, watched);
+    }
+}
+
+#[test]
+fn a_neighbour_that_has_not_greeted_is_tried_at_growing_intervals_and_never_in_doubt() {
+    let (mut watcher, dials) = Watcher::new(2);
+    watcher.hear(dials[0].0, WatchNews::Opened);
+    let mut news = [WatchNews::Closed, WatchNews::Refused, WatchNews::Silent].into_iter().cycle();
+    let (mut dial, mut times) = (dials[0].0, Vec::new());
+    for _ in 0..9 {
+        let done = watcher.hear(dial, news.next().unwrap());
+        assert!(done.sent.is_empty() && done.changes.is_empty());
+        watcher.now = watcher.running.poll_timeout().unwrap();
+        times.push(watcher.now.as_millis());
+        watcher.running.handle_timeout(watcher.now);
+        dial = watcher.done().dials[0].0;
+    }
+    assert_eq!(times, [100, 300, 700, 1500, 3100, 6300, 11_300, 16_300, 21_300]);
+}
+
+#[test]
+fn a_neighbour_that_closed_and_refuses_is_gone_after_half_a_second_if_two_others_fail_too() {
+    for (size, helpers, expected) in [
+        (3, vec![], Some(500)),
+        (4, vec![(1, false), (4, false)], Some(500)),
+        (5, vec![(1, false), (4, false)], Some(1000)),
+        (4, vec![(1, false)], None),
+        (4, vec![], None),
+    ] {
+        let (mut watcher, [_, next]) = Watcher::greeted(size);
+        watcher.hear(next, WatchNews::Closed);
+        let until = expected.unwrap_or(3000);
+        let done = watcher.run(ms(499), WatchNews::Refused, &helpers);
+        assert_eq!(gone(&done.changes), None, "{size}");
+        let done = watcher.run(ms(until), WatchNews::Refused, &helpers);
+        // In a world of five, the two that fail may be asked in different seconds.
+        assert_eq!(gone(&done.changes), expected.map(|_| 2), "{size}: {:?}", done.changes);
+    }
+}
+
+#[test]
+fn an_answer_a_connection_or_another_members_sight_ends_the_doubt() {
+    // It answers, but its port stays closed.
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    for at in [100, 400, 1400, 1800] {
+        watcher.run(ms(at), WatchNews::Refused, &[]);
+        assert!(watcher.message(3, &Message::Pong).changes.is_empty());
+    }
+    // A connection opens.
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    watcher.running.handle_timeout(Time::ZERO);
+    let dial = watcher.done().dials[0].0;
+    watcher.hear(dial, WatchNews::Opened);
+    assert_eq!(watcher.running.poll_timeout(), None);
+    // Another reaches it.
+    let (mut watcher, [_, next]) = Watcher::greeted(4);
+    watcher.hear(next, WatchNews::Closed);
+    let done = watcher.run(ms(20_000), WatchNews::Refused, &[(1, true), (4, false)]);
+    assert!(done.changes.is_empty(), "{:?}", done.changes);
+    let pings = done.sent.iter().filter(|(_, message)| *message == Message::Ping).count();
+    assert!((4..=8).contains(&pings), "a try every 5 s: {pings}");
+}
+
+#[test]
+fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and_two_others_fail() {
+    let helpers = [(1, false), (4, false), (5, false)];
+    for (size, there, expected) in
+        [(5, vec![1, 4, 5], Some(2)), (5, vec![1, 4], Some(2)), (5, vec![1], None), (3, vec![1], None)]
+    {
+        let (mut watcher, [_, next]) = Watcher::greeted(size);
+        watcher.hear(next, WatchNews::Silent);
+        let done = watcher.run(ms(990), WatchNews::Silent, &helpers);
+        assert!(done.changes.is_empty(), "{:?}", done.changes);
+        let done = watcher.run(ms(1010), WatchNews::Silent, &helpers);
+        assert!(suspected(&done.changes), "{:?}", done.changes);
+        let told = |to| {
+            done.sent
+                .iter()
+                .any(|(at, m)| *at == address(to) && matches!(m, Message::Suspicion(s) if !s.is_over))
+        };
+        assert!((1..=size).filter(|&number| number != 2).all(told), "all are told");
+        let mut all = Vec::new();
+        while watcher.now < Time::from_secs(29) {
+            watcher.count(there.clone());
+            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
+        }
+        assert_eq!(gone(&all), None);
+        while watcher.now < Time::from_secs(60) {
+            watcher.count(there.clone());
+            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
+        }
+        assert_eq!(gone(&all), expected, "{size} {there:?}");
+        let cut_off = all.iter().filter(|change| **change == Change::CutOff).count();
+        assert_eq!(cut_off, usize::from(there.len() == 1 && size == 5), "{size} {there:?}");
+    }
+}
+
+#[test]
+fn the_others_learn_that_a_suspected_member_is_back() {
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.hear(next, WatchNews::Silent);
+    assert!(suspected(&watcher.run(ms(1500), WatchNews::Silent, &[]).changes));
+    let done = watcher.message(3, &Message::Pong);
+    assert!(matches!(done.changes[..], [Change::Back(Rank(2), _)]), "{:?}", done.changes);
+    assert_eq!(done.multicast, [Message::Suspicion(Suspicion { rank: 2, is_over: true })]);
+}
+
+#[test]
+fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
+    let (mut watcher, _) = Watcher::greeted(5);
+    let suspicion = |rank, is_over| Message::Suspicion(Suspicion { rank, is_over });
+    let first = watcher.message(4, &suspicion(4, false));
+    assert_eq!(first.sent, [(address(4), Message::Pong)]);
+    assert!(matches!(first.changes[..], [Change::Suspected(Rank(4), _)]), "{:?}", first.changes);
+    assert!(watcher.message(1, &suspicion(4, false)).changes.is_empty(), "again");
+    assert!(watcher.message(1, &suspicion(1, false)).changes.is_empty(), "this node");
+    assert!(watcher.message(9, &suspicion(3, false)).changes.is_empty(), "no member says so");
+    assert!(watcher.message(1, &suspicion(99, false)).changes.is_empty(), "no rank");
+    let back = watcher.message(1, &suspicion(4, true));
+    assert!(matches!(back.changes[..], [Change::Back(Rank(4), _)]) && back.sent.is_empty());
+}
+
+#[test]
+fn a_look_opens_one_connection_to_a_members_address_and_says_what_came_of_it() {
+    for (news, reached) in
+        [(WatchNews::Opened, true), (WatchNews::Refused, false), (WatchNews::Silent, false)]
+    {
+        let (mut watcher, _) = Watcher::greeted(5);
+        let look = |rank| Message::Look(Look { rank, port: 7 });
+        let done = watcher.message(4, &look(4));
+        let [(dial, to)] = done.dials[..] else { panic!("{done:?}") };
+        assert_eq!(to.to_string(), "10.0.0.5:7");
+        assert!(watcher.message(4, &look(0)).dials.is_empty(), "one at a time");
+        assert!(watcher.message(9, &look(4)).dials.is_empty(), "no member");
+        for rank in [0, 1, 77] {
+            assert!(watcher.message(1, &look(rank)).dials.is_empty(), "itself, this node, nobody");
+        }
+        let done = watcher.hear(dial, news);
+        assert_eq!(done.sent, [(address(4), Message::Sight(Sight { rank: 4, reached }))]);
+        assert_eq!(done.closed, if reached { vec![dial] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_member_that_is_gone_is_the_first_cause_of_an_end_that_was_heard_before() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    let later = watcher.running.lineage().next().unwrap();
+    hear(&mut watcher.running, ms(50), 1, later, &over(0));
+    let heard = watcher.done();
+    assert!(matches!(heard.changes[..], [Change::Over(_)]), "not notified yet: {:?}", heard.changes);
+    let farewells = heard.sent.iter().filter(|(_, message)| *message == Message::Leaving).count();
+    assert_eq!(farewells, 12, "six to each neighbour");
+    let done = watcher.run(ms(700), WatchNews::Refused, &[]);
+    let [Change::Cause(cause), Change::Notified] = &done.changes[..] else { panic!("{:?}", done.changes) };
+    assert_eq!((cause.rank, cause.end), (Some(Rank(2)), End::Gone));
+}
+
+#[test]
+fn a_member_that_has_said_farewell_is_no_cause() {
+    for before in [true, false] {
+        let (mut watcher, [_, next]) = Watcher::greeted(3);
+        let own = watcher.running.lineage();
+        if before {
+            hear(&mut watcher.running, Time::ZERO, 3, own, &Message::Leaving);
+        }
+        watcher.hear(next, WatchNews::Closed);
+        hear(&mut watcher.running, ms(50), 1, own.next().unwrap(), &over(0));
+        let mut changes = watcher.done().changes;
+        hear(&mut watcher.running, ms(60), 3, own, &Message::Leaving);
+        changes.extend(watcher.done().changes);
+        changes.extend(watcher.run(ms(2000), WatchNews::Refused, &[]).changes);
+        assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
+    }
+}
+
+#[test]
+fn a_node_that_was_stopped_begins_its_doubts_anew() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    watcher.run(ms(300), WatchNews::Refused, &[]);
+    watcher.now = Time::from_secs(50);
+    watcher.running.handle_timeout(watcher.now);
+    assert_eq!(gone(&watcher.done().changes), None);
+    watcher.message(3, &Message::Pong);
+    assert_eq!(gone(&watcher.run(Time::from_secs(51), WatchNews::Silent, &[]).changes), None);
+}
+
+#[test]
+fn a_node_whose_command_has_ended_well_watches_nobody() {
+    let (mut watcher, dials) = Watcher::greeted(3);
+    watcher.running.handle_success(Time::ZERO);
+    assert_eq!(watcher.done().closed, dials);
+}

@@ -1,0 +1,467 @@
+//! Whether this node's neighbours, the nodes of the next and the previous rank, are still there.
+//!
+//! A node holds a connection to each neighbour's port for paths. It carries one byte. The kernels of both
+//! hosts keep it alive, also for a process that is stopped, and close it for one that is killed. Its end
+//! proves nothing. It is the reason to *doubt* the neighbour: to connect again, to ping it, and to ask other
+//! members whether they reach it.
+//!
+//! ```text
+//! it answers, or a connection opens      the doubt is over
+//! another member reaches it              only this pair is broken; ask again later
+//! it closed the connection, its port     gone, after [`QUICK`]
+//!   refuses others, and it is silent
+//! it is silent                           suspected after [`SUSPECT`], and gone after `gone_after` if most
+//!                                        members answer and it does not
+//! ```
+//!
+//! In a world of four or more, nobody is gone by the word of one node: two other members must have failed to
+//! reach it, and none has reached it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::seq::SliceRandom;
+
+use super::context::{Context, Timer};
+use super::unanswered::Unanswered;
+use crate::model::{NodeId, Rank};
+use crate::proto::timer::Time;
+use crate::proto::{DialId, WatchNews};
+use crate::wire::{Look, Message, Partner, Sight, Suspicion};
+
+/// A member that has closed the connection, and whose port refuses others, is gone after so much silence.
+const QUICK: Duration = Duration::from_millis(500);
+/// A member that is silent for this long after its connection has ended is suspected.
+const SUSPECT: Duration = Duration::from_secs(1);
+/// How often a neighbour in doubt is tried: in the first second, and later.
+const HASTY: Duration = Duration::from_millis(100);
+const REPEAT: Duration = Duration::from_secs(1);
+/// When a neighbour that others reach is tried again, and one that has not greeted.
+const LATER: Duration = Duration::from_secs(5);
+/// The most connections to one neighbour that are being opened.
+const OPENING: usize = 4;
+/// From this size on, other members must have failed to reach a member that is gone.
+const LARGE: usize = 4;
+/// How many of them.
+const HELPERS: usize = 2;
+/// How long members have to answer when it is counted how many are there.
+const COUNT: Duration = Duration::from_secs(8);
+/// How often they are counted again where most do not answer.
+const COUNT_AGAIN: Duration = Duration::from_secs(60);
+/// The most members at which this node looks for others at the same time.
+const LOOKS: usize = 8;
+/// How often a node whose world is over tells its neighbours so. Nothing answers that.
+const LEAVING: usize = 6;
+/// How long a member that is suspected may stay silent by default.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
+/// Something that the watch has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// The member does not answer. It is gone if that goes on.
+    Suspected(Rank),
+    /// The member that was suspected is there.
+    Back(Rank),
+    /// The member is gone.
+    Gone(Rank),
+    /// No other member answers, or so few that this node may be the one that is cut off.
+    CutOff,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    neighbours: Vec<Neighbour>,
+    gone_after: Duration,
+    is_over: bool,
+    /// The members at which this node looks for another, and the other.
+    looks: BTreeMap<DialId, (Rank, NodeId, SocketAddr)>,
+}
+
+#[derive(Debug, Clone)]
+struct Neighbour {
+    rank: Rank,
+    id: NodeId,
+    path: SocketAddr,
+    /// The connections that are being opened, oldest first.
+    opening: Vec<DialId>,
+    open: Option<DialId>,
+    /// Whether it has greeted. A node whose command runs without mingle greets nobody, and is not watched.
+    has_greeted: bool,
+    /// When to connect again before that, and how often it was tried.
+    again: Option<Time>,
+    tries: u32,
+    doubt: Option<Doubt>,
+}
+
+#[derive(Debug, Clone)]
+struct Doubt {
+    since: Time,
+    next: Time,
+    /// The neighbour's kernel has closed the connection.
+    closed: bool,
+    /// Its kernel refuses others.
+    refused: bool,
+    /// The other members in the order in which they are asked.
+    helpers: Vec<NodeId>,
+    /// Those that have tried in vain.
+    failed: BTreeSet<NodeId>,
+    is_suspected: bool,
+    count_from: Time,
+    count: Option<Unanswered>,
+}
+
+impl Watch {
+    /// Opens the connections to these members. `neighbours` are those to which this node has proved its path.
+    pub(super) fn start(neighbours: &[Partner], context: &mut Context) -> Self {
+        let own = context.members.own_rank().get();
+        let world = context.world();
+        let ranks = [(own + 1) % world, (own + world - 1) % world];
+        let mut watched: Vec<Neighbour> = Vec::new();
+        for partner in neighbours {
+            let is_known = watched.iter().any(|known| known.id == partner.id);
+            // A port for paths that is the node's own belongs to the job.
+            let has_port = partner.path.port() != partner.own_port;
+            if has_port && ranks.contains(&partner.rank) && context.members.contains(partner.id) && !is_known
+            {
+                watched.push(Neighbour::new(partner));
+            }
+        }
+        let mut watch =
+            Self { neighbours: watched, gone_after: GONE_AFTER, is_over: false, looks: BTreeMap::new() };
+        for neighbour in &mut watch.neighbours {
+            neighbour.dial(context);
+        }
+        watch
+    }
+
+    pub(super) fn set_gone_after(&mut self, gone_after: Duration) {
+        self.gone_after = gone_after;
+    }
+
+    /// Something has happened on a connection.
+    pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
+        if let Some((rank, asker, source)) = self.looks.remove(&dial) {
+            let reached = news == WatchNews::Opened;
+            if reached {
+                context.hang_up(dial);
+            }
+            context.send(source, asker, &Message::Sight(Sight { rank: rank.get(), reached }));
+            return None;
+        }
+        let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.has(dial))?;
+        let finding = neighbour.hear(dial, news, context);
+        self.plan(context);
+        finding
+    }
+
+    /// A member was heard.
+    pub(super) fn heard(&mut self, member: NodeId, context: &mut Context) -> Option<Finding> {
+        for neighbour in &mut self.neighbours {
+            if let Some(count) = neighbour.doubt.as_mut().and_then(|doubt| doubt.count.as_mut()) {
+                count.answered(member);
+            }
+        }
+        let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.id == member)?;
+        neighbour.is_there(context)
+    }
+
+    /// Another member asks whether this node reaches the member of a rank.
+    pub(super) fn on_look(&mut self, from: NodeId, source: SocketAddr, look: Look, context: &mut Context) {
+        let asks = self.looks.values().any(|(_, asker, _)| *asker == from);
+        let rank = Rank(look.rank);
+        let Some(id) = context.members.id_of(rank).filter(|&id| id != from && id != context.own_id()) else {
+            return;
+        };
+        if asks || self.looks.len() >= LOOKS {
+            return;
+        }
+        if let Some(mut to) = context.members.address_of(id) {
+            to.set_port(look.port);
+            self.looks.insert(context.watch(to), (rank, from, source));
+        }
+    }
+
+    /// Another member has tried to reach a neighbour.
+    pub(super) fn on_sight(&mut self, from: NodeId, sight: Sight, context: &mut Context) -> Option<Finding> {
+        let now = context.now();
+        let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.rank.get() == sight.rank)?;
+        let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.helpers.contains(&from))?;
+        if !sight.reached {
+            doubt.failed.insert(from);
+            doubt.next = now;
+            self.plan(context);
+            return None;
+        }
+        // Only this pair is broken.
+        let was_suspected = doubt.is_suspected;
+        *doubt = Doubt::new(neighbour.id, doubt.closed, now + LATER, context);
+        was_suspected.then(|| neighbour.tell_back(context))
+    }
+
+    /// Tries the neighbours that are in doubt.
+    pub(super) fn advance(&mut self, context: &mut Context) -> Option<Finding> {
+        let gone_after = (!self.is_over).then_some(self.gone_after);
+        let finding = self.neighbours.iter_mut().find_map(|neighbour| neighbour.advance(gone_after, context));
+        self.plan(context);
+        finding
+    }
+
+    /// Asks the members that have not answered while it is counted how many are there.
+    pub(super) fn count(&mut self, context: &mut Context) {
+        for neighbour in &mut self.neighbours {
+            let rank = neighbour.rank.get();
+            if let Some(count) = neighbour.doubt.as_mut().and_then(|doubt| doubt.count.as_mut()) {
+                let burst = count.burst(context, Timer::Count);
+                context.send_to_members(&burst, &Message::Suspicion(Suspicion { rank, is_over: false }));
+            }
+        }
+    }
+
+    /// Whether it will be clear in a moment whether a neighbour is gone.
+    pub(super) fn is_deciding(&self, now: Time) -> bool {
+        self.neighbours.iter().any(|neighbour| neighbour.is_deciding(now))
+    }
+
+    /// The neighbours learn that this node watches them no more, and its connections may close.
+    pub(super) fn farewell(&self, context: &mut Context) {
+        let neighbours: Vec<NodeId> = self.neighbours.iter().map(|neighbour| neighbour.id).collect();
+        for _ in 0..LEAVING {
+            context.send_to_members(&neighbours, &Message::Leaving);
+        }
+    }
+
+    /// This member's world is over, so its connections may close.
+    pub(super) fn forget(&mut self, member: NodeId, context: &mut Context) {
+        if let Some(at) = self.neighbours.iter().position(|neighbour| neighbour.id == member) {
+            self.neighbours.remove(at).hang_up(context);
+            self.plan(context);
+        }
+    }
+
+    /// The world is over: what is gone now is its cause, but nobody is suspected any more.
+    pub(super) fn world_is_over(&mut self, context: &mut Context) {
+        self.is_over = true;
+        for neighbour in &mut self.neighbours {
+            if let Some(doubt) = &mut neighbour.doubt {
+                doubt.count = None;
+                doubt.is_suspected = false;
+            }
+        }
+        context.timers.stop(Timer::Count);
+        self.plan(context);
+    }
+
+    /// This process was stopped for so long, and has not read what the members sent meanwhile.
+    pub(super) fn forgive(&mut self, stopped: Duration) {
+        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
+            doubt.since += stopped;
+            doubt.failed.clear();
+            if let Some(count) = &mut doubt.count {
+                count.extend(stopped);
+            }
+        }
+    }
+
+    /// Closes all connections.
+    pub(super) fn stop(&mut self, context: &mut Context) {
+        for neighbour in self.neighbours.drain(..) {
+            neighbour.hang_up(context);
+        }
+        for (dial, _) in std::mem::take(&mut self.looks) {
+            context.hang_up(dial);
+        }
+        context.timers.stop(Timer::Watch);
+        context.timers.stop(Timer::Count);
+    }
+
+    fn plan(&self, context: &mut Context) {
+        match self.neighbours.iter().filter_map(Neighbour::next).min() {
+            Some(next) => context.timers.set(Timer::Watch, next),
+            None => context.timers.stop(Timer::Watch),
+        }
+    }
+}
+
+impl Neighbour {
+    fn new(partner: &Partner) -> Self {
+        Self {
+            rank: Rank(partner.rank),
+            id: partner.id,
+            path: partner.path,
+            opening: Vec::new(),
+            open: None,
+            has_greeted: false,
+            again: None,
+            tries: 0,
+            doubt: None,
+        }
+    }
+
+    fn hang_up(self, context: &mut Context) {
+        for dial in self.opening.into_iter().chain(self.open) {
+            context.hang_up(dial);
+        }
+    }
+
+    fn has(&self, dial: DialId) -> bool {
+        self.open == Some(dial) || self.opening.contains(&dial)
+    }
+
+    fn dial(&mut self, context: &mut Context) {
+        if self.opening.len() >= OPENING {
+            context.hang_up(self.opening.remove(0));
+        }
+        self.opening.push(context.watch(self.path));
+    }
+
+    fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
+        match news {
+            WatchNews::Opened => {
+                self.opening.retain(|opening| *opening != dial);
+                self.again = None;
+                if let Some(other) = self.open.replace(dial) {
+                    context.hang_up(other);
+                }
+                return self.is_there(context);
+            }
+            WatchNews::Greeted => self.has_greeted = true,
+            WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) && self.has_greeted => {
+                self.open = None;
+                let closed = news == WatchNews::Closed;
+                self.doubt.get_or_insert_with(|| Doubt::new(self.id, closed, context.now(), context));
+            }
+            WatchNews::Closed | WatchNews::Silent | WatchNews::Refused => {
+                self.open = self.open.filter(|open| *open != dial);
+                self.opening.retain(|opening| *opening != dial);
+                if let Some(doubt) = &mut self.doubt {
+                    doubt.refused |= news == WatchNews::Refused;
+                } else {
+                    let pause = HASTY.saturating_mul(1_u32.checked_shl(self.tries).unwrap_or(u32::MAX));
+                    self.tries += 1;
+                    self.again = Some(context.now() + pause.min(LATER));
+                }
+            }
+        }
+        None
+    }
+
+    /// The neighbour has answered, or its kernel has accepted a connection.
+    fn is_there(&mut self, context: &mut Context) -> Option<Finding> {
+        if self.open.is_some() {
+            for dial in self.opening.drain(..) {
+                context.hang_up(dial);
+            }
+            return self.doubt.take_if(|_| true)?.is_suspected.then(|| self.tell_back(context));
+        }
+        // It answers, but no connection opens: something on the way resets them.
+        let doubt = self.doubt.as_mut()?;
+        let was_suspected = doubt.is_suspected;
+        *doubt = Doubt::new(self.id, doubt.closed, context.now() + REPEAT, context);
+        was_suspected.then(|| self.tell_back(context))
+    }
+
+    /// All members learn that the one that was suspected is there.
+    fn tell_back(&self, context: &mut Context) -> Finding {
+        context.multicast(&Message::Suspicion(Suspicion { rank: self.rank.get(), is_over: true }));
+        Finding::Back(self.rank)
+    }
+
+    /// When it is tried next.
+    fn next(&self) -> Option<Time> {
+        self.doubt.as_ref().map(|doubt| doubt.next).or(self.again)
+    }
+
+    fn is_deciding(&self, now: Time) -> bool {
+        self.doubt.as_ref().is_some_and(|doubt| doubt.closed && now < doubt.since + QUICK + HASTY)
+    }
+
+    /// Tries a neighbour that is in doubt, if that is due. Nobody is suspected without `gone_after`.
+    fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<Finding> {
+        let now = context.now();
+        self.next().filter(|&next| next <= now)?;
+        self.again = None;
+        self.dial(context);
+        let doubt = self.doubt.as_mut()?;
+        if let Some(address) = context.members.address_of(self.id) {
+            context.send(address, self.id, &Message::Ping);
+        }
+        let age = now.saturating_sub(doubt.since);
+        doubt.next = now + if age < SUSPECT { HASTY } else { REPEAT };
+        doubt.ask_helpers(Look { rank: self.rank.get(), port: self.path.port() }, context);
+        let is_small = context.members.count() < LARGE;
+        let has_failed = is_small || doubt.failed.len() >= HELPERS;
+        if doubt.closed && doubt.refused && age >= QUICK && has_failed {
+            return Some(Finding::Gone(self.rank));
+        }
+        let gone_after = gone_after.filter(|_| age >= SUSPECT)?;
+        if !std::mem::replace(&mut doubt.is_suspected, true) {
+            doubt.count_from = now;
+            doubt.count_members(context);
+            return Some(Finding::Suspected(self.rank));
+        }
+        let most_are_there = doubt.most_are_there(context)?;
+        // In a small world no majority is left that could tell a cut from a death.
+        if age >= gone_after && !is_small && has_failed && most_are_there {
+            return Some(Finding::Gone(self.rank));
+        }
+        let last = doubt.since + gone_after.saturating_sub(COUNT);
+        doubt.count_from = if age < gone_after { last } else { now + COUNT_AGAIN };
+        (!most_are_there).then_some(Finding::CutOff)
+    }
+}
+
+impl Doubt {
+    /// The neighbour is tried from this time on.
+    fn new(of: NodeId, closed: bool, from: Time, context: &mut Context) -> Self {
+        let mut helpers: Vec<NodeId> =
+            context.members.other_ids().into_iter().filter(|id| *id != of).collect();
+        helpers.shuffle(context.rng());
+        Self {
+            since: from,
+            next: from,
+            closed,
+            refused: false,
+            helpers,
+            failed: BTreeSet::new(),
+            is_suspected: false,
+            count_from: from,
+            count: None,
+        }
+    }
+
+    /// Asks as many members as are needed, each second others.
+    fn ask_helpers(&mut self, look: Look, context: &mut Context) {
+        let missing = HELPERS.saturating_sub(self.failed.len());
+        let asked = self.helpers.iter().copied().filter(|id| !self.failed.contains(id));
+        let seconds =
+            usize::try_from(context.now().saturating_sub(self.since).as_secs()).unwrap_or(usize::MAX);
+        let asked: Vec<NodeId> = asked.collect();
+        if missing > 0 && !asked.is_empty() {
+            let first = seconds.saturating_mul(HELPERS) % asked.len();
+            let now: Vec<NodeId> =
+                asked.iter().cycle().skip(first).take(HELPERS.min(asked.len())).copied().collect();
+            context.send_to_members(&now, &Message::Look(look));
+        }
+    }
+
+    /// Begins to count the members that are there, who learn that the neighbour is suspected.
+    fn count_members(&mut self, context: &mut Context) {
+        let all = context.members.other_ids();
+        self.count = Some(Unanswered::new(all, context.now(), COUNT));
+        context.timers.set(Timer::Count, context.now());
+    }
+
+    /// Whether more than half of all members are there, this node included, once that is counted.
+    fn most_are_there(&mut self, context: &mut Context) -> Option<bool> {
+        let now = context.now();
+        let Some(count) = self.count.take_if(|count| count.is_out_of_time(now)) else {
+            if self.count.is_none() && now >= self.count_from {
+                self.count_members(context);
+            }
+            return None;
+        };
+        let all = context.members.count();
+        Some((all - count.members().len()) * 2 > all)
+    }
+}

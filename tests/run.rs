@@ -8,9 +8,11 @@
 
 mod lab;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
+use lab::proc::{Outcome, Proc, send_signal};
+use lab::random::Random;
 use lab::world::finish_all;
 use lab::{Lab, MINGLE, Options, Policy};
 
@@ -546,5 +548,80 @@ fn a_silent_node_is_named_on_all_others_and_then_gone_and_one_that_is_stopped_is
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {
         assert!(!outcome.stderr.contains("rank 4, node4"), "{}", outcome.render());
+    }
+}
+
+/// What happens to a node of a running world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Trouble {
+    /// mingle is killed, and then its guard stops the command.
+    Agent,
+    /// All of its processes are killed.
+    Node,
+    /// Its command is killed.
+    Command,
+    /// Its link is down until the others have given it up.
+    Link,
+}
+
+#[test]
+#[ignore = "a hundred worlds take some minutes"]
+fn a_hundred_worlds_with_a_random_trouble_each_restart_and_end_well() {
+    use Trouble::{Agent, Command, Link, Node};
+    let mut random = Random::announced("troubles");
+    let mut counts = BTreeMap::<(Trouble, u32), Vec<f64>>::new();
+    let script = "[ $MINGLE_GENERATION != 0 ] || { echo \"pid $$\"; exec sleep 1000; }; echo \"$1 ends\"";
+    let more = ["--max-restarts", "3", "--gone-after", "9s"];
+    for world in 0..100 {
+        let loss = [0, 20][world % 2];
+        let trouble = [Agent, Node, Command, Link][random.below(4)];
+        let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+        lab.set(&Policy { loss, ..Policy::default() });
+        let mut procs = run_all(&lab, &more, script);
+        for proc in &procs {
+            proc.expect_stderr_within(Duration::from_secs(30), "world of 4 formed");
+        }
+        let victim = random.below(4);
+        let begun = Instant::now();
+        match trouble {
+            Agent | Node => {
+                let dead = procs.remove(victim);
+                if trouble == Agent {
+                    dead.signal("KILL");
+                } else {
+                    dead.kill_with_all_it_started();
+                }
+                procs.push(run(&lab, victim, &more, script));
+            }
+            Command => {
+                let started = |all: &str| all.contains("pid ");
+                assert!(procs[victim].transcript.stdout.wait_until(begun + Duration::from_secs(10), started));
+                let text = procs[victim].transcript.stdout.text();
+                let pid = text.lines().find_map(|line| line.strip_prefix("pid ")).unwrap();
+                send_signal("KILL", pid.parse().unwrap());
+            }
+            Link => {
+                lab.switch(&format!("ip link set p{victim} down"));
+                let other = usize::from(victim == 0);
+                procs[other].expect_stderr_within(Duration::from_secs(60), "the node is gone");
+                lab.switch(&format!("ip link set p{victim} up"));
+            }
+        }
+        let outcomes = finish_all(procs);
+        assert_ended(&outcomes, 0);
+        assert!(
+            outcomes.iter().all(|outcome| outcome.stdout.contains(" ends")),
+            "world {world}: {trouble:?}"
+        );
+        counts.entry((trouble, loss)).or_default().push(begun.elapsed().as_secs_f64());
+    }
+    for ((trouble, loss), mut took) in counts {
+        took.sort_unstable_by(f64::total_cmp);
+        println!(
+            "{trouble:?}, {loss}% loss: {} worlds, median {:.1} s, worst {:.1} s",
+            took.len(),
+            took[took.len() / 2],
+            took[took.len() - 1]
+        );
     }
 }

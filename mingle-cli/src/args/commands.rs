@@ -49,10 +49,10 @@ pub(crate) struct RunArgs {
 
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// Each node watches two others. A node that is silent for 10 s is named on all nodes; after this time it
-    /// is gone, if most nodes answer and no other node reaches it. A node whose mingle was killed is gone
-    /// within a second. In a world of two or three a silent node alone ends nothing, since either side may be
-    /// the one that is cut off.
+    /// Each node watches two others. A node that is silent for 10 s is named on all nodes. The time begins
+    /// then, and is 9 s at least. After it the node is gone, if most nodes answer and no other node reaches
+    /// it. A node whose mingle was killed is gone within a second. In a world of two or three a silent node
+    /// alone ends nothing, since either side may be the one that is cut off. 0 is never.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 

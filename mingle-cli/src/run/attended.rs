@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::crew::{self, Crew, Failed};
 use super::row::Row;
-use crate::config::Config;
+use crate::config::{Config, LONGEST};
 use crate::events::Journal;
 use crate::signals::{self, Signals};
 use crate::{progress, stderr};
@@ -147,10 +147,14 @@ impl<'a> Attended<'a> {
             }
             Change::Suspected(rank, peer) => {
                 journal.suspected(rank, &peer);
-                let after = progress::duration(self.row.restarts.gone_after);
-                self.warn(&format!(
-                    "rank {rank}, {peer}, does not answer; if that lasts for {after}, it is gone"
-                ));
+                let limit = self.row.restarts.gone_after;
+                // In a smaller world either side may be the one that is cut off.
+                let after = if self.config.world.get() < 4 || limit == LONGEST {
+                    String::new()
+                } else {
+                    format!("; if that lasts for {}, it is gone", progress::duration(limit))
+                };
+                self.warn(&format!("rank {rank}, {peer}, does not answer{after}"));
             }
             Change::Back(rank, peer) => {
                 journal.back(rank, &peer);

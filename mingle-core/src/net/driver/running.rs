@@ -43,7 +43,8 @@ const RETRY: Duration = Duration::from_millis(50);
 ///             change = running.next() => match change {
 ///                 Change::Finished => return Ok(()),
 ///                 Change::Notified => break,
-///                 _ => command.start_kill()?,
+///                 Change::Over(_) => command.start_kill()?,
+///                 _ => {}
 ///             },
 ///             status = command.wait(), if is_running => {
 ///                 is_running = false;
@@ -211,6 +212,13 @@ impl RunningWorld {
         let listeners = Listeners { own: listeners, paths };
         let keep = Keep { own: settings.keep_listener, paths: true };
         driver.connections = Connections::open(listeners, keep, settings.world)?;
+        // An interface that has lost its link since may have it again.
+        if !driver.settings.is_alone() {
+            let interfaces = usable(&driver.settings).await?;
+            if !driver.links.are_on(&interfaces) {
+                driver.links.change(interfaces)?;
+            }
+        }
         driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;
         driver.rendezvous().await

@@ -147,9 +147,10 @@ pub(crate) async fn watch(dial: DialId, to: SocketAddr, events: UnboundedSender<
         end = stream.read_u8().await;
     }
     tracing::debug!(?dial, %to, ?end, "a watched connection has ended");
-    let silent = [io::ErrorKind::TimedOut, io::ErrorKind::HostUnreachable, io::ErrorKind::NetworkUnreachable];
+    // Any other error is the network's: a firewall that rejects by ICMP ends it by ConnectionRefused.
+    let by_peer = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe];
     report(match end {
-        Err(error) if silent.contains(&error.kind()) => WatchNews::Silent,
+        Err(error) if !by_peer.contains(&error.kind()) => WatchNews::Silent,
         _ => WatchNews::Closed,
     });
 }

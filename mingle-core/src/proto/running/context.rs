@@ -122,6 +122,11 @@ impl Context {
         }
     }
 
+    pub(super) fn send_to_others(&mut self, message: &Message) {
+        let others: Vec<NodeId> = self.members.other_ids().into_iter().collect();
+        self.send_to_members(&others, message);
+    }
+
     pub(super) fn multicast(&mut self, message: &Message) {
         self.shared.multicast(message);
     }

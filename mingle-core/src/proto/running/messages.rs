@@ -60,6 +60,7 @@ impl RunningWorld {
             }
             _ => Over { rank: None, peer: None, end: End::Unknown },
         };
+        self.forget_gone(&over);
         self.end(header.lineage);
         self.changes.push_back(Change::Over(over));
         self.notified();
@@ -103,7 +104,7 @@ impl RunningWorld {
                 return;
             }
             Message::Look(_) | Message::Sight(_) | Message::Suspicion(_) if is_member => {
-                self.on_watch_message(source, sender, &message)
+                self.on_watch_message(source, sender, &message) && !to_all
             }
             Message::Solicit(_) | Message::Announce(_) if is_newcomer && !self.is_over() => {
                 self.on_newcomer(source, sender, to_all);
@@ -159,6 +160,9 @@ impl RunningWorld {
             State::Running | State::AwaitingOthers | State::Releasing(_) | State::Ended => {}
         }
         self.liveness.heard(sender, &mut self.context);
+        if let Some(rank) = self.context.members.rank_of(sender) {
+            self.clear(rank);
+        }
         let finding = self.watch.heard(sender, &mut self.context);
         self.found(finding);
     }

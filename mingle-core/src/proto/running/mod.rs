@@ -233,10 +233,9 @@ impl RunningWorld {
     fn found(&mut self, finding: Option<Finding>) {
         match finding {
             Some(Finding::Gone(rank)) if self.is_over() => {
-                self.changes.push_back(Change::Cause(self.context.members.over(rank, End::Gone)));
-                if let Some(id) = self.context.members.id_of(rank) {
-                    self.watch.forget(id, &mut self.context);
-                }
+                let over = self.context.members.over(rank, End::Gone);
+                self.forget_gone(&over);
+                self.changes.push_back(Change::Cause(over));
             }
             Some(Finding::Gone(rank)) => self.member_is_gone(rank),
             Some(Finding::Suspected(rank)) => self.suspect(rank),
@@ -249,6 +248,14 @@ impl RunningWorld {
         self.settle();
     }
 
+    /// A member whose end is reported is not the cause of another's as well.
+    fn forget_gone(&mut self, over: &Over) {
+        let gone = over.rank.filter(|_| over.end == End::Gone);
+        if let Some(id) = gone.and_then(|rank| self.context.members.id_of(rank)) {
+            self.watch.forget(id, &mut self.context);
+        }
+    }
+
     fn suspect(&mut self, rank: Rank) {
         if let Some(peer) = self.context.members.peer(rank).filter(|_| self.suspected.insert(rank)) {
             self.changes.push_back(Change::Suspected(rank, peer));
@@ -256,8 +263,8 @@ impl RunningWorld {
     }
 
     fn clear(&mut self, rank: Rank) {
-        self.is_cut_off = false;
         if let Some(peer) = self.context.members.peer(rank).filter(|_| self.suspected.remove(&rank)) {
+            self.is_cut_off = false;
             self.changes.push_back(Change::Back(rank, peer));
         }
     }
@@ -322,6 +329,7 @@ impl RunningWorld {
 
     /// The world is over, and all others must know.
     fn notify(&mut self, over: Over) {
+        self.forget_gone(&over);
         let own = self.lineage();
         self.end(own.next().unwrap_or(own));
         let notifying = Notifying::start(over, self.is_last, &mut self.context);

@@ -72,6 +72,8 @@ pub(super) enum Finding {
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     neighbours: Vec<Neighbour>,
+    /// The members that may watch this node.
+    watchers: Vec<NodeId>,
     gone_after: Duration,
     is_over: bool,
     /// The members at which this node looks for another, and the other.
@@ -86,6 +88,9 @@ struct Neighbour {
     /// The connections that are being opened, oldest first.
     opening: Vec<DialId>,
     open: Option<DialId>,
+    /// The doubt that the open connection has ended, as long as nobody has greeted there: a sidecar may have
+    /// accepted it for a process that is gone.
+    ended: Option<Doubt>,
     /// Whether it has greeted. A node whose command runs without mingle greets nobody, and is not watched.
     has_greeted: bool,
     /// When to connect again before that, and how often it was tried.
@@ -104,7 +109,8 @@ struct Doubt {
     refused: bool,
     /// The other members in the order in which they are asked.
     helpers: Vec<NodeId>,
-    /// Those that have tried in vain.
+    /// Those that were asked, and those of them that have tried in vain.
+    asked: BTreeSet<NodeId>,
     failed: BTreeSet<NodeId>,
     is_suspected: bool,
     count_from: Time,
@@ -127,12 +133,13 @@ impl Watch {
                 watched.push(Neighbour::new(partner));
             }
         }
-        let mut watch =
-            Self { neighbours: watched, gone_after: GONE_AFTER, is_over: false, looks: BTreeMap::new() };
-        for neighbour in &mut watch.neighbours {
+        for neighbour in &mut watched {
             neighbour.dial(context);
         }
-        watch
+        let watchers = ranks.into_iter().filter_map(|rank| context.members.id_of(Rank(rank)));
+        let watchers = watchers.filter(|&id| id != context.own_id()).collect();
+        let (gone_after, looks) = (GONE_AFTER, BTreeMap::new());
+        Self { neighbours: watched, watchers, gone_after, is_over: false, looks }
     }
 
     pub(super) fn set_gone_after(&mut self, gone_after: Duration) {
@@ -157,13 +164,16 @@ impl Watch {
 
     /// A member was heard.
     pub(super) fn heard(&mut self, member: NodeId, context: &mut Context) -> Option<Finding> {
-        for neighbour in &mut self.neighbours {
-            if let Some(count) = neighbour.doubt.as_mut().and_then(|doubt| doubt.count.as_mut()) {
-                count.answered(member);
-            }
+        for count in self.neighbours.iter_mut().filter_map(|n| n.doubt.as_mut()?.count.as_mut()) {
+            count.answered(member);
         }
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.id == member)?;
-        neighbour.is_there(context)
+        let finding = neighbour.is_there(context);
+        if self.is_over {
+            self.forget(member, context);
+        }
+        self.plan(context);
+        finding
     }
 
     /// Another member asks whether this node reaches the member of a rank.
@@ -186,11 +196,12 @@ impl Watch {
     pub(super) fn on_sight(&mut self, from: NodeId, sight: Sight, context: &mut Context) -> Option<Finding> {
         let now = context.now();
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.rank.get() == sight.rank)?;
-        let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.helpers.contains(&from))?;
+        let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.asked.contains(&from))?;
         if !sight.reached {
-            doubt.failed.insert(from);
-            doubt.next = now;
-            self.plan(context);
+            if doubt.failed.insert(from) {
+                doubt.next = now;
+                self.plan(context);
+            }
             return None;
         }
         // Only this pair is broken.
@@ -225,9 +236,8 @@ impl Watch {
 
     /// The neighbours learn that this node watches them no more, and its connections may close.
     pub(super) fn farewell(&self, context: &mut Context) {
-        let neighbours: Vec<NodeId> = self.neighbours.iter().map(|neighbour| neighbour.id).collect();
         for _ in 0..LEAVING {
-            context.send_to_members(&neighbours, &Message::Leaving);
+            context.send_to_members(&self.watchers, &Message::Leaving);
         }
     }
 
@@ -242,11 +252,9 @@ impl Watch {
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
         self.is_over = true;
-        for neighbour in &mut self.neighbours {
-            if let Some(doubt) = &mut neighbour.doubt {
-                doubt.count = None;
-                doubt.is_suspected = false;
-            }
+        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
+            doubt.count = None;
+            doubt.is_suspected = false;
         }
         context.timers.stop(Timer::Count);
         self.plan(context);
@@ -291,6 +299,7 @@ impl Neighbour {
             path: partner.path,
             opening: Vec::new(),
             open: None,
+            ended: None,
             has_greeted: false,
             again: None,
             tries: 0,
@@ -323,13 +332,18 @@ impl Neighbour {
                 if let Some(other) = self.open.replace(dial) {
                     context.hang_up(other);
                 }
+                self.ended = self.doubt.clone();
                 return self.is_there(context);
             }
-            WatchNews::Greeted => self.has_greeted = true,
+            WatchNews::Greeted => {
+                self.has_greeted = true;
+                self.ended = None;
+            }
             WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) && self.has_greeted => {
                 self.open = None;
                 let closed = news == WatchNews::Closed;
-                self.doubt.get_or_insert_with(|| Doubt::new(self.id, closed, context.now(), context));
+                let doubt = self.ended.take().map(|doubt| doubt.again(closed, context.now()));
+                self.doubt = doubt.or_else(|| Some(Doubt::new(self.id, closed, context.now(), context)));
             }
             WatchNews::Closed | WatchNews::Silent | WatchNews::Refused => {
                 self.open = self.open.filter(|open| *open != dial);
@@ -352,7 +366,7 @@ impl Neighbour {
             for dial in self.opening.drain(..) {
                 context.hang_up(dial);
             }
-            return self.doubt.take_if(|_| true)?.is_suspected.then(|| self.tell_back(context));
+            return self.doubt.take()?.is_suspected.then(|| self.tell_back(context));
         }
         // It answers, but no connection opens: something on the way resets them.
         let doubt = self.doubt.as_mut()?;
@@ -363,7 +377,9 @@ impl Neighbour {
 
     /// All members learn that the one that was suspected is there.
     fn tell_back(&self, context: &mut Context) -> Finding {
-        context.multicast(&Message::Suspicion(Suspicion { rank: self.rank.get(), is_over: true }));
+        let over = Message::Suspicion(Suspicion { rank: self.rank.get(), is_over: true });
+        context.multicast(&over);
+        context.send_to_others(&over);
         Finding::Back(self.rank)
     }
 
@@ -373,7 +389,9 @@ impl Neighbour {
     }
 
     fn is_deciding(&self, now: Time) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| doubt.closed && now < doubt.since + QUICK + HASTY)
+        self.doubt.as_ref().is_some_and(|doubt| {
+            doubt.closed && (doubt.since..doubt.since + QUICK + 3 * HASTY).contains(&now)
+        })
     }
 
     /// Tries a neighbour that is in doubt, if that is due. Nobody is suspected without `gone_after`.
@@ -388,8 +406,13 @@ impl Neighbour {
         }
         let age = now.saturating_sub(doubt.since);
         doubt.next = now + if age < SUSPECT { HASTY } else { REPEAT };
-        doubt.ask_helpers(Look { rank: self.rank.get(), port: self.path.port() }, context);
+        if age < QUICK {
+            doubt.next = doubt.next.min(doubt.since + QUICK);
+        }
         let is_small = context.members.count() < LARGE;
+        if !is_small {
+            doubt.ask_helpers(Look { rank: self.rank.get(), port: self.path.port() }, context);
+        }
         let has_failed = is_small || doubt.failed.len() >= HELPERS;
         if doubt.closed && doubt.refused && age >= QUICK && has_failed {
             return Some(Finding::Gone(self.rank));
@@ -405,7 +428,7 @@ impl Neighbour {
         if age >= gone_after && !is_small && has_failed && most_are_there {
             return Some(Finding::Gone(self.rank));
         }
-        let last = doubt.since + gone_after.saturating_sub(COUNT);
+        let last = doubt.since.saturating_add(gone_after.saturating_sub(COUNT));
         doubt.count_from = if age < gone_after { last } else { now + COUNT_AGAIN };
         (!most_are_there).then_some(Finding::CutOff)
     }
@@ -425,9 +448,15 @@ impl Doubt {
             helpers,
             failed: BTreeSet::new(),
             is_suspected: false,
+            asked: BTreeSet::new(),
             count_from: from,
             count: None,
         }
+    }
+
+    /// The connection that had ended this doubt was closed without a greeting, or is silent.
+    fn again(self, closed: bool, now: Time) -> Self {
+        Self { refused: self.refused || closed, next: now + REPEAT, count: None, ..self }
     }
 
     /// Asks as many members as are needed, each second others.
@@ -442,11 +471,14 @@ impl Doubt {
             let now: Vec<NodeId> =
                 asked.iter().cycle().skip(first).take(HELPERS.min(asked.len())).copied().collect();
             context.send_to_members(&now, &Message::Look(look));
+            self.asked.extend(now);
         }
     }
 
     /// Begins to count the members that are there, who learn that the neighbour is suspected.
     fn count_members(&mut self, context: &mut Context) {
+        // What was seen long ago may not hold any more.
+        self.failed.clear();
         let all = context.members.other_ids();
         self.count = Some(Unanswered::new(all, context.now(), COUNT));
         context.timers.set(Timer::Count, context.now());

@@ -63,9 +63,12 @@ impl Watcher {
         self.done()
     }
 
+    /// A message to this node alone.
     fn message(&mut self, from: u8, message: &Message) -> Done {
-        let lineage = self.running.lineage();
-        hear(&mut self.running, self.now, from, lineage, message);
+        let (sender, recipient) = (id(from), self.running.context.own_id());
+        let header = Header { sender, recipient, lineage: self.running.lineage() };
+        let datagram = Codec::new(tag(), None).encode(header, message);
+        self.running.handle_datagram(self.now, address(from), &datagram);
         self.done()
     }
 
@@ -209,15 +212,17 @@ fn an_answer_a_connection_or_another_members_sight_ends_the_doubt() {
 
 #[test]
 fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and_two_others_fail() {
-    let helpers = [(1, false), (4, false), (5, false)];
+    let all = [(1, false), (4, false), (5, false)];
     for (size, there, expected) in
         [(5, vec![1, 4, 5], Some(2)), (5, vec![1, 4], Some(2)), (5, vec![1], None), (3, vec![1], None)]
     {
+        let helpers: Vec<_> = all.into_iter().filter(|(number, _)| there.contains(number)).collect();
+        let helpers = &helpers[..];
         let (mut watcher, [_, next]) = Watcher::greeted(size);
         watcher.hear(next, WatchNews::Silent);
-        let done = watcher.run(ms(990), WatchNews::Silent, &helpers);
+        let done = watcher.run(ms(990), WatchNews::Silent, helpers);
         assert!(done.changes.is_empty(), "{:?}", done.changes);
-        let done = watcher.run(ms(1010), WatchNews::Silent, &helpers);
+        let done = watcher.run(ms(1010), WatchNews::Silent, helpers);
         assert!(suspected(&done.changes), "{:?}", done.changes);
         let told = |to| {
             done.sent
@@ -228,12 +233,12 @@ fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and
         let mut all = Vec::new();
         while watcher.now < Time::from_secs(29) {
             watcher.count(there.clone());
-            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
+            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
         }
         assert_eq!(gone(&all), None);
         while watcher.now < Time::from_secs(60) {
             watcher.count(there.clone());
-            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
+            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
         }
         assert_eq!(gone(&all), expected, "{size} {there:?}");
         let cut_off = all.iter().filter(|change| **change == Change::CutOff).count();
@@ -300,6 +305,64 @@ fn a_member_that_is_gone_is_the_first_cause_of_an_end_that_was_heard_before() {
     let done = watcher.run(ms(700), WatchNews::Refused, &[]);
     let [Change::Cause(cause), Change::Notified] = &done.changes[..] else { panic!("{:?}", done.changes) };
     assert_eq!((cause.rank, cause.end), (Some(Rank(2)), End::Gone));
+}
+
+#[test]
+fn a_member_that_is_reported_gone_is_no_cause_as_well() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    let changes = watcher.run(ms(3000), WatchNews::Refused, &[]).changes;
+    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    let later = watcher.running.lineage().next().unwrap();
+    hear(&mut watcher.running, ms(50), 1, later, &Message::Over(Ended { rank: 2, end: End::Gone }));
+    let mut changes = watcher.done().changes;
+    changes.extend(watcher.run(ms(3000), WatchNews::Refused, &[]).changes);
+    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
+}
+
+#[test]
+fn a_member_that_has_heard_a_farewell_or_has_finished_says_farewell_to_both_neighbours() {
+    for finishes in [true, false] {
+        let (mut watcher, _) = Watcher::greeted(3);
+        if finishes {
+            watcher.running.handle_success(Time::ZERO);
+        }
+        for from in [1, 3] {
+            watcher.message(from, &Message::Leaving);
+        }
+        let later = watcher.running.lineage().next().unwrap();
+        hear(&mut watcher.running, ms(50), 1, later, &over(0));
+        let sent = watcher.done().sent;
+        for neighbour in [1, 3] {
+            let farewell = |(to, message): &&(SocketAddr, Message)| {
+                *to == address(neighbour) && *message == Message::Leaving
+            };
+            assert_eq!(sent.iter().filter(farewell).count(), 6, "{finishes}");
+        }
+    }
+}
+
+#[test]
+fn a_sidecar_that_accepts_for_a_process_that_is_gone_keeps_nobody_there() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    let (mut opened, mut all) = (0, Vec::new());
+    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(5000)) {
+        watcher.now = at;
+        watcher.running.handle_timeout(at);
+        let mut done = watcher.done();
+        for (dial, _) in std::mem::take(&mut done.dials) {
+            opened += 1;
+            for news in [WatchNews::Opened, WatchNews::Closed] {
+                done.changes.extend(watcher.hear(dial, news).changes);
+            }
+        }
+        all.extend(done.changes);
+    }
+    assert_eq!(gone(&all), Some(2));
+    assert!((2..=3).contains(&opened), "not in a loop: {opened}");
 }
 
 #[test]

@@ -91,6 +91,8 @@ pub struct Formation {
     pub master: SocketAddr,
     /// It has warned that it reaches the master at another endpoint than most.
     pub elsewhere: bool,
+    /// A node ran in another world of this lineage at this time.
+    pub beside_another: bool,
 }
 
 /// The record of a run.

@@ -5,7 +5,7 @@ use mingle_core::proto::{Lineage, Node, NodeId, Over, RunningWorld, Time};
 use mingle_core::{End, Formed};
 
 use super::queue::Happening;
-use super::{Fact, Formation, Network};
+use super::{Fact, Formation, Host, Network};
 
 /// For this long a member must have been silent that is declared gone, and rank 0 to a node that waits for
 /// its release. Where it was stopped or cut off for half of that, the protocol does not promise that it
@@ -21,8 +21,16 @@ impl Network {
 
     pub(super) fn start_command(&mut self, host: usize, node: Node, formed: &Formed) {
         let running = node.into_running(formed).expect("every node that stays wants the roster");
+        let lineage = running.lineage();
+        let other = |slot: &Host| match &slot.outcome {
+            Some(Ok(theirs)) if theirs.digest != formed.digest => {
+                slot.running.as_ref().is_some_and(|running| running.lineage() == lineage)
+            }
+            _ => false,
+        };
+        let beside_another = self.hosts.iter().any(other);
         let slot = &mut self.hosts[host];
-        slot.config.lineage = running.lineage();
+        slot.config.lineage = lineage;
         let again = slot.config.lineage.generation > 0;
         self.history.formations.push(Formation {
             host,
@@ -32,6 +40,7 @@ impl Network {
             rank: formed.rank.get(),
             master: formed.master,
             elsewhere: slot.elsewhere,
+            beside_another,
         });
         slot.running = Some(Box::new(running));
         slot.command_runs = true;

@@ -144,11 +144,9 @@ fn check_worlds(net: &Network) -> Result<Option<&'static str>, String> {
     let mut masters = BTreeMap::new();
     let mut ranks: BTreeMap<(Digest, u32), usize> = BTreeMap::new();
     let mut excuse = None;
-    for (at, formed) in net.history.formations.iter().enumerate() {
+    for formed in &net.history.formations {
         if *digests.entry(formed.lineage).or_insert(formed.digest) != formed.digest {
-            // The first of them was over by then.
-            let mut before = net.history.formations[..at].iter();
-            if !before.any(|other| other.lineage.succeeds(formed.lineage)) {
+            if formed.beside_another {
                 return Err(format!("two worlds of {:?}", formed.lineage));
             }
             excuse = Some("a node that missed a formation met one that had started again");

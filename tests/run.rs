@@ -467,16 +467,20 @@ fn an_ignored_signal_stays_ignored() {
     }
 }
 
+/// Waits until a node watches two others, and two watch it.
+fn expect_watched(lab: &Lab, node: usize) {
+    let watch = "until [ $(awk '$4 == \"01\"' /proc/net/tcp | wc -l) -ge 4 ]; do sleep 0.01; done";
+    let watched = lab.shell(node, "sh", watch);
+    assert!(watched.status.success(), "{}", watched.render());
+}
+
 /// The commands of a world run on all nodes, which watch each other.
 fn running(nodes: usize, more: &[&str], script: &str) -> Option<(Lab, Vec<Proc>)> {
     let lab = Options::nodes(nodes).start()?;
     let procs = run_all(&lab, more, script);
     for (node, proc) in procs.iter().enumerate() {
         proc.expect_stderr(&format!("world of {nodes} formed"));
-        // Each node watches two others, and two watch it.
-        let watch = "until [ $(awk '$4 == \"01\"' /proc/net/tcp | wc -l) -ge 4 ]; do sleep 0.01; done";
-        let watched = lab.shell(node, "sh", watch);
-        assert!(watched.status.success(), "{}", watched.render());
+        expect_watched(&lab, node);
     }
     Some((lab, procs))
 }
@@ -578,8 +582,9 @@ fn a_hundred_worlds_with_a_random_trouble_each_restart_and_end_well() {
         let Some(lab) = Options::nodes(4).with_filters().start() else { return };
         lab.set(&Policy { loss, ..Policy::default() });
         let mut procs = run_all(&lab, &more, script);
-        for proc in &procs {
+        for (node, proc) in procs.iter().enumerate() {
             proc.expect_stderr_within(Duration::from_secs(30), "world of 4 formed");
+            expect_watched(&lab, node);
         }
         let victim = random.below(4);
         let begun = Instant::now();

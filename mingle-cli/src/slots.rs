@@ -15,7 +15,7 @@ pub(crate) struct SlotCount {
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
-/// What the NVIDIA device plugin for Kubernetes writes into NVIDIA_VISIBLE_DEVICES with its strategy
+/// The value of NVIDIA_VISIBLE_DEVICES under the NVIDIA device plugin for Kubernetes with its strategy
 /// `volume-mounts`. It is a folder in which each GPU of the container is an entry, or one entry is `all`
 /// (k8s-device-plugin, internal/plugin/server.go, deviceListAsVolumeMountsContainerPathRoot). Folders in it,
 /// `cdi` and `imex`, hold other things (nvidia-container-toolkit, internal/config/image/cuda_image.go).

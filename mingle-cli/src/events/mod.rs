@@ -203,14 +203,12 @@ impl Journal {
 
     /// Another node has ended the world.
     pub(crate) fn over(&mut self, over: &Over) {
-        let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
-        self.write("over", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
+        self.write("over", end(over));
     }
 
     /// The node that was gone before another node's command failed.
     pub(crate) fn cause(&mut self, over: &Over) {
-        let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
-        self.write("cause", json!({ "rank": rank, "node": peer, "how": over.end.to_string() }));
+        self.write("cause", end(over));
     }
 
     /// A node does not answer.
@@ -285,6 +283,12 @@ fn shorten(facts: &mut Value, excess: usize) {
         excess = excess.saturating_sub(stdout::ascii(&json!(last).to_string()).len() - 2);
     }
     *message += MARK;
+}
+
+/// Why a world ended.
+fn end(over: &Over) -> Value {
+    let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
+    json!({ "rank": rank, "node": peer, "how": over.end.to_string() })
 }
 
 fn since(origin: Instant) -> u64 {

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use mingle_core::proto::{Over, Peer};
+use mingle_core::proto::Over;
 use mingle_core::{End, Metadata, Rank, Roster};
 
 use crate::config::Restarts;
@@ -54,8 +54,7 @@ impl Row {
         }
         let gone = now?.members().iter().find_map(|member| member.metadata.get(GONE)?.parse::<u32>().ok())?;
         let member = former?.members().get(usize::try_from(gone).ok()?)?;
-        let peer = Peer { host: member.host.clone(), address: member.address };
-        Some(Over { rank: Some(member.rank), peer: Some(peer), end: End::Gone })
+        Some(Over { rank: Some(member.rank), peer: Some(member.peer()), end: End::Gone })
     }
 
     /// The count and the first cause, for the other nodes of the next world.

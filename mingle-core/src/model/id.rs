@@ -234,6 +234,11 @@ impl Rank {
     pub fn get(self) -> u32 {
         self.0
     }
+
+    /// The next and the previous rank in a world of this size; those of rank 0 are 1 and the last.
+    pub(crate) fn neighbours(self, world: u32) -> [Self; 2] {
+        [(self.0 + 1) % world, (self.0 + world - 1) % world].map(Self)
+    }
 }
 
 impl fmt::Display for Rank {

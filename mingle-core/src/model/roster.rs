@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{HostName, Metadata, NodeId, Rank};
+use crate::model::{HostName, Metadata, NodeId, Peer, Rank};
 
 /// One node of a formed world. Its serde form is the one on the wire, without the rank, and no API.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +24,13 @@ pub struct Member {
     pub slots: u32,
     /// What its launcher wants the other nodes to know.
     pub metadata: Metadata,
+}
+
+impl Member {
+    /// The node as messages to the user name it.
+    pub fn peer(&self) -> Peer {
+        Peer { host: self.host.clone(), address: self.address }
+    }
 }
 
 /// The slots of a world as one of its nodes sees them. Each slot is for one worker process of the job.

@@ -69,7 +69,7 @@ struct Path {
     explained: Option<bool>,
 }
 
-/// What a connection shows that is not the proof of its path.
+/// The purpose of a connection that proves no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// Whether packets of this length pass.

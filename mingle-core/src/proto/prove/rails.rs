@@ -2,8 +2,8 @@
 //! and the previous rank.
 //!
 //! A neighbour is asked for its rails, by TCP at its port for paths, and then each rail of this host opens
-//! connections to one of them. What fails is a warning, once the world has formed: RoCE bypasses the host's
-//! firewall, and TCP does not. So a node waits for its rails, but not for long.
+//! connections to one of them. A rail that fails is a warning, once the world has formed: RoCE bypasses the
+//! host's firewall, and TCP does not. So a node waits for its rails, but not for long.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) struct RailProofs {
     /// None where no rail is proved.
     addressing: Option<Addressing>,
     /// The ranks after and before this node's.
-    ranks: [u32; 2],
+    ranks: [Rank; 2],
     neighbours: Vec<Neighbour>,
 }
 
@@ -72,8 +72,7 @@ impl RailProofs {
     /// None are proved without an addressing.
     pub(super) fn new(addressing: Option<Addressing>, own: Rank, shared: &Shared) -> Self {
         let has_rails = |addressing: &Addressing| !shared.config.rails.with(*addressing).is_empty();
-        let (own, world) = (own.get(), shared.world());
-        let ranks = [(own + 1) % world, (own + world - 1) % world];
+        let ranks = own.neighbours(shared.world());
         Self { addressing: addressing.filter(has_rails), ranks, neighbours: Vec::new() }
     }
 
@@ -85,7 +84,7 @@ impl RailProofs {
         let known = self.neighbours.len();
         for &partner in partners {
             let is_known = self.neighbours.iter().any(|known| known.partner.rank == partner.rank);
-            if self.ranks.contains(&partner.rank) && !is_known && partner.id != shared.me() {
+            if self.ranks.contains(&Rank(partner.rank)) && !is_known && partner.id != shared.me() {
                 let step = Step::Asking(Tries::new(shared.now));
                 self.neighbours.push(Neighbour { partner, step, until: shared.now + ASK });
             }

@@ -84,7 +84,7 @@ impl Members {
 
     /// The node of this rank as messages to the user name it.
     pub(super) fn peer(&self, rank: Rank) -> Option<Peer> {
-        self.get(rank).map(|member| Peer { host: member.host.clone(), address: member.address })
+        self.get(rank).map(Member::peer)
     }
 
     fn get(&self, rank: Rank) -> Option<&Member> {

@@ -140,7 +140,7 @@ impl RunningWorld {
         self.context.members.others().map(|member| member.address).collect()
     }
 
-    /// What to do next, in order: [`Output::Send`], [`Output::Multicast`], [`Output::Watch`] and
+    /// The next instruction, in order: [`Output::Send`], [`Output::Multicast`], [`Output::Watch`] and
     /// [`Output::HangUp`] alone.
     #[must_use = "an output that is not carried out is lost"]
     pub fn poll_output(&mut self) -> Option<Output> {

@@ -120,15 +120,16 @@ struct Doubt {
 impl Watch {
     /// Opens the connections to these members. `neighbours` are those to which this node has proved its path.
     pub(super) fn start(neighbours: &[Partner], context: &mut Context) -> Self {
-        let own = context.members.own_rank().get();
-        let world = context.world();
-        let ranks = [(own + 1) % world, (own + world - 1) % world];
+        let ranks = context.members.own_rank().neighbours(context.world());
         let mut watched: Vec<Neighbour> = Vec::new();
         for partner in neighbours {
             let is_known = watched.iter().any(|known| known.id == partner.id);
             // A port for paths that is the node's own belongs to the job.
             let has_port = partner.path.port() != partner.own_port;
-            if has_port && ranks.contains(&partner.rank) && context.members.contains(partner.id) && !is_known
+            if has_port
+                && ranks.contains(&Rank(partner.rank))
+                && context.members.contains(partner.id)
+                && !is_known
             {
                 watched.push(Neighbour::new(partner));
             }
@@ -136,7 +137,7 @@ impl Watch {
         for neighbour in &mut watched {
             neighbour.dial(context);
         }
-        let watchers = ranks.into_iter().filter_map(|rank| context.members.id_of(Rank(rank)));
+        let watchers = ranks.into_iter().filter_map(|rank| context.members.id_of(rank));
         let watchers = watchers.filter(|&id| id != context.own_id()).collect();
         let (gone_after, looks) = (GONE_AFTER, BTreeMap::new());
         Self { neighbours: watched, watchers, gone_after, is_over: false, looks }
@@ -168,7 +169,7 @@ impl Watch {
             count.answered(member);
         }
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.id == member)?;
-        let finding = neighbour.is_there(context);
+        let finding = neighbour.put_off(REPEAT, context);
         if self.is_over {
             self.forget(member, context);
         }
@@ -205,9 +206,7 @@ impl Watch {
             return None;
         }
         // Only this pair is broken.
-        let was_suspected = doubt.is_suspected;
-        *doubt = Doubt::new(neighbour.id, doubt.closed, now + LATER, context);
-        was_suspected.then(|| neighbour.tell_back(context))
+        neighbour.put_off(LATER, context)
     }
 
     /// Tries the neighbours that are in doubt.
@@ -332,8 +331,12 @@ impl Neighbour {
                 if let Some(other) = self.open.replace(dial) {
                     context.hang_up(other);
                 }
-                self.ended = self.doubt.clone();
-                return self.is_there(context);
+                for other in self.opening.drain(..) {
+                    context.hang_up(other);
+                }
+                self.ended = self.doubt.take();
+                let was_suspected = self.ended.as_ref().is_some_and(|doubt| doubt.is_suspected);
+                return was_suspected.then(|| self.tell_back(context));
             }
             WatchNews::Greeted => {
                 self.has_greeted = true;
@@ -360,18 +363,11 @@ impl Neighbour {
         None
     }
 
-    /// The neighbour has answered, or its kernel has accepted a connection.
-    fn is_there(&mut self, context: &mut Context) -> Option<Finding> {
-        if self.open.is_some() {
-            for dial in self.opening.drain(..) {
-                context.hang_up(dial);
-            }
-            return self.doubt.take()?.is_suspected.then(|| self.tell_back(context));
-        }
-        // It answers, but no connection opens: something on the way resets them.
+    /// The neighbour is there, though no connection opens: the doubt, if there is one, begins anew later.
+    fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
         let doubt = self.doubt.as_mut()?;
         let was_suspected = doubt.is_suspected;
-        *doubt = Doubt::new(self.id, doubt.closed, context.now() + REPEAT, context);
+        *doubt = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
         was_suspected.then(|| self.tell_back(context))
     }
 

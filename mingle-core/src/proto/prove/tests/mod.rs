@@ -29,7 +29,7 @@ fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
 }
 
-/// What a node has done.
+/// The connections and messages of a node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Done {
     /// The dials of paths, with the length of the packets that they may have at most.

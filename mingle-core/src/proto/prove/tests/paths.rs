@@ -41,7 +41,7 @@ impl Fixture {
         Done::by(&mut self.shared)
     }
 
-    /// What is done at each time until `until` at which something is due.
+    /// Fires the timer until `until`. Returns the connections and messages of each time.
     fn run(&mut self, until: Time) -> Vec<(u128, Done)> {
         let mut all = vec![(self.shared.now.as_millis(), self.done())];
         while let Some(next) = self.shared.timers.get(Timer::Dial).filter(|&next| next <= until) {
@@ -172,7 +172,7 @@ fn a_partner_counts_once_and_no_more_do_than_the_leader_has_said_nor_this_node_i
     assert!(paths.hear(DialId(2), &PathNews::Arrived, &mut shared));
 }
 
-/// What is dialled when the time has come to find out why the paths are not proved.
+/// The connections that find out why the paths are not proved.
 fn explained(fixture: &mut Fixture) -> Vec<(DialId, SocketAddr, Option<u32>)> {
     let before = fixture.run(ms(2499));
     assert!(

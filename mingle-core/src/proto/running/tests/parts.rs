@@ -239,7 +239,7 @@ fn rank_0_ends_when_all_have_left_or_after_30_seconds() {
     sent(&mut running);
     for member in 2..=SIZE {
         assert_eq!(changes(&mut running), []);
-        // Who asks again has missed that it was released.
+        // A member that asks again has missed its release.
         hear(&mut running, ms(0), member, own, &Message::Finished);
         assert_eq!(sent(&mut running), [(false, Message::Released)]);
         hear(&mut running, ms(0), member, own, &Message::Leaving);

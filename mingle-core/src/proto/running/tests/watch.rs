@@ -18,7 +18,7 @@ struct Watcher {
     now: Time,
 }
 
-/// What it has done.
+/// Its connections, messages and changes.
 #[derive(Debug, Default)]
 struct Done {
     dials: Vec<(DialId, SocketAddr)>,

@@ -6,6 +6,7 @@
 #     docker run --rm --network host mingle --job-id foo --world 4
 #
 # Or take the program into an image of your own: COPY --from=mingle /mingle /usr/local/bin/
+# In Kubernetes an init container of this image brings it into any image: see examples/kubernetes/jobset.yaml.
 FROM scratch
 ARG program=target/static/x86_64-unknown-linux-gnu/release/mingle
 COPY ${program} /mingle

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Draws the pictures of the README: flow.svg from flow.puml, and session.svg from four nodes that really run, on a
-# loopback of their own. Needs plantuml, python3-venv and util-linux; rich, which draws the terminal, comes from PyPI.
+# Draws the pictures of the README: flow.svg from flow.puml, and the others from nodes that really run, on networks of
+# their own: session.svg, four nodes that form a world; failure.svg, a firewall and its cure; watch.svg, terminals while
+# nodes wait. Needs plantuml, python3-venv, util-linux, iproute2 and nftables; rich, which draws terminals, and pyte,
+# which replays them, come from PyPI.
 #
 #     docs/pictures.sh [MINGLE]
 
@@ -39,24 +41,111 @@ for node in a b c d; do
 done
 wait
 END
-(cd "$scratch" && env -i PATH="$scratch:$PATH" timeout 60 unshare --user --map-root-user --net bash -e session)
+# Two nodes on a bridge. The second has a firewall that lets nothing in but mingle's own ports, until its user corrects
+# it.
+cat >"$scratch/firewalled" <<'END'
+hostname "$1"
+ip link set lo up
+ip address add "$2" dev eth0
+ip link set eth0 up
+ip route add default dev eth0
+line='eval "$(mingle --job-id foo --world 2)" && echo "rank $RANK of $WORLD_SIZE"'
+[ "$1" = node-a ] || nft 'table inet filter {
+    chain input {
+        type filter hook input priority 0; policy drop;
+        ct state established,related accept
+        meta l4proto { icmp, igmp } accept
+        udp dport { 29499, 29500-29999 } accept
+        tcp dport 29500-29999 accept
+    }
+}'
+for cure in : 'nft add rule inet filter input tcp dport 32768-60999 accept'; do
+    [ "$cure" = : ] || [ "$1" = node-a ] || { echo "$1# $cure" && eval "$cure"; }
+    echo "$1\$ $line"
+    eval "$line" || :
+done >"failure-$1" 2>&1
+END
+cat >"$scratch/failure" <<'END'
+ip link add br0 type bridge mcast_snooping 0
+ip link set br0 up
+address=1
+for node in a b; do
+    mkfifo "go-$node"
+    unshare --net --uts bash -c 'read -r _ <"$0" && . ./firewalled' "go-$node" "node-$node" "10.0.0.$address/24" &
+    address=2
+    until [ "$(readlink "/proc/$!/ns/net")" != "$(readlink /proc/self/ns/net)" ]; do sleep 0.1; done
+    ip link add "port-$node" type veth peer name eth0 netns "$!"
+    ip link set "port-$node" master br0 up
+    echo >"go-$node"
+    sleep 0.5
+done
+wait
+END
+# The terminals of a node that waits for two others, and of a user who watches, while one more joins.
+cat >"$scratch/terminal" <<'END'
+hostname "$1"
+echo "$1\$ $2" >"terminal-$1"
+exec timeout --signal KILL "$3" script --quiet --flush --append --command "stty cols 102 rows 30; $2" "terminal-$1"
+END
+cat >"$scratch/watch" <<'END'
+ip link set lo up
+line='eval "$(mingle --job-id foo --world 4 --interface lo)"'
+for node in a b c; do
+    unshare --uts bash terminal "node-$node" "$line" 4 </dev/null >/dev/null 2>&1 &
+    sleep 0.5
+done
+unshare --uts bash terminal node-e 'mingle watch --job-id foo --interface lo' 2 </dev/null >/dev/null 2>&1 || :
+wait || :
+END
+cd -- "$scratch"
+for story in session failure watch; do
+    env -i PATH="$scratch:$PATH" SHELL=/bin/bash TERM=xterm \
+        timeout 60 unshare --user --map-root-user --net bash -e "$story" 2>"$story.log" || {
+        cat "$story.log" >&2
+        exit 1
+    }
+done
 
-python3 -m venv "$scratch/venv"
-"$scratch/venv/bin/pip" --quiet install rich==15.0.0
-(cd "$scratch" && venv/bin/python -) <<'END'
+python3 -m venv venv
+venv/bin/pip --quiet install rich==15.0.0 pyte==0.8.2
+venv/bin/python - <<'END'
 import pathlib, re
+import pyte
 from rich.console import Console
 from rich.text import Text
 
-console = Console(record=True, width=102, file=open("/dev/null", "w"))
-for node in "abcd":
-    for line in pathlib.Path(node).read_text().splitlines():
-        prompt = re.match(r"node-.\$ ", line)
-        text = Text(line, style="bold" if prompt else "" if line.startswith("mingle: ") else "#98d87c")
+
+def draw(name, title, lines):
+    console = Console(record=True, width=102, file=open("/dev/null", "w"))
+    for line in lines:
+        prompt = re.match(r"node-.[$#] ", line)
+        text = Text(line, style="bold" if prompt else "#98d87c" if re.match(r"rank \d", line) else "")
         text.stylize("cyan", 0, prompt.end() if prompt else 0)
-        console.print(text, soft_wrap=True)
-picture = console.export_svg(title="four nodes", unique_id="session")
-# No picture fetches fonts from another site; without them, the reader's own font is used.
-pathlib.Path("session.svg").write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S))
+        console.print(text)
+    picture = console.export_svg(title=title, unique_id=name)
+    # No picture fetches fonts from another site; without them, the reader's own font is used.
+    picture = re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.S)
+    pathlib.Path(f"{name}.svg").write_text(picture)
+
+
+def lines(file):
+    return pathlib.Path(file).read_text().splitlines()
+
+
+def screen(file):
+    """What a terminal shows after it has got these bytes."""
+    terminal = pyte.Screen(102, 30)
+    # Without the lines of script(1) itself.
+    text = re.sub(rb"Script (started|done) on [^\n]*\n", b"", pathlib.Path(file).read_bytes())
+    pyte.ByteStream(terminal).feed(text.replace(b"\n", b"\r\n"))
+    return [line.rstrip() for line in terminal.display if line.strip()]
+
+
+draw("session", "four nodes", [line for node in "abcd" for line in lines(node)])
+# The first node's second try comes after the cure on the other one.
+first = lines("failure-node-a")
+again = max(number for number, line in enumerate(first) if line.startswith("node-a$ "))
+draw("failure", "a firewall, and its cure", first[:again] + lines("failure-node-b") + first[again:])
+draw("watch", "a node waits, and a user watches", screen("terminal-node-a") + screen("terminal-node-e"))
 END
-mv -- "$scratch/flow.svg" "$scratch/session.svg" "$docs/"
+mv -- {flow,session,failure,watch}.svg "$docs/"

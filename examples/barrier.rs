@@ -6,7 +6,7 @@
 
 use std::{env, error::Error, io, time::Duration};
 
-use mingle_core::{Assignment, Event, Network, Rendezvous};
+use mingle_core::{Assignment, Event, Network, Rendezvous, WorldSize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::{net, time};
 
@@ -23,7 +23,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             eprintln!("{progress}");
         }
     };
-    let rendezvous = Rendezvous::builder(job.parse()?, world.parse()?).network(network);
+    let rendezvous = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?).network(network);
     let mut assignment = rendezvous.keep_listener(true).events(show).join().await?;
     time::timeout(Duration::from_secs(10), barrier(&mut assignment)).await??;
     let formed = assignment.formed;

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Four nodes on this machine, each with the line that a real node runs. It needs only a Rust toolchain. If Python can
-# import torch, each node also runs a torchrun job.
+# Four nodes on this machine, each with the line that a real node runs. In a checkout it needs only a Rust toolchain. If
+# Python can import torch, each node also runs a torchrun job.
 
 set -euo pipefail
 # Gives every node its own process group, so that clean_up can end all its processes.
@@ -66,20 +66,35 @@ node='
 
 run_node() {
     local status=0
-    bash -c "$node" 2>&1 </dev/null | sed -u "s/^/node $1: /" || status=$?
-    [ "$status" = 0 ] || echo "quickstart: node $1 failed" >&2
+    bash -c "$node" 2>&1 </dev/null | sed -u "s/^/$1: /" || status=$?
+    [ "$status" = 0 ] || echo "quickstart: $1 failed" >&2
     return "$status"
 }
 
-echo "quickstart: building mingle (some minutes the first time)"
-# In the background, because bash handles no traps while a foreground command runs.
-cargo build --release --quiet --manifest-path "$examples/../Cargo.toml" --package mingle-cli \
-    --message-format json-render-diagnostics >"$scratch/build" &
-groups+=("$!")
-wait "$!"
-groups=()
-mingle=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$scratch/build")
-PATH=$(dirname -- "$mingle"):$PATH
+# Builds the program of this checkout. Beside an installed package, which has no source, the installed one is used.
+build() {
+    echo "quickstart: building mingle (some minutes the first time)"
+    local quiet=--quiet
+    # On a terminal cargo shows how far it is.
+    [ ! -t 2 ] || quiet=
+    # In the background, because bash handles no traps while a foreground command runs.
+    cargo build --release ${quiet:+"$quiet"} --manifest-path "$1" --package mingle-cli \
+        --message-format json-render-diagnostics >"$scratch/build" &
+    groups+=("$!")
+    wait "$!"
+    groups=()
+    mingle=$(sed -n 's/.*"executable":"\([^"]*\)".*/\1/p' "$scratch/build")
+    PATH=$(dirname -- "$mingle"):$PATH
+}
+manifest=$examples/../Cargo.toml
+if [ -f "$manifest" ]; then
+    build "$manifest"
+else
+    command -v mingle >/dev/null || {
+        echo "quickstart: there is neither a checkout beside this script nor an installed mingle" >&2
+        exit 1
+    }
+fi
 
 # Variables for a job of the caller's must not reach these nodes.
 unset "${!MINGLE_@}" "${!PET_@}" NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME
@@ -96,8 +111,8 @@ job=quickstart-$(date +%s)-$$
 export job world python examples TMPDIR="$scratch"
 
 echo "quickstart: starting $world nodes of job $job"
-for ((i = 1; i <= world; i++)); do
-    run_node "$i" &
+for name in node-{a,b,c,d}; do
+    run_node "$name" &
     groups+=("$!")
 done
 failed=

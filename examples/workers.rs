@@ -7,7 +7,7 @@
 use std::process::{Child, Command};
 use std::{env, error::Error, io};
 
-use mingle_core::{Metadata, Network, Rendezvous, Roster};
+use mingle_core::{Metadata, Network, Rendezvous, Roster, WorldSize};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn Error>> {
@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     network.interfaces.extend(env::var("MINGLE_INTERFACE").ok().map(|name| name.parse()).transpose()?);
     let mut metadata = Metadata::default();
     metadata.insert("pid", &std::process::id().to_string())?;
-    let assignment = Rendezvous::builder(job.parse()?, world.parse()?)
+    let assignment = Rendezvous::builder(job.parse()?, world.parse::<WorldSize>()?)
         .network(network)
         .slots(slots.parse()?)
         .metadata(metadata)

@@ -162,7 +162,7 @@ paste() { /usr/bin/paste "$@"; }
 /// The number of calls of mingle in this text.
 fn count(text: &str) -> usize {
     let words: Vec<_> = text.split([' ', '\n', '"', '(', ')']).chain([""]).collect();
-    let after = ["", "...", "run", "rdma", "doctor", "watch", "secret", "completions", "man"];
+    let after = ["", "...", "run", "rdma", "doctor", "watch", "secret", "install", "completions", "man"];
     let is_call =
         |pair: &&[&str]| pair[0] == "mingle" && (pair[1].starts_with('-') || after.contains(&pair[1]));
     words.windows(2).filter(is_call).count()

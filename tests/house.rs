@@ -152,7 +152,8 @@ fn no_line_is_wider_than_the_page() {
 
 #[test]
 fn flags_and_commands_are_named_by_the_command_line_alone() {
-    let commands = ["doctor", "watch", "rdma", "run", "secret"].map(|command| format!("mingle {command}"));
+    let commands =
+        ["doctor", "watch", "rdma", "run", "secret", "install"].map(|command| format!("mingle {command}"));
     let mut found = Vec::new();
     for (path, text) in sources("mingle-core/src").iter().filter(|(path, _)| !is_test(path)) {
         for (number, line) in without_tests(text).lines().enumerate() {

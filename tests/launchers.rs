@@ -14,6 +14,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::proc::{Outcome, Proc};
+use lab::torch::{folders, torch};
 use lab::{Lab, MINGLE, Options, plain, skip};
 
 /// How long to wait for a launcher. On a busy machine Python takes many seconds to load torch.
@@ -29,25 +30,12 @@ fn runs(program: &str, args: &[&str]) -> bool {
     plain(program).args(args).output().is_ok_and(|output| output.status.success())
 }
 
-/// The major version of torchrun's torch. Without torchrun: None, after a note that the test is skipped.
-fn torch() -> Option<u32> {
-    // Debian installs torch for /usr/bin/python3, which may not be the first python3 in PATH.
-    let script = "import torch.distributed; print(torch.__version__.split('.')[0])";
-    let found = plain("/usr/bin/python3").args(["-c", script]).output().ok();
-    let version = found.and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok());
-    if version.is_none() || !runs("torchrun", &["--help"]) {
-        skip("there is no torchrun, or /usr/bin/python3 cannot import torch");
-        return None;
-    }
-    version
-}
-
 /// A command in a node, with mingle in PATH. Settings for tests only are variables, so that the examples are
 /// unchanged.
 fn command(lab: &Lab, node: usize, program: &str) -> Command {
     let mut command = lab.command(node, program);
     let mingle = Path::new(MINGLE).parent().unwrap().display();
-    command.env("PATH", format!("{mingle}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"));
+    command.env("PATH", format!("{mingle}:{}", folders()));
     command.env("MINGLE_TIMEOUT", "60s");
     // Logs go to the lab's own /run. One thread per worker is enough to reduce one number.
     command.env("TMPDIR", "/run").env("OMP_NUM_THREADS", "1");
@@ -147,7 +135,7 @@ fn torchrun_with_c10d_and_mingle_needs_no_host_names() {
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     without_names(&lab);
     let mut words = line(&lab, "examples/torchrun/c10d.sh", &[&file("examples/allreduce.py")]);
-    if torch < 2 {
+    if torch.major < 2 {
         // torch 1 has no PET_LOCAL_ADDR, so host names must resolve: mingle writes them to /etc/hosts.
         words.splice(0..0, ["env", "MINGLE_OUTPUT=hosts=/etc/hosts"].map(str::to_owned));
     }

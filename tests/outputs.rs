@@ -249,3 +249,57 @@ fn a_file_without_permission_to_write_is_replaced_in_its_folder() {
     }
     assert_eq!(script(&lab, "stat -c %a /run/d/f; wc -l </run/d/f").stdout, "444\n2\n");
 }
+
+#[test]
+fn the_program_installs_itself_for_every_user_and_replaces_one_that_runs() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let outcome = script(
+        &lab,
+        "set -e; umask 077; mkdir /run/volume; cd /run; \"$mingle\" install volume
+        cmp \"$mingle\" volume/mingle; stat -c %a volume/mingle
+        volume/mingle watch & sleeper=$!
+        until [ \"$(readlink /proc/$sleeper/exe)\" = /run/volume/mingle ]; do :; done
+        volume/mingle install ./volume/; kill $sleeper; wait $sleeper || :
+        volume/mingle --version; ls -A volume",
+    );
+    assert!(outcome.status.success(), "{}", outcome.render());
+    assert!(outcome.stdout.starts_with("755\n"), "{}", outcome.render());
+    assert!(outcome.stdout.ends_with("\nmingle\n"), "{}", outcome.render());
+    assert!(outcome.stderr.contains("mingle: installed volume/mingle\n"), "{}", outcome.render());
+}
+
+#[test]
+fn a_folder_that_cannot_hold_the_program_is_named_with_the_cure() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (make, told) in [
+        ("true", "there is no such folder; create it"),
+        (": >/run/v", "it is no folder"),
+        (": >/run/f; ln -s /run/f/x /run/v", "a part of this path is no folder"),
+        ("mkdir -p /run/v/mingle", "it has a folder named mingle"),
+        ("mkdir /run/v; mount -t tmpfs -o size=64k none /run/v", "its file system is full"),
+        ("mkdir /run/v; mount -t tmpfs -o ro none /run/v", "its file system is read-only"),
+        (
+            "mkdir /run/v; mount -t tmpfs -o noexec none /run/v",
+            "it is on a file system that is mounted noexec",
+        ),
+        (
+            "mkdir -m 755 /run/v; user='setpriv --reuid 65534 --clear-groups'",
+            "this user must not write there",
+        ),
+    ] {
+        let line = format!(
+            "cp \"$mingle\" /run/mingle; chmod 755 /run/mingle; {{ {make}\n}}
+            $user /run/mingle install /run/v; code=$?; find /run/v/ -name '*mingle*' -type f
+            umount /run/v 2>/dev/null; rm -rf /run/v; exit $code"
+        );
+        let outcome = script(&lab, &line);
+        assert_eq!((outcome.status.code(), outcome.stdout.as_str()), (Some(1), ""), "{}", outcome.render());
+        let told = format!("error: cannot install mingle in /run/v: {told}");
+        let is_told = outcome.stderr.contains(&told) || told.contains("noexec");
+        assert!(
+            is_told && outcome.stderr.contains(told.rsplit(": ").next().unwrap()),
+            "{}",
+            outcome.render()
+        );
+    }
+}

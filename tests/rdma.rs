@@ -105,6 +105,41 @@ fn a_variable_that_the_user_has_set_is_not_printed() {
 }
 
 #[test]
+fn the_groups_are_shown_with_their_bandwidth_and_why_each_lost() {
+    let machine = fixture("roce8-ib-storage");
+    let groups = &document(&machine)["groups"];
+    assert_eq!((&groups[0]["bandwidth"], &groups[0]["used"]), (&3200.0.into(), &true.into()), "{groups}");
+    assert_eq!((&groups[0]["card"], &groups[0]["gpus"]), (&"15b3:1021".into(), &8.into()), "{groups}");
+    let lost = "its group carries 100 Gb/s, the one that is used 3200 Gb/s";
+    assert_eq!((&groups[1]["kind"], &groups[1]["reason"]), (&"infiniband".into(), &lost.into()), "{groups}");
+    assert_eq!(groups[1]["ports"], serde_json::json!(["mlx5_8:1"]));
+    let table = shown(&machine, "table");
+    let row = table.lines().find(|line| line.starts_with("InfiniBand  15b3:1017")).unwrap();
+    assert!(row.ends_with(&format!("no: {lost}")), "{table}");
+}
+
+#[test]
+fn what_nccls_configuration_files_set_counts_as_set_by_the_user() {
+    let conf = scratch("nccl.conf");
+    fs::write(&conf, "# of the site\nNCCL_IB_HCA==mlx5_3\nUCX_NET_DEVICES=none:1\nNCCL_IB_TC=7\n").unwrap();
+    let run = |environment: &[(&str, &str)]| {
+        let mut command = plain(MINGLE);
+        command.args(["rdma", "--format", "env", "--from"]).arg(fixture("rail8-diff"));
+        command.env("NCCL_CONF_FILE", &conf).envs(environment.iter().copied());
+        Proc::start(command, "NCCL_CONF_FILE".to_owned()).finish()
+    };
+    let outcome = run(&[]);
+    assert!(outcome.stderr.contains("NCCL_IB_HCA is already set"), "{}", outcome.render());
+    assert!(!outcome.stdout.contains("NCCL_IB_HCA"), "{}", outcome.render());
+    // The index of that device.
+    assert!(outcome.stdout.contains("NCCL_IB_GID_INDEX=5\n"), "{}", outcome.render());
+    assert!(outcome.stdout.contains("UCX_NET_DEVICES=mlx5_0:1,"), "{}", outcome.render());
+    // The environment comes first.
+    let outcome = run(&[("NCCL_IB_HCA", "=mlx5_6")]);
+    assert!(outcome.stdout.contains("NCCL_IB_GID_INDEX=7\n"), "{}", outcome.render());
+}
+
+#[test]
 fn without_a_pinned_index_no_index_is_printed() {
     let machine = fixture("one-roce");
     let outcome =

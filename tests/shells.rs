@@ -248,6 +248,71 @@ fn a_hostile_job_id_executes_nothing_in_any_shell() {
     assert_eq!(directory.names(), names);
 }
 
+#[test]
+fn every_value_of_set_arrives_unchanged_in_every_shell() {
+    let directory = Directory::new("set");
+    let names = directory.names();
+    let all: String = (1..=127_u8).map(char::from).collect();
+    let values = [
+        ("NCCL_IB_HCA", "^mlx5_0".to_owned()),
+        ("UCX_TLS", "^cuda_ipc".to_owned()),
+        ("http_proxy", "http://user:p%40ss@proxy:3128/?a=b&c=$d".to_owned()),
+        ("A_LL", format!("{all}é€😀 a  b * ? [a-z]* ~ $(touch pwned) `touch pwned` \\n %s")),
+        ("LINES_3", "one\ntwo  2\n\n".to_owned()),
+        ("LINE_END", "\n".to_owned()),
+        ("OPTION", "-n %d".to_owned()),
+        ("EMPTY", String::new()),
+        ("QUOTE", "it's \"quoted\" \\".to_owned()),
+        ("PATTERN", "*".to_owned()),
+        ("BRACKET", "[a-z]*".to_owned()),
+    ];
+    let settings: Vec<String> = values.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    for shell in shells() {
+        for form in forms(shell) {
+            // The settings come as variables, so that the test needs no quoting of its own.
+            let sets: Vec<String> = (0..settings.len()).map(|at| format!(" --set \"$set_{at}\"")).collect();
+            let sets = sets.concat();
+            let script = form.replace("MINGLE", &format!("$mingle --job-id set --world 1 -q{sets}"));
+            let mut command = plain(shell[0]);
+            command.args(&shell[1..]).args(["-c", &(script + "env -0")]).current_dir(&directory.0);
+            // In the locale C, fish changes the variables that it inherits.
+            command.env("MINGLE_FORMAT", format_of(shell)).env("LC_ALL", "C.UTF-8");
+            command.envs(settings.iter().enumerate().map(|(at, text)| (format!("set_{at}"), text)));
+            let outcome = Proc::start(command, form.clone()).finish();
+            assert!(outcome.status.success(), "{}", outcome.render());
+            let exported: Vec<&str> = outcome.stdout.split('\0').collect();
+            for setting in &settings {
+                assert!(exported.contains(&setting.as_str()), "{setting:?} in {}", outcome.render());
+            }
+        }
+    }
+    assert_eq!(directory.names(), names);
+    // A command without a shell gets the same.
+    let mut command = plain(lab::MINGLE);
+    command.args(["run", "--job-id", "set run", "--world", "1", "-q"]);
+    command.args(settings.iter().flat_map(|setting| ["--set", setting])).args(["--", "env", "-0"]);
+    let outcome = Proc::start(command, "run".to_owned()).finish();
+    assert!(settings.iter().all(|setting| outcome.stdout.split('\0').any(|own| own == setting)));
+}
+
+#[test]
+fn a_setting_that_cannot_be_carried_is_refused_with_its_reason() {
+    for (setting, more, reason) in [
+        ("a-b=1", "", "shells know no other"),
+        ("UID=0", "", "UID is a variable of the shells themselves"),
+        ("RANK=1", "", "is part of mingle's result"),
+        ("A=it's", "--format=dotenv", "A has '\\'' in its value, which an environment file"),
+        ("A=a\nb", "--output=dotenv=/tmp/none", "A has '\\n' in its value"),
+    ] {
+        let mut command = plain(lab::MINGLE);
+        command.args(["--job-id", "refused", "--world", "1", "--set", setting]);
+        command.args((!more.is_empty()).then_some(more));
+        let outcome = Proc::start(command, setting.to_owned()).finish();
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert!(outcome.stderr.contains(reason), "{}", outcome.render());
+    }
+}
+
 /// The golden file of the library's tests for an IPv6 world in this format.
 fn golden(format: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../mingle-core/src/env/launcher/golden");

@@ -8,34 +8,21 @@
 
 mod lab;
 
+use lab::torch::torch;
 use lab::world::finish_all;
-use lab::{MINGLE, Options, plain, skip};
+use lab::{MINGLE, Options};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");
 
-/// A Python that can import torch. Debian installs torch for /usr/bin/python3, which may not be the first
-/// python3 in PATH.
-fn python() -> Option<&'static str> {
-    let imports = |python: &&str| {
-        let mut command = plain(python);
-        command.args(["-c", "import torch.distributed"]).output().is_ok_and(|output| output.status.success())
-    };
-    let found = ["/usr/bin/python3", "python3"].into_iter().find(imports);
-    if found.is_none() {
-        skip("no python3 here can import torch");
-    }
-    found
-}
-
 #[test]
 fn torchrun_without_options_reduces_across_four_nodes() {
-    let Some(python) = python() else { return };
+    let Some(torch) = torch() else { return };
     let Some(lab) = Options::nodes(4).with_names().start() else { return };
     let script = r#"eval "$("$mingle" --job-id train --world 4 --timeout 60s)" &&
         exec "$python" -m torch.distributed.run "$script""#;
     let procs = (0..4).map(|node| {
         let mut command = lab.command(node, "bash");
-        command.args(["-c", script]).env("mingle", MINGLE).env("python", python).env("script", SCRIPT);
+        command.args(["-c", script]).env("mingle", MINGLE).env("python", &torch.python).env("script", SCRIPT);
         // torch 1.13 cannot parse its own default of these under Python 3.11.
         command.env("PET_REDIRECTS", "0:1").env("PET_TEE", "0:1");
         // Logs go to the lab's own /run. One thread per worker is enough to reduce one number.

@@ -1,5 +1,5 @@
-//! `mingle watch` observes a world that forms and sends nothing; `--events` and the JSON output record how it
-//! went.
+//! `mingle watch` observes a world that forms, and asks one that runs; `--events` and the JSON output record
+//! how it went.
 
 #![allow(
     clippy::unwrap_used,
@@ -12,7 +12,8 @@ mod lab;
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
 mod machine;
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,80 @@ fn an_observer_sees_the_nodes_that_are_here_and_the_missing_ranks_and_no_node_no
     let nothing = watch(&lab, 3, "--job-id other --format json --timeout 300ms").finish();
     assert_eq!(nothing.status.code(), Some(3), "{}", nothing.render());
     assert_eq!(document(&nothing)["heard"], false);
+}
+
+/// The nodes of a world whose commands run, each with this command.
+fn run_all(lab: &Lab, nodes: usize, more: &str, script: &str) -> Vec<Proc> {
+    let line = format!("run --job-id ran --world {nodes} --max-restarts 3 {more} -- sh -c");
+    let mut args: Vec<&str> = line.split_whitespace().collect();
+    args.push(script);
+    let all: Vec<Proc> = (0..nodes).map(|node| lab.spawn(node, &args)).collect();
+    for node in &all {
+        node.expect_stderr("formed");
+    }
+    all
+}
+
+#[test]
+fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = "[ $MINGLE_GENERATION = 0 ] || { [ $RANK = 1 ] || exec sleep 1000; exit 0; }
+        [ $RANK = 2 ] || exec sleep 1000
+        while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3";
+    let nodes = run_all(&lab, 3, "--rank-by host", script);
+    let shot = || {
+        let shot = watch(&lab, 3, "--job-id ran --format json --timeout 1200ms").finish();
+        assert!(shot.status.success(), "{}", shot.render());
+        document(&shot)
+    };
+    let states = |seen: &Value| -> Vec<String> {
+        let nodes = seen["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| format!("{} {}", node["rank"], node["state"].as_str().unwrap())).collect()
+    };
+    let seen = shot();
+    assert_eq!(states(&seen), ["0 runs", "1 runs", "2 runs"], "{seen}");
+    let running = &seen["running"];
+    assert_eq!((&running["world"], &running["answered"]), (&3.into(), &3.into()), "{seen}");
+    assert_eq!((&seen["generation"], &running["restarts_left"]), (&0.into(), &3.into()), "{seen}");
+
+    let lines = watch(&lab, 3, "--job-id ran");
+    shows(&lines, "job ran runs: 3 of 3 nodes answer; generation 0, 3 restarts left");
+    lab.shell(2, "sh", ">/run/fail");
+    shows(&lines, "the world ended: rank 2, exit code 3");
+    shows(&lines, "generation 1, 2 restarts left");
+    shows(&lines, "3 of 3 nodes answer, 1 of them with a command that has ended well");
+    let seen = shot();
+    assert_eq!(states(&seen), ["0 runs", "1 finished", "2 runs"], "{seen}");
+    assert_eq!((&seen["generation"], &seen["running"]["finished"]), (&1.into(), &1.into()), "{seen}");
+
+    for node in &nodes {
+        node.signal("KILL");
+    }
+    shows(&lines, "no node answers any more");
+}
+
+#[test]
+fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let secret = scratch("running");
+    fs::write(&secret, "correct horse battery staple").unwrap();
+    fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
+    let secret = format!("--rank-by host --secret-file {}", secret.display());
+    let nodes = run_all(&lab, 3, &secret, "sleep 1000");
+    let lines = watch(&lab, 3, &format!("--job-id ran {}", secret.trim_start_matches("--rank-by host ")));
+    shows(&lines, "3 of 3 nodes answer");
+    let without = watch(&lab, 3, "--job-id ran --format json --timeout 1200ms").finish();
+    assert_eq!(
+        without.status.code(),
+        Some(3),
+        "neither the world nor the other observer: {}",
+        without.render()
+    );
+    lab.switch("ip link set p2 down");
+    for node in &nodes[..2] {
+        node.expect_stderr_within(Duration::from_secs(20), "rank 2, node2");
+    }
+    shows(&lines, "suspected to be gone: rank 2 (node2)");
 }
 
 #[test]

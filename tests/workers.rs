@@ -11,8 +11,9 @@ mod lab;
 use std::time::{Duration, Instant};
 
 use lab::proc::{Outcome, Proc};
+use lab::torch::torch;
 use lab::world::finish_all;
-use lab::{Lab, MINGLE, Options, plain, skip};
+use lab::{Lab, MINGLE, Options, plain};
 
 /// Starts workers that run a script on one node. The script's first argument is {rank}.
 fn run(lab: &Lab, node: usize, workers: &str, more: &[&str], script: &str) -> Proc {
@@ -180,18 +181,12 @@ fn torch_reduces_across_two_nodes_with_two_workers_each() {
     let script = "import os, torch, torch.distributed as d; d.init_process_group('gloo'); \
                   t = torch.ones(1) * (d.get_rank() + 1); d.all_reduce(t); \
                   print('sum', int(t.item()), 'of', d.get_world_size(), flush=True); d.destroy_process_group()";
-    let imports = |python: &&str| {
-        let mut command = plain(python);
-        command.args(["-c", "import torch.distributed"]).output().is_ok_and(|output| output.status.success())
-    };
-    let Some(python) = ["/usr/bin/python3", "python3"].into_iter().find(imports) else {
-        return skip("no python3 here can import torch");
-    };
+    let Some(torch) = torch() else { return };
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let start = |node| {
         let mut command = lab.command(node, MINGLE);
         command.args(["run", "-j", "torch", "-w", "2", "--timeout", "60s", "--workers", "2", "--"]);
-        command.args([python, "-c", script]).env("OMP_NUM_THREADS", "1");
+        command.args([&torch.python, "-c", script]).env("OMP_NUM_THREADS", "1");
         lab.start(node, command)
     };
     let outcomes = finish_all(vec![start(0), start(1)]);
@@ -199,5 +194,82 @@ fn torch_reduces_across_two_nodes_with_two_workers_each() {
     for (node, outcome) in outcomes.iter().enumerate() {
         let wanted = [format!("[{}] sum 10 of 4", 2 * node), format!("[{}] sum 10 of 4", 2 * node + 1)];
         assert_eq!(sorted(&outcome.stdout), wanted, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn workers_continue_from_their_snapshot_after_a_killed_node_is_replaced() {
+    let Some(torch) = torch() else { return };
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/torchrun/train.py");
+    let start = |node| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "train", "-w", "2", "--timeout", "60s", "--workers", "2"]);
+        command.args(["--max-restarts", "2", "--", &torch.python, script, "--snapshot", "/run/snapshot.pt"]);
+        command.env("OMP_NUM_THREADS", "1");
+        lab.start(node, command)
+    };
+    let mut procs = vec![start(0), start(1)];
+    let trains = |all: &str| all.contains("has done step 5");
+    for proc in &procs {
+        let trains = proc.transcript.stdout.wait_until(Instant::now() + Duration::from_secs(60), trains);
+        assert!(trains, "{}", proc.transcript.render());
+    }
+    procs.remove(1).kill_with_all_it_started();
+    procs.push(start(2));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes {
+        // 40 steps of 1 + 2 + 3 + 4. The snapshot has the steps before the node died.
+        assert!(outcome.stdout.contains(" of 4: weight 400"), "{}", outcome.render());
+        let mut again = outcome.stdout.lines().filter_map(|line| line.split_once(" continues from step "));
+        assert!(again.next_back().is_some_and(|(_, step)| step != "0"), "{}", outcome.render());
+    }
+}
+
+/// How many steps of the training have been done by then, as the nodes say.
+fn steps(proc: &Proc) -> usize {
+    proc.transcript.stdout.text().matches("has done step ").count()
+}
+
+#[test]
+fn a_training_goes_on_with_three_of_four_nodes_and_then_with_four_again_and_loses_no_step() {
+    let Some(torch) = torch() else { return };
+    let Some(lab) = Options::nodes(5).with_names().start() else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/torchrun/train.py");
+    let start = |node| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(["run", "-j", "train", "-w", "3:4", "--last-call", "1s", "--grow", "--timeout", "60s"]);
+        command.args(["--workers", "1", "--max-restarts", "2", "--", &torch.python, script]);
+        command.args(["--snapshot", "/run/snapshot.pt", "--steps", "80"]).env("OMP_NUM_THREADS", "1");
+        lab.start(node, command)
+    };
+    let trains_in = |proc: &Proc, world: &str| {
+        let until = Instant::now() + Duration::from_secs(90);
+        let begins = format!(" of {world} continues from step ");
+        let trains =
+            |all: &str| all.rsplit_once(&begins).is_some_and(|(_, rest)| rest.contains("has done step"));
+        assert!(proc.transcript.stdout.wait_until(until, trains), "{}", proc.transcript.render());
+    };
+    let mut procs: Vec<Proc> = (0..4).map(start).collect();
+    for proc in &procs {
+        trains_in(proc, "4");
+    }
+    procs.remove(1).kill_with_all_it_started();
+    for proc in &procs {
+        trains_in(proc, "3");
+    }
+    assert!(procs.iter().all(|proc| steps(proc) < 60), "too late for the last part");
+    procs.push(start(4));
+    let outcomes = finish_all(procs);
+    assert_ended(&outcomes, 0);
+    for outcome in &outcomes {
+        let (_, weight) = outcome.stdout.rsplit_once(" of 4: weight ").unwrap();
+        let weight: u32 = weight.trim().parse().unwrap();
+        // A step of four ranks adds 1 + 2 + 3 + 4, one of three 6.
+        assert_eq!((weight - 80 * 6) % 4, 0, "{}", outcome.render());
+        let with_four = (weight - 80 * 6) / 4;
+        assert!((1..80).contains(&with_four), "{with_four} steps of 80 with four nodes");
+        assert!(!outcome.stderr.contains("1 of 2"), "a change of membership uses no restart");
     }
 }

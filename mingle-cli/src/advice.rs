@@ -26,6 +26,9 @@ pub(crate) const NETWORK: NonZeroU8 = OTHER.saturating_add(4);
 /// The timeout passed, and something was heard that the job's secret does not open.
 pub(crate) const SECRET: NonZeroU8 = OTHER.saturating_add(5);
 
+/// A command that must succeed before this node joins has not.
+pub(crate) const CHECK: NonZeroU8 = OTHER.saturating_add(6);
+
 /// The exit code of an error.
 pub(crate) fn code(error: &Error) -> NonZeroU8 {
     match error {
@@ -35,7 +38,8 @@ pub(crate) fn code(error: &Error) -> NonZeroU8 {
             Failure::RankTaken { .. }
             | Failure::WorldDiffers { .. }
             | Failure::WorldFull { .. }
-            | Failure::NoRdma { .. } => CONFLICT,
+            | Failure::NoRdma { .. }
+            | Failure::Differs { .. } => CONFLICT,
             Failure::MasterUnproved { .. }
             | Failure::PathsBroken { .. }
             | Failure::Unready { .. }
@@ -61,7 +65,9 @@ pub(crate) fn kind(error: &Error) -> &'static str {
             Failure::PathsBroken { .. } => "paths_broken",
             Failure::Unready { .. } => "unready",
             Failure::NoRdma { .. } => "no_rdma",
+            Failure::Differs { .. } => "differs",
             Failure::OutcomeUnknown { .. } => "outcome_unknown",
+            Failure::JobFinished => "job_finished",
             _ => "other",
         },
         _ => "other",
@@ -123,6 +129,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
              bytes is one cause"
                 .to_owned()
         }
+        Failure::Differs { .. } => "make them the same; without --require-same the world would form".to_owned(),
         Failure::NoRdma { verdict } => {
             let mut advice = Vec::new();
             if verdict.differences().is_empty() {
@@ -259,7 +266,6 @@ fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
         Difference::Capability { own: Capability::Disabled, .. } => {
             "check NCCL_IB_DISABLE and NCCL_NET in its environment and --set"
         }
-        Difference::Settings => "give every node the same --set and --max-restarts",
         _ => return None,
     };
     Some(advice.to_owned())
@@ -269,17 +275,16 @@ fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
 mod tests {
     use std::io;
 
-    use mingle_core::World;
-
     use super::*;
 
     fn report() -> Report {
         Report {
-            world: World::new(4).unwrap(),
+            world: "4".parse().unwrap(),
             rank: None,
             joined: 1,
             heard: Vec::new(),
             missing: Vec::new(),
+            absent: Vec::new(),
             unreached: None,
             unanswered: None,
             nobody_leads: false,

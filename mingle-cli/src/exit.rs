@@ -36,6 +36,10 @@ pub(crate) enum Stop {
     Command(String, io::Error),
     /// The command of `mingle run` has ended with this code; the message, if there is one.
     Ended(NonZeroU8, Option<String>),
+    /// The program could not be copied.
+    Install(String),
+    /// A command that must succeed before this node joins has not.
+    Check(String),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
     /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked
@@ -65,6 +69,7 @@ impl Stop {
             Self::Usage(_) => return advice::USAGE,
             Self::Rendezvous(error) => return advice::code(error),
             Self::Findings { code, .. } | Self::Ended(code, _) => return *code,
+            Self::Check(_) => return advice::CHECK,
             // As of a shell and env(1).
             Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
@@ -77,6 +82,7 @@ impl Stop {
             | Self::Unwritable(..)
             | Self::Output(..)
             | Self::Unfit(_)
+            | Self::Install(_)
             | Self::System(..)
             | Self::Unsafe(_)
             | Self::Panic(_) => return advice::OTHER,
@@ -93,10 +99,11 @@ impl Stop {
             Self::Command(..) => "command",
             Self::Ended(..) => "ended",
             Self::Signal(_) => "signal",
+            Self::Check(_) => "check",
             Self::Stdout(_) => "stdout",
             Self::Unwritable(..) | Self::Output(..) => "output",
             Self::Unfit(_) => "format",
-            Self::System(..) => "system",
+            Self::Install(_) | Self::System(..) => "system",
             Self::Unsafe(_) | Self::Panic(_) => "bug",
         }
     }
@@ -112,9 +119,11 @@ impl Stop {
 impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(message) | Self::Panic(message) | Self::Findings { summary: message, .. } => {
-                f.write_str(message)
-            }
+            Self::Usage(message)
+            | Self::Check(message)
+            | Self::Install(message)
+            | Self::Panic(message)
+            | Self::Findings { summary: message, .. } => f.write_str(message),
             Self::Rendezvous(error) => f.write_str(&advice::error(error)),
             Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
             Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),

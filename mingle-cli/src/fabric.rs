@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use mingle_core::RendezvousBuilder;
-use mingle_core::env::fabric::{self, Extent};
+use mingle_core::env::fabric::{self, DeviceLists, Extent};
 use mingle_core::env::{Setting, Variables};
-use mingle_core::rdma::{Choice, Machine, Rails, Summary, Transport, Verdict};
+use mingle_core::rdma::{Address, Choice, Machine, Rails, Summary, Transport, Verdict};
+use mingle_core::{Filter, RendezvousBuilder, Traits};
 
 use crate::exit::Stop;
 use crate::{advice, stderr};
@@ -19,6 +19,8 @@ pub(crate) struct Wanted {
     pub(crate) required: bool,
     pub(crate) extent: Extent,
     pub(crate) settings: Vec<Setting>,
+    /// The interfaces for the rendezvous, as far as the user has chosen them.
+    pub(crate) interfaces: Vec<Filter>,
     /// A snapshot to use instead of this machine, for tests.
     pub(crate) root: Option<PathBuf>,
 }
@@ -32,7 +34,11 @@ pub(crate) struct Found {
     summary: Summary,
     /// The ports that are to reach their counterparts on other hosts.
     rails: Rails,
+    /// The devices that the user has chosen.
+    lists: DeviceLists,
     extent: Extent,
+    /// What should be the same on all nodes, and whether this node requires it.
+    same: (Traits, bool),
 }
 
 impl Wanted {
@@ -40,16 +46,27 @@ impl Wanted {
     pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
         let extent = self.extent;
         if self.no_rdma {
-            return Ok(Found { machine: None, summary: Summary::default(), rails: Rails::default(), extent });
+            let (summary, rails, lists) = (Summary::default(), Rails::default(), DeviceLists::default());
+            return Ok(Found { machine: None, summary, rails, lists, extent, same: Default::default() });
         }
         let machine = machine(self.root.as_ref())?;
+        let machine = machine.prefer(|address| filter_of(&self.interfaces, address));
         let choice = machine.choose();
         let summary = Summary::new(&machine).required(self.required);
         let off = fabric::is_switched_off(choice.kind, &self.settings, &environment);
         let rails = fabric::rails(&machine, &self.settings, &environment);
         let summary = if off { summary.disabled() } else { summary };
-        Ok(Found { machine: Some(machine), summary, rails, extent })
+        let lists = DeviceLists::new(&self.settings, &environment);
+        Ok(Found { machine: Some(machine), summary, rails, lists, extent, same: Default::default() })
     }
+}
+
+/// The place of the first filter that admits an address. None where none admits it, or one excludes it.
+fn filter_of(filters: &[Filter], address: &Address) -> Option<usize> {
+    filters
+        .iter()
+        .position(|filter| filter.admits(&address.interface, address.address))
+        .filter(|_| !filters.iter().any(|filter| filter.excludes(&address.interface, address.address)))
 }
 
 /// This machine, or the one that was saved in a folder.
@@ -64,14 +81,31 @@ fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
 impl Found {
     /// The rendezvous with what the other nodes learn of this host's devices.
     pub(crate) fn describe(&self, rendezvous: RendezvousBuilder) -> RendezvousBuilder {
-        rendezvous.fabric(self.summary).rails(self.rails.clone())
+        let (traits, required) = self.same.clone();
+        rendezvous.fabric(self.summary).rails(self.rails.clone()).traits(traits, required)
+    }
+
+    /// Has these compared with those of the other nodes.
+    pub(crate) fn compare(&mut self, traits: Traits, required: bool) {
+        self.same = (traits, required);
+    }
+
+    /// This machine, if its devices were examined.
+    pub(crate) fn machine(&self) -> Option<&Machine> {
+        self.machine.as_ref()
     }
 
     /// The variables for a world that uses `transport`.
     pub(crate) fn variables(&self, transport: Transport) -> Vec<(&'static str, String)> {
-        self.machine
-            .as_ref()
-            .map_or_else(Vec::new, |machine| fabric::variables(machine, transport, self.extent))
+        self.beside(transport).0
+    }
+
+    /// The variables, and what was left out because of the user's own lists of devices.
+    fn beside(&self, transport: Transport) -> (Vec<(&'static str, String)>, Vec<String>) {
+        let machine = self.machine.as_ref();
+        machine.map_or_else(Default::default, |machine| {
+            fabric::beside(machine, transport, self.extent, &self.lists)
+        })
     }
 
     /// Warns of what is wrong with this host, before it waits for the others.
@@ -87,7 +121,9 @@ impl Found {
             stderr::say(format_args!("warning: {warning}"));
         }
         let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };
-        for warning in fabric::warnings(machine, verdict.transport, self.extent) {
+        let mut warnings = fabric::warnings(machine, verdict.transport, self.extent);
+        warnings.extend(self.beside(verdict.transport).1);
+        for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));
         }
         let choice = match verdict.transport {

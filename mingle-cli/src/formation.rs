@@ -102,6 +102,9 @@ impl<'a> Formation<'a> {
                  to it was proved; if Gloo cannot connect, remove that address, or let the world use IPv4"
             ));
         }
+        for line in self.formed.sameness.lines() {
+            stderr::say(format_args!("warning: {line}"));
+        }
         self.found.report(&self.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
         let Formed { world, rank, master, .. } = &self.formed;

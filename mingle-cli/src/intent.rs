@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use mingle_core::env::Format;
 
 /// The subcommands whose result is never for `eval`.
-const COMMANDS: [&str; 5] = ["rdma", "doctor", "watch", "completions", "man"];
+const COMMANDS: [&str; 6] = ["rdma", "doctor", "watch", "install", "completions", "man"];
 
 /// Whether to print the guard, and how to print a failure.
 ///
@@ -24,6 +24,11 @@ pub(crate) struct Intent {
 }
 
 impl Intent {
+    /// Whether the command takes part in a world: a rendezvous or `run`.
+    pub(crate) fn joins(args: &[OsString]) -> bool {
+        !args.first().is_some_and(|arg| arg == "secret" || COMMANDS.iter().any(|command| arg == command))
+    }
+
     /// The intent of these arguments (without the program's name) and of the variable MINGLE_FORMAT.
     pub(crate) fn of(args: &[OsString], variable: Option<&OsStr>) -> Self {
         // Subcommands come first, since options conflict with them. The variable counts only for the
@@ -34,7 +39,7 @@ impl Intent {
         }
         let command = args.first().is_some_and(|arg| COMMANDS.iter().any(|command| arg == command));
         let mut format = variable.filter(|text| !text.is_empty() && !command);
-        let mut plain = command || args.first().is_some_and(|arg| arg == "secret");
+        let mut plain = !Self::joins(args);
         let mut rest = args.iter().map(OsString::as_os_str).take_while(|arg| *arg != "--").peekable();
         while let Some(arg) = rest.next() {
             let text = arg.to_str().unwrap_or_default();
@@ -103,6 +108,7 @@ mod tests {
             "rdma --watch",
             "run -j foo -w 4 -- echo --format json",
             "secret",
+            "install /opt",
         ];
         for line in lines {
             let names = Format::all().map(Format::name);

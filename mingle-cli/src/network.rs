@@ -31,12 +31,11 @@ impl NetworkArgs {
     {
         let folder = |text: &str| Ok::<_, String>(PathBuf::from(text));
         let mut network = Network::default();
-        network.ttl = reader.read(self.ttl.clone(), "ttl", values::ttl)?.unwrap_or(network.ttl);
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
         network.master_port = reader.read(self.master_port.clone(), "master-port", values::port)?;
         network.seeds = reader.seeds(self.seed.clone())?;
         network.seed_dir = reader.read(self.seed_dir.clone(), "seed-dir", folder)?;
-        let network = self.receive(network, reader)?;
+        let network = self.multicast(network, reader)?;
         if network.master_port == Some(network.discovery_port) {
             return Err(Stop::Usage(format!(
                 "--master-port and --discovery-port are both {}; a node needs two ports, so change one",
@@ -46,21 +45,22 @@ impl NetworkArgs {
         Ok(network)
     }
 
-    /// The settings of a command that only receives: the variables of options that it lacks are not read.
-    pub(crate) fn of_receiver<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
+    /// The settings of an observer: the variables of options that it lacks are not read.
+    pub(crate) fn of_observer<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
     where
         F: Fn(&str) -> Option<OsString>,
     {
-        self.receive(Network::default(), reader)
+        self.multicast(Network::default(), reader)
     }
 
-    /// Fills in the settings by which datagrams are received.
-    fn receive<F>(self, mut network: Network, reader: &Reader<F>) -> Result<Network, Stop>
+    /// Fills in the settings by which datagrams reach all nodes.
+    fn multicast<F>(self, mut network: Network, reader: &Reader<F>) -> Result<Network, Stop>
     where
         F: Fn(&str) -> Option<OsString>,
     {
         let port = reader.read(self.discovery_port, "discovery-port", values::port)?;
         network.discovery_port = port.unwrap_or(network.discovery_port);
+        network.ttl = reader.read(self.ttl, "ttl", values::ttl)?.unwrap_or(network.ttl);
         network.interfaces = reader.interfaces(self.interface)?;
         network.group = reader.read(self.group, "group", values::group)?;
         network.broadcast = reader.flag(self.broadcast, "broadcast")?;
@@ -107,6 +107,7 @@ impl From<&WatchArgs> for NetworkArgs {
             discovery_port: args.air.discovery_port.clone(),
             group: args.air.group.clone(),
             broadcast: args.broadcast,
+            ttl: args.ttl.clone(),
             ..Self::default()
         }
     }

@@ -68,6 +68,11 @@ impl Stat {
             .any(|parent| parent.session == self.session && parent.group != self.group)
     }
 
+    /// Whether it runs no instruction until it is continued, if ever.
+    pub(crate) fn is_stopped(self) -> bool {
+        matches!(self.state, 'T' | 't') || self.has_ended()
+    }
+
     /// Whether it has ended, and only its parent does not know yet.
     fn has_ended(self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')

@@ -6,7 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use mingle_core::error::RankRange;
 use mingle_core::proto::Progress as Members;
-use mingle_core::{Assignment, Event, HostName, JobId, World};
+use mingle_core::tools::host_name;
+use mingle_core::{Assignment, Event, HostName, JobId, WorldSize};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::advice;
@@ -38,7 +39,12 @@ impl<'a> Progress<'a> {
     pub(crate) fn new(config: &Config, journal: &'a mut Journal) -> Self {
         // The log's lines and a live line would overwrite each other.
         let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
-        Self { journal, lines: Lines::new(config.job.clone(), config.world), quiet: config.quiet, live }
+        Self {
+            journal,
+            lines: Lines::new(config.job.clone(), config.world, host_name()),
+            quiet: config.quiet,
+            live,
+        }
     }
 
     /// Shows what happened.
@@ -92,26 +98,35 @@ impl Live {
 #[derive(Debug)]
 struct Lines {
     job: JobId,
-    world: World,
+    world: WorldSize,
+    /// This host, which is not told that it has joined.
+    host: HostName,
+    /// It has joined a leader, which has not announced it yet.
+    joins: bool,
     joined: u32,
     last: String,
 }
 
 impl Lines {
-    fn new(job: JobId, world: World) -> Self {
-        // This node itself is not announced.
-        Self { job, world, joined: 1, last: String::new() }
+    fn new(job: JobId, world: WorldSize, host: HostName) -> Self {
+        Self { job, world, host, joins: false, joined: 1, last: String::new() }
     }
 
     /// The line for an event, unless it is the same as the last one.
     fn describe(&mut self, event: &Event) -> Option<String> {
         let line = match event {
             Event::Leading => format!("leading job {} (a world of {})", self.job, nodes(self.world)),
-            Event::Following(leader) => format!("joined {leader}"),
+            Event::Following(leader) => {
+                self.joins = true;
+                format!("joined {leader}")
+            }
             Event::LostLeader(leader) => format!("lost the leader {leader}; looking for another"),
             Event::Progress(progress) => self.progress(progress),
             Event::Warning(warning) => format!("warning: {}", advice::warning(warning)),
-            Event::Preparing { .. } if self.world.get() == 1 => return None,
+            Event::Preparing { .. } if self.world.max().get() == 1 => return None,
+            Event::Preparing { round: 1 } if self.world.is_range() => {
+                "the world forms of those who are here; proving that each reaches the others".to_owned()
+            }
             Event::Preparing { round: 1 } => {
                 "all nodes are here; proving that each reaches the others".to_owned()
             }
@@ -138,7 +153,15 @@ impl Lines {
         let mut line = format!("{} of {} nodes here", progress.joined, progress.world);
         // Writing to a string cannot fail.
         let new = usize::try_from(new).unwrap_or(usize::MAX);
-        let names: Vec<&str> = progress.newest.iter().take(new.min(NAMES)).map(HostName::as_str).collect();
+        let mut newest: Vec<&HostName> = progress.newest.iter().take(new.min(NAMES)).collect();
+        // Of several nodes on this host, one is this node itself.
+        let own = newest.iter().rposition(|host| **host == self.host).filter(|_| self.joins);
+        let new = new - own.iter().count();
+        if let Some(own) = own {
+            newest.remove(own);
+            self.joins = false;
+        }
+        let names: Vec<&str> = newest.into_iter().map(HostName::as_str).collect();
         if gone > 0 {
             let _ = write!(line, " ({gone} left)");
         } else if !names.is_empty() {
@@ -155,8 +178,8 @@ impl Lines {
     }
 }
 
-fn nodes(world: World) -> String {
-    if world.get() == 1 { "1 node".to_owned() } else { format!("{world} nodes") }
+fn nodes(world: WorldSize) -> String {
+    if world.max().get() == 1 { "1 node".to_owned() } else { format!("{world} nodes") }
 }
 
 /// `12 ms`, `3.4 s`, `2 min 5 s`.
@@ -176,7 +199,7 @@ mod tests {
     use super::*;
 
     fn lines() -> Lines {
-        Lines::new("foo".parse().unwrap(), World::new(8).unwrap())
+        Lines::new("foo".parse().unwrap(), "8".parse().unwrap(), HostName::new("own"))
     }
 
     fn leader() -> Peer {
@@ -186,7 +209,7 @@ mod tests {
     fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
         Event::Progress(Members {
             joined,
-            world: World::new(8).unwrap(),
+            world: "8".parse().unwrap(),
             newest: newest.iter().copied().map(HostName::new).collect(),
             missing: missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
             leader: leader(),
@@ -207,7 +230,8 @@ mod tests {
                 "4 of 8 nodes here (d, c joined), missing ranks 1, 4-7",
             ),
             (here(3, &["d", "c"], &[]), "3 of 8 nodes here (1 left)"),
-            (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 2 more joined)"),
+            (here(4, &["own", "d"], &[]), "4 of 8 nodes here"),
+            (here(8, &["8", "7", "6", "5"], &[]), "8 of 8 nodes here (8, 7, 6 and 1 more joined)"),
             (
                 Event::Warning(Warning::Unconnectable { endpoint: leader().address }),
                 "warning: others join, but none of them can connect to 10.0.0.1:29503 over TCP, so this node does \

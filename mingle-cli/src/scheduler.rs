@@ -16,7 +16,7 @@ use std::fmt;
 
 use mingle_core::Seed;
 use mingle_core::env::{MINGLE_SET, is_own};
-use mingle_core::{JobId, Rank, World};
+use mingle_core::{JobId, Rank, World, WorldSize};
 
 use crate::exit::Stop;
 
@@ -60,15 +60,23 @@ pub(crate) struct Scheduler<F>(pub(crate) F);
 
 impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
     /// The number of nodes.
-    pub(crate) fn world(&self) -> Result<Option<Provided<World>>, Stop> {
+    pub(crate) fn world(&self) -> Result<Option<Provided<WorldSize>>, Stop> {
         let variables = SOURCES.iter().filter_map(|source| source.world);
         let provided = variables.map(|variable| self.sizes(variable)).collect::<Result<Vec<_>, Stop>>()?;
-        agreed(provided.into_iter().flatten(), "on the number of nodes; give --world N (or MINGLE_WORLD)")
+        let provided = provided.into_iter().flatten();
+        let provided =
+            provided.map(|Provided { variable, value }| Provided { variable, value: value.into() });
+        agreed(provided, "on the number of nodes; give --world N (or MINGLE_WORLD)")
     }
 
     /// This node's rank in `world`. A scheduler that counts another number of nodes means another world, as
-    /// where several jobs of one node each form one world.
-    pub(crate) fn rank(&self, world: World) -> Result<Option<Provided<Rank>>, Stop> {
+    /// where several jobs of one node each form one world. In a world that may have one of several sizes
+    /// every rank is assigned.
+    pub(crate) fn rank(&self, world: WorldSize) -> Result<Option<Provided<Rank>>, Stop> {
+        if world.is_range() {
+            return Ok(None);
+        }
+        let world = world.max();
         let mut provided = Vec::new();
         for source in &SOURCES {
             let size = source.world.map(|variable| self.sizes(variable)).transpose()?.flatten();
@@ -207,7 +215,7 @@ mod tests {
     fn provided(environment: Environment<'_>) -> [Option<String>; 3] {
         let scheduler = scheduler(environment);
         let world = scheduler.world().unwrap();
-        let rank = world.as_ref().map_or(World::new(8).unwrap(), |world| world.value);
+        let rank = world.as_ref().map_or("8".parse().unwrap(), |world| world.value);
         [
             world.map(|provided| provided.to_string()),
             scheduler.rank(rank).unwrap().map(|provided| provided.to_string()),
@@ -273,7 +281,7 @@ mod tests {
              MINGLE_WORLD)"
         );
         let ranks = [("SLURM_NODEID", "1"), ("PMI_RANK", "0")];
-        let error = refused(scheduler(&ranks).rank(World::new(4).unwrap()));
+        let error = refused(scheduler(&ranks).rank("4".parse().unwrap()));
         assert!(
             error.starts_with("SLURM_NODEID=1 and PMI_RANK=0 disagree on the rank; give --rank"),
             "{error}"
@@ -285,7 +293,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_a_number_is_named() {
-        let four = World::new(4).unwrap();
+        let four: WorldSize = "4".parse().unwrap();
         for value in ["x", "-1", "1.5", "99999999999", "1 "] {
             let environment = [("SLURM_NODEID", value)];
             let error = refused(scheduler(&environment).rank(four));
@@ -302,7 +310,7 @@ mod tests {
     #[test]
     fn a_rank_counts_only_in_a_world_of_the_schedulers_size() {
         let alone = [("SLURM_NODEID", "0"), ("SLURM_NNODES", "1")];
-        assert_eq!(scheduler(&alone).rank(World::new(4).unwrap()).unwrap(), None);
+        assert_eq!(scheduler(&alone).rank("4".parse().unwrap()).unwrap(), None);
     }
 
     #[test]

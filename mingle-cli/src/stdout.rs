@@ -241,6 +241,7 @@ mod tests {
             },
             "unset": [],
             "fabric": { "transport": "unasked", "warnings": [] },
+            "differences": [],
             "timings": { "found_ms": null, "joined_ms": null, "formed_ms": null },
             "roster": [
                 {

@@ -47,7 +47,10 @@ mod net;
 pub use error::Error;
 #[doc(inline)]
 pub use error::Failure;
-pub use model::{End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, Roster, Secret, World};
+pub use model::{
+    End, Expected, HostName, JobId, JobInterfaces, Member, Metadata, Rank, Roster, Sameness, SamenessLine,
+    Secret, Trait, TraitDifference, Traits, World, WorldSize,
+};
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, RankBy, Warning};
 

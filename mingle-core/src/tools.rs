@@ -4,6 +4,6 @@
 #[cfg(feature = "net")]
 pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};
 #[cfg(feature = "net")]
-pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, reset, run_id};
-pub use crate::proto::observe::{Candidacy, Observed, Observer, Sighting};
+pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, random_id, reset, run_id};
+pub use crate::proto::observe::{Candidacy, Observed, Observer, Runs, Sighting};
 pub use crate::wire::Notice;

@@ -8,7 +8,8 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
-use mingle_core::env::fabric::{self, Extent};
+use mingle_core::env::Setting;
+use mingle_core::env::fabric::{self, DeviceLists, Extent};
 use mingle_core::rdma::{Machine, RdmaKind, Transport};
 
 /// The folder that holds the unpacked machines: one for each state of the archive, which later runs find.
@@ -73,7 +74,7 @@ fn every_machine_gets_exactly_its_expected_variables() {
         }
         seen += 1;
     }
-    assert!(seen >= 16, "{seen} machines");
+    assert!(seen >= 38, "{seen} machines");
 }
 
 #[test]
@@ -134,9 +135,151 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
     };
     assert!(warnings("rail8-diff").contains("NCCL 2.21"));
     assert!(warnings("iwarp").contains("siw0:1 (iWARP, which NCCL cannot use)"));
+    let apart = warnings("pod-shared-index");
+    assert!(
+        apart.starts_with("mlx5_1:1 (index 9) cannot be used together with mlx5_0:1, mlx5_2:1 (index 7)")
+    );
+    assert!(warnings("pod-two-indices").contains("must choose from NCCL_IB_ADDR_RANGE"));
     for quiet in ["rail8-same", "ib4", "none", "empty", "efa", "one-roce"] {
         assert_eq!(warnings(quiet), "", "{quiet}");
     }
+}
+
+fn machine(name: &str) -> Machine {
+    Machine::from_snapshot(&machines().join(name)).expect("a saved machine")
+}
+
+#[test]
+fn the_group_that_carries_most_is_used_and_the_others_say_why_not() {
+    let groups = |name: &str| {
+        let machine = machine(name);
+        let choice = machine.choose();
+        let group = |group: &mingle_core::rdma::Group| {
+            let why = group.excluded.map_or_else(|| "used".to_owned(), |reason| reason.to_string());
+            (group.ports.len(), group.bandwidth / 1000, why)
+        };
+        choice.groups.iter().map(group).collect::<Vec<_>>()
+    };
+    let used = |ports, bandwidth| (ports, bandwidth, "used".to_owned());
+    let carries = |ports: usize, own: u32, best: u32| {
+        (ports, own, format!("its group carries {own} Gb/s, the one that is used {best} Gb/s"))
+    };
+    assert_eq!(groups("roce8-ib-storage"), [used(8, 3200), carries(1, 100, 3200)]);
+    assert_eq!(groups("hdr8-ndr-storage"), [used(8, 1600), carries(1, 400, 1600)]);
+    assert_eq!(groups("roce8-dpu"), [used(8, 1600), carries(1, 400, 1600)]);
+    assert_eq!(groups("oci-a100"), [used(16, 1600)]);
+    assert_eq!(groups("pod-vfs"), [carries(4, 200, 400), used(1, 400)]);
+    assert_eq!(groups("dgx-spark"), [used(4, 400)]);
+    assert_eq!(groups("dual-plane"), [used(16, 6400)]);
+    assert_eq!(groups("mixed-cards"), [used(8, 3200)]);
+    let kind = (8, 800, "another kind of RDMA is used".to_owned());
+    assert_eq!(groups("ib4-roce8"), [used(4, 800), kind]);
+    assert_eq!(groups("two-networks")[1], used(4, 1600));
+}
+
+#[test]
+fn ports_of_another_group_and_those_left_out_have_a_reason() {
+    let reason = |name: &str, port: usize| {
+        machine(name).choose().ports[port].excluded.as_ref().map(ToString::to_string).unwrap_or_default()
+    };
+    assert_eq!(reason("oci-a100", 16), "no GPU is near (PIX or PXB), most others have one");
+    let routed = "its interface has the default route, those of most others have not";
+    assert_eq!(reason("oci-a100-no-gpus", 16), routed);
+    let carries = "its group carries 100 Gb/s, the one that is used 3200 Gb/s";
+    assert_eq!(reason("roce8-ib-storage", 8), carries);
+    let carries = "its group carries 400 Gb/s, the one that is used 1600 Gb/s";
+    assert_eq!(reason("hdr8-ndr-storage", 8), carries);
+    assert_eq!(reason("pod-vfs", 0), "200 Gb/s is slower than 400 Gb/s");
+    assert_eq!(reason("ib4-roce8", 4), "Ethernet is not used beside InfiniBand");
+    let index = "its GID has index 9, NCCL can only use index 7 for all ports";
+    assert_eq!(reason("pod-shared-index", 1), index);
+    let gids = |name: &str| -> Vec<String> {
+        let machine = machine(name);
+        let gids = machine.choose().ports[0].gids.clone();
+        gids.iter().filter_map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect()
+    };
+    for (name, reason) in [
+        ("vip", "its address is a network of its own, that of another GID is not"),
+        ("secondary", "its address is secondary, that of another GID is not"),
+        ("temporary", "its address is temporary, that of another GID is not"),
+    ] {
+        assert!(gids(name).iter().any(|found| found == reason), "{name}: {:?}", gids(name));
+    }
+}
+
+#[test]
+fn the_gid_of_the_interface_that_the_user_has_chosen_is_used() {
+    let index = |name: &str, chosen: &[&str]| {
+        let place = |interface: &str| chosen.iter().position(|chosen| *chosen == interface);
+        machine(name).prefer(|address| place(&address.interface)).choose().gid_index()
+    };
+    assert_eq!(index("lag-vlan", &[]), Some(3));
+    assert_eq!(index("lag-vlan", &["bond0.7"]), Some(5));
+    assert_eq!(index("lag-vlan", &["bond0"]), Some(3));
+    assert_eq!(index("pod-two-interfaces", &["net1", "eth0"]), Some(5));
+    assert_eq!(index("pod-two-interfaces", &["eth0", "net1"]), Some(3));
+    // A front end that the user has chosen is left out where most others have another interface.
+    let rails =
+        machine("oci-a100-no-gpus").prefer(|address| (address.interface == "ens300f0np0").then_some(0));
+    assert_eq!(rails.choose().used().count(), 16);
+}
+
+/// The variables whose names begin with `NCCL_IB_`, beside the user's own, and what was left out.
+fn beside(name: &str, settings: &[&str]) -> (Vec<String>, Vec<String>) {
+    let machine = machine(name);
+    let settings: Vec<Setting> = settings.iter().map(|text| text.parse().expect("a setting")).collect();
+    let lists = DeviceLists::new(&settings, |_| None);
+    let transport = Transport::alone(&machine.choose());
+    let (variables, dropped) = fabric::beside(&machine, transport, Extent::default(), &lists);
+    let of_nccl =
+        variables.into_iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
+    (of_nccl.map(|(name, value)| format!("{name}={value}")).collect(), dropped)
+}
+
+#[test]
+fn an_index_is_kept_where_it_is_right_for_the_ports_that_the_users_list_selects() {
+    let index = |index: u32| vec![format!("NCCL_IB_GID_INDEX={index}")];
+    for (list, expected) in [
+        ("mlx5_0", 3),
+        ("mlx5_0:1", 3),
+        ("=mlx5_3", 5),
+        ("=mlx5_3:1:0:1", 5),
+        ("=mlx5_3:1:3:0,mlx5_3", 5),
+        ("^mlx5_3,mlx5_6", 3),
+        ("^=mlx5_3,mlx5_6:1", 3),
+    ] {
+        // `^` is no plain character, so this reads what an environment has.
+        let machine = machine("rail8-diff");
+        let lists = DeviceLists::new(&[], |name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
+        let transport = Transport::alone(&machine.choose());
+        let (variables, dropped) = fabric::beside(&machine, transport, Extent::default(), &lists);
+        let of_nccl =
+            variables.iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
+        let of_nccl: Vec<_> = of_nccl.map(|(name, value)| format!("{name}={value}")).collect();
+        assert_eq!((of_nccl, dropped), (index(expected), vec![]), "{list}");
+    }
+    let chosen = ["NCCL_IB_ADDR_FAMILY=AF_INET", "NCCL_IB_ROCE_VERSION_NUM=2"].map(str::to_owned).to_vec();
+    assert_eq!(beside("rail8-diff", &["NCCL_IB_HCA=mlx5"]), (chosen, vec![]));
+    assert_eq!(beside("rail8-same", &["NCCL_IB_HCA=mlx5"]).0, index(3));
+    // The user's index is the user's business.
+    assert_eq!(beside("rail8-same", &["NCCL_IB_HCA=none", "NCCL_IB_GID_INDEX=9"]).1, [""; 0]);
+}
+
+#[test]
+fn what_is_left_out_because_of_the_users_list_is_said_with_its_reason() {
+    let (variables, dropped) = beside("one-roce", &["NCCL_IB_HCA=mine"]);
+    let said = "NCCL_IB_GID_INDEX is not set: your NCCL_IB_HCA=mine selects no RoCE port that is ACTIVE";
+    assert_eq!((variables, dropped), (vec![], vec![said.to_owned()]));
+    let dropped = |list: &str| beside("pod-shared-index", &[list]).1.join("\n");
+    assert_eq!(dropped("NCCL_IB_HCA==mlx5_0,mlx5_2"), "");
+    let said =
+        "selects mlx5_0:1 (index 7), mlx5_1:1 (index 9), mlx5_2:1 (index 7), for which no index is right";
+    assert!(dropped("NCCL_IB_HCA=mlx5").ends_with(said), "{}", dropped("NCCL_IB_HCA=mlx5"));
+    let said =
+        "UCX_IB_GID_INDEX is not set: your UCX_NET_DEVICES=all has all, which is no RDMA port of this host";
+    assert_eq!(dropped("UCX_NET_DEVICES=all"), said);
+    assert_eq!(dropped("UCX_NET_DEVICES=mlx5_2:1,mlx5_0:1"), "");
+    assert_eq!(dropped("NVSHMEM_HCA_LIST=mlx5_1:1"), "");
 }
 
 #[test]

@@ -90,7 +90,8 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     nodes[2] = nodes[2].clone().with("--no-rdma");
     let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --no-rdma";
     let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
-    expect(&lab, "left alone by one", &nodes, &expected, &[warning]);
+    let near = "NIC-GPU distances differs: none on rank 2, \"3 NODE 1 PIX 4 SYS\" on the others";
+    expect(&lab, "left alone by one", &nodes, &expected, &[near, warning]);
     let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--no-rdma")).collect();
     for outcome in expect(&lab, "left alone by all", &nodes, &all(&Vars::new()), &[]) {
         assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
@@ -128,6 +129,22 @@ fn the_users_own_variables_are_kept() {
         assert_eq!(advice(printed), own, "{}", outcome.render());
         let differs = "NCCL_IB_HCA==mine:1 is kept as you set it; =mlx5_0:1 would match";
         assert_eq!(outcome.stderr.contains(differs), rank == 1, "{}", outcome.render());
+        let dropped = "NCCL_IB_GID_INDEX is not set: your NCCL_IB_HCA==mine:1 selects no RoCE port";
+        assert_eq!(outcome.stderr.contains(dropped), rank == 1, "{}", outcome.render());
+    }
+}
+
+#[test]
+fn the_gid_belongs_to_the_interface_that_interface_names() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // The interfaces of the machine are those of its snapshot; an address stands for one of them here.
+    for (filter, index) in [("10.77.0.0/24,10.10.7.0/24", "5"), ("10.77.0.0/24,10.10.0.0/24", "3")] {
+        let node = Node::of("lag-vlan").with(&format!("--interface {filter}"));
+        let outcomes = finish_all(start(&lab, filter, &[node.clone(), node]));
+        let world = World::of(&outcomes);
+        for (printed, outcome) in world.nodes.iter().zip(&outcomes) {
+            assert_eq!(advice(printed), pinned("mlx5_bond_0:1", index), "{}", outcome.render());
+        }
     }
 }
 
@@ -177,7 +194,7 @@ fn variables_given_with_set_are_always_printed() {
     expect(&lab, "set", &nodes, &all(&agreed), &[]);
 
     nodes[2] = nodes[2].clone().with(&more.replace("SL=1", "SL=2"));
-    let warning = "rank 2 (10.77.0.12): the variables that its user sets, or its restarts, differ from those of most others; give every node the same --set and --max-restarts";
+    let warning = "NCCL_IB_SL differs: \"2\" on rank 2, \"1\" on the others";
     let there = and(agreed.clone(), &[("NCCL_IB_SL", "2")]);
     expect(&lab, "set apart", &nodes, &but(2, &there, &agreed), &[warning]);
 }

@@ -27,8 +27,8 @@ pub(crate) fn leads(
     (dial, rank, round): (u32, u32, u64),
 ) -> Vec<(u8, Vec<u8>)> {
     let introduction = Body::default().candidate(ME, host, own).address(own).0;
-    // The endpoint with this index, and no verdict on RDMA.
-    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0]).0;
+    // The endpoint with this index, no verdict on RDMA, and no trait that differs.
+    let commit = |endpoint| Body::default().number(round).bytes(&[endpoint, 0, 0, 0, 0, 0, 0, 0]).0;
     vec![
         (6, Body::default().bytes(&[1]).number(u64::from(dial)).bytes(&[1]).0),
         (3, introduction.clone()),
@@ -40,6 +40,8 @@ pub(crate) fn leads(
         (16, commit(200)),
         (15, Body::default().number(u64::MAX).0),
         (8, Vec::new()),
+        (22, Vec::new()),
+        (24, Body::default().address(own).bytes(&[0]).0),
     ]
 }
 

@@ -74,7 +74,7 @@ impl Body {
 
     /// A candidate with a given rank 0 and more members than any other: better than every real one.
     pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
-        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4);
+        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4);
         best.text(host).number(1).address(at)
     }
 
@@ -83,7 +83,8 @@ impl Body {
         let missing = here.text(host).text(host).text(host).number(1).number(1).number(2);
         // More nodes with RDMA than there can be.
         let most = u64::from(u32::MAX);
-        missing.bytes(&[1]).number(most).number(most).number(most).0
+        // No list of expected hosts.
+        missing.bytes(&[1]).number(most).number(most).number(most).bytes(&[0]).0
     }
 
     pub fn solicit(host: &str) -> Vec<u8> {
@@ -91,16 +92,17 @@ impl Body {
     }
 
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
-        let who = Self::default().number(4).bytes(&[1, rank]).text(host);
+        // In a world of four, with this rank and no former one.
+        let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
         let fabric = [5, 1, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster; RoCE; no settings; paths to the master alone.
+        // roster; RoCE; nothing to compare; paths to the master alone.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
         who.number(8).number(0).bytes(&[1, 1]).bytes(&fabric).number(0).bytes(&[0]).0
     }
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {
-        let round = Self::default().number(round).number(u64::from(lease)).number(u64::from(rank));
+        let round = Self::default().number(round).number(u64::from(lease)).number(4).number(u64::from(rank));
         let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
         let master = slots.bytes(&master).number(1).address(at);
         // Neither rails nor paths.

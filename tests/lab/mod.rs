@@ -15,6 +15,7 @@ pub mod proc;
 pub mod random;
 pub mod script;
 pub mod terminal;
+pub mod torch;
 pub mod world;
 
 use std::io::Write as _;

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use mingle_core::{Error, JobId, Network, Rendezvous, World};
+use mingle_core::{Error, JobId, Network, Paths, Rendezvous, World};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::task::LocalSet;
 
@@ -167,7 +167,9 @@ pub fn take_part(job: &str, [first, count, world]: [u32; 3], ranks: bool) -> Res
             let rank = ranks.then(|| world.rank(number).ok()).flatten();
             let mut network = Network::default();
             network.loopback = Some(address(number));
-            let node = Rendezvous::builder(job.clone(), world).network(network).rank(rank);
+            // One thread would open the 21,000 paths of 1,024 nodes.
+            let paths = Paths::Master;
+            let node = Rendezvous::builder(job.clone(), world).network(network).rank(rank).paths(paths);
             nodes.spawn_local(node.join())
         })
         .collect();

@@ -131,7 +131,7 @@ fn hand(node: &mut Node, who: usize, now: Time, input: &Input, mut take: impl Fn
 fn node(who: usize) -> Config {
     let world = World::new(2).unwrap_or_else(|_| unreachable!("a valid size"));
     let id = NodeId([ADDRESSES[who].octets()[3]; 16]);
-    let mut config = Config { id, world, ..config() };
+    let mut config = Config { id, world: world.into(), ..config() };
     config.node.endpoints = endpoint(who).into();
     config
 }

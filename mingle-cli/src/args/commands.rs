@@ -56,6 +56,22 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
+    /// Allow a range in --world whose fewest nodes are half of the most or less
+    ///
+    /// For 2:4, say. If the network splits, each half may then go on as a world of its own, with the same
+    /// snapshots. Needs --max-restarts.
+    #[arg(long, help_heading = COMMAND)]
+    pub(crate) allow_split: bool,
+
+    /// Restart a world that has room once another node waits for a seat
+    ///
+    /// For a range in --world. Without this, a node that comes late waits until a member is gone. With it,
+    /// rank 0 ends the world once the node has reached rank 0's host and has waited for --last-call; the next
+    /// world includes the node. At most one such restart every 5 minutes; twice as long after each one whose
+    /// world fails within that time. None counts as a restart. Needs --max-restarts on every node.
+    #[arg(long, help_heading = COMMAND)]
+    pub(crate) grow: bool,
+
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
     /// For programs that no launcher starts: each gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and
@@ -160,7 +176,7 @@ pub(crate) struct DoctorArgs {
     #[arg(short, long, value_name = "ID")]
     pub(crate) job_id: Option<String>,
 
-    /// How many hosts run the doctor at once, 2 to 32
+    /// How many hosts run the doctor at once, 2 to 32; or a range, such as 3:4
     #[arg(short, long, value_name = "N", allow_negative_numbers = true)]
     pub(crate) world: Option<String>,
 
@@ -231,9 +247,10 @@ pub(crate) struct SecretArgs {
 /// Shows which nodes of a job are here, which leads, and which are missing; without --job-id, all jobs on the
 /// link.
 ///
-/// It only listens: it sends nothing and takes no port of the job, and no node notices it. On a terminal it
-/// redraws a table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the exit code
-/// is then 3 if nothing was heard.
+/// It takes no part in the job and none of its ports. Under 'mingle run' with --max-restarts or --workers it
+/// also shows which nodes run, the restarts that are left, and the nodes that are suspected to be gone. On a
+/// terminal it redraws a table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the
+/// exit code is then 3 if nothing was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct WatchArgs {
@@ -245,12 +262,20 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: Option<String>,
 
+    /// The nodes that should come, as in the job's own --expect: names those that are absent
+    #[arg(long, value_name = "LIST")]
+    pub(crate) expect: Option<String>,
+
     #[command(flatten)]
     pub(crate) air: AirArgs,
 
-    /// Also listen to the job's broadcasts
+    /// Also use the job's broadcasts
     #[arg(long)]
     pub(crate) broadcast: bool,
+
+    /// Multicast TTL of the questions to running nodes, 1 to 255 [default: 1]
+    #[arg(long, value_name = "N")]
+    pub(crate) ttl: Option<String>,
 
     /// How long to listen [default: until Ctrl-C; with --format json 2s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]

@@ -4,18 +4,22 @@
 //! messages hold for both.
 
 mod commands;
+mod foreign;
 mod formats;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
 use crate::completions::CompletionsArgs;
+use crate::install::InstallArgs;
 use crate::man::ManArgs;
 
 pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
+pub(crate) use foreign::of_other_launchers;
 
 const SAME: &str = "Must be the same on every node";
 const NODE: &str = "This node";
 const FABRIC: &str = "RDMA";
+const SAMENESS: &str = "Sameness";
 const OUTPUT: &str = "Output";
 
 /// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
@@ -69,9 +73,24 @@ pub(crate) struct JoinArgs {
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
-    /// The number of nodes; no world forms with fewer
+    /// The number of nodes, or the fewest and the most: 4, or 3:4
+    ///
+    /// No world forms with fewer. With a range the world forms at once when the most are here, and else with
+    /// those who are here, when the fewest have come and --last-call has passed without another. The sizes
+    /// and offsets that are printed are those of the nodes that are in. Without --max-restarts the fewest
+    /// must be more than half of the most, because nobody tells latecomers that the job runs: they would
+    /// form a second world. Ranks cannot be given, nor taken from a scheduler.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
+
+    /// With a range in --world, how long to wait for one node more [default: 15s]
+    ///
+    /// The time begins when the fewest nodes are here, and anew with each node that joins, four times as long
+    /// at most. It is longer while another node is heard that has not joined, and until each --seed was asked
+    /// and --seed-dir was read once. If the --timeout of a node passes before, the world forms then. 0 is for
+    /// ever: fewer than the most form a world only at the timeout.
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
+    pub(crate) last_call: Option<String>,
 
     /// Order of ranks that are not given: address or host [default: address]
     ///
@@ -106,7 +125,7 @@ pub(crate) struct JoinArgs {
     /// Prefer IPv6 where all nodes have both families [default: IPv4]
     ///
     /// A world uses one address family, which all its nodes have. This option chooses where they have both.
-    #[arg(long, help_heading = SAME)]
+    #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) ipv6: bool,
 
     /// File with the job's secret [default: none; the job ID is enough]
@@ -211,11 +230,53 @@ pub(crate) struct JoinArgs {
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
     ///
-    /// For variables that a platform's guide asks for and that mingle cannot detect. The value wins over
-    /// mingle's own and over the environment. A warning names ranks that were given other values. This option
-    /// has no variable.
+    /// For variables that a platform's guide asks for and that mingle cannot detect. The value may have any
+    /// character, and is quoted for the shell. It wins over mingle's own and over the environment. A warning
+    /// names it if ranks were given other values. This option has no variable.
     #[arg(long = "set", value_name = "NAME=VALUE", help_heading = FABRIC, hide_short_help = true)]
     pub(crate) set: Vec<String>,
+
+    /// Compare KEY=VALUE with the other nodes; repeatable
+    ///
+    /// mingle compares what a job may hang on where it differs: the drivers and GPUs of the hosts, the
+    /// variables for NCCL and others; docs/rdma.md has the list. This adds to it, such as --same
+    /// image=v7. At most 32 keys, each 1 to 32 of A-Z a-z 0-9 . _ -, and a value of up to 256 characters,
+    /// which other nodes may show. In MINGLE_SAME, separate several with commas.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = SAMENESS, hide_short_help = true)]
+    pub(crate) same: Vec<String>,
+
+    /// Compare what this command prints
+    ///
+    /// It runs by `sh -c` before this node joins, and must succeed within --check-timeout. Other nodes learn
+    /// a hash of what it has printed on stdout.
+    #[arg(long, value_name = "CMD", help_heading = SAMENESS, hide_short_help = true)]
+    pub(crate) same_cmd: Option<String>,
+
+    /// End all ranks with code 4 unless all that is compared is the same
+    ///
+    /// Without it, a warning on every rank names up to three keys, their values and the ranks. One node that
+    /// requires it is enough.
+    #[arg(long, help_heading = SAMENESS, hide_short_help = true)]
+    pub(crate) require_same: bool,
+
+    /// Run this command before this node joins; it must succeed
+    ///
+    /// It runs by `sh -c`. If it fails, or takes longer than --check-timeout, this node does not join, says
+    /// why, and ends with code 7.
+    #[arg(long, value_name = "CMD", help_heading = SAMENESS, hide_short_help = true)]
+    pub(crate) check: Option<String>,
+
+    /// How long --check and --same-cmd may take [default: 1m]
+    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAMENESS, hide_short_help = true)]
+    pub(crate) check_timeout: Option<String>,
+
+    /// The nodes that should come: names or addresses, gpu[01-04]
+    ///
+    /// At the timeout the message names those that are absent. Write them as for --seed, with commas and
+    /// brackets, and give the same list on every node; 'mingle watch' takes it as well. A host is known by
+    /// its name, with or without its domain, and by each of its addresses.
+    #[arg(long, value_name = "LIST", help_heading = SAME, hide_short_help = true)]
+    pub(crate) expect: Option<String>,
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
@@ -281,6 +342,8 @@ pub(crate) enum Command {
     Watch(WatchArgs),
     #[command(about = "Print a new secret for --secret-file: 256 random bits")]
     Secret(SecretArgs),
+    #[command(about = "Copy this program into a folder, for an init container")]
+    Install(InstallArgs),
     #[command(about = "Print a script that completes mingle's options in a shell")]
     Completions(CompletionsArgs),
     #[command(about = "Print the manual page of mingle, or of one of these commands")]
@@ -314,11 +377,12 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   2    a wrong argument or variable
   3    the timeout passed; the message names the nodes that were here and how
        many are missing
-  4    a conflict: rank taken, another world size, all seats taken, or RDMA is
-       required and not all ranks have it
+  4    a conflict: rank taken, another world size, all seats taken, or RDMA or
+       sameness is required and not all ranks have it
   5    the network: no usable interface, port taken, no master that all can
        reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open
+  7    the command of --check or --same-cmd has failed on this node
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)
 

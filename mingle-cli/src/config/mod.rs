@@ -1,6 +1,7 @@
 //! The configuration: the second step, in which text from arguments and environment is checked.
 
 mod reader;
+mod sizes;
 pub(crate) mod values;
 
 use std::ffi::OsString;
@@ -8,27 +9,29 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, Setting, is_own, job_interfaces};
-use mingle_core::{JobId, Network, Paths, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, World};
+use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
+use mingle_core::{
+    Expected, JobId, Network, Paths, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, WorldSize,
+};
 
 use crate::args::{JoinArgs, RunArgs};
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::network::NetworkArgs;
 use crate::output::Output;
+use crate::same::SameWanted;
 use crate::scheduler::{Provided, Scheduler};
 use crate::slots::{self, SlotCount};
 use crate::stderr::LogFormat;
 use values::{
-    Timeout, format, log_format, paths, rank, rank_by, restarts, slots_number, tf_ps, timeout, verbose,
-    workers,
+    Timeout, check_timeout, command, expected, format, log_format, paths, rank_by, restarts, slots_number,
+    tf_ps, timeout, verbose, workers,
 };
 
 pub(crate) use reader::Reader;
+pub(crate) use sizes::Split;
 pub(crate) use values::LONGEST;
 
-/// How long a command may take to stop after SIGTERM, by default.
-const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 /// The default of `--restart-delay`.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// The default of `--forget-restarts`: longer than a job takes to load its data and fail again.
@@ -36,6 +39,8 @@ const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
 /// The default of `--gone-after`.
 const GONE_AFTER: Duration = Duration::from_secs(30);
+/// The default of `--check-timeout`.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The formats whose variables hold for each of several processes on a node.
 const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
@@ -45,7 +50,8 @@ const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub(crate) struct Config {
     pub(crate) job: JobId,
-    pub(crate) world: World,
+    pub(crate) world: WorldSize,
+    last_call: Option<Timeout>,
     rank: Option<Rank>,
     secret: Option<Secret>,
     private: bool,
@@ -56,6 +62,14 @@ pub(crate) struct Config {
     paths: Option<Paths>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
+    /// What should be the same on all nodes.
+    pub(crate) same: SameWanted,
+    /// The nodes that should come.
+    expected: Expected,
+    /// What this node must pass before it joins.
+    pub(crate) check: Option<String>,
+    /// How long each command of `--check` and `--same-cmd` may take.
+    pub(crate) check_timeout: Duration,
     /// The values that a scheduler has provided, with their variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
@@ -81,9 +95,10 @@ impl Config {
     ) -> Result<Self, Stop> {
         let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
-        let fabric = reader.fabric(&low)?;
+        let mut fabric = reader.fabric(&low)?;
         let Identity { job, world, rank, mut network, provenance } =
             Identity::read(&mut low, &reader, &scheduler)?;
+        fabric.interfaces.clone_from(&network.interfaces);
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
@@ -97,6 +112,12 @@ impl Config {
             tf_ps: reader.read(low.tf_ps, "tf-ps", tf_ps)?.unwrap_or(0),
             outputs: reader.outputs(low.output)?,
             provenance: provenance.text(),
+            same: reader.same(low.same, low.same_cmd, low.require_same)?,
+            expected: reader.read(low.expect, "expect", expected)?.unwrap_or_default(),
+            check: reader.read(low.check, "check", command)?,
+            check_timeout: reader
+                .read(low.check_timeout, "check-timeout", check_timeout)?
+                .unwrap_or(CHECK_TIMEOUT),
             fabric,
             secret,
             warnings,
@@ -106,6 +127,7 @@ impl Config {
             paths: reader.read(low.paths, "paths", paths)?,
             private: reader.flag(low.private, "private")?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
+            last_call: reader.read(low.last_call, "last-call", timeout)?,
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
             quiet: reader.flag(low.quiet, "quiet")?,
@@ -149,12 +171,21 @@ impl Config {
     /// Refuses options that are valid alone, but not together.
     fn check_conflicts(&self) -> Result<(), Stop> {
         let Self { tf_ps, world, .. } = self;
-        if *tf_ps >= world.get() && self.formats().any(|format| format == Format::TF_CONFIG) {
+        if *tf_ps >= world.min().get() && self.formats().any(|format| format == Format::TF_CONFIG) {
             return Err(Stop::Usage(format!(
                 "--tf-ps (or MINGLE_TF_PS) is {tf_ps} in a world of {world}, which leaves no worker; give a smaller one"
             )));
         }
-        Ok(())
+        // Before the world forms, and not after it.
+        for (format, setting) in self
+            .formats()
+            .flat_map(|format| self.fabric.settings.iter().map(move |setting| (format, setting)))
+        {
+            format.carries(setting).map_err(|error| {
+                Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
+            })?;
+        }
+        sizes::check_last_call(*world, self.last_call, self.timeout())
     }
 
     /// The rendezvous of this configuration.
@@ -164,9 +195,8 @@ impl Config {
             .secret(self.secret.clone())
             .network(self.network.clone())
             .private(self.private)
-            // A world in which some nodes restart and others do not is a mistake, so the hash must differ.
-            .settings(Setting::hash(&self.fabric.settings) ^ u64::from(self.stays))
             .stay(self.stays)
+            .expected(self.expected.clone())
             .slots(self.slots.count)
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
@@ -179,6 +209,9 @@ impl Config {
         }
         if let Some(Timeout(limit)) = self.timeout {
             builder = builder.timeout(limit);
+        }
+        if let Some(Timeout(call)) = self.last_call {
+            builder = builder.last_call(call.unwrap_or(LONGEST));
         }
         builder
     }
@@ -209,6 +242,8 @@ pub(crate) struct Restarts {
     pub(crate) forget: Duration,
     /// How long a node may stay silent.
     pub(crate) gone_after: Duration,
+    /// Whether a world that has room ends to take in nodes that wait.
+    pub(crate) grows: bool,
 }
 
 impl Restarts {
@@ -220,11 +255,41 @@ impl Restarts {
         };
         Ok(Self {
             most: reader.read(args.max_restarts.clone(), "max-restarts", restarts)?.unwrap_or(0),
-            stop_timeout: time(&args.stop_timeout, "stop-timeout", STOP_TIMEOUT)?.unwrap_or(LONGEST),
+            stop_timeout: time(&args.stop_timeout, "stop-timeout", RendezvousBuilder::STOP_TIMEOUT)?
+                .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
             forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?.unwrap_or(LONGEST),
             gone_after: time(&args.gone_after, "gone-after", GONE_AFTER)?.unwrap_or(LONGEST),
+            grows: reader.flag(args.grow, "grow")?,
         })
+    }
+
+    /// Refuses `--grow` where no world could grow.
+    pub(crate) fn check_growth(&self, config: &Config) -> Result<(), Stop> {
+        let world = config.world;
+        let (reason, cure) = if !self.grows {
+            return Ok(());
+        } else if !world.is_range() {
+            (
+                format!("a world of {world} has no room to grow"),
+                format!("give a range, such as --world 1:{world}"),
+            )
+        } else if self.most == 0 {
+            ("nobody stays to take nodes in".to_owned(), "give --max-restarts as well".to_owned())
+        } else if config.paths == Some(Paths::Master) {
+            (
+                "nodes that wait have to reach rank 0 at its port for paths".to_owned(),
+                "leave --paths master away".to_owned(),
+            )
+        } else if config.formats().all(Format::uses_own_ports) {
+            (
+                "nodes that wait have to reach rank 0 at a port that is not the job's".to_owned(),
+                format!("choose another --format than {}", config.format),
+            )
+        } else {
+            return Ok(());
+        };
+        Err(Stop::Usage(format!("--grow (or MINGLE_GROW): {reason}; {cure}")))
     }
 }
 
@@ -236,7 +301,7 @@ pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<b
 /// The settings that a scheduler can provide, seeds among those of the network.
 struct Identity {
     job: JobId,
-    world: World,
+    world: WorldSize,
     rank: Option<Rank>,
     network: Network,
     provenance: Provenance,
@@ -255,7 +320,7 @@ impl Identity {
             return Err(missing(job.is_none(), world.is_none()));
         };
         let (job, world) = (job.clone(), *world);
-        let given = reader.read(low.rank.take(), "rank", |text| rank(text, world))?;
+        let given = reader.read(low.rank.take(), "rank", |text| sizes::rank(text, world))?;
         let mut of_rank = Provenance::default();
         let rank = of_rank.or(given, "rank", || scheduler.rank(world))?;
         provenance.0.splice(0..0, of_rank.0);

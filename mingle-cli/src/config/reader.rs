@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use mingle_core::env::Setting;
 use mingle_core::env::fabric::Extent;
-use mingle_core::{Filter, JobId, Secret, Seed, World};
+use mingle_core::{Filter, JobId, Secret, Seed, WorldSize};
 
 use super::values::{flag, job_argument, job_variable, world_size};
 use crate::advice;
@@ -16,6 +16,7 @@ use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::output::Output;
+use crate::same::SameWanted;
 
 /// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;
@@ -59,7 +60,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
         job.transpose()
     }
 
-    pub(crate) fn world(&self, argument: Option<String>) -> Result<Option<World>, Stop> {
+    pub(crate) fn world(&self, argument: Option<String>) -> Result<Option<WorldSize>, Stop> {
         self.read(argument, "world", world_size)
     }
 
@@ -76,6 +77,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
             required: self.flag(low.require_rdma, "require-rdma")?,
             extent,
             settings: settings(&low.set)?,
+            interfaces: Vec::new(),
             root: (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from),
         };
         if wanted.no_rdma && wanted.required {
@@ -85,6 +87,26 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
                     .to_owned(),
             ));
         }
+        Ok(wanted)
+    }
+
+    /// What the options for sameness say.
+    pub(crate) fn same(
+        &self,
+        pairs: Vec<String>,
+        command: Option<String>,
+        required: bool,
+    ) -> Result<SameWanted, Stop> {
+        let mut wanted = SameWanted::default();
+        for given in self.all(pairs, "same")? {
+            // A variable has several with commas, since no value that is meant to be compared needs one.
+            let parts = if given.is_variable { given.text.split(',').collect() } else { vec![&*given.text] };
+            for part in parts {
+                given.parse(|_| wanted.add(part))?;
+            }
+        }
+        wanted.command = self.read(command, "same-cmd", super::values::command)?;
+        wanted.required = self.flag(required, "require-same")?;
         Ok(wanted)
     }
 

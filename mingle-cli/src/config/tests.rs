@@ -23,7 +23,7 @@ const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
 #[test]
 fn the_shortest_line_leaves_everything_to_the_defaults() {
     let config = config(&GOOD, &[]).unwrap();
-    assert_eq!((config.job.as_str(), config.world.get()), ("foo", 4));
+    assert_eq!((config.job.as_str(), config.world.max().get()), ("foo", 4));
     assert_eq!((config.rank, config.timeout, config.format), (None, None, Format::SH));
     assert!(config.network.interfaces.is_empty() && !config.quiet && config.verbose == 0);
 }
@@ -76,7 +76,7 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_VERBOSE", "2"),
     ];
     let all = config(&[], &environment).unwrap();
-    assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
+    assert_eq!((all.job.as_str(), all.world.max().get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
     let network = &all.network;
     assert_eq!((network.master_port, network.discovery_port, network.ttl), (Some(29400), 29498, 4));
     assert_eq!((all.rank_by, network.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
@@ -106,7 +106,7 @@ fn an_argument_wins_over_its_variable() {
 
     let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
     let some = config(&line, &environment).unwrap();
-    assert_eq!((some.job.as_str(), some.world.get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
+    assert_eq!((some.job.as_str(), some.world.max().get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
     assert_eq!((some.network.interfaces.len(), some.network.master_port, some.verbose), (1, Some(1), 1));
     assert_eq!((some.rank_by, some.network.ttl), (Some(RankBy::Address), 1));
 }
@@ -119,7 +119,7 @@ fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
     for (wrong, reason) in [
         ("RANK=1", "--set RANK=1: RANK is part of mingle's result"),
         ("A", "--set A: write NAME=VALUE"),
-        ("A=$(x)", "--set A=$(x): '$' in the value"),
+        ("UID=0", "--set UID=0: UID is a variable of the shells themselves"),
     ] {
         let error = config(&[&GOOD[..], &["--set", wrong]].concat(), &[]).unwrap_err();
         assert!(error.starts_with(reason), "{error}");
@@ -131,7 +131,10 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
     let slurm =
         [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];
     let all = config(&[], &slurm).unwrap();
-    assert_eq!((all.job.as_str(), all.world.get(), all.rank.map(Rank::get)), ("slurm-12.0", 4, Some(2)));
+    assert_eq!(
+        (all.job.as_str(), all.world.max().get(), all.rank.map(Rank::get)),
+        ("slurm-12.0", 4, Some(2))
+    );
     assert_eq!(
         all.provenance.as_deref(),
         Some("rank 2 from SLURM_NODEID, world 4 from SLURM_NNODES, job slurm-12.0 from SLURM_JOB_ID")
@@ -191,7 +194,7 @@ fn parameter_servers_leave_at_least_one_worker_in_tf_config() {
 
 #[test]
 fn the_rank_of_a_pod_is_its_ordinal_below_the_size_of_the_world() {
-    let world = World::new(4).unwrap();
+    let world = mingle_core::World::new(4).unwrap();
     assert_eq!(rank_of_host("trainer-3", world).map(Rank::get), Ok(3));
     let error = rank_of_host("trainer-4", world).unwrap_err();
     assert!(error.contains("0 to 3") && error.contains("\"trainer-4\""), "{error}");
@@ -237,6 +240,10 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--world", "0"], "--world 0", "1 to 1000000"),
         (["--world", "-1"], "--world -1", "such as --world 4"),
         (["--world", "four"], "--world four", "such as --world 4"),
+        (["--world", "4:2"], "--world 4:2", "4 is above 2"),
+        (["--world", "0:2"], "--world 0:2", "1 to 1000000"),
+        (["--world", "2:"], "--world 2:", "such as --world 3:4"),
+        (["--last-call", "soon"], "--last-call soon", "10m"),
         (["--rank", "4"], "--rank 4", "0 to 3"),
         (["--rank", "-1"], "--rank -1", "leave --rank away"),
         (["--master-port", "0"], "--master-port 0", "1 to 65535"),
@@ -310,16 +317,70 @@ fn a_missing_job_or_world_is_an_error_with_examples() {
 
 #[test]
 fn a_time_is_a_number_with_a_unit() {
-    for (text, seconds) in
-        [("90", 90.0), ("500ms", 0.5), ("2s", 2.0), ("10m", 600.0), ("8760h", 31_536_000.0)]
-    {
+    for (text, seconds) in [
+        ("90", 90.0),
+        ("500ms", 0.5),
+        ("0.5s", 0.5),
+        ("1.25m", 75.0),
+        ("0.001", 0.001),
+        ("2s", 2.0),
+        ("10m", 600.0),
+        ("8760h", 31_536_000.0),
+    ] {
         let limit = timeout(text).unwrap().0.unwrap();
         assert!((limit.as_secs_f64() - seconds).abs() < f64::EPSILON, "{text}");
     }
     for text in ["0", "0ms", "00h"] {
         assert_eq!(timeout(text), Ok(Timeout(None)), "{text}");
     }
-    for text in ["", "s", "1.5h", "1 h", "+1s", "1H", "1h30m", "١s"] {
+    for text in [
+        "",
+        "s",
+        "1.",
+        ".5s",
+        "1.5.1s",
+        "0.0001s",
+        "0.0000000001",
+        "1.123456789.5.s",
+        "1.0000000000.",
+        "1 h",
+        "+1s",
+        "1H",
+        "1h30m",
+        "١s",
+    ] {
         assert!(timeout(text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
+    for (line, wanted) in [
+        (&["--world", "3:4", "--rank", "1"][..], "leave --rank away"),
+        (&["--world", "3:4", "--last-call", "1m", "--timeout", "30s"], "give a shorter call"),
+        (&["--world", "1:4", "--tf-ps", "1", "--format", "tf-config"], "leaves no worker"),
+    ] {
+        let error = config(&[&["-j", "foo"], line].concat(), &[]).unwrap_err();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let slurm = [("SLURM_NODEID", "3"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "1")];
+    let assigned = config(&["-j", "foo", "-w", "3:4"], &slurm).unwrap();
+    assert_eq!((assigned.rank, assigned.world.to_string()), (None, "3:4".to_owned()));
+    assert!(config(&["-j", "foo", "-w", "3:4", "--timeout", "5s"], &[]).is_ok(), "the default is cut short");
+    assert!(config(&["-j", "foo", "-w", "3:4", "--last-call", "0", "--timeout", "5s"], &[]).is_ok());
+}
+
+#[test]
+fn a_range_that_may_split_needs_nodes_that_stay_and_the_users_consent() {
+    let check =
+        |split: Split, world: &str| split.check(world.parse().unwrap()).map_err(|stop| stop.to_string());
+    for split in [Split::Unattended, Split::Attended, Split::Allowed] {
+        assert_eq!(check(split, "3:4"), Ok(()));
+        assert_eq!(check(split, "4"), Ok(()));
+    }
+    assert_eq!(check(Split::Allowed, "2:4"), Ok(()));
+    let unattended = check(Split::Unattended, "2:4").unwrap_err();
+    assert!(unattended.contains("latecomers") && unattended.ends_with("--world 3:4"), "{unattended}");
+    let attended = check(Split::Attended, "2:4").unwrap_err();
+    assert!(attended.ends_with("--world 3:4, or --allow-split"), "{attended}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
 use mingle_core::error::InvalidId;
-use mingle_core::{JobId, Paths, Rank, RankBy, World, env};
+use mingle_core::{Expected, JobId, Paths, Rank, RankBy, Seed, World, WorldSize, env};
 
 use crate::scheduler;
 use crate::stderr::LogFormat;
@@ -25,8 +25,10 @@ pub(crate) fn job_variable(text: &str) -> Result<JobId, String> {
     env::job_from_env(text).map_err(|e| e.to_string())
 }
 
-pub(crate) fn world_size(text: &str) -> Result<World, String> {
-    text.parse().map_err(|e: InvalidId| format!("{e}; give the number of nodes, such as --world 4"))
+pub(crate) fn world_size(text: &str) -> Result<WorldSize, String> {
+    text.parse().map_err(|e: InvalidId| {
+        format!("{e}; give the number of nodes, such as --world 4, or the fewest and the most, such as --world 3:4")
+    })
 }
 
 pub(crate) fn rank(text: &str, world: World) -> Result<Rank, String> {
@@ -69,6 +71,34 @@ pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
         Ok(port @ 1..) => Ok(port),
         _ => Err("a port is a number from 1 to 65535, such as 29400"),
+    }
+}
+
+/// The hosts of a list with commas and brackets.
+pub(crate) fn expected(text: &str) -> Result<Expected, String> {
+    let hosts =
+        Seed::list(text).map_err(|error| format!("{error}; write names or addresses, such as gpu[01-04]"))?;
+    if hosts.is_empty() {
+        return Err("the list is empty; write names or addresses, such as gpu[01-04]".to_owned());
+    }
+    // A port says nothing of a host.
+    Ok(hosts.iter().map(Seed::host).collect())
+}
+
+/// A command for `sh -c`.
+pub(crate) fn command(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("give a command for sh, such as 'nvidia-smi > /dev/null'"),
+        _ if text.contains('\0') => Err("a command cannot have a NUL"),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// A limit of time that ends.
+pub(crate) fn check_timeout(text: &str) -> Result<Duration, String> {
+    match timeout(text)? {
+        Timeout(Some(limit)) => Ok(limit),
+        Timeout(None) => Err("a check must end; give a time such as 90s".to_owned()),
     }
 }
 
@@ -136,9 +166,9 @@ pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Timeout(pub(crate) Option<Duration>);
 
-/// `500ms`, `2s`, `10m`, `1h`, or seconds: one number with one unit, as `sleep` takes it.
+/// `500ms`, `2s`, `1.5m`, `1h`, or seconds: one number with one unit, as `sleep` takes it.
 pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let unit: u64 = match unit {
         "ms" => 1,
@@ -147,9 +177,19 @@ pub(crate) fn timeout(text: &str) -> Result<Timeout, &'static str> {
         "h" => 3_600_000,
         _ => 0,
     };
-    let number = number.parse::<u64>().ok().filter(|_| unit > 0);
-    let number = number.ok_or("give a time such as 500ms, 90s, 10m or 1h, or 0 to wait for ever")?;
-    match number.checked_mul(unit).map(Duration::from_millis) {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = !fraction.is_empty() && fraction.bytes().all(|byte| byte.is_ascii_digit());
+    let is_more = fraction.bytes().any(|byte| byte != b'0');
+    // Digits behind the ninth are less than a millisecond of an hour.
+    let fraction = fraction.get(..9).unwrap_or(fraction);
+    let parts = fraction.parse::<u64>().ok().zip(u32::try_from(fraction.len()).ok());
+    let given = whole.parse::<u64>().ok().zip(parts).filter(|_| unit > 0 && is_number);
+    let (whole, (parts, places)) =
+        given.ok_or("give a time such as 500ms, 1.5s, 10m or 1h, or 0 to wait for ever")?;
+    let part = parts * unit / 10_u64.pow(places);
+    let milliseconds = whole.checked_mul(unit).and_then(|whole| whole.checked_add(part));
+    match milliseconds.map(Duration::from_millis) {
+        Some(Duration::ZERO) if is_more => Err("shorter than a millisecond; give 0 to wait for ever"),
         Some(Duration::ZERO) => Ok(Timeout(None)),
         Some(limit) if limit <= LONGEST => Ok(Timeout(Some(limit))),
         _ => Err("longer than a year; give 0 to wait for ever"),

@@ -45,7 +45,9 @@ impl KnownHost {
 #[derive(Debug, Clone)]
 pub(super) struct Board {
     me: u32,
+    /// The most hosts that are compared, and the fewest that can form a world.
     world: usize,
+    least: usize,
     prefers_ipv6: bool,
     pub(super) tries_broadcast: bool,
     nodes: BTreeMap<u32, KnownHost>,
@@ -81,7 +83,7 @@ impl Board {
     pub(super) fn new(me: Card, world: usize, prefers_ipv6: bool) -> Self {
         let id = me.id;
         let nodes = BTreeMap::from([(id, KnownHost::new(me))]);
-        Self { me: id, world, prefers_ipv6, tries_broadcast: false, nodes }
+        Self { me: id, world, least: world, prefers_ipv6, tries_broadcast: false, nodes }
     }
 
     /// Whether the world would use IPv6: a family that all known hosts have, and where they have both, IPv4
@@ -307,6 +309,16 @@ impl Board {
         self.world
     }
 
+    /// Sets the fewest hosts that can form a world.
+    pub(super) fn set_least(&mut self, least: usize) {
+        self.least = least;
+    }
+
+    /// Whether enough hosts are here, and not too many.
+    pub(super) fn has_enough(&self) -> bool {
+        (self.least..=self.world).contains(&self.nodes.len())
+    }
+
     pub(super) fn ids(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.nodes.keys().copied().collect();
         // The same order on every host.
@@ -402,7 +414,7 @@ impl Board {
             // No connection opens if no packet of the other host arrives.
             Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
         };
-        self.is_full() && ids.iter().any(reached) && self.pairs().all(connects)
+        self.nodes.len() >= self.least && ids.iter().any(reached) && self.pairs().all(connects)
     }
 
     /// Whether broadcasts pass between all hosts; none where they were not tried.

@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use mingle_core::rdma::{Machine, Transport};
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
-use mingle_core::{Error, Failure, JobId, Network, World};
+use mingle_core::{Error, Failure, JobId, Network, World, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -81,10 +81,11 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     {
         let id = visit.id;
         let held = runtime.block_on(async {
-            let prover = Prover::open(id, &job, world, &network)?;
+            let prover = Prover::open(id, &job, world.max(), &network)?;
             let card = card(id, &station, prover.port(), transfers);
-            let count = usize::try_from(world.get()).unwrap_or(usize::MAX);
-            let mut start = Board::new(card, count, network.prefers_ipv6);
+            let count = |world: World| usize::try_from(world.get()).unwrap_or(usize::MAX);
+            let mut start = Board::new(card, count(world.max()), network.prefers_ipv6);
+            start.set_least(count(world.min()));
             start.tries_broadcast = network.broadcast;
             let meeting = Meeting { station: &station, wires, prover, tag: job.tag(), limit, transfers };
             meeting.hold(start).await
@@ -142,7 +143,7 @@ pub(crate) fn after(stop: &Stop, config: &Config) {
 struct Examined {
     job: JobId,
     /// How many hosts run the doctor at once, if several do.
-    world: Option<World>,
+    world: Option<WorldSize>,
     network: Network,
     /// How long to wait for the other hosts; none means for ever.
     limit: Option<Duration>,
@@ -161,7 +162,7 @@ impl Examined {
                     .to_owned(),
             ));
         }
-        if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.get())) {
+        if let Some(world) = world.filter(|world| !(2..=LARGEST).contains(&world.max().get())) {
             return Err(Stop::Usage(format!(
                 "--world {world}: the doctor compares 2 to {LARGEST} hosts; run it on a part of them, or without --world"
             )));

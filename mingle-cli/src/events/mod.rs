@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, End, Event, Formed, HostName};
+use mingle_core::{Assignment, End, Event, Formed, HostName, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -64,9 +64,11 @@ impl Journal {
         work: impl FnOnce(&mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
         let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
-        let (job, world, host) = (config.job.as_str(), config.world.get(), host_name());
+        let (job, world, host) = (config.job.as_str(), config.world.max().get(), host_name());
         let pid = std::process::id();
-        journal.write("started", json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid }));
+        let mut facts = json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid });
+        add_fewest(&mut facts, Some(config.world));
+        journal.write("started", facts);
         exit::contain(|| work(&mut journal)).inspect_err(|stop| {
             let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
             journal.write("failed", json!({ "code": code, "kind": kind, "message": message }));
@@ -155,7 +157,8 @@ impl Journal {
         let has_moved = *missing != std::mem::replace(&mut self.missing, missing.clone());
         let (new, gone) = (joined.saturating_sub(was), was.saturating_sub(*joined));
         let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();
-        let mut facts = json!({ "joined": joined, "world": world.get(), "missing": missing });
+        let mut facts = json!({ "joined": joined, "world": world.max().get(), "missing": missing });
+        add_fewest(&mut facts, Some(*world));
         if new > 0 {
             let new = usize::try_from(new).unwrap_or(usize::MAX);
             let hosts: Vec<&str> = newest.iter().take(new).map(HostName::as_str).collect();
@@ -173,13 +176,15 @@ impl Journal {
     /// The world has formed.
     pub(crate) fn formed(&mut self, assignment: &Assignment) {
         self.timings.formed_ms = Some(since(self.begun));
-        let Formed { rank, world, master, .. } = &assignment.formed;
+        let Formed { rank, world, master, sameness, .. } = &assignment.formed;
+        let differences: Vec<String> = sameness.lines().iter().map(ToString::to_string).collect();
         self.write(
             "formed",
             json!({
                 "rank": rank.get(),
                 "world": world.get(),
                 "master": { "address": master.ip(), "port": master.port() },
+                "differences": differences,
                 "timings": self.timings,
             }),
         );
@@ -289,6 +294,13 @@ fn shorten(facts: &mut Value, excess: usize) {
 fn end(over: &Over) -> Value {
     let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
     json!({ "rank": rank, "node": peer, "how": over.end.to_string() })
+}
+
+/// Adds the fewest nodes of a world that may have one of several sizes; its `world` is the most.
+pub(crate) fn add_fewest(facts: &mut Value, world: Option<WorldSize>) {
+    if let Some(world) = world.filter(|world| world.is_range()) {
+        facts["world_min"] = world.min().get().into();
+    }
 }
 
 fn since(origin: Instant) -> u64 {

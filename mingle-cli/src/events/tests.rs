@@ -3,7 +3,7 @@ use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-use mingle_core::{Warning, World};
+use mingle_core::Warning;
 
 use super::*;
 use crate::args::JoinArgs;
@@ -24,7 +24,7 @@ fn node(host: &str) -> Peer {
 fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
     Event::Progress(Progress {
         joined,
-        world: World::new(4).unwrap(),
+        world: "4".parse().unwrap(),
         newest: newest.iter().copied().map(HostName::new).collect(),
         missing: missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
         leader: node("a"),

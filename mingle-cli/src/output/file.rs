@@ -88,7 +88,7 @@ fn beside(
 }
 
 /// A new file in the same folder, under a name that no other process uses.
-fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+pub(crate) fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().ok_or(ErrorKind::IsADirectory)?.to_string_lossy();
     for number in 0..NAMES {
         let new = path.with_file_name(format!(".{name}.mingle-{}-{number}", std::process::id()));

@@ -28,6 +28,7 @@ use nix::libc::{ENXIO, O_NONBLOCK};
 use tokio::time::{Instant, sleep};
 
 use crate::stdout::Stdout;
+pub(crate) use file::create_beside;
 pub(crate) use holder::Holder;
 
 /// How often to try again while another process is in the way.

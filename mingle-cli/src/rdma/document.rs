@@ -7,7 +7,7 @@ use mingle_core::rdma::{
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::table::{advice, nearest};
+use super::table::{advice, card, nearest};
 
 /// The document. Scripts rely on the names of its fields.
 #[derive(Debug, Serialize)]
@@ -19,6 +19,7 @@ pub(super) struct Document<'a> {
     kept: Vec<&'a str>,
     warnings: &'a [String],
     ports: Vec<Port<'a>>,
+    groups: Vec<Group<'a>>,
     gpus: Vec<Gpu<'a>>,
     /// The loaded kernel module for GPUDirect RDMA.
     peer_memory: Option<&'a str>,
@@ -66,6 +67,23 @@ struct Gid<'a> {
     reason: Option<String>,
 }
 
+/// A group of ports: those of one kind, card and rate, in one network.
+#[derive(Debug, Serialize)]
+struct Group<'a> {
+    kind: &'static str,
+    /// The PCI vendor and device of the cards.
+    card: Option<String>,
+    ports: &'a [String],
+    /// In Gb/s, as the next.
+    rate: Option<f64>,
+    bandwidth: f64,
+    /// How many GPUs are near.
+    gpus: usize,
+    used: bool,
+    /// Why it is not used.
+    reason: Option<String>,
+}
+
 #[derive(Debug, Serialize)]
 struct Gpu<'a> {
     pci: &'a str,
@@ -75,23 +93,18 @@ struct Gpu<'a> {
 impl<'a> Document<'a> {
     pub(super) fn new(
         machine: &'a Machine,
-        choice: &Choice<'a>,
+        choice: &'a Choice<'a>,
         variables: &'a Variables,
         warnings: &'a [String],
     ) -> Self {
         Self {
-            kind: match choice.kind {
-                RdmaKind::NoDevice => "none",
-                RdmaKind::InfiniBand => "infiniband",
-                RdmaKind::Roce => "roce",
-                RdmaKind::Efa => "efa",
-                _ => "unusable",
-            },
+            kind: word(choice.kind),
             transport: Transport::alone(choice).to_string(),
             env: advice(variables).map(|(name, value)| (name.to_owned(), value.into())).collect(),
             kept: variables.kept().iter().map(|kept| kept.name).collect(),
             warnings,
             ports: choice.ports.iter().map(|port| Port::new(machine, port)).collect(),
+            groups: choice.groups.iter().map(Group::new).collect(),
             gpus: machine
                 .gpus
                 .iter()
@@ -99,6 +112,31 @@ impl<'a> Document<'a> {
                 .collect(),
             peer_memory: machine.peer_memory.as_deref(),
             addresses: machine.addresses.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+fn word(kind: RdmaKind) -> &'static str {
+    match kind {
+        RdmaKind::NoDevice => "none",
+        RdmaKind::InfiniBand => "infiniband",
+        RdmaKind::Roce => "roce",
+        RdmaKind::Efa => "efa",
+        _ => "unusable",
+    }
+}
+
+impl<'a> Group<'a> {
+    fn new(group: &'a mingle_core::rdma::Group) -> Self {
+        Self {
+            kind: word(group.kind),
+            card: card(group),
+            ports: &group.ports,
+            rate: group.rate.map(|rate| f64::from(rate) / 1000.0),
+            bandwidth: f64::from(group.bandwidth) / 1000.0,
+            gpus: group.gpus,
+            used: group.excluded.is_none(),
+            reason: group.excluded.map(|reason| reason.to_string()),
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use mingle_core::env::Variables;
-use mingle_core::env::fabric::{self, Extent};
+use mingle_core::env::fabric::{self, DeviceLists, Extent};
 use mingle_core::rdma::{Machine, Transport};
 
 use crate::args::RdmaArgs;
@@ -61,10 +61,12 @@ fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
     extent.gid_index = !no_gid_pin;
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
-    let advice = fabric::variables(machine, transport, extent);
+    let lists = DeviceLists::new(&[], environment);
+    let (advice, dropped) = fabric::beside(machine, transport, extent, &lists);
     let variables = Variables::of_fabric(&advice, &[], environment);
     let mut warnings = fabric::warnings(machine, transport, extent);
     warnings.extend(fabric::unusable(machine));
+    warnings.extend(dropped);
     match form {
         Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
         Form::Env => Stdout::plain(env(&variables))?,

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use mingle_core::env::{MINGLE_SET, Variables};
-use mingle_core::rdma::{Choice, Device, Distance, Gpu, Machine, PortChoice, Rate, RoceVersion};
+use mingle_core::rdma::{
+    Choice, Device, Distance, Gpu, Group, Machine, PortChoice, Rate, RdmaKind, RoceVersion,
+};
 
 use crate::stderr::printable;
 
@@ -49,6 +51,7 @@ pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables
             rows.extend(self::rows(machine, port));
         }
         text.push_str(&align(&rows));
+        text.push_str(&groups(choice));
     }
     if !machine.gpus.is_empty() && !machine.devices.is_empty() {
         let module = machine.peer_memory.as_deref();
@@ -64,6 +67,40 @@ pub(super) fn text(machine: &Machine, choice: &Choice<'_>, variables: &Variables
         }
     }
     printable(&text).into_owned()
+}
+
+/// The groups of ports, where there is a choice among several.
+fn groups(choice: &Choice<'_>) -> String {
+    if choice.groups.len() < 2 {
+        return String::new();
+    }
+    let mut rows =
+        vec![["GROUP", "CARD", "RATE", "PORTS", "BANDWIDTH", "NEAR GPUS", "USED"].map(str::to_owned)];
+    for group in &choice.groups {
+        rows.push([
+            name(group.kind).to_owned(),
+            card(group).unwrap_or_default(),
+            group.rate.map_or_else(|| "?".to_owned(), |rate| Rate(rate).to_string()),
+            group.ports.iter().map(|name| name.escape_debug().to_string()).collect::<Vec<_>>().join(","),
+            Rate(group.bandwidth).to_string(),
+            if group.gpus == 0 { String::new() } else { group.gpus.to_string() },
+            group.excluded.map_or_else(|| "yes".to_owned(), |reason| format!("no: {reason}")),
+        ]);
+    }
+    format!("\n{}", align(&rows))
+}
+
+fn name(kind: RdmaKind) -> &'static str {
+    match kind {
+        RdmaKind::InfiniBand => "InfiniBand",
+        RdmaKind::Roce => "RoCE",
+        _ => "EFA",
+    }
+}
+
+/// The PCI vendor and device of a group's cards, as `lspci -n` prints them.
+pub(super) fn card(group: &Group) -> Option<String> {
+    group.card.map(|(vendor, device)| format!("{vendor:04x}:{device:04x}"))
 }
 
 /// A row for the port with the GID that it uses, and a row for each GID that it does not use.
@@ -116,11 +153,11 @@ fn rows(machine: &Machine, choice: &PortChoice<'_>) -> Vec<[String; 12]> {
 }
 
 /// Makes columns as wide as their widest cell. Leaves out columns that have only a heading.
-fn align(rows: &[[String; 12]]) -> String {
+fn align<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let filled = |column: usize| rows.iter().skip(1).any(|row| !row[column].is_empty());
     let columns: Vec<(usize, usize)> =
-        (0..12).filter(|column| filled(*column)).map(|column| (column, width(column))).collect();
+        (0..COLUMNS).filter(|column| filled(*column)).map(|column| (column, width(column))).collect();
     let mut text = String::new();
     for row in rows {
         let cells: Vec<_> =

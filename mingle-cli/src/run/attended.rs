@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mingle_core::proto::Over;
-use mingle_core::{Change, End, RunningWorld};
+use mingle_core::{Change, End, RunningWorld, World};
 use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::time::{Instant, sleep};
@@ -23,15 +23,15 @@ const HANGS: Duration = Duration::from_secs(5);
 /// How long to wait for the rest of the workers' output while a process that they started keeps their pipes
 /// open.
 const FLUSH: Duration = Duration::from_secs(1);
-/// How often to check whether all output is written.
-const AGAIN: Duration = Duration::from_millis(5);
+/// How often to check whether a reader still holds the output up.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The next step after the command, or its world, has ended.
 pub(super) enum After {
     /// All commands have succeeded.
     Finished,
-    /// The world has ended, and this node restarts with the next one after this delay.
-    Again(Row, Duration),
+    /// The world has ended so, and this node restarts with the next one after this delay.
+    Again { row: Row, delay: Duration, end: End },
     /// This node ends with this exit code and this message.
     GiveUp(u8, Option<String>),
 }
@@ -53,6 +53,8 @@ pub(super) struct Attended<'a> {
     crew: Crew,
     row: Row,
     config: &'a Config,
+    /// How many nodes are in this world.
+    world: World,
     /// Whether the command still runs.
     runs: bool,
     /// Why the world ended, if another node ended it.
@@ -72,13 +74,19 @@ pub(super) struct Attended<'a> {
 }
 
 impl<'a> Attended<'a> {
-    pub(super) fn new(running: RunningWorld, crew: Crew, row: Row, config: &'a Config) -> Self {
+    pub(super) fn new(
+        running: RunningWorld,
+        crew: Crew,
+        row: Row,
+        (config, world): (&'a Config, World),
+    ) -> Self {
         Self {
             running,
+            runs: crew.runs(),
             crew,
             row,
             config,
-            runs: true,
+            world,
             over: None,
             own: None,
             is_notified: false,
@@ -99,14 +107,12 @@ impl<'a> Attended<'a> {
     pub(super) async fn end(self, after: After, signals: &mut Signals) -> (RunningWorld, After) {
         if let Some(relay) = self.crew.relay() {
             let ends = Instant::now() + FLUSH;
-            while !relay.is_done() && (relay.is_busy() || Instant::now() < ends) {
-                let signal = select! {
+            while relay.is_busy() || Instant::now() < ends {
+                select! {
                     biased;
-                    () = sleep(AGAIN) => None,
-                    signal = signals.next() => Some(signal),
-                };
-                if signal.is_some_and(|signal| ENDING.contains(&signal)) {
-                    break;
+                    () = relay.done() => break,
+                    () = sleep(AGAIN) => {}
+                    signal = signals.next() => if ENDING.contains(&signal) { break },
                 }
             }
         }
@@ -127,6 +133,7 @@ impl<'a> Attended<'a> {
         if self.over.is_none() && self.own.is_none() && self.asked.is_none() {
             self.row.forget();
             self.running.set_last(self.row.is_used_up());
+            self.running.set_restarts_left(self.row.left());
         }
         Wait::On
     }
@@ -149,7 +156,7 @@ impl<'a> Attended<'a> {
                 journal.suspected(rank, &peer);
                 let limit = self.row.restarts.gone_after;
                 // In a smaller world either side may be the one that is cut off.
-                let after = if self.config.world.get() < 4 || limit == LONGEST {
+                let after = if self.world.get() < 4 || limit == LONGEST {
                     String::new()
                 } else {
                     format!("; if that lasts for {}, it is gone", progress::duration(limit))
@@ -175,7 +182,7 @@ impl<'a> Attended<'a> {
         match signal {
             Signal::SIGCHLD => return self.on_child(journal),
             Signal::SIGTSTP => {
-                signals::stop(|| self.crew.forward(signal));
+                signals::stop(|| self.crew.forward_stop());
                 return Wait::On;
             }
             Signal::SIGTERM => self.crew.terminate(),
@@ -219,7 +226,7 @@ impl<'a> Attended<'a> {
         }
         let after = self.after();
         // Processes left behind would hold ports and GPUs, or are still saving their state.
-        let matters = matches!(after, After::Again(..)) || self.over.is_some();
+        let matters = matches!(after, After::Again { .. }) || self.over.is_some();
         let left = if matters { self.crew.left() } else { Vec::new() };
         if left.is_empty() {
             return Wait::Over(after);
@@ -314,7 +321,7 @@ impl<'a> Attended<'a> {
         let own = self.own.map_or(End::Unknown, |failed| failed.end);
         let end = self.over.as_ref().map_or(own, |over| over.end);
         match (self.row.after(end), &self.over) {
-            (Some(next), _) => After::Again(next, next.delay(end)),
+            (Some(next), _) => After::Again { row: next, delay: next.delay(end), end },
             (None, None) => After::GiveUp(code(own), None),
             // The node that failed ends with the same exit code.
             (None, Some(over)) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),

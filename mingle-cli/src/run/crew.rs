@@ -10,6 +10,8 @@ use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt as _;
 use std::process::{self, Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use mingle_core::End;
 use nix::errno::Errno;
@@ -26,6 +28,9 @@ use crate::process::{Stat, all};
 
 /// The variable that marks all processes that a command has started.
 const MARK: &str = "MINGLE_RUN_ID";
+
+/// How long this process waits for its command to stop, in milliseconds. A command may ignore SIGTSTP.
+const STOPS_WITHIN: u32 = 100;
 
 /// The mark of a run: all processes that its commands start have it in their environment.
 #[derive(Debug, Clone)]
@@ -124,6 +129,11 @@ impl Crew {
         Ok(crew)
     }
 
+    /// Of a world that was over before its commands could start.
+    pub(super) fn none(mark: &Mark) -> Self {
+        Self { running: Vec::new(), failure: None, is_apart: false, mark: mark.clone(), relay: None }
+    }
+
     fn add(&mut self, mut child: Child, worker: Option<Worker>) {
         if let (Some(relay), Some(worker)) = (&self.relay, worker) {
             if let Some(stdout) = child.stdout.take() {
@@ -165,6 +175,20 @@ impl Crew {
         let has_arrived = is_from_keys && !self.is_apart && Stat::own().is_some_and(Stat::is_in_foreground);
         if !has_arrived {
             self.signal(signal);
+        }
+    }
+
+    /// Forwards SIGTSTP, and waits a moment until each that runs has stopped: once this process stops, its
+    /// shell reads the terminal, and a command that has not seen its signal yet would take a key from it.
+    #[expect(clippy::disallowed_methods, reason = "this process stops as well, so nothing waits for it")]
+    pub(super) fn forward_stop(&self) {
+        self.forward(Signal::SIGTSTP);
+        let runs_on = |(pid, _): &(Pid, _)| Stat::of(pid.as_raw()).is_some_and(|stat| !stat.is_stopped());
+        for _ in 0..STOPS_WITHIN {
+            if !self.running.iter().any(runs_on) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(1));
         }
     }
 

@@ -5,6 +5,7 @@
 //! find        whether it can be executed here
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
 //! attended    reacts to changes of the world, signals, and ends of processes
+//! growth      when a world may end to take in nodes that wait
 //! row         how many restarts are left, and how long each waits
 //! crew        the processes: starting them, signalling them, waiting for them
 //! relay       what workers print
@@ -15,6 +16,7 @@ mod attended;
 mod command;
 mod crew;
 mod find;
+mod growth;
 pub(crate) mod guard;
 mod parent;
 mod relay;
@@ -23,13 +25,13 @@ mod row;
 use std::time::Instant;
 
 use crate::args::RunArgs;
-use crate::config::{Config, Restarts};
+use crate::config::{Config, Restarts, Split, flag_or_variable};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::output::Holder;
-use crate::{join, prepare};
+use crate::{environment_or_files, join, prepare};
 use command::Command;
 use parent::Run;
 
@@ -37,7 +39,14 @@ use parent::Run;
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
     let command = Command::new(args.command);
-    let mut config = Config::scheduled(args.join, |name| std::env::var_os(name))?;
+    let mut config = Config::scheduled(args.join, environment_or_files)?;
+    let split = match (restarts.most, flag_or_variable(args.allow_split, "allow-split")?) {
+        (0, _) => Split::Unattended,
+        (_, false) => Split::Attended,
+        (_, true) => Split::Allowed,
+    };
+    split.check(config.world)?;
+    restarts.check_growth(&config)?;
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;
     config.lists_all = command.lists_all();

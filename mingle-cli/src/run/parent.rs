@@ -1,11 +1,12 @@
 //! The parent of a command. When the command of one node fails, the commands of all nodes restart.
 
+use std::future::ready;
 use std::num::NonZeroU8;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::Variables;
-use mingle_core::{Assignment, Change, End, RunningWorld};
+use mingle_core::{Assignment, Change, End, Error, Failure, RunningWorld};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
@@ -13,6 +14,7 @@ use tokio::time::sleep;
 use super::attended::{self, After, Attended, Wait};
 use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, Mark, Member, Worker};
+use super::growth::Growth;
 use super::guard::Guard;
 use super::row::Row;
 use crate::config::{Config, LONGEST, Restarts};
@@ -24,6 +26,7 @@ use crate::join;
 use crate::output::Holder;
 use crate::progress::Progress;
 use crate::signals::Signals;
+use crate::stderr;
 
 /// The signals that are forwarded to the command, and SIGCHLD. SIGKILL and SIGSTOP cannot be caught.
 const TAKEN: [Signal; 10] = [
@@ -68,6 +71,13 @@ pub(super) fn supervise(
     let runtime = join::runtime()?;
     let ended = runtime.block_on(supervised(run, restarts, started, journal));
     runtime.shutdown_background();
+    if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
+        // Nothing is left to do here, and that is no failure.
+        if !run.config.quiet {
+            stderr::say(format_args!("{}", Failure::JobFinished));
+        }
+        return Ok(());
+    }
     ended.inspect_err(|stop| join::explain(stop, run.config))
 }
 
@@ -80,13 +90,18 @@ async fn supervised(
     let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
     let (sender, mut events) = unbounded_channel();
-    let rendezvous = run.found.describe(config.rendezvous());
+    let rendezvous = run.found.describe(config.rendezvous().stop_timeout(restarts.stop_timeout));
     let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
     let mut progress = Progress::new(config, journal);
     let mut assignment = join::watch(joining, &mut events, &mut progress, &mut signals).await?;
     drop(progress);
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
-    let mut row = Row::new(restarts);
+    let mut row = Row::new(restarts, config.world.is_range());
+    let mut growth = Growth::new();
+    if assignment.running.as_ref().is_some_and(|running| running.generation() > 0) {
+        // The world has just taken this node in.
+        growth = growth.after(End::Grows, now());
+    }
     let mut former = None;
     loop {
         let time = started.elapsed();
@@ -97,7 +112,8 @@ async fn supervised(
             attended::say_cause(&over, config);
         }
         former = roster.cloned();
-        let (mut running, after) = attend(run, row, (&mut assignment, time), &mut signals, journal).await?;
+        let (mut running, after) =
+            attend(run, (row, growth), (&mut assignment, time), &mut signals, journal).await?;
         let delay = match after {
             After::Finished => {
                 journal.finished();
@@ -106,8 +122,9 @@ async fn supervised(
             After::GiveUp(code, message) => {
                 return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, message)));
             }
-            After::Again(next, delay) => {
+            After::Again { row: next, delay, end } => {
                 row = next;
+                growth = growth.after(end, now());
                 delay
             }
         };
@@ -137,7 +154,7 @@ async fn pause(running: &mut RunningWorld, delay: Duration) -> Result<(), Stop> 
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
-    row: Row,
+    (row, growth): (Row, Growth),
     (assignment, time): (&mut Assignment, Duration),
     signals: &mut Signals,
     journal: &mut Journal,
@@ -146,11 +163,20 @@ async fn attend(
     let missing = || Stop::System("stay with the world", std::io::Error::other("it has no roster"));
     let mut running = running.ok_or_else(missing)?;
     running.set_last(row.is_used_up());
+    running.set_restarts_left(row.left());
     running.set_gone_after(row.restarts.gone_after);
+    if row.restarts.grows {
+        running.set_growth(growth.wait(now()));
+    }
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
     let begun = begin(run, &formation, running.generation(), time);
-    let (crew, variables, _hostfile) = match join::unless_ended(pin!(begun), signals).await {
-        Ok(begun) => begun,
+    let begun = join::unless_ended(pin!(unless_over(begun, &mut running)), signals).await;
+    let (crew, _hostfile, early) = match begun {
+        Ok((Some((crew, variables, hostfile)), early)) => {
+            formation.report(&variables, time);
+            (crew, hostfile, early)
+        }
+        Ok((None, early)) => (Crew::none(&run.mark), None, early),
         Err(stop) => {
             // The commands of the other nodes cannot go on without this one.
             let is_asked = matches!(stop, Stop::Signal(_));
@@ -159,17 +185,18 @@ async fn attend(
             return Err(stop);
         }
     };
-    formation.report(&variables, time);
     for id in crew.ids() {
         journal.command_started(id);
     }
 
-    let mut attended = Attended::new(running, crew, row, run.config);
+    let mut attended = Attended::new(running, crew, row, (run.config, assignment.formed.world));
+    let mut early = early.into_iter();
     let mut limit = pin!(sleep(LONGEST));
     let mut healthy = pin!(sleep(row.restarts.forget));
     loop {
         let wait = tokio::select! {
             biased;
+            Some(change) = ready(early.next()) => attended.on_change(change, journal),
             change = attended.next() => match change {
                 Change::Finished => return Ok(attended.end(After::Finished, signals).await),
                 change => attended.on_change(change, journal),
@@ -184,6 +211,26 @@ async fn attend(
             Wait::On => {}
             Wait::AtMost(time) => limit.set(sleep(time)),
             Wait::Over(after) => return Ok(attended.end(after, signals).await),
+        }
+    }
+}
+
+/// Starts the command, and collects the changes of the world meanwhile. The start ends without a command if
+/// the world is over, so a node whose output waits for a reader holds up no other node.
+async fn unless_over<T>(
+    begun: impl Future<Output = Result<T, Stop>>,
+    running: &mut RunningWorld,
+) -> Result<(Option<T>, Vec<Change>), Stop> {
+    let mut begun = pin!(begun);
+    let mut changes = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            begun = &mut begun => return Ok((Some(begun?), changes)),
+            change = running.next() => changes.push(change),
+        }
+        if matches!(changes.last(), Some(Change::Over(_))) {
+            return Ok((None, changes));
         }
     }
 }

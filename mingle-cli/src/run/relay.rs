@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use crate::exit::Stop;
 use crate::stdout::Stdout;
 
@@ -23,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(5);
 pub(super) struct Relay {
     stdout: Arc<Mutex<File>>,
     /// The number of open pipes.
-    open: Arc<AtomicUsize>,
+    open: watch::Sender<usize>,
     /// The number of pipes whose lines are being written.
     busy: Arc<AtomicUsize>,
 }
@@ -31,7 +33,7 @@ pub(super) struct Relay {
 impl Relay {
     pub(super) fn new() -> Result<Self, Stop> {
         let stdout = Arc::new(Mutex::new(Stdout::stream()?));
-        Ok(Self { stdout, open: Arc::default(), busy: Arc::default() })
+        Ok(Self { stdout, open: watch::Sender::new(0), busy: Arc::default() })
     }
 
     /// Relays what the worker of this rank writes to stdout.
@@ -47,9 +49,10 @@ impl Relay {
         self.start(rank, from, |lines| write_all(&mut io::stderr().lock(), lines));
     }
 
-    /// Whether all pipes are closed.
-    pub(super) fn is_done(&self) -> bool {
-        self.open.load(Ordering::Acquire) == 0
+    /// Waits until all pipes are closed.
+    pub(super) async fn done(&self) {
+        // It never fails while this holds the other end.
+        let _ = self.open.subscribe().wait_for(|open| *open == 0).await;
     }
 
     /// Whether lines have been read that are not written yet.
@@ -63,8 +66,8 @@ impl Relay {
         mut from: impl Read + Send + 'static,
         mut write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
     ) {
-        let (open, busy) = (Arc::clone(&self.open), Arc::clone(&self.busy));
-        open.fetch_add(1, Ordering::AcqRel);
+        let (open, busy) = (self.open.clone(), Arc::clone(&self.busy));
+        open.send_modify(|open| *open += 1);
         thread::spawn(move || {
             let mut lines = Lines::new(rank);
             let mut chunk = [0; 8192];
@@ -83,7 +86,7 @@ impl Relay {
                 }
             }
             drop(from);
-            open.fetch_sub(1, Ordering::AcqRel);
+            open.send_modify(|open| *open -= 1);
         });
     }
 }

@@ -26,13 +26,15 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 pub(super) struct Row {
     pub(super) restarts: Restarts,
     count: u32,
+    /// Whether the world goes on without a node that is gone.
+    is_elastic: bool,
     /// The rank of the last world whose node was gone, as this node has found and reported it.
     gone: Option<Rank>,
 }
 
 impl Row {
-    pub(super) fn new(restarts: Restarts) -> Self {
-        Self { restarts, count: 0, gone: None }
+    pub(super) fn new(restarts: Restarts, is_elastic: bool) -> Self {
+        Self { restarts, count: 0, is_elastic, gone: None }
     }
 
     /// Takes over the highest count that a node of the world knows.
@@ -75,14 +77,19 @@ impl Row {
         self.count = 0;
     }
 
+    /// How many failures may still be followed by a restart.
+    pub(super) fn left(&self) -> u32 {
+        self.restarts.most.saturating_sub(self.count)
+    }
+
     /// Whether no restart would follow a failure.
     pub(super) fn is_used_up(&self) -> bool {
-        self.count >= self.restarts.most
+        self.left() == 0
     }
 
     /// The row after a world that has ended like this; none if no restart is left.
     pub(super) fn after(&self, end: End) -> Option<Self> {
-        if !costs(end) {
+        if !self.costs(end) {
             return Some(*self);
         }
         (!self.is_used_up()).then(|| Self { count: self.count + 1, ..*self })
@@ -91,7 +98,9 @@ impl Row {
     /// How long to wait before this restart. The first of a row does not wait, the second waits for
     /// `--restart-delay`, and each later one twice as long as the last.
     pub(super) fn delay(&self, end: End) -> Duration {
-        let Some(doublings) = self.count.checked_sub(2).filter(|_| costs(end)) else { return Duration::ZERO };
+        let Some(doublings) = self.count.checked_sub(2).filter(|_| self.costs(end)) else {
+            return Duration::ZERO;
+        };
         let first = self.restarts.delay;
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         first.saturating_mul(factor).min(LONGEST_DELAY.max(first))
@@ -99,14 +108,18 @@ impl Row {
 
     /// `1 of 3`, if this restart counts.
     pub(super) fn number(&self, end: End) -> Option<String> {
-        costs(end).then(|| format!("{} of {}", self.count, self.restarts.most))
+        self.costs(end).then(|| format!("{} of {}", self.count, self.restarts.most))
     }
-}
 
-/// Whether a restart after this end counts. A node that leaves has not failed. If this node does not know the
-/// cause, other nodes do, and have restarted already.
-fn costs(end: End) -> bool {
-    !matches!(end, End::Left | End::Unknown)
+    /// Whether a restart after this end counts. A node that leaves or waits for a seat has not failed. If
+    /// this node does not know the cause, other nodes do, and have restarted already.
+    fn costs(&self, end: End) -> bool {
+        match end {
+            End::Left | End::Grows | End::Unknown => false,
+            End::Gone => !self.is_elastic,
+            _ => true,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -115,13 +128,15 @@ mod tests {
 
     fn row(most: u32, delay: u64) -> Row {
         let (stop_timeout, forget) = (Duration::MAX, Duration::MAX);
-        Row::new(Restarts {
+        let restarts = Restarts {
             most,
             stop_timeout,
             delay: Duration::from_millis(delay),
             forget,
             gone_after: Duration::MAX,
-        })
+            grows: false,
+        };
+        Row::new(restarts, false)
     }
 
     #[test]
@@ -156,12 +171,14 @@ mod tests {
     fn a_node_that_leaves_uses_up_no_restart() {
         let used_up = row(1, 1000).after(End::Exited(1)).unwrap();
         assert!(used_up.after(End::Exited(1)).is_none() && row(0, 0).after(End::Gone).is_none());
-        for end in [End::Left, End::Unknown] {
+        for end in [End::Left, End::Grows, End::Unknown] {
             let next = used_up.after(end).unwrap();
             assert_eq!((next.delay(end), next.number(end)), (Duration::ZERO, None), "{end:?}");
             assert!(next.is_used_up());
         }
         assert_eq!(used_up.number(End::Exited(1)).unwrap(), "1 of 1");
+        let elastic = Row { is_elastic: true, ..used_up };
+        assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
     }
 
     #[test]

@@ -8,6 +8,7 @@ use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
 use super::{Scene, columns, has_room, is_silent};
+use crate::events::add_fewest;
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
@@ -98,18 +99,20 @@ impl Scene for Jobs {
     fn document(&self, now: Duration) -> Value {
         let entry = |(tag, listed): (&[u8; 8], &Listed)| {
             let (job, world, joined) = match &listed.notice {
-                Notice::Open { job, world, joined } => (Some(job.as_str()), Some(world.get()), Some(*joined)),
+                Notice::Open { job, world, joined } => (Some(job.as_str()), Some(*world), Some(*joined)),
                 Notice::Sealed(_) => (None, None, None),
             };
-            json!({
+            let mut facts = json!({
                 "job": job,
                 "tag": hex(*tag),
-                "world": world,
+                "world": world.map(|world| world.max().get()),
                 "joined": joined,
                 "address": listed.from.ip(),
                 "port": listed.from.port(),
                 "first_ms_ago": milliseconds(now.saturating_sub(listed.first)),
-            })
+            });
+            add_fewest(&mut facts, world);
+            facts
         };
         json!({ "jobs": self.loud(now).map(entry).collect::<Vec<_>>() })
     }
@@ -133,14 +136,14 @@ fn hex(tag: [u8; 8]) -> String {
 mod tests {
     use super::*;
 
-    /// Job foo with 3 of 4, and the bytes of a notice with a secret.
+    /// Job foo with 3 of 2:4, and the bytes of a notice with a secret.
     fn notices() -> [Vec<u8>; 2] {
         let job: mingle_core::JobId = "foo".parse().unwrap();
-        let mut open = b"MNGJ\x01\x00\x03\x00".to_vec();
+        let mut open = b"MNGJ\x02\x00\x03\x00".to_vec();
         open.extend_from_slice(&job.tag().beginning());
-        open.extend_from_slice(b"\x04\x00\x00\x00\x03\x00\x00\x00foo");
-        let mut sealed = b"MNGJ\x01\x01\x00\x00\x1f\x2e\x3d\x4c\x5b\x6a\x79\x88".to_vec();
-        sealed.extend_from_slice(&[0; 8]);
+        open.extend_from_slice(b"\x02\0\0\0\x04\0\0\0\x03\0\0\0foo");
+        let mut sealed = b"MNGJ\x02\x01\x00\x00\x1f\x2e\x3d\x4c\x5b\x6a\x79\x88".to_vec();
+        sealed.extend_from_slice(&[0; 12]);
         [open, sealed]
     }
 
@@ -157,12 +160,15 @@ mod tests {
             jobs.news(seconds(2)),
             [
                 "job with a secret, 1f2e3d4c5b6a7988: here, says 10.0.0.1",
-                "job foo: 3 of 4 nodes here, says 10.0.0.1"
+                "job foo: 3 of 2:4 nodes here, says 10.0.0.1"
             ]
         );
         assert_eq!(jobs.news(seconds(2)), [""; 0]);
         let table = jobs.table(seconds(3));
-        assert!(table.contains("foo") && table.contains("3 of 4") && table.contains("2.0 s ago"), "{table}");
+        assert!(
+            table.contains("foo") && table.contains("3 of 2:4") && table.contains("2.0 s ago"),
+            "{table}"
+        );
         assert_eq!(jobs.document(seconds(3))["jobs"].as_array().unwrap().len(), 2);
         assert_eq!(jobs.news(seconds(9)).len(), 2, "both have fallen silent");
         assert_eq!(jobs.table(seconds(9)), "no job on this link so far\n");

@@ -1,7 +1,8 @@
-//! `mingle watch`: an observer, which shows how a job forms, or which jobs do, and sends nothing.
+//! `mingle watch`: an observer, which shows how a job forms and runs, or which jobs form. It takes part in
+//! none.
 //!
 //! ```text
-//! job      one job: which nodes are here, which are missing, which leads
+//! job      one job: which nodes are here, which are missing, which leads, which run
 //! jobs     all jobs that are not private
 //! ```
 
@@ -16,14 +17,14 @@ use std::net::SocketAddr;
 use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
-use mingle_core::tools::Listener;
-use mingle_core::{JobId, Network, Secret};
+use mingle_core::tools::{self, Listener};
+use mingle_core::{Expected, JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
-use tokio::time::{interval, sleep};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::args::WatchArgs;
-use crate::config::values::{Timeout, timeout};
+use crate::config::values::{Timeout, expected, timeout};
 use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
@@ -38,6 +39,8 @@ use jobs::Jobs;
 const SHOT: Duration = Duration::from_secs(2);
 /// How often changes are shown.
 const SHOW: Duration = Duration::from_millis(250);
+/// How often the members of a running world are asked.
+const ASK: Duration = Duration::from_secs(1);
 /// A node that has sent regularly, and then nothing for this long, has finished or is gone.
 const SILENT: Duration = Duration::from_secs(5);
 /// The most lines for the changes since the last ones were shown: a stranger can cause any number.
@@ -45,6 +48,10 @@ const MOST_LINES: usize = 1024;
 
 /// The subject that is watched: one job or all jobs. Times are since the start.
 trait Scene {
+    /// The datagram that asks the members of a running world for their status.
+    fn question(&mut self) -> Option<Vec<u8>> {
+        None
+    }
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
     /// The changes since the last call, a line each.
     fn news(&mut self, now: Duration) -> Vec<String>;
@@ -60,7 +67,7 @@ trait Scene {
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Watched { job, secret, network, limit, warnings } =
+    let Watched { job, secret, network, limit, warnings, expected } =
         Watched::read(args, |name| std::env::var_os(name))?;
     for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
@@ -73,13 +80,15 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
             None => Listener::of_all_jobs(&network),
         };
         let listener = opened.map_err(Stop::Rendezvous)?;
-        for warning in listener.warnings() {
+        for warning in &listener.warnings() {
             stderr::say(format_args!("warning: {}", advice::warning(warning)));
         }
         match job {
             Some(job) => {
                 let keys = secret.map(|secret| secret.keys(&job));
-                watch(listener, Job::new(job, keys.as_ref()), is_json, limit).await
+                let id = tools::random_id().map_err(Stop::Rendezvous)?;
+                let scene = Job::new(job, keys.as_ref(), id).expecting(expected);
+                watch(listener, scene, is_json, limit).await
             }
             None => watch(listener, Jobs::default(), is_json, limit).await,
         }
@@ -94,12 +103,13 @@ struct Watched {
     network: Network,
     limit: Option<Duration>,
     warnings: Vec<String>,
+    expected: Expected,
 }
 
 impl Watched {
     fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
         let reader = Reader(environment);
-        let network = NetworkArgs::from(&args).of_receiver(&reader)?;
+        let network = NetworkArgs::from(&args).of_observer(&reader)?;
         let job = reader.job(args.job_id)?;
         if job.is_none() && args.secret_file.is_some() {
             return Err(Stop::Usage(
@@ -112,7 +122,8 @@ impl Watched {
         // Not the variable, which says how long a node waits.
         let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
         let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
-        Ok(Self { job, secret, network, limit, warnings })
+        let expected = reader.read(args.expect, "expect", expected)?.unwrap_or_default();
+        Ok(Self { job, secret, network, limit, warnings, expected })
     }
 }
 
@@ -126,13 +137,18 @@ async fn watch(
     let now = Instant::now;
     let started = now();
     let mut screen = Screen::new(is_json)?;
-    let mut tick = interval(SHOW);
+    let (mut tick, mut ask) = (interval(SHOW), interval(ASK));
+    // After a pause of this process, one question is enough.
+    ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut end = std::pin::pin!(sleep(limit));
     let mut is_read = true;
     while is_read {
         tokio::select! {
             (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
             _ = tick.tick() => is_read = screen.show(&mut scene, now() - started)?,
+            _ = ask.tick() => if let Some(question) = scene.question() {
+                listener.send_to_all(&question);
+            },
             () = &mut end => break,
         }
     }

@@ -8,7 +8,7 @@ fn only_the_variables_of_its_own_options_count() {
     };
     let others = [
         ("MINGLE_SEED", "[x"),
-        ("MINGLE_TTL", "x"),
+        ("MINGLE_IPV6", "x"),
         ("MINGLE_RANK", "9"),
         ("MINGLE_WORLD", "0"),
         ("MINGLE_SECRET", "short"),

@@ -6,17 +6,21 @@
 //! | sockets, although some nodes have RDMA | `NCCL_IB_DISABLE=1`; on a host with EFA also `NCCL_NET=Socket` |
 //! | InfiniBand | the HCA trio; not the GID trio, which is not needed, but which UCX and NVSHMEM would follow |
 //! | RoCE, one GID index on all ports | the HCA trio and the GID trio |
-//! | RoCE, several GID indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins |
+//! | RoCE, several GID indices | the HCA trio, `NCCL_IB_ADDR_FAMILY`, `NCCL_IB_ROCE_VERSION_NUM` and their twins; also `NCCL_IB_ADDR_RANGE` and its twin where NCCL would choose other GIDs without it |
 //! | RoCE over IPv6, or RoCE v1 | as the two rows above; the family or the version also beside the GID trio |
 //! | EFA | `FI_PROVIDER=efa` |
 //!
 //! The *HCA trio* is `NCCL_IB_HCA`, `UCX_NET_DEVICES` and `NVSHMEM_HCA_LIST`; the *GID trio*
 //! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
-//! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
+//! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY`, `NVSHMEM_IB_ADDR_RANGE` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
 use super::{Setting, users};
 use crate::model::nccl_list_has;
-use crate::rdma::{AddressFamily, Choice, Machine, Rails, RdmaKind, RoceVersion, Transport};
+use crate::rdma::{
+    AddressFamily, Addressing, Choice, GidRule, Machine, PortReason, Rails, RdmaKind, RoceVersion, Transport,
+};
+
+pub use super::devices::{DeviceLists, beside};
 
 /// Which optional variables for the fabric are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,27 +62,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
                 return variables;
             }
             hcas(&choice, &mut variables);
-            let index = choice.gid_index().filter(|_| extent.gid_index);
-            if let Some(index) = index {
-                for name in ["NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"] {
-                    variables.push((name, index.to_string()));
-                }
-            }
-            // Without a GID index, NCCL and NVSHMEM choose IPv4 and RoCE v2 by default.
-            if index.is_none() || addressing.family == AddressFamily::Ipv6 {
-                let family = match addressing.family {
-                    AddressFamily::Ipv4 => "AF_INET",
-                    AddressFamily::Ipv6 => "AF_INET6",
-                };
-                for name in ["NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"] {
-                    variables.push((name, family.to_owned()));
-                }
-            }
-            if index.is_none() || addressing.version == RoceVersion::V1 {
-                for name in ["NCCL_IB_ROCE_VERSION_NUM", "NVSHMEM_IB_ROCE_VERSION_NUM"] {
-                    variables.push((name, addressing.version.number().to_string()));
-                }
-            }
+            variables.extend(gids(choice.rule(extent.gid_index), addressing));
         }
         Transport::Efa => variables.push(("FI_PROVIDER", "efa".to_owned())),
     }
@@ -90,9 +74,41 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
     variables
 }
 
+/// The variables by which NCCL, UCX and NVSHMEM come to use the GIDs of their ports. Without a rule they
+/// choose among those of the addressing.
+pub(super) fn gids(rule: Option<GidRule>, addressing: Addressing) -> Vec<(&'static str, String)> {
+    let mut variables = Vec::new();
+    let mut add = |names: &[&'static str], value: String| {
+        variables.extend(names.iter().map(|name| (*name, value.clone())));
+    };
+    let index = match rule {
+        Some(GidRule::Index(index)) => Some(index),
+        _ => None,
+    };
+    if let Some(index) = index {
+        add(&["NCCL_IB_GID_INDEX", "UCX_IB_GID_INDEX", "NVSHMEM_IB_GID_INDEX"], index.to_string());
+    }
+    // Without a GID index, NCCL and NVSHMEM choose IPv4 and RoCE v2 by default.
+    if index.is_none() || addressing.family == AddressFamily::Ipv6 {
+        let family = match addressing.family {
+            AddressFamily::Ipv4 => "AF_INET",
+            AddressFamily::Ipv6 => "AF_INET6",
+        };
+        add(&["NCCL_IB_ADDR_FAMILY", "NVSHMEM_IB_ADDR_FAMILY"], family.to_owned());
+    }
+    if let Some(GidRule::Range(network, prefix)) = rule {
+        add(&["NCCL_IB_ADDR_RANGE", "NVSHMEM_IB_ADDR_RANGE"], format!("{network}/{prefix}"));
+    }
+    if index.is_none() || addressing.version == RoceVersion::V1 {
+        let version = addressing.version.number().to_string();
+        add(&["NCCL_IB_ROCE_VERSION_NUM", "NVSHMEM_IB_ROCE_VERSION_NUM"], version);
+    }
+    variables
+}
+
 /// Appends the HCA trio, and the traffic class if the administrator has set one.
 fn hcas(choice: &Choice<'_>, variables: &mut Vec<(&'static str, String)>) {
-    let ports = choice.used().map(|port| format!("{}:{}", port.device.name, port.port.number));
+    let ports = choice.used().map(|port| port.device.name_of(port.port));
     let ports = ports.collect::<Vec<_>>().join(",");
     if ports.is_empty() {
         // A device has been removed since the host reported it.
@@ -130,14 +146,47 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if extent.gid_index && choice.gid_index().is_none() && choice.kind == RdmaKind::Roce {
-        warnings.push(
+    if extent.gid_index && choice.kind == RdmaKind::Roce {
+        warnings.extend(of_indices(&choice));
+    }
+    warnings
+}
+
+/// The warning for a host whose ports need different GID indices.
+fn of_indices(choice: &Choice<'_>) -> Option<String> {
+    let apart: Vec<_> = choice
+        .ports
+        .iter()
+        .filter_map(|port| match port.excluded {
+            Some(PortReason::Index { own, used }) => {
+                Some((format!("{} (index {own})", port.device.name_of(port.port)), used))
+            }
+            _ => None,
+        })
+        .collect();
+    if let Some((_, index)) = apart.first() {
+        let names: Vec<&str> = apart.iter().map(|(name, _)| name.as_str()).collect();
+        let used: Vec<_> = choice.used().map(|port| port.device.name_of(port.port)).collect();
+        return Some(format!(
+            "{} cannot be used together with {} (index {index}): NCCL has one GID index for all ports, and without \
+             one it would choose GIDs that are not this host's own",
+            names.join(", "),
+            used.join(", ")
+        ));
+    }
+    match choice.gid_rule {
+        Some(GidRule::Own) => Some(
             "no GID index is right for all RoCE ports of this host, so NCCL must choose: that takes NCCL 2.21 \
              or later, in a pod 2.26 or later"
                 .to_owned(),
-        );
+        ),
+        Some(GidRule::Range(..)) => Some(
+            "no GID index is right for all RoCE ports of this host, so NCCL must choose from NCCL_IB_ADDR_RANGE: \
+             that takes NCCL 2.21.5 or later, in a pod 2.26.2 or later; UCX chooses by itself"
+                .to_owned(),
+        ),
+        _ => None,
     }
-    warnings
 }
 
 /// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that

@@ -20,7 +20,7 @@ use crate::model::{Member, Metadata, Roster, Slots};
 ///   "local": "10.0.0.1", "interface": "eth0", "digest": "1f0e...",
 ///   "slots": {"own": 1, "before": 0, "total": 1},
 ///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
-///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []},
+///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []}, "differences": [],
 ///   "roster": [{"rank": 0, "id": "6d...", "host": "node-a", "address": "10.0.0.1", "port": 29503,
 ///     "slots": 1, "metadata": {}}]
 /// }
@@ -39,6 +39,7 @@ pub struct Document<'a> {
     env: &'a [Variable],
     unset: &'a [String],
     fabric: Fabric,
+    differences: Vec<String>,
     roster: Option<Vec<Entry<'a>>>,
 }
 
@@ -61,6 +62,7 @@ impl<'a> Document<'a> {
                 transport: formed.verdict.transport.to_string(),
                 warnings: formed.verdict.warnings().iter().map(ToString::to_string).collect(),
             },
+            differences: formed.sameness.lines().iter().map(ToString::to_string).collect(),
             roster: formed.roster.as_ref().map(entries),
         }
     }

@@ -19,12 +19,15 @@
 //!
 //! Some formats add the variables of one launcher; see [`Format`].
 
+pub mod alike;
 pub mod fabric;
 
+mod devices;
 mod facts;
 mod job;
 mod json;
 mod launcher;
+mod nccl_conf;
 mod setting;
 mod shell;
 mod users;
@@ -34,6 +37,7 @@ pub use facts::Facts;
 pub use job::{InvalidJobVariable, job_from_env, job_to_env};
 pub use json::Document;
 pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
+pub use nccl_conf::NcclConf;
 pub use setting::{InvalidSetting, Setting};
 pub use shell::{Script, Shell, UnsafeStatement};
 pub use users::job_interfaces;
@@ -46,7 +50,7 @@ mod tests {
     use std::net::SocketAddr;
 
     use super::{Facts, Variables};
-    use crate::model::{Digest, JobId, Slots, World};
+    use crate::model::{Digest, JobId, Sameness, Slots, World};
     use crate::proto::Formed;
     use crate::rdma::Verdict;
 
@@ -57,11 +61,13 @@ mod tests {
         Formed {
             rank: world.rank(2).unwrap(),
             world,
+            asked: world.into(),
             master,
             local: "10.0.0.3".parse().unwrap(),
             digest: Digest([0xab; 16]),
             roster: None,
             verdict: Verdict::default(),
+            sameness: Sameness::default(),
             slots: Slots { own: 8, before: 16, total: 32 },
         }
     }

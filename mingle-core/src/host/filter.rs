@@ -110,6 +110,18 @@ impl FromStr for Pattern {
     }
 }
 
+impl Filter {
+    /// Whether the filter admits an address of the interface of this name.
+    pub fn admits(&self, interface: &str, address: IpAddr) -> bool {
+        !self.excludes && self.pattern.matches_one(interface, address)
+    }
+
+    /// Whether the filter excludes an address of the interface of this name.
+    pub fn excludes(&self, interface: &str, address: IpAddr) -> bool {
+        self.excludes && self.pattern.matches_one(interface, address)
+    }
+}
+
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.excludes { "^" } else { "" }, self.pattern)
@@ -195,6 +207,14 @@ impl fmt::Display for Filters<'_> {
 }
 
 impl Pattern {
+    fn matches_one(&self, interface: &str, address: IpAddr) -> bool {
+        match self {
+            Self::Name(name) => name == interface,
+            Self::Glob(glob) => matches(glob, interface) && !address.is_loopback(),
+            Self::Net(net) => net.contains(&address),
+        }
+    }
+
     fn names(&self, interface: &Interface) -> bool {
         match self {
             Self::Name(name) => *name == interface.name,
@@ -230,6 +250,24 @@ mod tests {
 
     fn parse(text: &str) -> Result<Filter, InvalidFilter> {
         text.parse()
+    }
+
+    #[test]
+    fn one_filter_judges_an_address_alone() {
+        let filter = |text| parse(text).unwrap();
+        let address = IpAddr::from([10, 1, 0, 5]);
+        for (text, admits, excludes) in [
+            ("bond0.7", true, false),
+            ("bond0", false, false),
+            ("bond*", true, false),
+            ("10.1.0.0/16", true, false),
+            ("^bond0.7", false, true),
+            ("^eth0", false, false),
+        ] {
+            let filter = filter(text);
+            let judged = (filter.admits("bond0.7", address), filter.excludes("bond0.7", address));
+            assert_eq!(judged, (admits, excludes), "{text}");
+        }
     }
 
     #[test]

@@ -19,4 +19,4 @@ pub(crate) use interface::Family;
 pub use interface::{Interface, InterfaceAddress, Kind};
 pub(crate) use select::{NoInterface, endpoints, find, holder_of, link_of, refusal, select};
 pub use system::host_name;
-pub(crate) use system::{addresses, list};
+pub(crate) use system::{addresses, flags_of_ipv6, list};

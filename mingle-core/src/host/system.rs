@@ -56,6 +56,17 @@ pub(crate) fn addresses() -> io::Result<Vec<(String, IpNet)>> {
     Ok(getifaddrs()?.filter_map(named).collect())
 }
 
+/// The kernel's flags of every IPv6 address, by address and interface.
+pub(crate) fn flags_of_ipv6() -> BTreeMap<(Ipv6Addr, String), u8> {
+    let parse = |line: String| {
+        let mut fields = line.split_ascii_whitespace();
+        let address = u128::from_str_radix(fields.next()?, 16).ok()?;
+        let flags = u8::from_str_radix(fields.nth(3)?, 16).ok()?;
+        Some(((Ipv6Addr::from(address), fields.next()?.to_owned()), flags))
+    };
+    lines(Path::new("/proc/net/if_inet6")).filter_map(parse).collect()
+}
+
 /// An interface as the C library lists it, and its hardware address.
 #[derive(Clone)]
 struct Link {

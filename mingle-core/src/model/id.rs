@@ -24,6 +24,14 @@ pub enum InvalidId {
     /// A world has 1 to [`World::MAX`] nodes, and not this many.
     #[error("a world has 1 to {max} nodes, not {0}", max = World::MAX)]
     World(u64),
+    /// The fewest nodes of a world are at most as many as the most.
+    #[error("the fewest nodes come first, and {min} is above {max}")]
+    WorldRange {
+        /// The fewest that were asked for.
+        min: u32,
+        /// The most.
+        max: u32,
+    },
     /// A rank is below the size of its world.
     #[error("rank {rank} does not exist in a world of {world}: ranks are 0 to {last}", last = world - 1)]
     Rank {

@@ -36,6 +36,8 @@ pub enum End {
     Unknown,
     /// The node was asked to leave, as a node is that is drained. Nothing has failed.
     Left,
+    /// The world ends to take in nodes that wait. Nothing has failed.
+    Grows,
 }
 
 impl fmt::Display for End {
@@ -46,6 +48,7 @@ impl fmt::Display for End {
             Self::Gone => f.write_str("the node is gone"),
             Self::Unknown => f.write_str("the cause is not known"),
             Self::Left => f.write_str("it was asked to leave"),
+            Self::Grows => f.write_str("it takes in nodes that wait"),
         }
     }
 }

@@ -1,6 +1,5 @@
-//! The receiving sockets of a rendezvous alone: for `mingle watch`, which reads and sends nothing.
-//!
-//! A listener takes no port of a job. Only the kernel sends, to report the memberships in groups.
+//! The datagram sockets of an observer, for `mingle watch`: those of a rendezvous, at a port that the kernel
+//! chooses. An observer takes no port of a job.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,21 +10,19 @@ use super::clock::clock;
 use super::discovery::advertiser;
 use super::driver::{LOOK, REJOIN};
 use super::network::Network;
-use super::sockets::links::{change_groups, watch};
-use super::sockets::multicast::{Groups, broadcast_receiver};
-use super::sockets::watched::{Watched, readable};
-use crate::host::Interface;
+use super::sockets::endpoint::bind_observer;
+use super::sockets::links::Links;
+use super::sockets::watched::readable;
 use crate::model::JobId;
 use crate::net::error::Error;
 use crate::proto::{MAX_DATAGRAM, Warning};
 
-/// Receives all datagrams to a pair of groups. It notices new interfaces and addresses within two seconds.
+/// Receives all datagrams to a pair of groups, and those to its own port. It notices new interfaces and
+/// addresses within two seconds.
 #[derive(Debug)]
 pub struct Listener {
     network: Network,
-    interfaces: Vec<Interface>,
-    groups: Vec<Groups>,
-    receivers: Vec<Watched>,
+    links: Links,
     rejoin: Interval,
     look: Interval,
 }
@@ -39,11 +36,7 @@ impl Listener {
     /// # Panics
     /// Outside of a tokio runtime with I/O and time enabled.
     pub fn of_job(job: &JobId, network: &Network) -> Result<Self, Error> {
-        let mut listener = Self::open(network.groups(job), network)?;
-        if network.broadcast {
-            listener.receivers.push(Watched::new(broadcast_receiver(network.discovery_port)?)?);
-        }
-        Ok(listener)
+        Self::open(network.groups(job), network.clone())
     }
 
     /// Listens to the directory groups, in which the leaders of all jobs that are not private advertise.
@@ -54,14 +47,16 @@ impl Listener {
     /// # Panics
     /// As for [`Listener::of_job`].
     pub fn of_all_jobs(network: &Network) -> Result<Self, Error> {
-        Self::open(advertiser::groups(network.discovery_port), network)
+        let groups = advertiser::groups(network.discovery_port);
+        // Advertisers send no broadcast.
+        Self::open(groups, Network { broadcast: false, ..network.clone() })
     }
 
-    fn open(groups: [SocketAddr; 2], network: &Network) -> Result<Self, Error> {
+    fn open(groups: [SocketAddr; 2], network: Network) -> Result<Self, Error> {
         let interfaces = network.select_interfaces()?;
-        let mut groups = Groups::join_all(groups, &interfaces)?;
-        let mut receivers = Vec::new();
-        watch(&mut groups, &mut receivers)?;
+        let failed = |source| Error::Socket { what: "cannot open a UDP port".to_owned(), source };
+        let own = bind_observer(network.ttl).map_err(failed)?;
+        let links = Links::open(groups, &network, false, interfaces, own)?;
         let every = |period| {
             let mut interval = interval_at(Instant::from_std(clock() + period), period);
             // After a pause of this process, one tick is enough.
@@ -69,31 +64,33 @@ impl Listener {
             interval
         };
         let (rejoin, look) = (every(REJOIN), every(LOOK));
-        Ok(Self { network: network.clone(), interfaces, groups, receivers, rejoin, look })
+        Ok(Self { network, links, rejoin, look })
     }
 
     /// Joins the groups on new interfaces and leaves those that have gone.
     fn look_at_interfaces(&mut self) -> Result<(), Error> {
-        // Interfaces that are all gone may come back.
-        let Ok(interfaces) = self.network.select_interfaces() else { return Ok(()) };
-        if interfaces != self.interfaces {
-            change_groups(&mut self.groups, &interfaces, &mut self.receivers)?;
-            // Only after success, so that a failure is tried again.
-            self.interfaces = interfaces;
+        match self.network.select_interfaces() {
+            Ok(interfaces) => self.links.change(interfaces),
+            // Interfaces that are all gone may come back.
+            Err(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Which interfaces could not join a group, and why.
-    pub fn warnings(&self) -> impl Iterator<Item = &Warning> {
-        self.groups.iter().flat_map(Groups::warnings)
+    pub fn warnings(&self) -> Vec<Warning> {
+        self.links.warnings()
+    }
+
+    /// Sends a datagram to the groups. The answers come to the own port. One that cannot be sent is lost.
+    pub fn send_to_all(&mut self, datagram: &[u8]) {
+        self.links.multicast(datagram);
     }
 
     /// The next datagram from anyone, and its source address. Cancel-safe.
     pub async fn receive(&mut self) -> (SocketAddr, Vec<u8>) {
         let mut buffer = [0; MAX_DATAGRAM + 1];
         loop {
-            for socket in &self.receivers {
+            for socket in self.links.receivers() {
                 match socket.try_recv_from(&mut buffer) {
                     // Too long for the protocol: a node drops it, too.
                     Ok((length, _)) if length > MAX_DATAGRAM => {}
@@ -103,8 +100,8 @@ impl Listener {
                 }
             }
             tokio::select! {
-                () = readable(&self.receivers) => {}
-                _ = self.rejoin.tick() => Groups::rejoin_all(&self.groups),
+                () = readable(self.links.receivers()) => {}
+                _ = self.rejoin.tick() => self.links.rejoin(),
                 _ = self.look.tick() => {
                     if let Err(error) = self.look_at_interfaces() {
                         tracing::debug!(error = error.chain(), "looking at the interfaces");

@@ -33,4 +33,4 @@ pub use listener::Listener;
 pub use network::Network;
 pub use prover::{Prover, broken_path};
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
-pub use station::{Judged, Station, interfaces, reset, run_id};
+pub use station::{Judged, Station, interfaces, random_id, reset, run_id};

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
-use crate::model::{HostName, JobId, Lineage, Metadata, Paths, Rank, Secret, World};
+use crate::model::{Expected, HostName, JobId, Lineage, Metadata, Paths, Rank, Secret, Traits, WorldSize};
 use crate::net::error::Error;
-use crate::proto::{self, Event, RankBy};
+use crate::proto::{self, Event, Former, RankBy};
 use crate::rdma::{Rails, Summary};
 use crate::wire::Attributes;
 
@@ -35,17 +35,23 @@ pub(super) type Notify = Arc<dyn Fn(Event) + Send + Sync>;
 #[allow(clippy::struct_excessive_bools, reason = "each is a choice of the caller")]
 pub struct Rendezvous {
     pub(super) job: JobId,
-    pub(super) world: World,
+    pub(super) world: WorldSize,
     pub(super) rank: Option<Rank>,
     pub(super) rank_by: RankBy,
     pub(super) lineage: Lineage,
     pub(super) network: Network,
     pub(super) private: bool,
     pub(super) timeout: Option<Duration>,
+    pub(super) last_call: Duration,
+    pub(super) stop_timeout: Duration,
+    /// The node's part in the world before; none for a newcomer.
+    pub(super) former: Option<Former>,
     pub(super) secret: Option<Secret>,
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,
     pub(super) rails: Rails,
+    pub(super) traits: Traits,
+    pub(super) expected: Expected,
     pub(super) keep_listener: bool,
     pub(super) stays: bool,
     pub(super) own_ports: bool,
@@ -53,21 +59,27 @@ pub struct Rendezvous {
 }
 
 impl Rendezvous {
-    /// Starts to describe a rendezvous of `world` nodes under the name `job`.
-    pub fn builder(job: JobId, world: World) -> RendezvousBuilder {
+    /// Starts to describe a rendezvous of `world` nodes under the name `job`: a [`World`](crate::World) of
+    /// exactly so many, or a range.
+    pub fn builder(job: JobId, world: impl Into<WorldSize>) -> RendezvousBuilder {
         RendezvousBuilder(Self {
             job,
-            world,
+            world: world.into(),
             rank: None,
             rank_by: RankBy::Address,
             lineage: Lineage::default(),
             network: Network::default(),
             private: false,
             timeout: Some(RendezvousBuilder::TIMEOUT),
+            last_call: RendezvousBuilder::LAST_CALL,
+            stop_timeout: RendezvousBuilder::STOP_TIMEOUT,
+            former: None,
             secret: None,
             host: None,
             attributes: Attributes::default(),
             rails: Rails::default(),
+            traits: Traits::default(),
+            expected: Expected::default(),
             keep_listener: false,
             stays: false,
             own_ports: false,
@@ -92,7 +104,7 @@ impl Rendezvous {
 
     /// Whether the world has no other node to find.
     pub(super) fn is_alone(&self) -> bool {
-        self.world.get() == 1
+        self.world.max().get() == 1
     }
 
     pub(super) fn notify(&self, event: Event) {
@@ -123,6 +135,12 @@ impl RendezvousBuilder {
     /// How long a node waits for the world, unless [`RendezvousBuilder::timeout`] says otherwise.
     pub const TIMEOUT: Duration = proto::TIMEOUT;
 
+    /// How long a command may take to stop, unless [`RendezvousBuilder::stop_timeout`] says otherwise.
+    pub const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+
+    /// How long a last call lasts, unless [`RendezvousBuilder::last_call`] says otherwise.
+    pub const LAST_CALL: Duration = proto::LAST_CALL;
+
     /// This node's rank. Default: none, and the world assigns one.
     pub fn rank(mut self, rank: Option<Rank>) -> Self {
         self.0.rank = rank;
@@ -152,6 +170,21 @@ impl RendezvousBuilder {
     /// How long to wait for the world, or `None` to wait forever. Default: ten minutes.
     pub fn timeout(mut self, timeout: Option<Duration>) -> Self {
         self.0.timeout = timeout;
+        self
+    }
+
+    /// How long the leader waits for one node more, once the fewest of a range of sizes are here. Each node
+    /// that joins makes it wait anew, four times as long at most. Default: 15 seconds.
+    pub fn last_call(mut self, last_call: Duration) -> Self {
+        self.0.last_call = last_call;
+        self
+    }
+
+    /// How long the commands of a world that is over may take to stop. If the next world may have one of
+    /// several sizes, it does not form before without a former member that is not known to be gone. Default:
+    /// 30 seconds.
+    pub fn stop_timeout(mut self, stop_timeout: Duration) -> Self {
+        self.0.stop_timeout = stop_timeout;
         self
     }
 
@@ -195,11 +228,20 @@ impl RendezvousBuilder {
         self
     }
 
-    /// A hash of the settings that must be the same on every node, such as
-    /// [`Setting::hash`](crate::env::Setting::hash). The verdict names the ranks whose hash differs from most
-    /// others'. Default: 0.
-    pub fn settings(mut self, hash: u64) -> Self {
-        self.0.attributes.settings = hash;
+    /// What should be the same on every node. If it differs, [`Formed::sameness`](crate::Formed::sameness)
+    /// names the keys and the ranks; if it is `required` on any node, the world does not form, and all nodes
+    /// end with [`Failure::Differs`](crate::Failure::Differs). Default: not compared, and not required.
+    pub fn traits(mut self, traits: Traits, required: bool) -> Self {
+        self.0.attributes.same = traits.stamp(required);
+        self.0.traits = traits;
+        self
+    }
+
+    /// The hosts that should be in the world: if the time is up,
+    /// [`Report::absent`](crate::error::Report::absent) names those that are not. The same on every node.
+    /// Default: none.
+    pub fn expected(mut self, hosts: Expected) -> Self {
+        self.0.expected = hosts;
         self
     }
 
@@ -270,6 +312,7 @@ impl RendezvousBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::World;
     use crate::net::RunningWorld;
 
     #[test]

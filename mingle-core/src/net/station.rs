@@ -61,6 +61,14 @@ pub fn run_id() -> Result<u32, Error> {
     random().map(u32::from_be_bytes)
 }
 
+/// A random ID for an observer, as a node draws its own.
+///
+/// # Errors
+/// [`Error::Socket`] if the operating system gives no random bytes.
+pub fn random_id() -> Result<NodeId, Error> {
+    random().map(NodeId)
+}
+
 /// Makes a connection end by a reset when it is closed, which leaves no TIME_WAIT on the master's port.
 pub fn reset(stream: &impl AsFd) {
     // An error means that the connection has ended already.

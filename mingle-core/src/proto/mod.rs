@@ -36,12 +36,14 @@ mod waves;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::model::{HostName, World};
+#[cfg(test)]
+use crate::model::World;
+use crate::model::{Expected, HostName, Rank, Traits, WorldSize};
 use crate::rdma::Rails;
 use crate::wire::Codec;
 
 pub use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots,
+    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,
 };
 pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION};
 pub use node::Node;
@@ -68,6 +70,9 @@ pub enum RankBy {
 /// How long a node waits for the others by default.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 
+/// How long a last call lasts by default.
+pub(crate) const LAST_CALL: Duration = Duration::from_secs(15);
+
 /// What a node brings to its rendezvous.
 ///
 /// Exhaustive, unlike what this crate returns: a simulation decides on every field with a struct update.
@@ -80,7 +85,7 @@ pub struct Config {
     /// The keys of a job with a secret.
     pub keys: Option<Keys>,
     /// How many nodes there must be.
-    pub world: World,
+    pub world: WorldSize,
     /// The formation of the job that the node takes part in: the first, unless it comes from an earlier one
     /// or has heard of a later one.
     pub lineage: Lineage,
@@ -88,12 +93,25 @@ pub struct Config {
     pub node: NodeInfo,
     /// The rails of this host, for its neighbours and to be proved.
     pub rails: Rails,
+    /// What should be the same on every node. The stamp in `node` is of these.
+    pub traits: Traits,
+    /// The hosts that the user expects: those that are absent are named.
+    pub expected: Expected,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
     /// How the node orders the others if it leads.
     pub rank_by: RankBy,
     /// How long to wait; `None` waits for ever.
     pub timeout: Option<Duration>,
+    /// How long a leader waits for one more node once the fewest of a range are here.
+    pub last_call: Duration,
+    /// The former members whom the next world waits for, on a node that is one of them.
+    pub awaited: Option<Awaited>,
+    /// Whether this node waits for a seat as long as the job runs without it, whatever its timeout.
+    pub stands_by: bool,
+    /// Whether this node looks for others beside multicast: no last call ends before
+    /// [`Node::handle_searched`].
+    pub searches: bool,
 }
 
 impl Config {
@@ -109,18 +127,24 @@ impl Config {
     /// let config = Config::new(NodeId([1; 16]), job.tag(), World::new(4)?, node);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn new(id: NodeId, tag: JobTag, world: World, node: NodeInfo) -> Self {
+    pub fn new(id: NodeId, tag: JobTag, world: impl Into<WorldSize>, node: NodeInfo) -> Self {
         Self {
             id,
             tag,
             keys: None,
-            world,
+            world: world.into(),
             lineage: Lineage::default(),
             node,
             rails: Rails::default(),
+            traits: Traits::default(),
+            expected: Expected::default(),
             prefers_ipv6: false,
             rank_by: RankBy::Address,
             timeout: Some(TIMEOUT),
+            last_call: LAST_CALL,
+            awaited: None,
+            stands_by: false,
+            searches: false,
         }
     }
 
@@ -132,10 +156,42 @@ impl Config {
         Self { timeout, ..Self::new(NodeId([number; 16]), tag, World::new(world).unwrap(), node) }
     }
 
-    /// Whether the node may lead. One that was given rank 1 or more never does: it listens and solicits.
-    fn is_candidate(&self) -> bool {
-        self.node.rank.is_none_or(|rank| rank.get() == 0)
+    /// This node was a member of the world before. The other members have until `until` to come.
+    pub fn succeed(&mut self, former: Former, until: Time) {
+        self.node.former = Some(former.rank);
+        self.awaited = Some(Awaited { nodes: former.members, until });
     }
+
+    /// Whether the node may lead. One that was given rank 1 or more never does: it listens and solicits. Nor
+    /// does a newcomer to a job that has restarted, if a world may form without some of the former members:
+    /// it does not know how many of them are about to come.
+    fn is_candidate(&self) -> bool {
+        !self.is_newcomer() && self.node.rank.is_none_or(|rank| rank.get() == 0)
+    }
+
+    /// Whether the node leaves leading to former members.
+    fn is_newcomer(&self) -> bool {
+        self.world.is_range() && self.lineage.generation > 0 && self.awaited.is_none()
+    }
+}
+
+/// The members of the world before that are not known to be gone. Seats are kept for them, since newcomers
+/// are here first: the members' commands stop meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Awaited {
+    /// How many there are, this node included.
+    pub nodes: u32,
+    /// How long they may take to come, since the start of this node.
+    pub until: Time,
+}
+
+/// A node's part in a world that is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Former {
+    /// Its rank.
+    pub rank: Rank,
+    /// How many of the members, itself included, are not known to be gone or to have left.
+    pub members: u32,
 }
 
 /// A connection that this node opens, numbered by the node.

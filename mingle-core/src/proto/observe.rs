@@ -1,12 +1,12 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
-use super::report::{Progress, RankRange};
+use super::report::Progress;
 use super::seek::Key;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
-use crate::wire::{Codec, Dropped, Message, claimed_sender};
+use crate::wire::{Codec, Dropped, Header, Message, claimed_sender};
 
-/// Reads the datagrams of one job without being a node of it. It sends nothing.
+/// Reads the datagrams of one job without being a node of it.
 ///
 /// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own
 /// record of that, so a node still accepts every datagram that an observer has read.
@@ -65,6 +65,8 @@ pub enum Observed {
         /// How the command ended.
         end: End,
     },
+    /// It is a member of a running world, and has answered an observer.
+    Runs(Runs),
     /// Any other message: the sender is there.
     Other,
     /// The datagram is sealed with another secret than the observer's, or only one of the two has a secret.
@@ -84,6 +86,26 @@ pub struct Candidacy {
     pub most: u32,
     /// How many members can use RDMA; none where no member has read its devices.
     pub rdma: Option<Tally>,
+    /// The hash of the list of hosts that the leader expects, and the places in it of those that are absent:
+    /// the first and the last of each run, seven runs at most.
+    pub absent: Option<(u32, Vec<(u32, u32)>)>,
+}
+
+/// The answer of a member of a running world to an observer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Runs {
+    /// The name of its host.
+    pub host: HostName,
+    /// Its rank.
+    pub rank: u32,
+    /// The size of its world.
+    pub world: World,
+    /// Whether its command has ended well, while others' run.
+    pub has_finished: bool,
+    /// How many failures may still be followed by a restart; none where its launcher does not say so.
+    pub restarts_left: Option<u32>,
+    /// The lowest ranks that it knows to be suspected, at most 16.
+    pub suspected: Vec<u32>,
 }
 
 impl Candidacy {
@@ -99,6 +121,13 @@ impl Observer {
         Self { codec: Codec::new(tag, keys) }
     }
 
+    /// The datagram that asks the members of a running world for their status, to be sent to all. `observer`
+    /// is a random ID.
+    pub fn query(&mut self, observer: NodeId) -> Vec<u8> {
+        let header = Header { sender: observer, recipient: NodeId::ALL, lineage: Lineage::default() };
+        self.codec.encode(header, &Message::Query)
+    }
+
     /// What a datagram shows; nothing where it is not of this job or has been read before.
     pub fn read(&mut self, datagram: &[u8]) -> Option<Sighting> {
         let (header, message) = match self.codec.decode(datagram) {
@@ -107,24 +136,22 @@ impl Observer {
         };
         let observed = match message {
             Message::Announce(announce) => {
+                let missing = announce.missing();
+                let absent = announce.expected.map(|hash| (hash, announce.missing.to_vec()));
                 let candidate = announce.candidate;
-                let Ok(world) = World::new(candidate.world) else { return None };
                 let address = candidate.endpoints.preferred();
                 Observed::Leads(Candidacy {
                     progress: Progress {
                         joined: announce.joined,
-                        world,
+                        world: candidate.world,
                         newest: announce.newest.into_vec(),
-                        missing: announce
-                            .missing
-                            .iter()
-                            .map(|&(first, last)| RankRange { first, last })
-                            .collect(),
+                        missing,
                         leader: Peer { host: candidate.host, address },
                     },
                     explicit: candidate.explicit,
                     most: candidate.members,
                     rdma: announce.rdma,
+                    absent,
                 })
             }
             Message::Solicit(solicit) => Observed::Seeks { host: solicit.host, rank: solicit.rank },
@@ -136,6 +163,19 @@ impl Observer {
                 }
             }
             Message::Over(over) => Observed::Over { rank: over.rank, end: over.end },
+            Message::Status(status) => {
+                let Ok(world) = World::new(status.world) else { return None };
+                Observed::Runs(Runs {
+                    host: status.host,
+                    rank: status.rank,
+                    world,
+                    has_finished: status.has_finished,
+                    restarts_left: status.restarts_left,
+                    suspected: status.suspected.into_vec(),
+                })
+            }
+            // Of an observer, perhaps of this one.
+            Message::Query => return None,
             _ => Observed::Other,
         };
         Some(Sighting { node: header.sender, lineage: header.lineage, observed })
@@ -155,6 +195,7 @@ fn unreadable(dropped: Dropped, datagram: &[u8]) -> Option<Sighting> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::report::RankRange;
     use super::*;
     use crate::model::JobId;
     use crate::model::Secret;
@@ -176,7 +217,7 @@ mod tests {
                 id: NODE,
                 explicit: false,
                 members: 3,
-                world: 4,
+                world: "2:4".parse().unwrap(),
                 host: HostName::new("a"),
                 endpoints: "10.0.0.1:29503".parse::<std::net::SocketAddr>().unwrap().into(),
             },
@@ -184,6 +225,7 @@ mod tests {
             newest: [HostName::new("b")].into_iter().collect(),
             missing: [(2, 3)].into_iter().collect(),
             rdma: Some(Tally { roce: 2, ..Tally::default() }),
+            expected: None,
         })
     }
 
@@ -202,7 +244,7 @@ mod tests {
             let sighting = observer.read(&bytes).unwrap();
             assert_eq!((sighting.node, sighting.lineage.generation), (NODE, 1));
             let Observed::Leads(candidacy) = &sighting.observed else { panic!("{sighting:?}") };
-            assert_eq!(candidacy.progress.to_string(), "2 of 4 nodes here, missing ranks 2-3");
+            assert_eq!(candidacy.progress.to_string(), "2 of 2:4 nodes here, missing ranks 2-3");
             assert_eq!(candidacy.progress.leader.to_string(), "a (10.0.0.1:29503)");
             assert_eq!(candidacy.rdma, Some(Tally { roce: 2, ..Tally::default() }));
             assert!(node.decode(&bytes).is_ok(), "a node has not read it");
@@ -280,11 +322,8 @@ mod tests {
             panic!("an announce is a candidate's");
         };
         assert_eq!((candidacy.explicit, candidacy.most, candidacy.progress.joined), (false, 3, 2));
-        assert_eq!(candidacy.progress.world.get(), 4);
+        assert_eq!(candidacy.progress.world.to_string(), "2:4");
         assert_eq!(candidacy.progress.newest, [HostName::new("b")]);
         assert_eq!(candidacy.progress.missing, [RankRange { first: 2, last: 3 }]);
-        let Message::Announce(mut none) = announce() else { unreachable!() };
-        none.candidate.world = 0;
-        assert_eq!(observer.read(&encoded(None, &Message::Announce(none))), None, "a world of none");
     }
 }

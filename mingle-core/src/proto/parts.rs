@@ -1,15 +1,20 @@
-//! The roster in parts, for nodes that want it: how a leader cuts it, and how a follower puts it together.
+//! What is sent in parts: the roster, for nodes that want it, and the traits of a node, for a leader that
+//! compares them. How each is cut, and put together.
 
-use crate::model::{Digest, NodeId, Rank, Roster, Slots, World};
+use crate::model::{Digest, NodeId, Rank, Roster, Slots, Stamp, Traits, World};
 use crate::wire::{self, LONGEST_ENTRY, PART, Part, Want};
 
 /// The most parts that are asked for at once: one for each bit of a want.
 const WINDOW: usize = 32;
 
+/// The most parts of traits that one question brings: the leader's address may be forged.
+const AT_ONCE: usize = 4;
+
 /// The place of this node in the world, as a prepare gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) id: NodeId,
+    pub(crate) world: World,
     pub(crate) rank: Rank,
     pub(crate) slots: Slots,
     pub(crate) master: NodeId,
@@ -43,7 +48,6 @@ pub(crate) enum Added {
 /// The parts that have arrived, and the digest that they must have together.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
-    world: World,
     place: Place,
     digest: Digest,
     length: usize,
@@ -56,18 +60,10 @@ pub(crate) struct Parts {
 impl Parts {
     /// No parts yet, of a roster of this many bytes. A roster longer than any of this world is cut off, and
     /// so is never complete.
-    pub(crate) fn new(world: World, digest: Digest, length: u32, place: Place) -> Self {
-        let most = usize::try_from(world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
+    pub(crate) fn new(digest: Digest, length: u32, place: Place) -> Self {
+        let most = usize::try_from(place.world.get()).unwrap_or(usize::MAX).saturating_mul(LONGEST_ENTRY);
         let length = usize::try_from(length).unwrap_or(usize::MAX).min(most);
-        Self {
-            world,
-            place,
-            digest,
-            length,
-            arrived: vec![None; length.div_ceil(PART)],
-            asked_to: 0,
-            roster: None,
-        }
+        Self { place, digest, length, arrived: vec![None; length.div_ceil(PART)], asked_to: 0, roster: None }
     }
 
     /// Adds a part.
@@ -94,7 +90,7 @@ impl Parts {
     /// Puts the roster together, or starts again where it is not the one of the prepare.
     fn complete(&mut self) -> Added {
         let bytes: Vec<u8> = self.arrived.iter_mut().filter_map(Option::take).flatten().collect();
-        let roster = wire::decode_roster(&bytes, self.world);
+        let roster = wire::decode_roster(&bytes, self.place.world);
         self.roster = roster.filter(|roster| roster.digest() == self.digest && self.place.is_in(roster));
         if self.roster.is_some() { Added::Complete } else { Added::Wrong }
     }
@@ -132,6 +128,58 @@ pub(crate) fn answer(want: &Want, roster: &[u8]) -> Vec<Part> {
     parts.collect()
 }
 
+/// The parts of a node's traits that have arrived. Their length is not known before: a part with fewer bytes
+/// than it could have is the last.
+#[derive(Debug, Clone)]
+pub(crate) struct TraitParts {
+    stamp: Stamp,
+    arrived: [Option<Vec<u8>>; WINDOW],
+}
+
+impl TraitParts {
+    pub(crate) fn new(stamp: Stamp) -> Self {
+        Self { stamp, arrived: Default::default() }
+    }
+
+    /// What to ask for: the parts that are missing, as far as is known.
+    pub(crate) fn want(&self) -> Want {
+        let end = self.last().map_or(WINDOW, |last| last + 1);
+        let missing = (0..end).filter(|&index| self.arrived[index].is_none());
+        Want { round: self.stamp.0, first: 0, mask: missing.fold(0, |mask, index| mask | 1 << index) }
+    }
+
+    fn last(&self) -> Option<usize> {
+        self.arrived.iter().position(|part| part.as_ref().is_some_and(|bytes| bytes.len() < PART))
+    }
+
+    /// Adds a part. Returns the traits once they are complete. If they are not those of the stamp, all parts
+    /// are missing again.
+    pub(crate) fn add(&mut self, part: Part) -> Option<Traits> {
+        let slot = self.arrived.get_mut(usize::try_from(part.index).ok()?)?;
+        slot.get_or_insert(part.bytes.into_vec());
+        let last = self.last()?;
+        let bytes: Option<Vec<&[u8]>> = self.arrived[..=last].iter().map(Option::as_deref).collect();
+        let traits = wire::decode_traits(&bytes?.concat());
+        let traits = traits.filter(|traits| traits.stamp(false) == self.stamp);
+        if traits.is_none() {
+            self.arrived = Default::default();
+        }
+        traits
+    }
+}
+
+/// The first parts that a leader asks for, of the encoded traits.
+pub(crate) fn traits(want: &Want, bytes: &[u8]) -> Vec<Part> {
+    let mut parts: Vec<&[u8]> = bytes.chunks(PART).collect();
+    if parts.last().is_none_or(|last| last.len() == PART) {
+        parts.push(&[]);
+    }
+    let wanted = (0..).zip(parts).take(WINDOW).filter(|(index, _)| want.mask & 1 << index != 0).take(AT_ONCE);
+    wanted
+        .map(|(index, bytes)| Part { round: want.round, index, bytes: bytes.iter().copied().collect() })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::SocketAddr;
@@ -152,15 +200,15 @@ mod tests {
     }
 
     fn expected(roster: &Roster, digest: Digest) -> Parts {
-        let world = World::new(u32::try_from(roster.members().len()).unwrap()).unwrap();
         let length = u32::try_from(wire::encode_roster(roster).len()).unwrap();
-        Parts::new(world, digest, length, place(roster, 0))
+        Parts::new(digest, length, place(roster, 0))
     }
 
     fn place(roster: &Roster, rank: u32) -> Place {
         let members = roster.members();
         let id = members[usize::try_from(rank).unwrap()].id;
-        Place { id, rank: Rank(rank), slots: roster.slots(Rank(rank)).unwrap(), master: members[0].id }
+        let world = World::new(u32::try_from(members.len()).unwrap()).unwrap();
+        Place { id, world, rank: Rank(rank), slots: roster.slots(Rank(rank)).unwrap(), master: members[0].id }
     }
 
     #[test]
@@ -200,7 +248,7 @@ mod tests {
         let sent = roster(4);
         let length = u32::try_from(wire::encode_roster(&sent).len()).unwrap();
         let arrives = |place| {
-            let mut parts = Parts::new(World::new(4).unwrap(), sent.digest(), length, place);
+            let mut parts = Parts::new(sent.digest(), length, place);
             let want = parts.want(1).unwrap();
             answer(&want, &wire::encode_roster(&sent)).into_iter().map(|part| parts.add(part)).last()
         };
@@ -244,7 +292,7 @@ mod tests {
     #[test]
     fn a_roster_longer_than_any_of_its_world_takes_no_memory() {
         let four = roster(4);
-        let parts = Parts::new(World::new(4).unwrap(), four.digest(), u32::MAX, place(&four, 0));
+        let parts = Parts::new(four.digest(), u32::MAX, place(&four, 0));
         assert_eq!(parts.arrived.len(), 4);
         let mut longest = roster(1).members()[0].clone();
         longest.host = HostName::new(&"n".repeat(HostName::MAX));
@@ -322,5 +370,60 @@ mod tests {
         assert_eq!(parts.want(7), Some(want));
         let few = Want { round: 7, first: 2, mask: 0b101 };
         assert_eq!(answer(&few, &bytes).iter().map(|part| part.index).collect::<Vec<_>>(), [2, 4]);
+    }
+
+    fn many_traits() -> Traits {
+        let one = |n: u32| crate::model::Trait::shown(format!("a-key-of-usual-length-{n:04}"), "a value");
+        (0..150).map(one).collect()
+    }
+
+    #[test]
+    fn traits_arrive_whole_although_parts_are_lost_four_at_a_time() {
+        for traits in
+            [Traits::default(), [crate::model::Trait::hidden("k", "v")].into_iter().collect(), many_traits()]
+        {
+            let (stamp, bytes) = (traits.stamp(false), wire::encode_traits(&traits));
+            let mut arriving = TraitParts::new(stamp);
+            let (mut asked, mut arrived) = (0, None);
+            while arrived.is_none() {
+                asked += 1;
+                assert!(asked < 100, "no end");
+                let parts = super::traits(&arriving.want(), &bytes);
+                assert!((1..=AT_ONCE).contains(&parts.len()));
+                for (i, part) in parts.into_iter().enumerate() {
+                    if (i + asked) % 3 != 0 {
+                        arrived = arrived.or(arriving.add(part));
+                    }
+                }
+            }
+            assert_eq!(arrived, Some(traits));
+        }
+    }
+
+    #[test]
+    fn traits_of_whole_parts_end_with_an_empty_one() {
+        let want = TraitParts::new(Stamp(2)).want();
+        let lengths =
+            |bytes| traits(&want, &vec![0; bytes]).iter().map(|part| part.bytes.len()).collect::<Vec<_>>();
+        assert_eq!(lengths(0), [0]);
+        assert_eq!(lengths(999), [999]);
+        assert_eq!(lengths(1000), [1000, 0]);
+        assert_eq!(lengths(2001), [1000, 1000, 1]);
+    }
+
+    #[test]
+    fn traits_with_another_stamp_are_asked_for_again_and_a_part_that_cannot_be_is_dropped() {
+        let traits = many_traits();
+        let bytes = wire::encode_traits(&traits);
+        let mut parts = TraitParts::new(Stamp(4));
+        let before = parts.want();
+        for _ in 0..8 {
+            for part in super::traits(&parts.want(), &bytes) {
+                assert_eq!(parts.add(part), None);
+            }
+        }
+        assert_eq!(parts.add(Part { round: 4, index: 99, bytes: [1].into_iter().collect() }), None);
+        assert_eq!(parts.add(Part { round: 4, index: 0, bytes: [].into_iter().collect() }), None);
+        assert_eq!(parts.want(), before, "all of them are missing again");
     }
 }

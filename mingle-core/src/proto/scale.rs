@@ -20,7 +20,7 @@ impl Scale {
 
     /// The time in which a leader answers one message of every node: 50 us each, 20,000 messages a second.
     /// Each interval below is a multiple of it, with the value of a small world as its least.
-    fn turn(self) -> Duration {
+    pub(crate) fn turn(self) -> Duration {
         Duration::from_micros(50) * self.0
     }
 

@@ -108,14 +108,14 @@ impl Shared {
         self.config.node.peer()
     }
 
-    /// The size of the world.
-    pub(crate) fn world(&self) -> u32 {
-        self.config.world.get()
+    /// The most nodes that the world may have.
+    pub(crate) fn most(&self) -> u32 {
+        self.config.world.max().get()
     }
 
     /// The limits and intervals for a world of this size.
     pub(crate) fn scale(&self) -> Scale {
-        Scale(self.world())
+        Scale(self.most())
     }
 
     pub(crate) fn send(&mut self, to: SocketAddr, recipient: NodeId, message: &Message) {

@@ -1,11 +1,14 @@
 //! Which ports and GIDs a job should use: pure functions of a [`Machine`], with a reason for each port and
 //! GID that is not used.
 
-use std::fmt;
-
-use super::gid::{Addressing, Offers, RoceVersion};
-use super::machine::{Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs};
+use super::gid::{AddressFamily, Addressing, Offers, RoceVersion};
+use super::group::{self, Group};
+use super::machine::{
+    Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
+};
 use super::name::is_nameable_device;
+use super::nccl::GidRule;
+use super::reason::{GidReason, PortReason};
 
 /// Amazon's PCI vendor number.
 const AMAZON: u16 = 0x1d0f;
@@ -36,6 +39,10 @@ pub struct Choice<'a> {
     pub addressing: Option<Addressing>,
     /// Every port of every device, in the machine's order.
     pub ports: Vec<PortChoice<'a>>,
+    /// The groups of ports that could be used.
+    pub groups: Vec<Group>,
+    /// How NCCL comes to use the GIDs of the ports. Only RoCE has such a rule.
+    pub gid_rule: Option<GidRule>,
 }
 
 /// A port, and whether a job should use it.
@@ -62,67 +69,6 @@ pub struct GidChoice<'a> {
     pub excluded: Option<GidReason>,
 }
 
-/// Why a port is not used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PortReason {
-    /// Its state is not ACTIVE, or could not be read.
-    State(Option<PortState>),
-    /// Its link layer is neither InfiniBand nor Ethernet.
-    LinkLayer,
-    /// Its device speaks neither InfiniBand nor RoCE, or its type could not be read.
-    NodeType(Option<NodeType>),
-    /// No program can use the device.
-    Verbs(Verbs),
-    /// NCCL's list of devices cannot carry its device's name.
-    Name,
-    /// None of its GIDs is an address that its interface has in this network namespace.
-    NoOwnGid,
-    /// Its device is made by software, and the host has hardware devices too.
-    Soft,
-    /// It is not InfiniBand, and the host has InfiniBand too. The two are never mixed.
-    BesideInfiniBand,
-    /// It is EFA, and the host has RoCE too.
-    BesideRdma,
-    /// It is slower than others, as ports for storage or management are. Both rates are in Mb/s.
-    Slower {
-        /// Its own rate, if it could be read.
-        rate: Option<u32>,
-        /// The rate of the ports that are used.
-        best: u32,
-    },
-    /// It has no GID of the addressing that the other ports use.
-    Addressing(Addressing),
-}
-
-/// Why a GID is not used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum GidReason {
-    /// Its port is not used.
-    Port,
-    /// InfiniBand ports are addressed by LID, so NCCL needs no GID index for them.
-    InfiniBand,
-    /// It is a link-local address.
-    LinkLocal,
-    /// Its type could not be read.
-    Type,
-    /// It belongs to no network interface.
-    NoInterface,
-    /// No interface of this network namespace has its address.
-    Foreign,
-    /// This interface of the namespace has its address, but the GID belongs to another interface.
-    HeldBy(String),
-    /// The ports use this other addressing.
-    Addressing(Addressing),
-    /// It belongs to a tunnel, and another interface has a suitable GID too.
-    Tunnel,
-    /// It belongs to another interface, and the port's own interface has a suitable GID too.
-    OtherInterface,
-    /// This lower index is equally suitable.
-    Higher(u32),
-}
-
 impl Machine {
     /// The ports and GIDs that a job should use on this machine.
     pub fn choose(&self) -> Choice<'_> {
@@ -142,41 +88,46 @@ impl Machine {
         if ports.iter().any(|port| port.excluded.is_none() && !port.device.is_soft) {
             exclude(&mut ports, |port| port.device.is_soft.then_some(PortReason::Soft));
         }
-        let is = |port: &PortChoice<'_>, layer| port.excluded.is_none() && port.port.link_layer == layer;
-        let infiniband = ports.iter().any(|port| is(port, LinkLayer::InfiniBand));
-        let ethernet = ports.iter().any(|port| is(port, LinkLayer::Ethernet));
-        if infiniband {
-            exclude(&mut ports, |port| {
-                (port.port.link_layer != LinkLayer::InfiniBand).then_some(PortReason::BesideInfiniBand)
-            });
-        } else if ethernet {
-            exclude(&mut ports, |port| {
-                (port.port.link_layer != LinkLayer::Ethernet).then_some(PortReason::BesideRdma)
-            });
-        }
-        if let Some(best) = used(&ports).filter_map(|port| port.port.rate).max() {
-            exclude(&mut ports, |port| {
-                let rate = port.port.rate;
-                (rate != Some(best)).then_some(PortReason::Slower { rate, best })
-            });
-        }
-        let addressing = if !infiniband && ethernet { wanted.or_else(|| common(&ports)) } else { None };
+        let groups = group::choose(self, &mut ports);
+        let best = groups.iter().find(|group| group.excluded.is_none()).map(|group| group.kind);
+        let is_roce = best == Some(RdmaKind::Roce);
+        let addressing = if is_roce { wanted.or_else(|| common(&ports)) } else { None };
         if let Some(addressing) = addressing {
             exclude(&mut ports, |port| {
                 (!offers(port).has(addressing)).then_some(PortReason::Addressing(addressing))
             });
         }
         for port in &mut ports {
-            settle_gids(port, addressing);
+            self.settle_gids(port, addressing);
         }
-        let kind = match used(&ports).next().map(|port| port.port.link_layer) {
+        let gid_rule = addressing.and_then(|addressing| settle_rule(&mut ports, addressing));
+        let kind = match used(&ports).next().map(group::kind_of) {
             None if self.devices.is_empty() => RdmaKind::NoDevice,
             None => RdmaKind::NoUsablePort,
-            Some(LinkLayer::InfiniBand) => RdmaKind::InfiniBand,
-            Some(LinkLayer::Ethernet) => RdmaKind::Roce,
-            Some(LinkLayer::Unknown) => RdmaKind::Efa,
+            Some(kind) => kind,
         };
-        Choice { kind, addressing, ports }
+        Choice { kind, addressing, ports, groups, gid_rule }
+    }
+
+    /// Whether several ports can be used, so that the choice depends on the GPUs.
+    #[cfg(feature = "net")]
+    pub(super) fn has_several_ports(&self) -> bool {
+        let ports =
+            self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
+        ports.filter(|(device, port)| self.judge(device, port).is_used()).nth(1).is_some()
+    }
+
+    /// The GID that a port of this device would use in a world with this addressing, whether or not the port
+    /// is chosen. None if the port cannot be used.
+    pub(crate) fn gid_of<'a>(
+        &'a self,
+        device: &'a Device,
+        port: &'a Port,
+        wanted: Addressing,
+    ) -> Option<&'a GidEntry> {
+        let mut judged = self.judge(device, port);
+        self.settle_gids(&mut judged, Some(wanted));
+        judged.is_used().then(|| judged.gid())?
     }
 
     /// Judges a port without regard to the others.
@@ -240,6 +191,15 @@ impl<'a> Choice<'a> {
         first.filter(|_| indices.all(|index| index == first))
     }
 
+    /// How NCCL comes to use the GIDs of the ports: by an index only where that is wanted.
+    pub(crate) fn rule(&self, with_index: bool) -> Option<GidRule> {
+        if with_index {
+            return self.gid_rule;
+        }
+        let ports: Vec<_> = self.used().filter_map(|port| Some((port.port, port.gid()?))).collect();
+        GidRule::without_index(&ports, self.addressing?)
+    }
+
     /// The rate of each port that is used, in Mb/s.
     pub fn rate(&self) -> Option<u32> {
         self.used().next().and_then(|port| port.port.rate)
@@ -253,15 +213,25 @@ impl<'a> Choice<'a> {
     }
 }
 
-impl PortChoice<'_> {
+impl<'a> PortChoice<'a> {
+    /// The GID that the port uses.
+    pub(crate) fn gid(&self) -> Option<&'a GidEntry> {
+        self.gids.iter().find(|gid| gid.excluded.is_none()).map(|gid| gid.entry)
+    }
+
     /// Whether the port is used.
     pub fn is_used(&self) -> bool {
         self.excluded.is_none()
     }
 
+    /// Whether the port is not used because it is down.
+    pub(super) fn is_down(&self) -> bool {
+        matches!(&self.excluded, Some(PortReason::State(Some(state))) if *state != PortState::ACTIVE)
+    }
+
     /// The index of the GID that the port uses. Only a RoCE port has one.
     pub fn gid_index(&self) -> Option<u32> {
-        self.gids.iter().find(|gid| gid.excluded.is_none()).map(|gid| gid.entry.index)
+        self.gid().map(|entry| entry.index)
     }
 }
 
@@ -270,7 +240,7 @@ fn used<'b, 'a>(ports: &'b [PortChoice<'a>]) -> impl Iterator<Item = &'b PortCho
 }
 
 /// Excludes each port that is still used and for which `reason` returns a reason.
-fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Option<PortReason>) {
+pub(super) fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<'_>) -> Option<PortReason>) {
     for port in ports.iter_mut().filter(|port| port.excluded.is_none()) {
         port.excluded = reason(port);
     }
@@ -290,111 +260,114 @@ fn common(ports: &[PortChoice<'_>]) -> Option<Addressing> {
     candidates.rev().max_by_key(|&addressing| (addressing.version, ports_with(addressing)))
 }
 
-/// Keeps one of the port's own GIDs, and excludes the others.
-fn settle_gids(port: &mut PortChoice<'_>, addressing: Option<Addressing>) {
-    let infiniband = port.port.link_layer == LinkLayer::InfiniBand;
-    let Some(addressing) = addressing.filter(|_| port.is_used()) else {
-        let reason = if port.is_used() && infiniband { GidReason::InfiniBand } else { GidReason::Port };
-        for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
-            gid.excluded = Some(reason.clone());
-        }
-        return;
-    };
-    let suits = |gid: &GidChoice<'_>| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing);
-    let best = port.gids.iter().filter(|gid| suits(gid));
-    let Some(best) = best.map(|gid| (gid.entry.relation, gid.entry.index)).min() else { return };
-    for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
-        let entry = gid.entry;
-        gid.excluded = if entry.addressing() != Some(addressing) {
-            Some(GidReason::Addressing(addressing))
-        } else if entry.index == best.1 {
-            None
-        } else if entry.relation != best.0 {
-            let tunnel = entry.relation == Relation::Tunnel;
-            Some(if tunnel { GidReason::Tunnel } else { GidReason::OtherInterface })
-        } else {
-            Some(GidReason::Higher(best.1))
-        };
+/// The own GID of a port that its network is known by, before an addressing is chosen.
+pub(super) fn own_gid<'a>(machine: &Machine, port: &PortChoice<'a>) -> Option<&'a GidEntry> {
+    if port.port.link_layer != LinkLayer::Ethernet {
+        return None;
     }
+    let own = port.gids.iter().filter(|gid| gid.excluded.is_none()).map(|gid| gid.entry);
+    own.min_by_key(|entry| {
+        let is_second = entry.version != Some(RoceVersion::V2);
+        (is_second, entry.gid.family() != AddressFamily::Ipv4, machine.rank(entry))
+    })
+}
+
+/// How good a GID is, the best first: whether the user has chosen its interface, the interface's relation to
+/// the port, and what is known about the address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct GidRank {
+    preference: usize,
+    relation: Relation,
+    standing: Option<Standing>,
+    is_alone: bool,
+    index: u32,
+}
+
+impl Machine {
+    fn rank(&self, entry: &GidEntry) -> GidRank {
+        let interface = entry.interface.as_deref().unwrap_or_default();
+        let address = entry.gid.address();
+        let held = self.addresses.iter().find(|held| held.address == address && held.interface == interface);
+        let preference = self.preferred.iter().position(|name| name == interface);
+        GidRank {
+            preference: preference.unwrap_or(usize::MAX),
+            relation: entry.relation,
+            standing: self.standings.get(&(interface.to_owned(), address)).copied(),
+            is_alone: held.is_some_and(super::Address::is_alone),
+            index: entry.index,
+        }
+    }
+
+    /// Keeps one of the port's own GIDs, and excludes the others.
+    fn settle_gids(&self, port: &mut PortChoice<'_>, addressing: Option<Addressing>) {
+        let infiniband = port.port.link_layer == LinkLayer::InfiniBand;
+        let Some(addressing) = addressing.filter(|_| port.is_used()) else {
+            let reason = if port.is_used() && infiniband { GidReason::InfiniBand } else { GidReason::Port };
+            forget_gids(port, &reason);
+            return;
+        };
+        let suits =
+            |gid: &GidChoice<'_>| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing);
+        let best = port.gids.iter().filter(|gid| suits(gid)).map(|gid| self.rank(gid.entry)).min();
+        for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
+            let own = self.rank(gid.entry);
+            gid.excluded = match best {
+                _ if gid.entry.addressing() != Some(addressing) => Some(GidReason::Addressing(addressing)),
+                Some(best) if own != best => Some(own.reason(best)),
+                _ => None,
+            };
+        }
+    }
+}
+
+impl GidRank {
+    /// Why a GID of this rank comes after the best.
+    fn reason(self, best: Self) -> GidReason {
+        if self.preference != best.preference {
+            GidReason::NotChosen
+        } else if self.relation != best.relation {
+            let is_tunnel = self.relation == Relation::Tunnel;
+            if is_tunnel { GidReason::Tunnel } else { GidReason::OtherInterface }
+        } else if let Some(standing) = self.standing.filter(|_| self.standing != best.standing) {
+            GidReason::Standing(standing)
+        } else if self.is_alone != best.is_alone {
+            GidReason::Alone
+        } else {
+            GidReason::Higher(best.index)
+        }
+    }
+}
+
+fn forget_gids(port: &mut PortChoice<'_>, reason: &GidReason) {
+    for gid in port.gids.iter_mut().filter(|gid| gid.excluded.is_none()) {
+        gid.excluded = Some(reason.clone());
+    }
+}
+
+/// Finds how NCCL comes to use the GIDs of all ports. Where it cannot, keeps the ports that share an index.
+fn settle_rule(ports: &mut [PortChoice<'_>], addressing: Addressing) -> Option<GidRule> {
+    let with_gids: Vec<_> = used(ports).filter_map(|port| Some((port.port, port.gid()?))).collect();
+    if with_gids.is_empty() {
+        return None;
+    }
+    if let Some(rule) = GidRule::new(&with_gids, addressing) {
+        return Some(rule);
+    }
+    let sharing = |index| with_gids.iter().filter(|(_, gid)| gid.index == index).count();
+    // Of several maxima the one of the first port.
+    let used = with_gids.iter().rev().map(|(_, gid)| gid.index).max_by_key(|index| sharing(*index))?;
+    exclude(ports, |port| {
+        let own = port.gid_index().filter(|own| *own != used)?;
+        Some(PortReason::Index { own, used })
+    });
+    for port in ports.iter_mut().filter(|port| !port.is_used()) {
+        forget_gids(port, &GidReason::Port);
+    }
+    Some(GidRule::Index(used))
 }
 
 fn is_efa(device: &Device, port: &Port) -> bool {
     device.node_type == Some(NodeType::Unspecified)
         && port.link_layer == LinkLayer::Unknown
         && device.vendor.is_none_or(|vendor| vendor == AMAZON)
-}
-
-impl fmt::Display for PortReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::State(Some(state)) => write!(f, "{state}, not ACTIVE"),
-            Self::State(None) => f.write_str("its state cannot be read"),
-            Self::LinkLayer => f.write_str("its link layer is neither InfiniBand nor Ethernet"),
-            Self::NodeType(Some(NodeType::Rnic)) => f.write_str("iWARP, which NCCL cannot use"),
-            Self::NodeType(Some(_)) => f.write_str("its device is neither InfiniBand nor RoCE"),
-            Self::NodeType(None) => f.write_str("its node type cannot be read"),
-            Self::Verbs(Verbs::Refused { name, reason }) => {
-                write!(f, "/dev/infiniband/{name} cannot be opened: {reason}")
-            }
-            Self::Verbs(_) => f.write_str("no uverbs device: the module ib_uverbs is not loaded"),
-            Self::Name => f.write_str("NCCL's list of devices cannot carry its name"),
-            Self::NoOwnGid => f.write_str("no GID is an address of its interface in this network namespace"),
-            Self::Soft => f.write_str("a software device is not used beside hardware"),
-            Self::BesideInfiniBand => f.write_str("Ethernet is not used beside InfiniBand"),
-            Self::BesideRdma => f.write_str("EFA is not used beside RoCE"),
-            Self::Slower { rate: Some(rate), best } => {
-                write!(f, "{} is slower than {}", Rate(*rate), Rate(*best))
-            }
-            Self::Slower { rate: None, best } => {
-                write!(f, "its rate cannot be read, other ports have {}", Rate(*best))
-            }
-            Self::Addressing(addressing) => write!(f, "no GID for {addressing}, which the other ports use"),
-        }
-    }
-}
-
-impl fmt::Display for GidReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port => f.write_str("the port is not used"),
-            Self::InfiniBand => f.write_str("InfiniBand needs no GID index"),
-            Self::LinkLocal => f.write_str("link-local"),
-            Self::Type => f.write_str("its type cannot be read"),
-            Self::NoInterface => f.write_str("it belongs to no network interface"),
-            Self::Foreign => f.write_str("its address belongs to another network namespace"),
-            Self::HeldBy(interface) => {
-                write!(f, "its address is on {interface}, so it belongs to another network namespace")
-            }
-            Self::Addressing(addressing) => write!(f, "{addressing} is used"),
-            Self::Tunnel => f.write_str("it belongs to a tunnel, another GID does not"),
-            Self::OtherInterface => f.write_str("the port's own interface has a suitable GID"),
-            Self::Higher(index) => write!(f, "index {index} is equally suitable and lower"),
-        }
-    }
-}
-
-/// A rate in Mb/s, shown in Gb/s.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rate(
-    /// In Mb/s.
-    pub u32,
-);
-
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 % 1000 {
-            0 => write!(f, "{} Gb/s", self.0 / 1000),
-            rest => write!(f, "{}.{} Gb/s", self.0 / 1000, rest / 100),
-        }
-    }
-}
-
-impl RoceVersion {
-    /// The number that NCCL_IB_ROCE_VERSION_NUM takes.
-    pub fn number(self) -> u8 {
-        match self {
-            Self::V1 => 1,
-            Self::V2 => 2,
-        }
-    }
 }

@@ -98,6 +98,16 @@ pub enum RoceVersion {
     V2,
 }
 
+impl RoceVersion {
+    /// The number that NCCL_IB_ROCE_VERSION_NUM takes.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::V1 => 1,
+            Self::V2 => 2,
+        }
+    }
+}
+
 /// How RoCE ports are addressed. Both ends of a connection must use the same addressing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Addressing {

@@ -1,37 +1,38 @@
 //! Probes the machine on which the program runs.
 
+use std::collections::BTreeMap;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
-use ipnet::IpNet;
-
 use super::files::{Disk, Files as _};
-use super::machine::{Address, Machine};
+use super::machine::{Address, Machine, Standing, Surroundings};
 use super::{pci, read, save};
 use crate::host;
 
 impl Machine {
-    /// Reads this machine without its GPUs, which is all that a job needs. If it has no RDMA device, nothing
-    /// else is read.
+    /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
+    /// read; its GPUs are read only if several ports can be used.
     ///
     /// # Errors
     /// If the addresses of this network namespace cannot be listed.
     pub fn probe() -> io::Result<Self> {
         let files = Disk::live();
-        if files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
-            Ok(read::machine(&files, addresses()?))
-        } else {
-            Ok(Self::default())
+        if !files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
+            return Ok(Self::default());
         }
+        let machine = read::machine(&files, surroundings()?);
+        let gpus = if machine.has_several_ports() { pci::gpus(&files) } else { Vec::new() };
+        Ok(Self { gpus, ..machine })
     }
 
-    /// Reads this machine with its GPUs.
+    /// Reads this machine with its GPUs, whatever its ports.
     ///
     /// # Errors
     /// The same as [`Machine::probe`].
     pub fn survey() -> io::Result<Self> {
         let files = Disk::live();
-        Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, addresses()?) })
+        Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings()?) })
     }
 
     /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
@@ -40,17 +41,63 @@ impl Machine {
     /// # Errors
     /// If the addresses cannot be listed, the folder is not empty, or a file cannot be written.
     pub fn save(folder: &Path) -> io::Result<()> {
-        save::save(&Disk::live(), &addresses()?, folder)
+        save::save(&Disk::live(), surroundings()?, folder)
     }
 }
 
-/// The addresses of this network namespace. They come from netlink, since sysfs may be that of another
-/// namespace.
-fn addresses() -> io::Result<Vec<Address>> {
-    let address = |(interface, net): (String, IpNet)| Address {
-        interface,
+/// The addresses and routes of this network namespace. They come from netlink and from /proc/net, since sysfs
+/// may be that of another namespace.
+fn surroundings() -> io::Result<Surroundings> {
+    let held = host::addresses()?;
+    let flags = host::flags_of_ipv6();
+    let address = |(interface, net): &(String, ipnet::IpNet)| Address {
+        interface: interface.clone(),
         address: net.addr(),
         prefix: net.prefix_len(),
     };
-    Ok(host::addresses()?.into_iter().map(address).collect())
+    let addresses: Vec<Address> = held.iter().map(address).collect();
+    let mut standings = BTreeMap::new();
+    for (at, address) in addresses.iter().enumerate() {
+        let standing = match address.address {
+            // The kernel lists the primary address of a network before the secondary ones, and getifaddrs
+            // keeps that order.
+            IpAddr::V4(_) => {
+                let is_same = |other: &Address| {
+                    other.interface == address.interface
+                        && other.prefix == address.prefix
+                        && other.network() == address.network()
+                };
+                addresses[..at].iter().any(is_same).then_some(Standing::Secondary)
+            }
+            IpAddr::V6(ip) => flags.get(&(ip, address.interface.clone())).and_then(|flags| of_flags(*flags)),
+        };
+        if let Some(standing) = standing {
+            standings.insert((address.interface.clone(), address.address), standing);
+        }
+    }
+    let interfaces = host::list()?.into_iter().filter(|interface| interface.default_route);
+    let default_routes = interfaces.map(|interface| interface.name).collect();
+    Ok(Surroundings { addresses, standings, default_routes })
+}
+
+/// include/uapi/linux/if_addr.h: `IFA_F_TEMPORARY`, `IFA_F_DEPRECATED`, `IFA_F_PERMANENT`.
+fn of_flags(flags: u8) -> Option<Standing> {
+    let is = |flag: u8| flags & flag != 0;
+    let standings =
+        [(is(0x20), Standing::Deprecated), (is(0x01), Standing::Temporary), (!is(0x80), Standing::Dynamic)];
+    standings.into_iter().find(|(holds, _)| *holds).map(|(_, standing)| standing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_flag_of_an_address_counts() {
+        assert_eq!(of_flags(0x80), None);
+        assert_eq!(of_flags(0x00), Some(Standing::Dynamic));
+        assert_eq!(of_flags(0x01), Some(Standing::Temporary));
+        assert_eq!(of_flags(0x21), Some(Standing::Deprecated));
+        assert_eq!(of_flags(0xa0), Some(Standing::Deprecated));
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! These are the facts as they were read. `choose` decides what to use.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -16,11 +17,77 @@ pub struct Machine {
     pub devices: Vec<Device>,
     /// The addresses of this network namespace.
     pub addresses: Vec<Address>,
+    /// The addresses that other hosts should rather not be given, by interface and address.
+    pub standings: BTreeMap<(String, IpAddr), Standing>,
+    /// The interfaces that have the default route.
+    pub default_routes: Vec<String>,
+    /// The interfaces that the user has chosen for the rendezvous, the preferred one first; see
+    /// [`Machine::prefer`].
+    pub preferred: Vec<String>,
     /// The loaded kernel module for GPUDirect RDMA: `nvidia_peermem` or `nv_peer_mem`. Without one, GPUDirect
     /// RDMA needs DMA-BUF; no file shows whether that works.
     pub peer_memory: Option<String>,
-    /// The GPUs. Empty unless the caller asked for them: a job's variables do not depend on them.
+    /// The GPUs. The choice among several ports depends on them.
     pub gpus: Vec<Gpu>,
+}
+
+impl Machine {
+    /// Prefers the interfaces to which `preference` gives a number, the lowest first: their GIDs come before
+    /// those of other interfaces, since the user has chosen them for the rendezvous.
+    #[must_use]
+    pub fn prefer(mut self, preference: impl Fn(&Address) -> Option<usize>) -> Self {
+        let mut chosen: Vec<(usize, String)> = self
+            .addresses
+            .iter()
+            .filter_map(|address| Some((preference(address)?, address.interface.clone())))
+            .collect();
+        chosen.sort_unstable();
+        self.preferred = Vec::new();
+        for (_, interface) in chosen {
+            if !self.preferred.contains(&interface) {
+                self.preferred.push(interface);
+            }
+        }
+        self
+    }
+}
+
+/// What the network of a host is like, without its RDMA devices.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Surroundings {
+    pub(super) addresses: Vec<Address>,
+    pub(super) standings: BTreeMap<(String, IpAddr), Standing>,
+    pub(super) default_routes: Vec<String>,
+}
+
+impl From<Vec<Address>> for Surroundings {
+    fn from(addresses: Vec<Address>) -> Self {
+        Self { addresses, ..Self::default() }
+    }
+}
+
+/// Why an address is a second choice, the least reason first. The words are those of `ip address`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Standing {
+    /// It has a lifetime, which the network renews.
+    Dynamic,
+    /// Another address of the interface in the same network came first.
+    Secondary,
+    /// It changes within a day (RFC 8981).
+    Temporary,
+    /// It is about to go.
+    Deprecated,
+}
+
+impl Standing {
+    /// All standings, with their words.
+    pub(super) const ALL: [(Self, &'static str); 4] = [
+        (Self::Dynamic, "dynamic"),
+        (Self::Secondary, "secondary"),
+        (Self::Temporary, "temporary"),
+        (Self::Deprecated, "deprecated"),
+    ];
 }
 
 /// An address of this network namespace, and the interface that has it.
@@ -32,6 +99,31 @@ pub struct Address {
     pub address: IpAddr,
     /// The length of its network's prefix, in bits.
     pub prefix: u8,
+}
+
+impl Address {
+    /// The network of the address: its family, its bits and the length of its prefix.
+    pub(super) fn network(&self) -> (bool, u128, u8) {
+        let (bits, length) = match self.address {
+            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        let host = u32::from(length - self.prefix.min(length));
+        (self.address.is_ipv6(), bits.checked_shr(host).unwrap_or(0), self.prefix)
+    }
+
+    /// Whether every interface has such an address, whatever its use.
+    pub(super) fn is_link_local(&self) -> bool {
+        match self.address {
+            IpAddr::V4(address) => address.is_link_local(),
+            IpAddr::V6(address) => address.is_unicast_link_local(),
+        }
+    }
+
+    /// Whether it is a network of its own (/32 or /128), as the addresses of services are.
+    pub(super) fn is_alone(&self) -> bool {
+        self.prefix == if self.address.is_ipv4() { 32 } else { 128 }
+    }
 }
 
 /// An RDMA device: a folder in `/sys/class/infiniband`.
@@ -46,6 +138,16 @@ pub struct Device {
     pub is_soft: bool,
     /// Its PCI vendor, such as 0x15b3 for Mellanox.
     pub vendor: Option<u16>,
+    /// The PCI vendor and device of its card. A virtual function has those of its physical function.
+    pub card: Option<(u16, u16)>,
+    /// The number that all functions of one card share (`sys_image_guid`).
+    pub card_guid: Option<String>,
+    /// The PCI path of its physical function, if it is a virtual one.
+    pub physical: Option<String>,
+    /// The data rate of its PCIe link, in Mb/s.
+    pub link: Option<u32>,
+    /// Its own network interfaces.
+    pub interfaces: Vec<String>,
     /// `hca_type` or `board_id`, for display.
     pub model: String,
     /// `fw_ver`, for display.
@@ -58,6 +160,13 @@ pub struct Device {
     pub verbs: Verbs,
     /// Its ports.
     pub ports: Vec<Port>,
+}
+
+impl Device {
+    /// The name that `NCCL_IB_HCA` has for a port of this device, such as `mlx5_0:1`.
+    pub(crate) fn name_of(&self, port: &Port) -> String {
+        format!("{}:{}", self.name, port.number)
+    }
 }
 
 /// The protocol of a device's ports.

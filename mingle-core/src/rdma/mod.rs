@@ -2,7 +2,10 @@
 //!
 //! ```text
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
+//! group             the groups of ports among which a host chooses, and what a job gains by each
+//! nccl              NCCL's own choice of a GID, and what makes it choose the right one
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
+//! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict, which the leader sends with the commit
 //! rails             a Machine to Rails, which its neighbours try to reach
@@ -29,13 +32,16 @@
 mod choose;
 mod files;
 mod gid;
+mod group;
 #[cfg(feature = "net")]
 mod live;
 mod machine;
 mod name;
+mod nccl;
 mod pci;
 mod rails;
 mod read;
+mod reason;
 #[cfg(any(feature = "net", test))]
 mod save;
 mod snapshot;
@@ -45,13 +51,16 @@ mod tally;
 mod tests;
 mod verdict;
 
-pub use choose::{Choice, GidChoice, GidReason, PortChoice, PortReason, Rate, RdmaKind};
+pub use choose::{Choice, GidChoice, PortChoice, RdmaKind};
 pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
+pub use group::Group;
 pub use machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
 };
+pub use nccl::GidRule;
 pub use pci::{Distance, Gpu};
 pub use rails::{BrokenRail, Rail, Rails};
+pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
 pub use summary::{Capability, Summary};
 pub use tally::Tally;

@@ -34,11 +34,7 @@ impl Gpu {
     pub fn distance(&self, device: &Device) -> Option<Distance> {
         let path = device.pci.as_deref()?;
         let gpu: Vec<_> = self.pci.split('/').collect();
-        let mut nic: Vec<_> = path.split('/').collect();
-        // The path of a NIC's sub-function is one part longer than that of the NIC.
-        while nic.len() > 1 && nic.last().is_some_and(|part| !is_address(part)) {
-            nic.pop();
-        }
+        let nic: Vec<_> = function(path).split('/').collect();
         let common = gpu.iter().zip(&nic).take_while(|(a, b)| a == b).count();
         Some(match common {
             0 if self.numa_node.is_some() && self.numa_node == device.numa_node => Distance::Node,
@@ -50,6 +46,17 @@ impl Gpu {
             _ => Distance::Switches,
         })
     }
+}
+
+/// The path of the PCI function: the path of a NIC's sub-function is one part longer than that of the NIC.
+pub(super) fn function(mut path: &str) -> &str {
+    while let Some((rest, part)) = path.rsplit_once('/') {
+        if is_address(part) {
+            break;
+        }
+        path = rest;
+    }
+    path
 }
 
 /// How far a GPU is from an RDMA device, the nearest first. The short names are those of

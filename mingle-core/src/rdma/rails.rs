@@ -100,9 +100,9 @@ impl Rail {
 
 impl Rail {
     fn of(port: &PortChoice<'_>) -> Option<Self> {
-        let gid = port.gids.iter().find(|gid| gid.excluded.is_none())?.entry;
+        let gid = port.gid()?;
         let interface = gid.interface.clone().filter(|interface| is_name(interface))?;
-        let name = format!("{}:{}", port.device.name, port.port.number);
+        let name = port.device.name_of(port.port);
         Some(Self { name, interface, address: gid.gid.address() })
     }
 

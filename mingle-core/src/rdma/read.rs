@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::files::Files;
 use super::gid::{Gid, RoceVersion};
 use super::machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
+    Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Surroundings, Verbs,
 };
 use crate::model::natural;
 
@@ -25,7 +25,7 @@ const TUNNELS: [&str; 10] =
 /// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a
 /// device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail
 /// (EIO).
-pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {
+pub(crate) fn machine(files: &impl Files, surroundings: impl Into<Surroundings>) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
     let uverbs = uverbs(files);
@@ -34,9 +34,13 @@ pub(crate) fn machine(files: &impl Files, addresses: Vec<Address>) -> Machine {
         let verbs = verbs(files, uverbs.get(&name), dev.as_deref());
         device(files, name, verbs)
     });
+    let Surroundings { addresses, standings, default_routes } = surroundings.into();
     Machine {
         devices: devices.collect(),
         addresses,
+        standings,
+        default_routes,
+        preferred: Vec::new(),
         peer_memory: PEER_MEMORY
             .into_iter()
             .find(|module| files.exists(&format!("module/{module}")))
@@ -70,6 +74,7 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     // Before Linux 5.12 rxe and siw borrowed the NIC's own PCI device.
     let is_soft = target.is_none() || value("parent").is_some();
     let interfaces = Interfaces::of(files, &folder);
+    let hardware = Hardware::of(files, target.as_deref());
     let mut numbers: Vec<u32> = files
         .list(&format!("{folder}/ports"))
         .unwrap_or_default()
@@ -81,17 +86,65 @@ fn device(files: &impl Files, name: String, verbs: Verbs) -> Device {
     Device {
         node_type: value("node_type").and_then(|text| number_before(&text, ':')).map(NodeType::from),
         is_soft,
-        vendor: value("device/vendor")
-            .and_then(|text| u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()),
+        vendor: value("device/vendor").and_then(|text| hexadecimal(&text)),
+        card: hardware.card,
+        card_guid: value("sys_image_guid").filter(|guid| guid.contains(|c| !matches!(c, '0' | ':'))),
+        physical: hardware.physical.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
+        link: hardware.link,
         model: value("hca_type").or_else(|| value("board_id")).unwrap_or_default(),
         firmware: value("fw_ver").unwrap_or_default(),
         pci: target.and_then(|path| path.strip_prefix("devices/").map(str::to_owned)),
         // The kernel says -1 on a host with only one node.
         numa_node: value("device/numa_node").and_then(|text| text.parse().ok()),
         ports: ports.collect(),
+        interfaces: interfaces.0,
         verbs,
         name,
     }
+}
+
+/// What the PCI device of an RDMA device is. A virtual function shows neither its card nor its link: those
+/// of its physical function count.
+#[derive(Default)]
+struct Hardware {
+    card: Option<(u16, u16)>,
+    physical: Option<String>,
+    link: Option<u32>,
+}
+
+impl Hardware {
+    fn of(files: &impl Files, pci: Option<&str>) -> Self {
+        let Some(pci) = pci else { return Self::default() };
+        let physical = files.resolve(&format!("{pci}/physfn")).ok();
+        let of_card = physical.as_deref().unwrap_or(pci);
+        let value = |file: &str| files.read(&format!("{of_card}/{file}")).ok();
+        let number = |file| value(file).and_then(|text| hexadecimal(&text));
+        // A link may have trained with fewer lanes than either end has, so its present state comes first.
+        let link =
+            |which| link(&value(&format!("{which}_link_speed"))?, &value(&format!("{which}_link_width"))?);
+        Self {
+            card: number("vendor").zip(number("device")),
+            link: link("current").or_else(|| link("max")),
+            physical,
+        }
+    }
+}
+
+/// The data rate in Mb/s of a PCIe link with this speed, such as `32.0 GT/s PCIe`, and this number of lanes.
+fn link(speed: &str, lanes: &str) -> Option<u32> {
+    let speed: f64 = speed.split_once(" GT/s")?.0.parse().ok()?;
+    let lanes: u16 = lanes.parse().ok()?;
+    // The first two generations send 10 bits for 8, the later ones 130 for 128.
+    let efficiency = if speed <= 5.0 { 0.8 } else { 128.0 / 130.0 };
+    let rate = speed * 1000.0 * efficiency * f64::from(lanes);
+    // Unknown links say `Unknown`, or have the width 0 or 255.
+    let is_known = (1..=32).contains(&lanes) && (1.0..1e9).contains(&rate);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+    is_known.then_some(rate as u32)
+}
+
+fn hexadecimal(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("0x")?, 16).ok()
 }
 
 fn port(files: &impl Files, device: &str, number: u32, interfaces: &Interfaces) -> Port {
@@ -223,6 +276,22 @@ mod tests {
             ("4294968 Gb/sec", None),
         ] {
             assert_eq!(rate(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_rate_of_a_link_is_its_speed_times_its_lanes_without_the_coding() {
+        for (speed, lanes, expected) in [
+            ("32.0 GT/s PCIe", "16", Some(504_123)),
+            ("32.0 GT/s PCIe", "4", Some(126_030)),
+            ("8.0 GT/s PCIe", "8", Some(63_015)),
+            ("2.5 GT/s", "1", Some(2_000)),
+            ("Unknown", "16", None),
+            ("16.0 GT/s PCIe", "0", None),
+            ("16.0 GT/s PCIe", "255", None),
+            ("NaN GT/s", "4", None),
+        ] {
+            assert_eq!(link(speed, lanes), expected, "{speed} x{lanes}");
         }
     }
 

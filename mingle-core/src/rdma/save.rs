@@ -8,22 +8,28 @@ use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::gid::Gid;
-use super::machine::Address;
-use super::snapshot::ADDRESSES;
+use super::machine::Surroundings;
+use super::snapshot::{ADDRESSES, ROUTES, texts};
 use super::{pci, read};
 
 /// Writes all that the probe reads to `folder`.
-pub(crate) fn save(files: &impl Files, held: &[Address], folder: &Path) -> io::Result<()> {
+pub(crate) fn save(
+    files: &impl Files,
+    surroundings: impl Into<Surroundings>,
+    folder: &Path,
+) -> io::Result<()> {
+    let surroundings = surroundings.into();
     fs::create_dir_all(folder)?;
     if fs::read_dir(folder)?.next().is_some() {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, "the folder is not empty"));
     }
     let recorder = Recorder { files, folder, failed: RefCell::new(Ok(())) };
-    read::machine(&recorder, held.to_vec());
+    read::machine(&recorder, surroundings.clone());
     pci::gpus(&recorder);
     recorder.failed.into_inner()?;
-    let lines: Vec<_> = held.iter().map(|address| format!("{address}\n")).collect();
-    fs::write(folder.join(ADDRESSES), lines.concat())
+    let (addresses, routes) = texts(&surroundings);
+    fs::write(folder.join(ADDRESSES), addresses)?;
+    fs::write(folder.join(ROUTES), routes)
 }
 
 /// Passes every answer on and writes it down.

@@ -498,9 +498,9 @@ fn a_saved_machine_is_read_unchanged() {
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/class", "0x030200\n");
     tree.put("devices/pci0000:00/0000:00:01.0/0000:01:00.0/vendor", "0x10de\n");
     let machine = Machine { gpus: pci::gpus(&tree), ..read::machine(&tree, addresses()) };
-    let saved = save::save(&tree, &addresses(), &folder);
+    let saved = save::save(&tree, addresses(), &folder);
     let again = Machine::from_snapshot(&folder);
-    let twice = save::save(&tree, &addresses(), &folder);
+    let twice = save::save(&tree, addresses(), &folder);
     std::fs::remove_dir_all(&folder).unwrap();
     saved.unwrap();
     assert_eq!(again.unwrap(), machine);

@@ -11,8 +11,9 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::choose::{Choice, Rate, RdmaKind};
+use super::choose::{Choice, RdmaKind};
 use super::gid::Addressing;
+use super::reason::Rate;
 use super::summary::{Capability, Summary};
 use crate::model::{List, most_frequent};
 
@@ -120,9 +121,6 @@ pub enum Difference {
     },
     /// Others have loaded a kernel module for GPUDirect RDMA, and it has not.
     PeerMemory,
-    /// Its settings differ: the variables that the user has added, or how often a failed command is
-    /// restarted.
-    Settings,
 }
 
 impl Difference {
@@ -131,7 +129,7 @@ impl Difference {
         match self {
             Self::Capability { own, .. } => *own != Capability::NotExamined,
             Self::Addressing => true,
-            Self::PortCount { .. } | Self::Rate { .. } | Self::PeerMemory | Self::Settings => false,
+            Self::PortCount { .. } | Self::Rate { .. } | Self::PeerMemory => false,
         }
     }
 }
@@ -160,9 +158,6 @@ impl fmt::Display for Difference {
             }
             Self::PeerMemory => f.write_str(
                 "nvidia_peermem is not loaded on that host; GPUDirect RDMA needs that module or DMA-BUF",
-            ),
-            Self::Settings => f.write_str(
-                "the variables that its user sets, or its restarts, differ from those of most others",
             ),
         }
     }
@@ -220,7 +215,6 @@ impl Verdict {
             comparison.compare_ports(transport);
             comparison.compare_modules(transport);
         }
-        comparison.compare_settings();
         comparison.verdict(transport)
     }
 
@@ -265,8 +259,6 @@ impl Verdict {
 pub(crate) struct RankSummary {
     pub(crate) address: IpAddr,
     pub(crate) summary: Summary,
-    /// The hash of its settings.
-    pub(crate) settings: u64,
 }
 
 /// A comparison in progress: the ranks, and the worst difference of each by its rank.
@@ -374,11 +366,6 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    fn compare_settings(&mut self) {
-        let settings = self.ranks.iter().map(|rank| rank.settings).enumerate();
-        self.compare(settings, |_, _| Difference::Settings);
-    }
-
     fn verdict(self, transport: Transport) -> Verdict {
         let unnamed = self.differences.len().saturating_sub(NAMED);
         let differences = self.differences.into_iter().map(|(rank, difference)| RankDifference {
@@ -429,7 +416,7 @@ mod tests {
             rate: if usable { 400_000 } else { 0 },
             ..Summary::default()
         };
-        RankSummary { address: IpAddr::from([10, 0, 0, last]), summary, settings: 0 }
+        RankSummary { address: IpAddr::from([10, 0, 0, last]), summary }
     }
 
     fn roce(last: u8) -> RankSummary {
@@ -505,16 +492,13 @@ mod tests {
         few.summary.ports = PortCounts([1, 0, 0, 0]);
         let mut slow = roce(3);
         slow.summary.rate = 2_500;
-        let mut other = roce(4);
-        other.settings = 7;
-        let (transport, lines) = concluded(&[roce(1), few, slow, other, roce(5)]);
+        let (transport, lines) = concluded(&[roce(1), few, slow, roce(5)]);
         assert_eq!(transport, Transport::Roce(V4));
         assert_eq!(
             lines,
             [
                 "rank 1 (10.0.0.2): it has 1 RDMA port, most others have 8",
                 "rank 2 (10.0.0.3): its RDMA ports run at 2.5 Gb/s, those of most others at 400 Gb/s",
-                "rank 3 (10.0.0.4): the variables that its user sets, or its restarts, differ from those of most others",
             ]
         );
         let mut loaded = roce(1);
@@ -538,10 +522,10 @@ mod tests {
         assert!(is_enough(&[needs(roce(1)), roce(2)]));
         assert!(!is_enough(&[needs(roce(1)), rank(2, Capability::NoDevice)]));
         assert!(!is_enough(&[needs(roce(1)), rank(2, Capability::NotExamined)]));
-        // More ranks with other settings than a verdict names.
+        // More ranks of other rates than a verdict names.
         let mut ranks = vec![needs(roce(1)); 20];
         for (i, rank) in ranks.iter_mut().enumerate() {
-            rank.settings = u64::try_from(i).unwrap();
+            rank.summary.rate = u32::try_from(i).unwrap();
         }
         assert!(is_enough(&ranks));
     }

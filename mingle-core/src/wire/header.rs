@@ -105,8 +105,9 @@ pub(crate) fn may_be_for_group(datagram: &[u8]) -> bool {
     datagram.get(4) != Some(&VERSION) || datagram.get(RECIPIENT).is_some_and(|to| to == NodeId::ALL.0)
 }
 
+/// The kind of the message, sealed or not.
 pub(super) fn kind(datagram: &[u8]) -> u8 {
-    datagram[KIND]
+    datagram[KIND] & !SEALED
 }
 
 pub(super) fn body_length(datagram: &[u8]) -> usize {

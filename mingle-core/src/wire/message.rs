@@ -1,22 +1,25 @@
 //! The messages and their bodies.
 
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Config, NodeInfo};
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, World,
-    deserialize_unicast, deserialize_unicast_ip,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, Sameness,
+    World, WorldSize, deserialize_unicast, deserialize_unicast_ip,
 };
 use crate::rdma::{Addressing, Tally, Verdict};
 
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
 /// The most ranges of missing ranks in an announce.
-pub(crate) const RUNS: usize = 8;
+pub(crate) const RUNS: usize = 7;
 /// The most pairs of prover and master in a refusal.
 pub(crate) const UNPROVED: usize = 3;
+/// The most ranks in a status that are suspected.
+pub(crate) const SUSPECTED: usize = 16;
 /// The most members in a refusal that were not ready.
 pub(crate) const UNREADY: usize = 6;
 /// The most partners in one prepare: each has 38 bytes at most.
@@ -171,7 +174,7 @@ messages! {
     /// A released member acknowledges that to rank 0.
     23 Leaving to ONE,
     /// A member of a running world tells a newcomer that the job runs already.
-    24 Running to ONE,
+    24 Running(Running) to ONE,
     /// A member of a running world asks all nodes which of these ranks are there.
     25 Missing(List<u32, MISSING>) to ALL,
     /// A member reports to its leader which paths it could not prove.
@@ -182,15 +185,37 @@ messages! {
     28 Sight(Sight) to ONE,
     /// A member of a running world tells the others that a member is suspected to be gone, or is there again.
     29 Suspicion(Suspicion) to ONE_OR_ALL,
+    /// An observer, which is no node, asks the members of a running world for their status.
+    30 Query to ALL,
+    /// The answer to that.
+    31 Status(Status) to ONE,
+    /// A member whose time is up asks its leader to form the world with the nodes that are here.
+    32 Enough to ONE,
+    /// A leader asks a member for parts of its traits.
+    33 Compare(Want) to ONE,
+    /// A member answers with one part of its traits.
+    34 Traits(Part) to ONE,
 }
 
 impl Message {
+    /// What a member above rank 0 tells a newcomer.
+    #[cfg(test)]
+    pub(crate) fn running() -> Self {
+        Self::Running(Running { first: ([10, 0, 0, 1], 29503).into(), door: None })
+    }
+
     /// Whether the message is padded to [`PADDED`](super::PADDED) bytes: its recipient writes to an address
     /// that it does not know yet, the sender's or the one in the message.
     pub(super) fn is_padded(&self) -> bool {
         matches!(
             self,
-            Self::Announce(_) | Self::Solicit(_) | Self::Hint(_) | Self::Redirect(_) | Self::Join(_)
+            Self::Announce(_)
+                | Self::Solicit(_)
+                | Self::Hint(_)
+                | Self::Redirect(_)
+                | Self::Join(_)
+                | Self::Query
+                | Self::Compare(_)
         )
     }
 }
@@ -203,7 +228,7 @@ pub(crate) struct Candidate {
     pub(crate) explicit: bool,
     /// The most members that it has ever had, itself included. Never decreases.
     pub(crate) members: u32,
-    pub(crate) world: u32,
+    pub(crate) world: WorldSize,
     pub(crate) host: HostName,
     pub(crate) endpoints: Endpoints,
 }
@@ -215,10 +240,13 @@ pub(crate) struct Announce {
     pub(crate) joined: u32,
     /// The hosts of the members that joined last, newest first.
     pub(crate) newest: List<HostName, NEWEST>,
-    /// The missing ranks, where all are given: the first and the last rank of each range.
+    /// The missing ranks, where all are given: the first and the last rank of each range. Where `expected` is
+    /// there, the places in that list of those that are absent.
     pub(crate) missing: List<(u32, u32), RUNS>,
     /// How many members can use RDMA; none where no member has read its devices.
     pub(crate) rdma: Option<Tally>,
+    /// The hash of the list of hosts that the leader expects.
+    pub(crate) expected: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,7 +267,7 @@ pub(crate) struct Introduction {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Join {
-    pub(crate) world: u32,
+    pub(crate) world: WorldSize,
     pub(crate) node: NodeInfo,
 }
 
@@ -257,7 +285,7 @@ pub(crate) enum Refusal {
     /// Another node, which answers, holds the rank.
     RankTaken(Peer),
     /// The leader expects a world of this size.
-    WorldDiffers(u32),
+    WorldDiffers(WorldSize),
     /// The world has formed without this node, which was a standby.
     WorldFull,
     /// The leader stops leading: the world has formed, or another node takes the leader's place.
@@ -270,6 +298,8 @@ pub(crate) enum Refusal {
     Unready(List<Peer, UNREADY>),
     /// Paths could not be proved: these, and how many more.
     PathsBroken(List<BrokenPath, REFUSED>, u32),
+    /// A node requires that all traits are the same, and they are not.
+    Differs(Sameness),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -277,6 +307,8 @@ pub(crate) struct Prepare {
     pub(crate) round: u64,
     /// As in [`Welcome`], for a node that has missed that.
     pub(crate) lease: u32,
+    /// The size of the world that this round forms.
+    pub(crate) world: u32,
     pub(crate) rank: u32,
     pub(crate) digest: Digest,
     /// The workers on all nodes of lower ranks.
@@ -347,9 +379,12 @@ pub(crate) struct Commit {
     pub(crate) endpoint: u8,
     /// What all nodes use to reach each other.
     pub(crate) verdict: Verdict,
+    /// The traits that differ.
+    pub(crate) sameness: Sameness,
 }
 
-/// The wanted parts of the roster: bit n of `mask` stands for part `first` + n.
+/// The wanted parts of the roster, or of the traits, whose stamp is the round: bit n of `mask` stands for
+/// part `first` + n.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Want {
     pub(crate) round: u64,
@@ -369,6 +404,16 @@ pub(crate) struct Ended {
     /// The rank whose command has failed, or whose node is gone.
     pub(crate) rank: u32,
     pub(crate) end: End,
+}
+
+/// What a newcomer learns of a world that runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Running {
+    /// The address of rank 0, which takes newcomers in.
+    #[serde(deserialize_with = "deserialize_unicast")]
+    pub(crate) first: SocketAddr,
+    /// From rank 0 of a world that has room: the port at which newcomers have to arrive.
+    pub(crate) door: Option<NonZeroU16>,
 }
 
 /// A member of a running world at which another is to look.
@@ -395,6 +440,20 @@ pub(crate) struct Suspicion {
     pub(crate) is_over: bool,
 }
 
+/// A member of a running world, as an observer shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) rank: u32,
+    pub(crate) world: u32,
+    pub(crate) host: HostName,
+    /// Whether its command has ended well.
+    pub(crate) has_finished: bool,
+    /// How many failures may still be followed by a restart; none where the caller has not said it.
+    pub(crate) restarts_left: Option<u32>,
+    /// The lowest ranks that it knows to be suspected.
+    pub(crate) suspected: List<u32, SUSPECTED>,
+}
+
 /// The encoded roster, which is sent in parts of [`PART`] bytes.
 pub(crate) fn encode_roster(roster: &Roster) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -417,7 +476,7 @@ pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     Roster::new(members).filter(|_| bytes.is_empty())
 }
 
-fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
+pub(super) fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
     let result = bincode::serde::encode_into_std_write(body, bytes, config);
     debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
 }

@@ -20,10 +20,11 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 mod token;
+mod traits;
 
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
 
-use crate::model::{HostName, JobTag, Keys, NodeId, World};
+use crate::model::{HostName, JobTag, Keys, NodeId, WorldSize};
 use crate::rdma::{Addressing, Rails};
 use header::HEADER;
 use seal::{Replays, Seal};
@@ -34,8 +35,8 @@ pub(crate) use header::may_be_for_group;
 pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, Look,
-    MISSING, Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Sight,
-    Solicit, Suspicion, UNREADY, Want, Welcome, decode_roster, encode_roster,
+    MISSING, Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Running,
+    Sight, Solicit, Status, Suspicion, UNREADY, Want, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, NodeInfo, Reach};
@@ -44,6 +45,7 @@ pub use rails::RAILS_ANSWER;
 pub(crate) use rails::RailList;
 pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};
+pub(crate) use traits::{decode_traits, encode_traits, fitting};
 
 /// The largest datagram that is sent or read, in bytes. It passes every link unfragmented: IPv6 requires
 /// 1,280 bytes (RFC 8200, section 5), and its headers and those of a tunnel need the rest.
@@ -53,6 +55,9 @@ pub const MAX_DATAGRAM: usize = 1200;
 /// not heard before: an announce, a solicit, a hint, a redirect and a join. No single answer is longer, so a
 /// forged address gains little.
 pub(crate) const PADDED: usize = 576;
+
+/// The longest body of a message of [`PADDED`] bytes in a job with a secret.
+const LONGEST_ANSWER: usize = PADDED - HEADER - seal::OVERHEAD;
 
 /// The longest padding: that of a datagram is compared with a part of it, all bytes at once.
 const ZEROS: &[u8] = &[0; MAX_DATAGRAM];
@@ -71,6 +76,9 @@ pub(crate) enum Dropped {
     /// Sealed with another secret, not sealed where this node has a secret, or sealed where it has none.
     #[error("not authentic")]
     Unauthentic,
+    /// The same, of an observer, which needs no secret to ask. It says nothing of the job's nodes.
+    #[error("an observer's, not authentic")]
+    Observer,
     #[error("replayed")]
     Replayed,
 }
@@ -96,9 +104,9 @@ impl Codec {
     }
 
     /// The same for a node of a world of this size, every node of which may send to it.
-    pub(crate) fn for_world(mut self, world: World) -> Self {
+    pub(crate) fn for_world(mut self, world: WorldSize) -> Self {
         if let Some((_, replays)) = &mut self.sealed {
-            *replays = Replays::new(usize::try_from(world.get()).unwrap_or(usize::MAX));
+            *replays = Replays::new(usize::try_from(world.max().get()).unwrap_or(usize::MAX));
         }
         self
     }
@@ -139,9 +147,14 @@ impl Codec {
         if sender == NodeId::ALL || sender == NodeId::ANYONE || datagram.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);
         }
+        let unauthentic = if header::kind(datagram) == Message::Query.kind() {
+            Dropped::Observer
+        } else {
+            Dropped::Unauthentic
+        };
         match &mut self.sealed {
             Some((seal, replays)) if header::is_sealed(datagram) => {
-                let (mut plain, counter) = seal.open(sender, HEADER, datagram).ok_or(Dropped::Unauthentic)?;
+                let (mut plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;
                 // The sender is authentic, so it may take up memory.
                 if !replays.accept(sender, counter) {
                     return Err(Dropped::Replayed);
@@ -150,7 +163,7 @@ impl Codec {
                 decode_plain(&plain)
             }
             None if !header::is_sealed(datagram) => decode_plain(datagram),
-            _ => Err(Dropped::Unauthentic),
+            _ => Err(unauthentic),
         }
     }
 

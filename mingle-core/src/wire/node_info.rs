@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank};
+use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, Stamp};
 use crate::rdma::Summary;
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
@@ -13,6 +13,8 @@ use crate::rdma::Summary;
 pub struct NodeInfo {
     /// The rank that the user gave to the node; none where the leader assigns one.
     pub rank: Option<Rank>,
+    /// The rank that the node had in the world before; none for a newcomer.
+    pub former: Option<Rank>,
     /// The name that the host has for itself.
     pub host: HostName,
     /// The endpoints at which the node can be reached, TCP and UDP.
@@ -39,9 +41,8 @@ pub struct Attributes {
     pub wants_roster: bool,
     /// The host's RDMA devices, for the leader to compare.
     pub fabric: Summary,
-    /// A hash of the variables that the user sets for all ranks, for the leader to compare; 0 where there are
-    /// none.
-    pub settings: u64,
+    /// The hash of what should be the same on all nodes, for the leader to compare.
+    pub same: Stamp,
     /// Which paths between the nodes are proved.
     pub paths: Paths,
 }
@@ -102,7 +103,7 @@ impl Default for Attributes {
             may_be_master: true,
             wants_roster: false,
             fabric: Summary::default(),
-            settings: 0,
+            same: Stamp::default(),
             paths: Paths::default(),
         }
     }
@@ -111,7 +112,8 @@ impl Default for Attributes {
 impl NodeInfo {
     /// A node without a given rank and with the default attributes.
     pub fn new(host: HostName, endpoints: Endpoints) -> Self {
-        Self { rank: None, host, endpoints, reach: Reach::default(), attributes: Attributes::default() }
+        let (reach, attributes) = (Reach::default(), Attributes::default());
+        Self { rank: None, former: None, host, endpoints, reach, attributes }
     }
 
     /// Leaves the endpoints of one family, with their links, if the node has any.

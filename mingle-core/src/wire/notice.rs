@@ -4,21 +4,22 @@
 //! ```text
 //! offset  size  field
 //!      0     4  magic "MNGJ"
-//!      4     1  version of the notice, 1
+//!      4     1  version of the notice, 2
 //!      5     1  0: open, 1: sealed
 //!      6     1  length of the job ID in bytes; 0 where sealed
 //!      7     1  zero
 //!      8     8  first half of the tag of the job
-//!     16     4  size of the world, little endian; 0 where sealed
-//!     20     4  members so far, little endian; 0 where sealed
-//!     24        job ID
+//!     16     4  fewest nodes of the world, little endian; 0 where sealed
+//!     20     4  most nodes of the world, little endian; 0 where sealed
+//!     24     4  members so far, little endian; 0 where sealed
+//!     28        job ID
 //! ```
 
-use crate::model::{JobId, World};
+use crate::model::{JobId, World, WorldSize};
 
 const MAGIC: [u8; 4] = *b"MNGJ";
-const VERSION: u8 = 1;
-const HEADER: usize = 24;
+const VERSION: u8 = 2;
+const HEADER: usize = 28;
 
 /// A leader's notice of its job, which it sends once a second to all on the link.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +29,7 @@ pub enum Notice {
         /// The job's ID.
         job: JobId,
         /// How many nodes there must be.
-        world: World,
+        world: WorldSize,
         /// How many members there are.
         joined: u32,
     },
@@ -41,17 +42,18 @@ impl Notice {
     /// The datagram. `job` is the job of the notice.
     #[cfg_attr(not(feature = "net"), allow(dead_code, reason = "only the driver sends notices"))]
     pub(crate) fn encode(&self, job: &JobId) -> Vec<u8> {
-        let (sealed, name, world, joined) = match self {
-            Self::Open { job, world, joined } => (0, job.as_str(), world.get(), *joined),
-            Self::Sealed(_) => (1, "", 0, 0),
+        let (sealed, name, numbers) = match self {
+            Self::Open { job, world, joined } => {
+                (0, job.as_str(), [world.min().get(), world.max().get(), *joined])
+            }
+            Self::Sealed(_) => (1, "", [0; 3]),
         };
         let mut bytes = Vec::with_capacity(HEADER + name.len());
         bytes.extend_from_slice(&MAGIC);
         // A job ID has at most 128 bytes.
         bytes.extend_from_slice(&[VERSION, sealed, u8::try_from(name.len()).unwrap_or(u8::MAX), 0]);
         bytes.extend_from_slice(&job.tag().beginning());
-        bytes.extend_from_slice(&world.to_le_bytes());
-        bytes.extend_from_slice(&joined.to_le_bytes());
+        bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
         bytes.extend_from_slice(name.as_bytes());
         bytes
     }
@@ -61,7 +63,7 @@ impl Notice {
         let (header, name) = datagram.split_at_checked(HEADER)?;
         let number = |at: usize| Some(u32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
         let tag: [u8; 8] = header.get(8..16)?.try_into().ok()?;
-        let (world, joined) = (number(16)?, number(20)?);
+        let (min, max, joined) = (number(16)?, number(20)?, number(24)?);
         let is_ours = header[..5] == [&MAGIC[..], &[VERSION]].concat()[..] && header[7] == 0;
         if !is_ours || usize::from(header[6]) != name.len() {
             return None;
@@ -70,10 +72,10 @@ impl Notice {
             0 => {
                 let job: JobId = std::str::from_utf8(name).ok()?.parse().ok()?;
                 // A job ID that does not belong to the tag would stand for another job.
-                let world = World::new(world).ok().filter(|_| job.tag().beginning() == tag)?;
-                Some(Self::Open { job, world, joined })
+                let world = WorldSize::new(World::new(min).ok()?, World::new(max).ok()?).ok()?;
+                (job.tag().beginning() == tag).then_some(Self::Open { job, world, joined })
             }
-            1 if name.is_empty() && world == 0 && joined == 0 => Some(Self::Sealed(tag)),
+            1 if name.is_empty() && [min, max, joined] == [0; 3] => Some(Self::Sealed(tag)),
             _ => None,
         }
     }
@@ -87,11 +89,11 @@ mod tests {
     fn the_bytes_are_those_of_the_document_and_come_back() {
         let job: JobId = "foo".parse().unwrap();
         let tag = job.tag().beginning();
-        let open = Notice::Open { job: job.clone(), world: World::new(4).unwrap(), joined: 3 };
+        let open = Notice::Open { job: job.clone(), world: "2:4".parse().unwrap(), joined: 3 };
         let bytes_with_tag = |first: &[u8], rest: &[u8]| [first, &tag, rest].concat();
         for (notice, bytes) in [
-            (open, bytes_with_tag(b"MNGJ\x01\x00\x03\x00", b"\x04\x00\x00\x00\x03\x00\x00\x00foo")),
-            (Notice::Sealed(tag), bytes_with_tag(b"MNGJ\x01\x01\x00\x00", &[0; 8])),
+            (open, bytes_with_tag(b"MNGJ\x02\x00\x03\x00", b"\x02\0\0\0\x04\0\0\0\x03\0\0\0foo")),
+            (Notice::Sealed(tag), bytes_with_tag(b"MNGJ\x02\x01\x00\x00", &[0; 12])),
         ] {
             let written = notice.encode(&job);
             assert_eq!(written, bytes);
@@ -99,7 +101,7 @@ mod tests {
             for length in 0..written.len() {
                 assert_eq!(Notice::decode(&written[..length]), None, "{length} bytes");
             }
-            for (at, wrong) in [(0, 0), (4, 2), (5, 2), (6, 200), (7, 1), (8, !tag[0])] {
+            for (at, wrong) in [(0, 0), (4, 1), (5, 2), (6, 200), (7, 1), (8, !tag[0])] {
                 let mut changed = written.clone();
                 changed[at] = wrong;
                 let is_other = at == 8 && matches!(Notice::decode(&changed), Some(Notice::Sealed(_)));
@@ -112,7 +114,7 @@ mod tests {
     fn a_sealed_notice_has_nothing_but_half_of_a_tag() {
         let job: JobId = "foo".parse().unwrap();
         let sealed = Notice::Sealed(job.tag().beginning()).encode(&job);
-        for at in [16, 19, 20, 23] {
+        for at in [16, 19, 20, 23, 24, 27] {
             let mut changed = sealed.clone();
             changed[at] = 1;
             assert_eq!(Notice::decode(&changed), None, "byte {at}");
@@ -120,9 +122,11 @@ mod tests {
         let mut named = [&sealed[..], b"foo"].concat();
         named[6] = 3;
         assert_eq!(Notice::decode(&named), None, "a name");
-        let open = Notice::Open { job: job.clone(), world: World::new(4).unwrap(), joined: 3 };
+        let open = Notice::Open { job: job.clone(), world: "2:4".parse().unwrap(), joined: 3 };
         let mut of_none = open.encode(&job);
         of_none[16..20].copy_from_slice(&[0; 4]);
         assert_eq!(Notice::decode(&of_none), None, "a world of none");
+        of_none[16] = 5;
+        assert_eq!(Notice::decode(&of_none), None, "the fewest are above the most");
     }
 }

@@ -13,7 +13,6 @@ use chacha20poly1305::{Tag, XChaCha20Poly1305, XNonce};
 use crate::model::NodeId;
 
 /// How many bytes longer a sealed datagram is than a plain one: the counter and the tag.
-#[cfg(test)]
 pub(super) const OVERHEAD: usize = COUNTER + TAG;
 pub(super) const COUNTER: usize = 8;
 const TAG: usize = 16;

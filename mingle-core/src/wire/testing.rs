@@ -3,20 +3,21 @@
 //! A new kind of message, or a new field, does not compile before it is drawn here: `messages!` calls
 //! [`Draw::draw`] for each body, and no body is put together with a struct update.
 
+mod join;
 mod running;
+mod traits;
 
 use std::net::{IpAddr, SocketAddr};
 
 use super::message::{
-    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Join, Message, NEWEST, PART,
-    PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want,
-    Welcome, encode_roster, take,
+    Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
+    Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want, Welcome,
+    encode_roster, take,
 };
-use super::node_info::GIVEN;
-use super::{Attributes, Codec, Dropped, Header, NodeInfo, Reach, TOKEN, Token};
+use super::{Codec, Dropped, Header, TOKEN, Token, fitting};
 use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
-    Paths, Peer, Rank, Roster,
+    Paths, Peer, Roster, World, WorldSize,
 };
 use crate::rdma::{Addressing, RankSummary, Summary, Tally, Verdict};
 
@@ -187,6 +188,15 @@ impl Source<'_> {
         self.likely(&[world; 8], &[0, 1, world.saturating_add(1), u32::MAX]).unwrap_or_else(|| self.short())
     }
 
+    /// A size is one that can be asked for: any other makes a datagram malformed.
+    fn size(&mut self) -> WorldSize {
+        let one = self.world().clamp(1, World::MAX);
+        let other = if self.byte().is_multiple_of(8) { self.world().clamp(1, World::MAX) } else { one };
+        let size =
+            World::new(one.min(other)).and_then(|min| WorldSize::new(min, World::new(one.max(other))?));
+        size.unwrap_or_else(|_| unreachable!("two sizes in order"))
+    }
+
     fn count(&mut self) -> u32 {
         let world = self.scene.world;
         self.likely(&[u32::MAX, world, 1, 0], &[world.saturating_sub(1)]).unwrap_or_else(|| self.short())
@@ -280,11 +290,7 @@ impl Source<'_> {
     }
 
     fn verdict(&mut self) -> Verdict {
-        let rank = |from: &mut Self| RankSummary {
-            address: from.endpoint().ip(),
-            summary: from.summary(),
-            settings: u64::from(from.byte() % 2),
-        };
+        let rank = |from: &mut Self| RankSummary { address: from.endpoint().ip(), summary: from.summary() };
         let ranks: Vec<_> = (0..self.up_to(9)).map(|_| rank(self)).collect();
         Verdict::of(&ranks)
     }
@@ -301,7 +307,7 @@ impl Draw for Candidate {
             id: from.id(),
             explicit: from.flag(),
             members: from.count(),
-            world: from.world(),
+            world: from.size(),
             host: from.host(),
             endpoints: from.endpoints(),
         }
@@ -320,6 +326,7 @@ impl Draw for Announce {
                 roce: from.count(),
                 efa: from.count(),
             }),
+            expected: from.flag().then(|| from.count()),
         }
     }
 }
@@ -336,27 +343,6 @@ impl Draw for Introduction {
     }
 }
 
-impl Draw for Join {
-    fn draw(from: &mut Source<'_>) -> Self {
-        let world = from.world();
-        let (rank, host, endpoints) = (from.given().map(Rank), from.host(), from.endpoints());
-        let attributes = Attributes {
-            slots: from.count(),
-            metadata: from.metadata(),
-            may_be_master: from.flag(),
-            wants_roster: from.flag(),
-            fabric: from.summary(),
-            settings: from.number(),
-            paths: from.paths(),
-        };
-        let port = if from.flag() { from.endpoint().port() } else { 0 };
-        let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
-        let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
-        let reach = Reach::new(port, links).with(given);
-        Self { world, node: NodeInfo { rank, host, endpoints, reach, attributes } }
-    }
-}
-
 impl Draw for Welcome {
     fn draw(from: &mut Source<'_>) -> Self {
         Self { lease: from.flag().then(|| from.dial()), seated: from.flag() }
@@ -367,7 +353,7 @@ impl Draw for Refusal {
     fn draw(from: &mut Source<'_>) -> Self {
         match from.byte() % REFUSALS {
             0 => Self::RankTaken(from.peer()),
-            1 => Self::WorldDiffers(from.world()),
+            1 => Self::WorldDiffers(from.size()),
             2 => Self::WorldFull,
             3 => Self::Closing,
             4 => {
@@ -375,6 +361,7 @@ impl Draw for Refusal {
             }
             5 => Self::NoRdma(from.verdict()),
             6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
+            8 => Self::Differs(from.sameness()),
             _ => {
                 let path = |from: &mut Source<'_>| BrokenPath {
                     from: from.peer(),
@@ -390,17 +377,19 @@ impl Draw for Refusal {
 }
 
 /// How many reasons of a refusal there are.
-const REFUSALS: u8 = 8;
+const REFUSALS: u8 = 9;
 
 impl Draw for Prepare {
     fn draw(from: &mut Source<'_>) -> Self {
         let (round, lease, rank) = (from.round(), from.dial(), from.rank());
+        let world = from.world();
         let roster = from.roster();
         let length = roster.as_ref().map(|roster| encode_roster(roster).len());
         let length = length.and_then(|length| u32::try_from(length).ok());
         Self {
             round,
             lease,
+            world,
             rank,
             digest: roster.map_or_else(|| Digest([from.byte(); 16]), |roster| roster.digest()),
             slots_before: from.likely(&[u64::from(rank)], &[]).unwrap_or_else(|| from.slots()),
@@ -439,7 +428,8 @@ impl Draw for Ready {
 
 impl Draw for Commit {
     fn draw(from: &mut Source<'_>) -> Self {
-        Self { round: from.round(), endpoint: from.byte(), verdict: from.verdict() }
+        let (verdict, sameness) = (from.verdict(), from.sameness());
+        Self { round: from.round(), endpoint: from.byte(), sameness: fitting(sameness, &verdict), verdict }
     }
 }
 
@@ -455,6 +445,9 @@ impl Draw for Part {
     fn draw(from: &mut Source<'_>) -> Self {
         let (round, roster) = (from.round(), from.roster());
         let index = from.likely(&[0], &[1, u32::MAX]).unwrap_or_else(|| from.short());
+        if from.byte() % 4 == 1 {
+            return from.traits_part(index);
+        }
         let bytes =
             roster.map_or_else(|| vec![from.byte(); from.up_to(255)], |roster| encode_roster(&roster));
         Self { round, index, bytes: bytes.into_iter().take(PART).collect() }
@@ -512,6 +505,7 @@ mod tests {
             Refusal::NoRdma(_) => 5,
             Refusal::Unready(_) => 6,
             Refusal::PathsBroken(..) => 7,
+            Refusal::Differs(_) => 8,
         }
     }
 
@@ -542,7 +536,8 @@ mod tests {
                 assert_eq!(forger.read(&datagram), Ok((*kind, frame)), "{message:?}");
                 datagrams.insert(datagram);
             }
-            let empty = ["Ping", "Pong", "Prove", "Finished", "Released", "Leaving", "Running"];
+            let empty =
+                ["Ping", "Pong", "Prove", "Finished", "Released", "Leaving", "Running", "Query", "Enough"];
             assert!(empty.contains(name) || datagrams.len() > 5, "{} of {name}", datagrams.len());
         }
     }

@@ -123,9 +123,9 @@ const LIES: &[Lie] = &[
         |scene, me| (scene.nodes, scene.endpoints) = (vec![id(me)], vec![endpoint(me)]),
         &[],
     ),
-    // Round, lease, rank, roster, slots on lower ranks, and then in all.
-    ("2^64 - 1 slots", |_, _| (), &[0, 0, 0, 0, 0, 4]),
-    ("no slots in all", |_, _| (), &[0, 0, 0, 0, 0, 1]),
+    // Round, lease, rank, size, roster, slots on lower ranks, and then in all.
+    ("2^64 - 1 slots", |_, _| (), &[0, 0, 0, 0, 0, 0, 4]),
+    ("no slots in all", |_, _| (), &[0, 0, 0, 0, 0, 0, 1]),
 ];
 
 #[test]

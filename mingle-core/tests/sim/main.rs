@@ -13,6 +13,7 @@ mod paths;
 mod rails;
 mod restarts;
 mod running_storms;
+mod sameness;
 mod secrets;
 mod stops;
 mod storms;
@@ -211,7 +212,7 @@ fn a_node_of_another_world_size_is_refused_and_both_sides_report_it() {
     net.add(3, 2, None, ms(100));
     finish(&mut net);
     let Failure::WorldDiffers { theirs, .. } = failure(&net, 1) else { panic!("{:?}", failure(&net, 1)) };
-    assert_eq!(*theirs, 2);
+    assert_eq!(theirs.to_string(), "2");
     assert_eq!(formed(&net, 2).rank.get(), 1);
     assert!(net.hosts[0].warnings.iter().any(|text| text.contains("expects a world of 3")));
 }
@@ -319,7 +320,7 @@ fn random_world(seed: u64) -> Network {
         duplicate: if rng.random_bool(0.5) { 0.0 } else { 0.1 },
         delay: (Duration::from_micros(50), Duration::from_micros(rng.random_range(60..5000))),
     };
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     let world: u32 = rng.random_range(2..=6);
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };
     let style = rng.random_range(0..4);
@@ -371,7 +372,7 @@ fn check(seed: u64, net: &Network) -> Option<Time> {
         if formed.iter().any(|f| f.master != formed[0].master) {
             fail("two nodes of one world have different masters");
         }
-        if formed.iter().any(|f| f.verdict != formed[0].verdict) {
+        if formed.iter().any(|f| f.verdict != formed[0].verdict || f.sameness != formed[0].sameness) {
             fail("two nodes of one world have different verdicts");
         }
     }

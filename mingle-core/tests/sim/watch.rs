@@ -7,7 +7,7 @@ use mingle_core::proto::{Over, Time};
 use mingle_core::{End, Rank};
 
 use crate::network::{Network, Weather};
-use crate::{ms, tail};
+use crate::{ms, number, tail};
 
 /// After this time without an answer a member is gone.
 const GONE_AFTER: Duration = Duration::from_secs(30);
@@ -140,7 +140,7 @@ fn in_a_world_of_three_a_silent_host_is_suspected_and_nobody_ends_the_world() {
 
 #[test]
 fn a_process_that_is_stopped_for_a_minute_is_not_suspected() {
-    for seed in 0..20 {
+    for seed in 0..number("MINGLE_SIM_RUNS").unwrap_or(20) {
         let mut net = world(seed, 2 + u32::try_from(seed).unwrap() % 6, 0.05);
         let (victim, at) = (usize::try_from(seed).unwrap() % net.hosts.len(), net.now);
         net.pause_at(victim, at, Duration::from_secs(60));
@@ -151,7 +151,7 @@ fn a_process_that_is_stopped_for_a_minute_is_not_suspected() {
 
 #[test]
 fn one_broken_pair_ends_nothing() {
-    for seed in 0..20 {
+    for seed in 0..number("MINGLE_SIM_RUNS").unwrap_or(20) {
         let mut net = world(seed, 4 + u32::try_from(seed).unwrap() % 6, 0.05);
         let at = net.now;
         let next = |host| (0..net.hosts.len()).find(|&h| rank(&net, h) == rank(&net, host) + 1);
@@ -164,7 +164,7 @@ fn one_broken_pair_ends_nothing() {
 
 #[test]
 fn a_network_that_is_down_for_a_minute_ends_nothing() {
-    for seed in 0..20 {
+    for seed in 0..number("MINGLE_SIM_RUNS").unwrap_or(20) {
         let mut net = world(seed, 2 + u32::try_from(seed).unwrap() % 9, 0.05);
         let (at, hosts) = (net.now, net.hosts.len());
         for (a, b) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))).filter(|(a, b)| a != b) {
@@ -176,7 +176,7 @@ fn a_network_that_is_down_for_a_minute_ends_nothing() {
 
 #[test]
 fn halves_that_cannot_hear_each_other_both_go_on() {
-    for seed in 0..20 {
+    for seed in 0..number("MINGLE_SIM_RUNS").unwrap_or(20) {
         let mut net = world(seed, 4 + 2 * (u32::try_from(seed).unwrap() % 4), 0.05);
         let (at, hosts) = (net.now, net.hosts.len());
         for (a, b) in (0..hosts).flat_map(|a| (0..hosts).map(move |b| (a, b))).filter(|(a, b)| a % 2 != b % 2)

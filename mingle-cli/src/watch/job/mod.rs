@@ -1,4 +1,8 @@
-//! One job, as far as its multicast datagrams show it.
+//! One job: what its nodes send to all while they form a world, and what the members of a running world
+//! answer.
+
+mod absent;
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -7,16 +11,17 @@ use std::time::Duration;
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Keys, Lineage, NodeId};
 use mingle_core::rdma::Tally;
-use mingle_core::tools::{Candidacy, Observed, Observer, Sighting};
-use mingle_core::{End, HostName, JobId};
+use mingle_core::tools::{Candidacy, Observed, Observer, Runs, Sighting};
+use mingle_core::{End, Expected, HostName, JobId};
 use serde_json::{Value, json};
 
 use super::{News, Scene, columns, has_room, is_silent};
+use crate::events::add_fewest;
 use crate::events::clock::milliseconds;
 use crate::progress::duration;
 
 /// The most nodes, and the most hosts named by others, that are remembered: a stranger can send any number.
-const MOST: usize = 4096;
+const MOST: usize = 16_384;
 
 /// The nodes of a job that were heard or named.
 #[derive(Debug)]
@@ -24,6 +29,8 @@ pub(super) struct Job {
     name: JobId,
     has_secret: bool,
     observer: Observer,
+    /// The ID under which this observer asks the members of a running world.
+    id: NodeId,
     nodes: BTreeMap<NodeId, HeardNode>,
     /// Hosts that a leader has named: when first, and when last.
     named: BTreeMap<HostName, (Duration, Duration)>,
@@ -39,6 +46,7 @@ pub(super) struct Job {
     versions: BTreeMap<u8, SocketAddr>,
     news: News,
     last_line: String,
+    expected: Expected,
 }
 
 /// A node that was heard itself.
@@ -49,6 +57,8 @@ struct HeardNode {
     rank: Option<u32>,
     /// Its last announcement as a leader, and when it came.
     leads: Option<(Candidacy, Duration)>,
+    /// Its last answer as a member of a running world.
+    runs: Option<Runs>,
     first: Duration,
     last: Duration,
 }
@@ -61,9 +71,10 @@ struct Leader<'a> {
 }
 
 impl Job {
-    pub(super) fn new(name: JobId, keys: Option<&Keys>) -> Self {
+    pub(super) fn new(name: JobId, keys: Option<&Keys>, id: NodeId) -> Self {
         Self {
             observer: Observer::new(name.tag(), keys),
+            id,
             has_secret: keys.is_some(),
             name,
             nodes: BTreeMap::new(),
@@ -76,6 +87,7 @@ impl Job {
             versions: BTreeMap::new(),
             news: News::default(),
             last_line: String::new(),
+            expected: Expected::default(),
         }
     }
 
@@ -96,7 +108,10 @@ impl Job {
                     self.news.push(format!("the world ended: rank {rank}, {end}"));
                 }
             }
-            observed @ (Observed::Leads(_) | Observed::Seeks { .. } | Observed::Hints { .. }) => {
+            observed @ (Observed::Leads(_)
+            | Observed::Seeks { .. }
+            | Observed::Hints { .. }
+            | Observed::Runs(_)) => {
                 if self.lineage != sighting.lineage {
                     self.lineage = sighting.lineage;
                     self.nodes.clear();
@@ -147,6 +162,12 @@ impl Job {
                 }
             }
             Observed::Hints { peer, .. } => self.name(now, &peer.host),
+            Observed::Runs(runs) => {
+                if let Some(node) = self.node(now, id, &runs.host, from) {
+                    (node.rank, node.leads) = (Some(runs.rank), None);
+                    node.runs = Some(runs);
+                }
+            }
             _ => {}
         }
     }
@@ -177,8 +198,15 @@ impl Job {
         if !self.nodes.contains_key(&id) {
             self.news.push(format!("{host} ({at}) is here"));
         }
-        let new =
-            || HeardNode { host: host.clone(), address: at, rank: None, leads: None, first: now, last: now };
+        let new = || HeardNode {
+            host: host.clone(),
+            address: at,
+            rank: None,
+            leads: None,
+            runs: None,
+            first: now,
+            last: now,
+        };
         let node = self.nodes.entry(id).or_insert_with(new);
         (node.address, node.last) = (at, now);
         Some(node)
@@ -203,6 +231,13 @@ impl Job {
         };
         let name = &self.name;
         match self.leader(now) {
+            None if let Some(answers) = self.answers(now) => {
+                let host = |rank| {
+                    let node = self.nodes.values().find(|node| node.rank == Some(rank))?;
+                    Some(&node.host)
+                };
+                lines.extend(answers.lines(name.as_str(), self.lineage.generation, host));
+            }
             Some(Leader { candidacy, is_silent, .. }) => {
                 let progress = &candidacy.progress;
                 lines.push(format!("job {name}: {progress}"));
@@ -233,6 +268,9 @@ impl Job {
             None if self.sealed.is_none() => lines.push(format!("job {name}: nothing heard so far")),
             None => lines.push(format!("job {name}: heard, but sealed")),
         }
+        if let Some(absent) = self.absent(now).filter(|absent| !absent.is_empty()) {
+            lines.push(format!("missing: {}", absent.join(", ")));
+        }
         if let Some(from) = self.sealed {
             lines.push(if self.has_secret {
                 format!(
@@ -248,11 +286,15 @@ impl Job {
     /// The rows of the table, the leader first.
     fn rows(&self, now: Duration) -> Vec<Row<'_>> {
         let leader = self.leader(now).map(|leader| leader.id);
+        let answers = self.answers(now);
         let mut rows: Vec<Row<'_>> = self
             .nodes
             .iter()
             .map(|(id, node)| {
                 let state = match &node.leads {
+                    _ if let (Some(answers), Some(runs)) = (&answers, &node.runs) => {
+                        answers.state(now, node, runs)
+                    }
                     _ if leader == Some(*id) => State::Leads,
                     _ if self.named.contains_key(&node.host) => State::Joined,
                     _ if is_silent(now, node.last) => State::Silent,
@@ -268,7 +310,9 @@ impl Job {
             let (state, first) = (State::Joined, *first);
             Row { host, node: None, state, first }
         }));
-        rows.sort_by_key(|row| (row.state != State::Leads, row.first));
+        let rank =
+            |row: &Row<'_>| row.node.filter(|(_, node)| node.runs.is_some()).and_then(|(_, node)| node.rank);
+        rows.sort_by_key(|row| (row.state != State::Leads, rank(row), row.first));
         rows
     }
 }
@@ -290,6 +334,9 @@ enum State {
     Silent,
     LeadsToo,
     Seeks,
+    Runs,
+    Finished,
+    Suspected,
 }
 
 impl State {
@@ -301,6 +348,9 @@ impl State {
             Self::Silent => "silent",
             Self::LeadsToo => "also leads",
             Self::Seeks => "seeks",
+            Self::Runs => "runs",
+            Self::Finished => "finished",
+            Self::Suspected => "suspected",
         }
     }
 
@@ -308,15 +358,17 @@ impl State {
     fn name(self) -> &'static str {
         match self {
             Self::Leads => "gathers",
-            Self::Joined => "joined",
-            Self::Silent => "silent",
             Self::LeadsToo => "gathers too",
-            Self::Seeks => "seeks",
+            _ => self.text(),
         }
     }
 }
 
 impl Scene for Job {
+    fn question(&mut self) -> Option<Vec<u8>> {
+        Some(self.observer.query(self.id))
+    }
+
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
         if let Some(sighting) = self.observer.read(datagram) {
             self.observe(now, from, sighting);
@@ -384,7 +436,7 @@ impl Scene for Job {
         let missing: Option<Vec<[u32; 2]>> = progress.map(|progress| {
             progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
         });
-        json!({
+        let mut facts = json!({
             "job": self.name.as_str(),
             "heard": self.has_heard(),
             "sealed": self.sealed.is_some(),
@@ -395,12 +447,16 @@ impl Scene for Job {
                 "port": progress.leader.address.port(),
             })),
             "joined": progress.map(|progress| progress.joined),
-            "world": progress.map(|progress| progress.world.get()),
+            "world": progress.map(|progress| progress.world.max().get()),
             "missing": missing,
+            "absent": self.absent(now),
             "rdma": rdma,
+            "running": self.answers(now).map(|answers| answers.document()),
             "nodes": nodes,
             "other_versions": self.versions.keys().collect::<Vec<_>>(),
-        })
+        });
+        add_fewest(&mut facts, progress.map(|progress| progress.world));
+        facts
     }
 
     fn has_heard(&self) -> bool {
@@ -410,8 +466,9 @@ impl Scene for Job {
 
     fn silence(&self) -> String {
         format!(
-            "nothing was heard of job {}: it is not forming now, or multicast does not pass from its nodes to this \
-             host; see 'mingle doctor'",
+            "nothing was heard of job {}: it is neither forming nor running under 'mingle run' with --max-restarts \
+             or --workers, or has another secret than this watch, or multicast does not pass between its nodes and this host; \
+             see 'mingle doctor'",
             self.name
         )
     }

@@ -1,5 +1,5 @@
+use mingle_core::End;
 use mingle_core::proto::{Lineage, Peer, Progress};
-use mingle_core::{End, World};
 
 use super::super::MOST_LINES;
 use super::*;
@@ -39,7 +39,7 @@ fn leads(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Obse
     Observed::Leads(Candidacy {
         progress: Progress {
             joined,
-            world: World::new(4).unwrap(),
+            world: "4".parse().unwrap(),
             newest: newest.iter().copied().map(HostName::new).collect(),
             missing: missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
             leader: Peer { host: HostName::new(&format!("node-{node}")), address: at(node) },
@@ -47,6 +47,7 @@ fn leads(node: u8, joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Obse
         explicit: false,
         most: joined,
         rdma: Some(Tally { roce: joined - 1, ..Tally::default() }),
+        absent: None,
     })
 }
 
@@ -55,7 +56,7 @@ fn seeks(node: u8, rank: u32) -> Observed {
 }
 
 fn job() -> Job {
-    Job::new("foo".parse().unwrap(), None)
+    Job::new("foo".parse().unwrap(), None, NodeId([99; 16]))
 }
 
 #[test]
@@ -188,7 +189,7 @@ fn a_node_that_left_is_no_longer_shown_as_joined() {
 #[test]
 fn a_flood_of_nodes_is_bounded_and_hides_the_others_only_while_it_lasts() {
     let mut job = job();
-    for number in 0..5_000 {
+    for number in 0..20_000 {
         job.observe(seconds(1), at(1), stranger(number, 0));
         job.name(seconds(1), &HostName::new(&format!("named-{number}")));
     }

@@ -4,7 +4,10 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use super::{Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables};
+use super::{
+    Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables, dotenv,
+};
+use crate::env::Setting;
 use crate::model::Rank;
 
 /// A format for the result: the syntax, and the variables of the launcher that reads it.
@@ -61,6 +64,9 @@ pub enum Unfit {
     /// Every rank would be a TensorFlow parameter server: their number, and the size of the world.
     #[error("{0} parameter servers leave no worker in a world of {1}; ask for fewer")]
     NoWorkers(u32, u32),
+    /// The format cannot carry this character of the value of a variable.
+    #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
+    Value(String, char),
     /// A value did not pass the check for shells. This is a bug in mingle.
     #[error(transparent)]
     Unsafe(#[from] UnsafeStatement),
@@ -92,6 +98,15 @@ impl Format {
             Syntax::Script(shell) => Some(shell),
             Syntax::Json | Syntax::Text(_) => None,
         }
+    }
+
+    /// Whether this format can carry a setting of the user.
+    ///
+    /// # Errors
+    /// [`Unfit::Value`].
+    pub fn carries(self, setting: &Setting) -> Result<(), Unfit> {
+        let refused = if self == Self::DOTENV { dotenv::refused(setting.value()) } else { None };
+        refused.map_or(Ok(()), |c| Err(Unfit::Value(setting.name().to_owned(), c)))
     }
 
     /// Whether this format lists all nodes, so that the rendezvous must collect the roster.

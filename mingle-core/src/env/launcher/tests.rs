@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Digest, HostName, Member, Metadata, NodeId, World};
+use crate::model::{Digest, HostName, Member, Metadata, NodeId, Sameness, World};
 use crate::proto::Formed;
 use crate::rdma::Verdict;
 
@@ -22,10 +22,12 @@ fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {
     Formed {
         rank: own.rank,
         world,
+        asked: world.into(),
         master: roster.members()[0].address,
         local: own.address.ip(),
         digest: Digest([0xab; 16]),
         verdict: Verdict::default(),
+        sameness: Sameness::default(),
         slots: roster.slots(own.rank).unwrap(),
         roster: Some(roster),
     }

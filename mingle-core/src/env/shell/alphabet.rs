@@ -8,10 +8,11 @@ pub(in crate::env) fn is_plain(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | ',' | ':' | '=' | '/' | '@' | '%' | '+' | '-')
 }
 
-/// Whether a text is a variable's name: capital letters, digits and `_`, with a letter first.
+/// Whether a text is a variable's name in every shell: letters, digits and `_`, without a digit first.
 pub(in crate::env) fn is_name(name: &str) -> bool {
-    name.starts_with(|c: char| c.is_ascii_uppercase())
-        && name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
 /// Whether a value is an IPv6 address in brackets, such as `[fd00::1]` or `[fd00::1]:29500`.

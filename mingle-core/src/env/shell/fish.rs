@@ -2,13 +2,14 @@
 //! `mingle --format fish ... | source`.
 //!
 //! fish expands nothing in the output of a command substitution, and joins its lines with spaces, so every
-//! statement ends in `;`. `set` keeps the status of the statement before it, and `set -e` has a status of its
-//! own, so the last statement is `true;`. A text that breaks off earlier fails, with the status of the guard.
+//! statement ends in `;`, and a line end within a value is written as `\n` between two pairs of quotes. `set`
+//! keeps the status of the statement before it, and `set -e` has a status of its own, so the last statement
+//! is `true;`. A text that breaks off earlier fails, with the status of the guard.
 
 use std::fmt::Write as _;
 use std::num::NonZeroU8;
 
-use super::alphabet::{is_bracketed, is_name, is_plain};
+use super::alphabet::is_name;
 use crate::env::Variables;
 
 /// The guard; see [`Script::guard`](super::Script::guard). Alone it makes `eval` and `source` fail.
@@ -27,7 +28,7 @@ pub(super) fn exports(variables: &Variables) -> String {
         let _ = writeln!(text, "set -e {name};");
     }
     for (name, value) in variables.set() {
-        let _ = writeln!(text, "set -gx {name} '{value}';");
+        let _ = writeln!(text, "set -gx {name} {};", quote(value));
     }
     text + DONE + ";\n"
 }
@@ -37,15 +38,32 @@ pub(super) fn failure(code: NonZeroU8) -> String {
     format!("command sh -c 'exit {code}';\n")
 }
 
+/// A value in single quotes, within which fish gives a meaning to the quote and the backslash only.
+fn quote(value: &str) -> String {
+    let value = value.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "'\\n'");
+    format!("'{value}'")
+}
+
+/// Whether a text is one value: quoted parts, and `\n` between them.
+fn is_quoted(text: &str) -> bool {
+    let Some(mut rest) = text.strip_prefix('\'') else { return false };
+    while let Some(c) = rest.chars().next() {
+        let special = ["'\\n'", "\\\\", "\\'"].into_iter().find(|special| rest.starts_with(special));
+        rest = match (special, c) {
+            (Some(special), _) => &rest[special.len()..],
+            (None, '\'') => return rest == "'",
+            (None, '\\' | '\n' | '\0') => return false,
+            (None, c) => &rest[c.len_utf8()..],
+        };
+    }
+    false
+}
+
 /// Whether a line is exactly one of the statements that this file writes.
 pub(super) fn is_safe(line: &str) -> bool {
     let Some(statement) = line.strip_suffix(";\n") else { return false };
     if let Some(assignment) = statement.strip_prefix("set -gx ") {
-        let quoted = assignment.strip_suffix('\'').and_then(|text| text.split_once(" '"));
-        // Within single quotes fish gives a meaning to the quote and the backslash only.
-        quoted.is_some_and(|(name, value)| {
-            is_name(name) && (value.chars().all(is_plain) || is_bracketed(value))
-        })
+        assignment.split_once(' ').is_some_and(|(name, value)| is_name(name) && is_quoted(value))
     } else if let Some(name) = statement.strip_prefix("set -e ") {
         is_name(name)
     } else if let Some(exit) = statement.strip_prefix("command sh -c 'exit ") {
@@ -73,6 +91,14 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_quoted_for_fish() {
+        assert_eq!(quote("it's\\\n$(reboot)"), r"'it\'s\\'\n'$(reboot)'");
+        for value in ["", "'", "\\", "\n", "a\n", "\\n", "'\n'", "$a (b) \"c\" *"] {
+            assert!(is_quoted(&quote(value)), "{value:?}");
+        }
+    }
+
+    #[test]
     fn only_statements_that_mingle_prints_pass_the_check() {
         for line in [
             "true",
@@ -80,12 +106,15 @@ mod tests {
             "! true;\n",
             "set -gx A b;\n",
             "set -gx A 'b'; reboot; set -gx C 'd';\n",
-            "set -gx A '$(reboot)';\n",
-            "set -gx A '(reboot)';\n",
             "set -gx A '\\';\n",
+            "set -gx A 'a\\nb';\n",
+            "set -gx A 'a'\\n;\n",
+            "set -gx A 'a'\\nb;\n",
+            "set -gx A 'a'(reboot)'b';\n",
             "set -gx A 'a' 'b';\n",
-            "set -gx A 'a[b]';\n",
-            "set -gx a 'b';\n",
+            "set -gx A 'a\0';\n",
+            "set -gx A '';'';\n",
+            "set -gx 1a 'b';\n",
             "set -Ux A 'b';\n",
             "set -e -g A;\n",
             "set -e ;\n",

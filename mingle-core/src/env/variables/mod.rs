@@ -54,6 +54,8 @@ pub struct Variables {
     set: Vec<Variable>,
     unset: Vec<String>,
     kept: Vec<Kept>,
+    /// The names of the user's settings, whose values may have any character.
+    settings: Vec<String>,
     unnameable: bool,
 }
 
@@ -88,6 +90,7 @@ impl Variables {
         let ipv6 = facts.formed.master.is_ipv6();
         let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
         let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
+        first.extend(result::bounds(facts));
         let mut advice = Vec::new();
         let slots = facts.formed.slots.own.to_string();
         if facts.slots_given {
@@ -121,7 +124,13 @@ impl Variables {
         settings: &[Setting],
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
-        let mut variables = Self { set: first, unset: Vec::new(), kept: Vec::new(), unnameable: false };
+        let mut variables = Self {
+            set: first,
+            unset: Vec::new(),
+            kept: Vec::new(),
+            settings: settings.iter().map(|setting| setting.name().to_owned()).collect(),
+            unnameable: false,
+        };
         let listed = environment(MINGLE_SET).unwrap_or_default();
         let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
 
@@ -131,15 +140,7 @@ impl Variables {
             let variable = || environment(name).filter(is_users);
             setting.map(|setting| setting.value().to_owned()).or_else(variable)
         };
-        // A GID index is wrong if the user has chosen devices that it was not found on.
-        let is_for_others = |name: &str| {
-            let devices = advice::devices_of(name);
-            let devices = devices.and_then(|devices| advice.iter().find(|(name, _)| *name == devices));
-            devices.is_some_and(|(name, ours)| {
-                users(name).is_some_and(|theirs| !advice::is_among(name, &theirs, ours))
-            })
-        };
-        for (name, value) in advice.iter().filter(|(name, _)| !given(name) && !is_for_others(name)) {
+        for (name, value) in advice.iter().filter(|(name, _)| !given(name)) {
             if let Some(own) = users(name) {
                 variables.kept.push(Kept { name, value: own, advice: value.clone() });
             } else {
@@ -152,7 +153,7 @@ impl Variables {
 
         let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| printed == name);
         let is_stale = |name: &&str| {
-            let may_be_set = advice::is_advice(name) || launcher::is_owned(name);
+            let may_be_set = advice::is_advice(name) || launcher::is_owned(name) || result::is_bound(name);
             let value = environment(name).filter(|value| !value.is_empty());
             may_be_set && !is_printed(name) && value.is_some_and(|value| is_own(&listed, name, &value))
         };
@@ -177,6 +178,11 @@ impl Variables {
         &self.kept
     }
 
+    /// Whether the variable of this name is a setting of the user.
+    pub(super) fn is_setting(&self, name: &str) -> bool {
+        self.settings.iter().any(|setting| setting == name)
+    }
+
     /// Whether the interface's name cannot be written in NCCL's list syntax or in the alphabet that is safe
     /// in every shell. The variables for the interface are then left out: NCCL and Gloo choose one
     /// themselves.
@@ -188,6 +194,12 @@ impl Variables {
     #[cfg(test)]
     pub(super) fn replace_first(&mut self, value: String) {
         self.set[0].1 = value;
+    }
+
+    /// Makes the first variable one that the user has set, for tests of quoting.
+    #[cfg(test)]
+    pub(super) fn make_first_a_setting(&mut self) {
+        self.settings.push(self.set[0].0.clone().into_owned());
     }
 }
 

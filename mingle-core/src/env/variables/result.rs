@@ -23,6 +23,12 @@ const RESULT: [(&str, Value); 13] = [
     ("MINGLE_TOTAL_SLOTS", |facts| facts.formed.slots.total.to_string()),
 ];
 
+/// The variables that a world has only where its size may be one of several.
+const BOUNDS: [(&str, Value); 2] = [
+    ("MINGLE_WORLD_MIN", |facts| facts.formed.asked.min().to_string()),
+    ("MINGLE_WORLD_MAX", |facts| facts.formed.asked.max().to_string()),
+];
+
 fn master_address(facts: Facts<'_>) -> String {
     facts.formed.master.ip().to_string()
 }
@@ -42,6 +48,17 @@ fn world(facts: Facts<'_>) -> String {
 /// The result, in the order in which it is printed.
 pub(super) fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
     RESULT.into_iter().map(move |(name, value)| (name.into(), value(facts)))
+}
+
+/// The fewest and the most nodes, where the world may have one of several sizes.
+pub(super) fn bounds(facts: Facts<'_>) -> Vec<Variable> {
+    let bounds = BOUNDS.into_iter().filter(|_| facts.formed.asked.is_range());
+    bounds.map(|(name, value)| (name.into(), value(facts))).collect()
+}
+
+/// Whether the variable `name` is printed for some worlds only, and so may be left from an earlier one.
+pub(super) fn is_bound(name: &str) -> bool {
+    BOUNDS.iter().any(|(bound, _)| *bound == name)
 }
 
 /// Whether the variable `name` is part of the result.

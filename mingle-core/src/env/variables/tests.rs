@@ -58,37 +58,6 @@ fn a_variable_of_the_user_is_kept_and_not_listed() {
 }
 
 #[test]
-fn a_gid_index_is_not_set_for_devices_that_the_user_has_chosen() {
-    let fabric: Vec<(&str, String)> = [
-        ("NCCL_IB_HCA", "=a:1,b:1"),
-        ("UCX_NET_DEVICES", "a:1,b:1"),
-        ("NCCL_IB_GID_INDEX", "3"),
-        ("UCX_IB_GID_INDEX", "3"),
-    ]
-    .map(|(name, value)| (name, value.to_owned()))
-    .to_vec();
-    let set = |environment: &[(&str, &str)], settings: &[&str]| {
-        let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
-        let variables = Variables::of_fabric(&fabric, &settings, lookup);
-        (value(&variables, "NCCL_IB_GID_INDEX").is_some(), value(&variables, "UCX_IB_GID_INDEX").is_some())
-    };
-    assert_eq!(set(&[], &[]), (true, true));
-    assert_eq!(set(&[("NCCL_IB_HCA", "c")], &[]), (false, true));
-    assert_eq!(set(&[("NCCL_IB_HCA", "=b:1")], &[]), (true, true), "a part of the chosen devices");
-    assert_eq!(
-        set(&[("NCCL_IB_HCA", "b:1")], &[]),
-        (false, true),
-        "a prefix, which matches other devices as well"
-    );
-    assert_eq!(set(&[("UCX_NET_DEVICES", "b:1")], &[]), (true, true));
-    assert_eq!(set(&[("NCCL_IB_HCA", "^a")], &[]), (false, true));
-    assert_eq!(set(&[], &["UCX_NET_DEVICES=c:1"]), (true, false));
-    let own = list(&[("NCCL_IB_HCA", "c")]);
-    assert_eq!(set(&[("NCCL_IB_HCA", "c"), ("MINGLE_SET", &own)], &[]), (true, true));
-}
-
-#[test]
 fn an_empty_variable_counts_as_not_set() {
     let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", ""), ("MINGLE_SET", "")]);
     assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), Some("=eth0"));

@@ -145,14 +145,14 @@ mod tests {
     #[test]
     fn a_leader_that_steps_down_for_a_running_world_stops_advertising() {
         let (mut node, mut advertiser) = leading();
-        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::Running);
+        deliver(&mut node, &mut advertiser, Time::ZERO, &Message::running());
         assert_eq!(advertiser.due(), None);
     }
 
     #[test]
     fn a_leader_that_steps_down_because_nobody_reaches_it_stops_advertising() {
         let (mut node, mut advertiser) = leading();
-        let join = Message::Join(Join { world: 4, node: node_info("i", 9) });
+        let join = Message::Join(Join { world: World::new(4).unwrap().into(), node: node_info("i", 9) });
         let mut now = Time::ZERO;
         while advertiser.due().is_some() && now < Time::from_secs(60) {
             deliver(&mut node, &mut advertiser, now, &join);

@@ -84,6 +84,11 @@ impl Seed {
         wrong.map_or(Ok(self), |ip| Err(InvalidSeed::Address(ip)))
     }
 
+    /// The name or the address, without a port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The address, unless the host is a name.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()

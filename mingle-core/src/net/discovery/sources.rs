@@ -68,6 +68,8 @@ impl Sources {
         // the first answer.
         known.is_new = !known.addresses.is_empty();
         known.publish();
+        let (names_left, folder_left) = (!names.is_empty(), self.folder.is_some());
+        known.searched(|searching| *searching = Searching { names: names_left, folder: folder_left });
         let known = Mutex::new(known);
         tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
     }
@@ -103,6 +105,7 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
             }
         }
         lock(known).publish();
+        lock(known).searched(|searching| searching.names = false);
         let rest = pause.max(least);
         tokio::time::sleep(rest).await;
         lock(known).waited += rest;
@@ -118,15 +121,20 @@ async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
         match timeout(ANSWER, &mut looking).await {
             Ok(Ok(look)) => {
                 lock(known).learn_folder(look.others, look.warning);
+                lock(known).searched(|searching| searching.folder = false);
                 tokio::time::sleep(look.pause.max(least)).await;
                 least = PAUSE_LAST;
                 looking = look.folder.look();
             }
-            Ok(Err(_)) => return,
+            Ok(Err(_)) => {
+                lock(known).searched(|searching| searching.folder = false);
+                return;
+            }
             Err(_) if is_silent => {}
             Err(_) => {
                 is_silent = true;
                 lock(known).warn(Warning::SeedDirSilent);
+                lock(known).searched(|searching| searching.folder = false);
             }
         }
     }
@@ -167,6 +175,13 @@ impl Guesses {
     }
 }
 
+/// The sources of seeds that have given no answer so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Searching {
+    names: bool,
+    folder: bool,
+}
+
 /// The addresses that are known so far, and the warnings that were given.
 struct Known {
     events: UnboundedSender<TaskEvent>,
@@ -177,6 +192,7 @@ struct Known {
     folder: Vec<SocketAddr>,
     /// Whether something has changed since this was sent.
     is_new: bool,
+    searching: Searching,
     /// The names that do not resolve, and the useless addresses of names, of which the caller has been
     /// warned.
     warned: BTreeSet<(Seed, Option<IpAddr>)>,
@@ -188,7 +204,8 @@ impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Guesses) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
         let (warned, waited) = (BTreeSet::new(), Duration::ZERO);
-        Self { events, guesses, addresses, folder, is_new: false, warned, waited }
+        let searching = Searching { names: true, folder: true };
+        Self { events, guesses, addresses, folder, is_new: false, searching, warned, waited }
     }
 
     /// Sends all addresses, if they have changed.
@@ -208,6 +225,17 @@ impl Known {
         self.publish();
         if let Some(warning) = warning {
             self.warn(warning);
+        }
+    }
+
+    /// Something was searched for the first time, or again: reports when all was.
+    fn searched(&mut self, change: impl FnOnce(&mut Searching)) {
+        const ALL: Searching = Searching { names: false, folder: false };
+        let before = self.searching;
+        change(&mut self.searching);
+        if self.searching == ALL && before != ALL {
+            // Sending fails if the driver has ended.
+            let _ = self.events.send(TaskEvent::Searched);
         }
     }
 

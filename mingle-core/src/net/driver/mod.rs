@@ -31,7 +31,7 @@ use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::path::PathDial;
 use crate::net::sockets::watched::readable;
-use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning};
+use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning, WatchNews};
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
 use peers::Peers;
@@ -59,6 +59,8 @@ struct Driver {
     peers: Peers,
     /// The zero of the node's clock.
     origin: Instant,
+    /// When the timeout began.
+    began: Instant,
     /// The node's own port, TCP and UDP.
     port: u16,
     /// The ID of the node that is running.
@@ -85,7 +87,7 @@ impl Driver {
         let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
         let listeners = Listeners { own: endpoint.listeners, paths };
         let keep = Keep { own: settings.keep_listener, paths: settings.stays };
-        let connections = Connections::open(listeners, keep, settings.world)?;
+        let connections = Connections::open(listeners, keep, settings.world.max())?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
@@ -97,6 +99,7 @@ impl Driver {
             connections,
             peers: Peers::new(origin),
             origin,
+            began: origin,
             port: endpoint.port,
             open_files: Some(open_files),
         })
@@ -118,6 +121,7 @@ impl Driver {
         let wants_roster = settings.attributes.wants_roster || settings.stays;
         let node = NodeInfo {
             rank: settings.rank,
+            former: None,
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
@@ -129,7 +133,15 @@ impl Driver {
         config.prefers_ipv6 = settings.network.prefers_ipv6;
         config.rank_by = settings.rank_by;
         config.rails = settings.rails.clone();
-        config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.now()));
+        config.traits = settings.traits.clone();
+        config.expected = settings.expected.clone();
+        config.last_call = settings.last_call;
+        if let Some(former) = settings.former {
+            config.succeed(former, settings.stop_timeout);
+        }
+        config.stands_by = settings.stays;
+        config.searches = self.peers.are_followed();
+        config.timeout = settings.timeout.map(|timeout| timeout.saturating_sub(self.began.elapsed()));
         let seed = random::<8>().map(u64::from_le_bytes)?;
         let mut node = Node::new(config, seed, self.now());
         node.handle_seeds(self.now(), self.peers.addresses());
@@ -181,6 +193,12 @@ impl Driver {
                     Output::Event(Event::Superseded(lineage)) => {
                         self.notify(Event::Superseded(lineage));
                         self.settings.lineage = lineage;
+                        // Its world was not the one before.
+                        self.settings.former = None;
+                        if self.settings.stays {
+                            // It may have waited for this formation for longer than its timeout.
+                            self.began = clock();
+                        }
                         self.replace(&mut node)?;
                     }
                     other => self.carry_out(other),
@@ -224,9 +242,14 @@ impl Driver {
                 self.peers.set_seeds(seeds);
                 node.handle_seeds(now, self.peers.addresses());
             }
+            TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
-            // Of the connections of a running world, which are gone.
-            TaskEvent::Watched(..) => {}
+            TaskEvent::Watched(dial, news) => {
+                if !matches!(news, WatchNews::Opened | WatchNews::Greeted) {
+                    self.connections.forget_dial(dial);
+                }
+                node.handle_watch(now, dial, news);
+            }
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Token(conn, local, remote, token) => {
                 if self.connections.identify(conn) {
@@ -309,7 +332,8 @@ fn open_links(
     interfaces: Vec<Interface>,
     own: Vec<std::net::UdpSocket>,
 ) -> Result<Links, Error> {
-    let links = Links::open(&settings.job, &settings.network, settings.is_alone(), interfaces, own)?;
+    let groups = settings.network.groups(&settings.job);
+    let links = Links::open(groups, &settings.network, settings.is_alone(), interfaces, own)?;
     for warning in links.warnings() {
         settings.notify(Event::Warning(warning));
     }

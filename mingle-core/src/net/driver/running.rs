@@ -124,7 +124,12 @@ impl RunningWorld {
                     }
                     Incoming::Event(TaskEvent::Closed(conn)) => _ = self.driver.connections.forget(conn),
                     Incoming::Event(_) => {}
-                    Incoming::Accepted(accepted) => self.driver.connections.keep(accepted),
+                    Incoming::Accepted(accepted) => {
+                        if let Ok((_, from, _)) = &accepted {
+                            self.machine.handle_guest(self.driver.now(), from.ip().to_canonical());
+                        }
+                        self.driver.connections.keep(accepted);
+                    }
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
@@ -156,7 +161,6 @@ impl RunningWorld {
             return;
         }
         if let Ok(interfaces) = settings.network.select_interfaces()
-            && !links.are_on(&interfaces)
             && let Err(error) = links.change(interfaces)
         {
             tracing::debug!(error = error.chain(), "changing the interfaces");
@@ -173,6 +177,18 @@ impl RunningWorld {
     /// this is not called.
     pub fn set_gone_after(&mut self, gone_after: Duration) {
         self.machine.set_gone_after(gone_after);
+    }
+
+    /// How many failures may still be followed by a restart, for `mingle watch`.
+    pub fn set_restarts_left(&mut self, left: u32) {
+        self.machine.set_restarts_left(left);
+    }
+
+    /// From so long after now on, a world that may have more nodes ends so that newcomers get a seat. Each
+    /// must have reached rank 0's host at its port for paths, and have stayed for a last call. Without this
+    /// call they wait until a member is gone.
+    pub fn set_growth(&mut self, after: Duration) {
+        self.machine.set_growth(self.driver.now(), after);
     }
 
     /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
@@ -202,7 +218,9 @@ impl RunningWorld {
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
         driver.settings.lineage = self.machine.lineage();
+        driver.settings.former = self.machine.former();
         driver.origin = clock();
+        driver.began = driver.origin;
         driver.peers.set_former(self.machine.others(), driver.origin);
         let listeners = driver.listen_again().await?;
         driver.open_files = Some(OpenFiles::raise());
@@ -211,13 +229,10 @@ impl RunningWorld {
         driver.path_port = path_port;
         let listeners = Listeners { own: listeners, paths };
         let keep = Keep { own: settings.keep_listener, paths: true };
-        driver.connections = Connections::open(listeners, keep, settings.world)?;
+        driver.connections = Connections::open(listeners, keep, settings.world.max())?;
         // An interface that has lost its link since may have it again.
         if !driver.settings.is_alone() {
-            let interfaces = usable(&driver.settings).await?;
-            if !driver.links.are_on(&interfaces) {
-                driver.links.change(interfaces)?;
-            }
+            driver.links.change(usable(&driver.settings).await?)?;
         }
         driver.endpoints = own_endpoints(&driver.settings.network, &driver.links, driver.port);
         driver.renew()?;

@@ -41,6 +41,8 @@ pub(crate) enum TaskEvent {
     Closed(ConnId),
     /// All addresses that seeds and folder give now.
     Seeds(Vec<SocketAddr>),
+    /// Every name of a seed was looked up once, and the folder was read once, or was silent.
+    Searched,
     /// A warning for the caller.
     Warning(Warning),
 }

@@ -139,8 +139,22 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSocket, u16)> {
     let listener = listen((ip, port).into())?;
     let address = listener.local_addr()?;
-    let family = Domain::for_address(address);
+    Ok((listener, bind_datagrams(address, ttl)?, address.port()))
+}
 
+/// Opens the datagram sockets of an observer, at ports that the kernel chooses: IPv4 first, then IPv6 if the
+/// kernel has it.
+pub(crate) fn bind_observer(ttl: u8) -> io::Result<Vec<UdpSocket>> {
+    let first = bind_datagrams((Ipv4Addr::UNSPECIFIED, 0).into(), ttl)?;
+    match bind_datagrams((Ipv6Addr::UNSPECIFIED, 0).into(), ttl) {
+        Ok(second) => Ok(vec![first, second]),
+        Err(error) if is_without_ipv6(&error) => Ok(vec![first]),
+        Err(error) => Err(error),
+    }
+}
+
+fn bind_datagrams(address: SocketAddr, ttl: u8) -> io::Result<UdpSocket> {
+    let family = Domain::for_address(address);
     // Without SO_REUSEADDR: two sockets would share the port, and unicast would reach only the later one.
     let udp = Socket::new(family, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
     if family == Domain::IPV6 {
@@ -157,7 +171,7 @@ fn bind_family(ip: IpAddr, port: u16, ttl: u8) -> io::Result<(TcpListener, UdpSo
     }
     deafen(&udp, family);
     enlarge(&udp);
-    Ok((listener, UdpSocket::from(udp), address.port()))
+    Ok(UdpSocket::from(udp))
 }
 
 /// Keeps a socket from receiving groups that only other sockets of the host have joined (IP_MULTICAST_ALL is

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use super::multicast::{DatagramSockets, Groups};
 use super::watched::Watched;
 use crate::host::Interface;
-use crate::model::JobId;
 use crate::net::Network;
 use crate::net::discovery::advertiser;
 use crate::net::error::Error;
@@ -30,10 +29,10 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Joins the job's groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of
-    /// the node's own port.
+    /// Joins the groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of the
+    /// node's own port.
     pub(crate) fn open(
-        job: &JobId,
+        groups: [SocketAddr; 2],
         network: &Network,
         alone: bool,
         interfaces: Vec<Interface>,
@@ -41,7 +40,7 @@ impl Links {
     ) -> Result<Self, Error> {
         let joined = if alone { &[] } else { &interfaces[..] };
         let broadcast = network.broadcast && !alone;
-        let sockets = DatagramSockets::open(own, network.groups(job), broadcast, joined)?;
+        let sockets = DatagramSockets::open(own, groups, broadcast, joined)?;
         let watched = sockets.own.iter().chain(sockets.broadcast.as_ref().map(|(socket, _)| socket));
         let receivers = watched.cloned().map(Watched::new).collect::<Result<_, _>>()?;
         let mut links = Self { interfaces, unfinished: false, alone, sockets, receivers, failed: Vec::new() };
@@ -93,8 +92,12 @@ impl Links {
     }
 
     /// Uses other interfaces from now on: joins the groups on new ones, and leaves them on those that have
-    /// gone. An error on one interface does not stop the others, and the next call tries it again.
+    /// gone. Does nothing if these are in use. An error on one interface does not stop the others, and the
+    /// next call tries it again.
     pub(crate) fn change(&mut self, interfaces: Vec<Interface>) -> Result<(), Error> {
+        if self.are_on(&interfaces) {
+            return Ok(());
+        }
         if interfaces != self.interfaces {
             self.interfaces = interfaces;
             self.failed.clear();
@@ -159,7 +162,7 @@ fn is_temporary(error: &io::Error) -> bool {
 }
 
 /// Changes the interfaces of all groups, also after an error. Returns the first error.
-pub(crate) fn change_groups(
+fn change_groups(
     groups: &mut [Groups],
     interfaces: &[Interface],
     receivers: &mut Vec<Watched>,
@@ -172,7 +175,7 @@ pub(crate) fn change_groups(
 }
 
 /// Adds the sockets that the groups have opened to the receivers.
-pub(crate) fn watch(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
+fn watch(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
     for groups in groups {
         groups.hand_over(|socket| {
             receivers.push(Watched::new(Arc::clone(socket))?);
@@ -194,7 +197,7 @@ mod tests {
         let network = Network { discovery_port: hog.local_addr().unwrap().port(), ..Network::default() };
         let own = UdpSocket::bind("127.0.0.1:0").unwrap();
         let job = "foo".parse().unwrap();
-        let mut links = Links::open(&job, &network, false, Vec::new(), vec![own]).unwrap();
+        let mut links = Links::open(network.groups(&job), &network, false, Vec::new(), vec![own]).unwrap();
         // Pushed behind the group whose port another program holds without sharing it.
         let free = "239.192.1.2:0".parse().unwrap();
         links.sockets.groups.push(Groups::join(free, &[]).unwrap());

@@ -2,7 +2,7 @@
 //! never fails them. The texts are for the log.
 
 use super::leader::Leader;
-use crate::model::{Rank, Slots};
+use crate::model::{Rank, Slots, World};
 use crate::proto::parts::Place;
 use crate::proto::shared::Shared;
 use crate::wire::{ADDRESSES, Prepare};
@@ -11,7 +11,11 @@ use crate::wire::{ADDRESSES, Prepare};
 pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Result<Place, &'static str> {
     let node = &shared.config.node;
     let is_master = prepare.master == shared.me();
-    let Ok(rank) = shared.config.world.rank(prepare.rank) else {
+    let world = World::new(prepare.world).ok().filter(|&world| shared.config.world.contains(world));
+    let Some(world) = world else {
+        return Err("the world has another size than this node expects");
+    };
+    let Ok(rank) = world.rank(prepare.rank) else {
         return Err("the rank is not below the size of the world");
     };
     if node.rank.is_some_and(|given| given != rank) {
@@ -31,7 +35,7 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if !is_local && prepare.endpoints.iter().all(|endpoint| endpoint.ip().is_loopback()) {
         return Err("the master has a loopback address");
     }
-    if prepare.paths > ADDRESSES.saturating_mul(shared.world() - 1) {
+    if prepare.paths > ADDRESSES.saturating_mul(world.get() - 1) {
         return Err("more paths than the other nodes have addresses");
     }
     if !shared.has_address(prepare.address) {
@@ -39,13 +43,13 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     }
     let slots =
         Slots { own: node.attributes.slots, before: prepare.slots_before, total: prepare.slots_total };
-    if !are_possible(slots, rank, shared.world()) {
+    if !are_possible(slots, rank, world.get()) {
         return Err("the numbers of workers are not possible");
     }
     if node.attributes.wants_roster && prepare.roster_bytes == 0 {
         return Err("the roster that this node wants is left out");
     }
-    Ok(Place { id: shared.me(), rank, slots, master: prepare.master })
+    Ok(Place { id: shared.me(), world, rank, slots, master: prepare.master })
 }
 
 /// Whether a world of this size can have these slots as the node of this rank sees them.

@@ -1,6 +1,7 @@
 //! A node that has chosen a leader: it joins, proves that it reaches the leader, waits, and takes part in its
 //! rounds.
 
+mod alike;
 mod ask;
 mod check;
 mod leader;
@@ -11,12 +12,12 @@ use std::time::Duration;
 
 use super::backoff::Backoff;
 use super::prove::{Closed, Dials, Won};
-use super::report::{Event, Failure, Formed, Progress, RankRange};
+use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::{DialId, PathNews};
 use crate::model::{Endpoints, NodeId, Peer};
-use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Welcome};
+use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Want, Welcome};
 use leader::Leader;
 use participation::Participation;
 
@@ -55,6 +56,10 @@ pub(crate) struct Follow {
     suspected: Option<Time>,
     /// The last round that the leader has voided: a prepare of it that comes later is a repeat.
     voided: u64,
+    /// What the leader has asked of this node's traits, before this node has joined.
+    compared: Option<Want>,
+    /// The expected hosts that are absent, as the leader announced last.
+    absent: Vec<String>,
 }
 
 /// Why a leader is given up.
@@ -84,6 +89,8 @@ impl Follow {
             broken: 0,
             suspected: None,
             voided: 0,
+            compared: None,
+            absent: Vec::new(),
         };
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.join(shared);
@@ -175,7 +182,7 @@ impl Follow {
     }
 
     fn join_message(shared: &Shared) -> Message {
-        Message::Join(Join { world: shared.world(), node: shared.node_info() })
+        Message::Join(Join { world: shared.config.world, node: shared.node_info() })
     }
 
     /// Sends a join, and sets the timer for the next.
@@ -263,9 +270,10 @@ impl Follow {
                 joined: announce.joined,
                 world: shared.config.world,
                 newest: announce.newest.to_vec(),
-                missing: announce.missing.iter().map(|&(first, last)| RankRange { first, last }).collect(),
+                missing: announce.missing(),
                 leader: self.leader.peer(),
             };
+            self.absent = announce.absent(&shared.config.expected);
             if self.progress.as_ref() != Some(&progress) {
                 shared.event(Event::Progress(progress.clone()));
                 self.progress = Some(progress);
@@ -298,6 +306,7 @@ impl Follow {
         shared.timers.stop(Timer::GiveUpLeader);
         shared.set_repeat(Timer::AskLeader, &mut self.asks);
         shared.event(Event::Following(self.leader.peer()));
+        self.tell_traits(shared);
         true
     }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::leader::Leader;
-use crate::model::{Digest, NodeId, Rank, Slots};
+use crate::model::{Digest, NodeId, Rank, Slots, World};
 use crate::proto::backoff::Backoff;
 use crate::proto::parts::{Added, Parts, Place};
 use crate::proto::prove::{Proofs, Won};
@@ -27,6 +27,7 @@ const LONGEST_ROUND: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub(super) struct Participation {
     round: u64,
+    world: World,
     rank: Rank,
     digest: Digest,
     slots: Slots,
@@ -53,11 +54,13 @@ impl Participation {
     /// Starts to take part in the round, in this place.
     pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
         let Prepare { master, endpoints, paths, rails, .. } = prepare;
-        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths, place.rank, *rails);
+        let neighbours = place.rank.neighbours(place.world.get());
+        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths, neighbours, *rails);
         proofs.add(&prepare.partners, shared);
-        let parts = || Parts::new(shared.config.world, prepare.digest, prepare.roster_bytes, place);
+        let parts = || Parts::new(prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
             round: prepare.round,
+            world: place.world,
             rank: place.rank,
             digest: prepare.digest,
             slots: place.slots,
@@ -220,9 +223,11 @@ impl Participation {
         }
         Some(Formed {
             rank: self.rank,
-            world: shared.config.world,
+            world: self.world,
+            asked: shared.config.world,
             master,
             local: self.address,
+            sameness: commit.sameness.clone(),
             digest: self.digest,
             roster: self.parts.take().and_then(Parts::into_roster),
             verdict: commit.verdict.clone(),

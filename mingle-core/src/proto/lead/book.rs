@@ -28,6 +28,8 @@ pub(super) struct Book {
     addresses: BTreeMap<SocketAddr, NodeId>,
     /// How many have a seat, this node included.
     seated: u32,
+    /// How many of those were members of the world before.
+    survivors: u32,
     /// The most that `seated` has been.
     high_water: u32,
     /// The RDMA networks of the nodes with a seat.
@@ -109,6 +111,7 @@ impl Book {
             ranks: own_rank.into_iter().collect(),
             addresses: BTreeMap::new(),
             seated: 1,
+            survivors: u32::from(shared.config.node.former.is_some()),
             high_water: 1,
             fabrics: Counted::new(shared.config.node.attributes.fabric),
             standbys: Vec::new(),
@@ -153,6 +156,16 @@ impl Book {
         self.seated
     }
 
+    /// How many with a seat were members of the world before, this node included.
+    pub(super) fn survivors(&self) -> u32 {
+        self.survivors
+    }
+
+    /// How many have a seat, and how many of those were members of the world before.
+    pub(super) fn counts(&self) -> (u32, u32) {
+        (self.seated, self.survivors)
+    }
+
     pub(super) fn high_water(&self) -> u32 {
         self.high_water
     }
@@ -171,7 +184,7 @@ impl Book {
         if u32::try_from(self.ranks.len()) != Ok(self.seated) {
             return Vec::new();
         }
-        RankRange::missing(self.ranks.keys().copied(), shared.world(), RUNS)
+        RankRange::missing(self.ranks.keys().copied(), shared.most(), RUNS)
     }
 
     /// The node with a seat and this given rank.
@@ -220,6 +233,7 @@ impl Book {
         }
         self.addresses.insert(entry.node.endpoints.preferred(), id);
         self.seated += 1;
+        self.survivors += u32::from(entry.node.former.is_some());
         self.high_water = self.high_water.max(self.seated);
         self.fabrics.add(entry.node.attributes.fabric);
         self.newest.push_front(entry.node.host.clone());
@@ -232,6 +246,7 @@ impl Book {
         let Some(entry) = self.entries.get_mut(&id).filter(|entry| entry.seated) else { return };
         entry.seated = false;
         self.seated -= 1;
+        self.survivors -= u32::from(entry.node.former.is_some());
         self.fabrics.remove(entry.node.attributes.fabric);
         self.ranks.retain(|_, holder| *holder != id);
         self.addresses.retain(|_, holder| *holder != id);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::book::{Book, Entry};
 use super::plan::Plan;
-use crate::model::NodeId;
+use crate::model::{NodeId, World};
 use crate::proto::prove::Proofs;
 use crate::proto::report::Formed;
 use crate::proto::scale::UNANSWERED_COPIES;
@@ -59,6 +59,7 @@ impl Committed {
         shared.timers.set(Timer::Wave, shared.now);
         shared.stop_accepting();
         let standbys = book.standbys().to_vec();
+        let full = Message::Refuse(no_seat(&plan, shared));
         let mut unaware = Unaware::default();
         for (id, entry) in book.entries_mut() {
             if entry.seated || standbys.contains(&id) {
@@ -69,11 +70,16 @@ impl Committed {
             // it done.
             entry.done = true;
             for _ in 0..UNANSWERED_COPIES {
-                shared.send(entry.source, id, &Message::Refuse(Refusal::WorldFull));
+                shared.send(entry.source, id, &full);
             }
         }
         let waves = Waves::in_round(shared.scale(), shared.now);
         Self { plan, proofs, endpoint, since: shared.now, unaware, waves }
+    }
+
+    /// Why a node gets no seat.
+    pub(super) fn no_seat(&self, shared: &Shared) -> Refusal {
+        no_seat(&self.plan, shared)
     }
 
     pub(super) fn number(&self) -> u64 {
@@ -85,6 +91,7 @@ impl Committed {
             round: self.plan.number,
             endpoint: self.endpoint,
             verdict: self.plan.verdict.clone(),
+            sameness: self.plan.sameness.clone(),
         })
     }
 
@@ -110,7 +117,7 @@ impl Committed {
         };
         let burst = self.waves.burst(unaware, shared);
         let commit = self.message();
-        let full = Message::Refuse(Refusal::WorldFull);
+        let full = Message::Refuse(self.no_seat(shared));
         for id in burst {
             if let Some(entry) = book.get(id) {
                 let message = if entry.seated { &commit } else { &full };
@@ -150,13 +157,21 @@ impl Committed {
         let local = self.plan.address(shared.me())?;
         Some(Formed {
             rank,
-            world: shared.config.world,
+            world: World::new(self.plan.world()).ok()?,
+            asked: shared.config.world,
             master,
             local,
             digest: self.plan.digest,
             slots: roster.slots(rank)?,
             roster: shared.config.node.attributes.wants_roster.then(|| roster.clone()),
             verdict: self.plan.verdict.clone(),
+            sameness: self.plan.sameness.clone(),
         })
     }
+}
+
+/// A world that has formed with fewer nodes than it may have is not full: a latecomer looks for the next one
+/// until its time is up.
+fn no_seat(plan: &Plan, shared: &Shared) -> Refusal {
+    if plan.world() < shared.most() { Refusal::Closing } else { Refusal::WorldFull }
 }

@@ -1,13 +1,15 @@
 //! The end of a leader for which no world can form: its members learn why.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::book::Book;
-use crate::proto::report::Failure;
+use super::book::{Book, Entry};
+use crate::model::{NodeId, Peer};
+use crate::proto::report::{Failure, Unproved};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
-use crate::wire::{Message, Refusal};
+use crate::wire::{Message, Refusal, UNREADY};
 
 /// How long the refusal is repeated.
 const FAREWELL: Duration = Duration::from_secs(3);
@@ -18,6 +20,29 @@ pub(super) struct Ending {
     failure: Failure,
     until: Time,
     waves: Waves,
+}
+
+/// Why no world forms where these provers have not reached these masters.
+pub(super) fn unproved(
+    unproved: &BTreeSet<(NodeId, NodeId)>,
+    book: &Book,
+    shared: &Shared,
+) -> (Refusal, Failure) {
+    let peer =
+        |id: NodeId| if id == shared.me() { Some(shared.peer()) } else { book.get(id).map(Entry::peer) };
+    let named = |&(prover, master): &(NodeId, NodeId)| {
+        Some(Unproved { prover: peer(prover)?, master: peer(master)? })
+    };
+    let pairs: Vec<Unproved> = unproved.iter().filter_map(named).collect();
+    let refusal = pairs.iter().map(|pair| (pair.prover.clone(), pair.master.clone())).collect();
+    (Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs })
+}
+
+/// Why no world forms where these members were not ready in round after round.
+pub(super) fn unready(unready: &[NodeId], book: &Book) -> (Refusal, Failure) {
+    let named = unready.iter().filter_map(|&id| book.get(id).map(Entry::peer));
+    let nodes: Vec<Peer> = named.take(UNREADY).collect();
+    (Refusal::Unready(nodes.iter().cloned().collect()), Failure::Unready { nodes })
 }
 
 impl Ending {

@@ -3,8 +3,10 @@
 //! A candidate that follows another one freezes its book: it gives no seats and starts no rounds until it
 //! comes back.
 
+mod alike;
 mod book;
 mod broken;
+mod call;
 mod challenges;
 mod commit;
 mod ending;
@@ -26,12 +28,13 @@ use super::prove::Arrivals;
 use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
-use super::timer::Timer;
+use super::timer::{Time, Timer};
 use super::waves::Window;
 use super::{DialId, PathNews};
-use crate::model::{NodeId, Peer, Rank};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Ready, Refusal, Want};
+use crate::model::{NodeId, Peer, Rank, Stamp};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, RUNS, Ready, Refusal, Want};
 use book::Book;
+use call::Call;
 use challenges::Challenges;
 use round::Fate;
 use rounds::Rounds;
@@ -45,6 +48,7 @@ const REPEAT: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone)]
 pub(crate) struct Lead {
     book: Book,
+    call: Call,
     rounds: Rounds,
     challenges: Challenges,
     /// The nodes to be welcomed, in a large world: each welcome is answered by a dial, and the kernel's queue
@@ -69,6 +73,7 @@ impl Lead {
     pub(crate) fn new(shared: &Shared) -> Self {
         Self {
             book: Book::new(shared),
+            call: Call::default(),
             rounds: Rounds::new(),
             challenges: Challenges::default(),
             welcomes: VecDeque::new(),
@@ -100,6 +105,21 @@ impl Lead {
     /// The given ranks that must still come.
     pub(crate) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
         self.book.missing(shared)
+    }
+
+    /// The expected hosts that are absent, by their places in the list.
+    pub(crate) fn absent(&self, shared: &Shared) -> Vec<u32> {
+        let all = self.book.members().map(|(_, entry)| &entry.node).chain([&shared.config.node]);
+        let present = all.map(|node| (&node.host, node.endpoints.iter().map(SocketAddr::ip)));
+        shared.config.expected.absent(present)
+    }
+
+    /// What an announce says of those that are missing.
+    fn runs(&self, shared: &Shared) -> Vec<RankRange> {
+        if shared.config.expected.is_empty() {
+            return self.missing(shared);
+        }
+        RankRange::runs(self.absent(shared), RUNS)
     }
 
     /// The members with their given ranks, for a message to the user.
@@ -158,7 +178,7 @@ impl Lead {
             id: shared.me(),
             explicit: node.rank.is_some(),
             members: self.book.high_water(),
-            world: shared.world(),
+            world: shared.config.world,
             host: node.host.clone(),
             endpoints: node.endpoints.advertised(),
         };
@@ -166,8 +186,9 @@ impl Lead {
             candidate,
             joined: self.book.seated(),
             newest: self.book.newest().collect(),
-            missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
+            missing: self.runs(shared).iter().map(|run| (run.first, run.last)).collect(),
             rdma: self.book.tally(),
+            expected: shared.config.expected.hash(),
         })
     }
 
@@ -223,8 +244,42 @@ impl Lead {
         self.challenges.on_pong(from, &self.book, shared);
     }
 
-    /// Gives free seats to standbys, and starts a round where none is left free.
-    fn fill_seats(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+    /// Whether this node has a seat in the book.
+    pub(crate) fn has_member(&self, id: NodeId) -> bool {
+        self.book.member(id).is_some()
+    }
+
+    /// This node leads now, or again: if enough nodes are here, the last call begins.
+    pub(crate) fn begin_call(&mut self, shared: &mut Shared) {
+        self.call.count(self.book.counts(), None, shared);
+    }
+
+    /// A node is heard that leads and has no seat here.
+    pub(crate) fn hear_candidate(&mut self, id: NodeId, shared: &Shared) {
+        if !self.has_member(id) {
+            self.call.hear(id, shared);
+        }
+    }
+
+    /// When the last call is over, as far as is known by now.
+    pub(crate) fn call_due(&self, shared: &Shared) -> Option<Time> {
+        self.call.due(shared)
+    }
+
+    pub(crate) fn schedule_call(&self, shared: &mut Shared) {
+        self.call.schedule(shared);
+    }
+
+    /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
+    pub(crate) fn end_call(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        if shared.config.world.is_range() && self.book.seated() >= shared.config.world.min().get() {
+            self.call.end(shared);
+            self.fill_seats(arrivals, shared);
+        }
+    }
+
+    /// Gives free seats to standbys, and starts a round where none is left free or the last call is over.
+    pub(crate) fn fill_seats(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         self.seat_standbys(arrivals, shared);
         self.start_round_if_full(arrivals, shared);
     }
@@ -236,6 +291,7 @@ impl Lead {
         self.redirected = 0;
         // A frozen leader pings no member, so a member's silence is no evidence.
         self.challenges.clear();
+        self.call.cancel(shared);
         shared.timers.stop(Timer::StepDown);
         shared.timers.stop(Timer::PingChallenged);
     }
@@ -248,6 +304,7 @@ impl Lead {
 
     /// Goes on as a leader.
     pub(crate) fn resume(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
+        self.begin_call(shared);
         self.fill_seats(arrivals, shared);
     }
 
@@ -261,6 +318,8 @@ impl Lead {
     pub(crate) fn clear(&mut self, shared: &mut Shared) {
         self.rounds.reset(&self.book, shared);
         self.book.clear(shared);
+        self.call.cancel(shared);
+        self.begin_call(shared);
         self.challenges.clear();
         self.welcomes.clear();
     }
@@ -287,10 +346,10 @@ impl Lead {
         shared.set_repeat(Timer::Redirect, &mut self.redirects);
     }
 
-    /// Starts a round if all seats are taken.
+    /// Starts a round if all seats are taken, or if the last call is over.
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         let may_start = !self.frozen && !self.overdue && self.is_collecting();
-        if !may_start || self.book.seated() != shared.world() {
+        if !may_start || (self.book.seated() < shared.most() && !self.call.is_over()) {
             return;
         }
         if self.rounds.start(&mut self.book, arrivals, shared) {
@@ -313,7 +372,7 @@ impl Lead {
     fn go_on(&mut self, fate: Fate, arrivals: &Arrivals, shared: &mut Shared) {
         match fate {
             Fate::GoesOn => {}
-            Fate::Collecting => self.start_round_if_full(arrivals, shared),
+            Fate::Collecting => self.fill_seats(arrivals, shared),
             Fate::Overdue(unready) => self.blame(&unready, arrivals, shared),
             Fate::Silent(silent) => {
                 tracing::debug!(?silent, "silent since the prepare: expelled");
@@ -381,6 +440,13 @@ impl Lead {
 
     pub(crate) fn on_want(&mut self, from: NodeId, source: SocketAddr, want: &Want, shared: &mut Shared) {
         self.rounds.on_want(from, source, want, &mut self.book, shared);
+    }
+
+    pub(crate) fn on_traits(&mut self, from: NodeId, part: Part, shared: &mut Shared) {
+        let stamp = self.book.member(from).map(|entry| entry.node.attributes.same.bare());
+        if stamp == Some(Stamp(part.round)) {
+            self.rounds.on_traits(part, shared);
+        }
     }
 
     pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {

@@ -7,7 +7,7 @@ use super::book::Book;
 use super::networks::Network;
 use super::ranks::Applicant;
 use crate::model::{
-    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, most_frequent,
+    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness, most_frequent,
 };
 use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
@@ -28,6 +28,7 @@ pub(super) struct Plan {
     pub(super) master: NodeId,
     pub(super) endpoints: Endpoints,
     pub(super) verdict: Verdict,
+    pub(super) sameness: Sameness,
     /// Which paths are proved.
     paths: Paths,
     /// How each node is reached, in the order of the ranks.
@@ -73,7 +74,7 @@ impl Plan {
     pub(super) fn new(
         number: u64,
         assigned: &[Applicant],
-        verdict: Verdict,
+        (verdict, sameness): (Verdict, Sameness),
         wants_roster: bool,
         network: &Network,
     ) -> Option<Self> {
@@ -109,9 +110,15 @@ impl Plan {
             master: master.id,
             endpoints: network.endpoints(&master.node.endpoints),
             verdict,
+            sameness,
             paths: network.paths,
             reached,
         })
+    }
+
+    /// How many nodes the world of this round has.
+    pub(super) fn world(&self) -> u32 {
+        u32::try_from(self.reached.len()).unwrap_or(u32::MAX)
     }
 
     /// The address of a node, as the others reach it.
@@ -143,8 +150,7 @@ impl Plan {
         if self.reached(id).is_none_or(|own| own.port.is_none()) {
             return Vec::new();
         }
-        let world = u32::try_from(self.reached.len()).unwrap_or(u32::MAX);
-        let ranks = self.paths.partners(rank, world).into_iter();
+        let ranks = self.paths.partners(rank, self.world()).into_iter();
         let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
         let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
             |(rank, partner, port)| {
@@ -185,6 +191,7 @@ impl Plan {
         let with = |some: &[Partner]| Prepare {
             round: self.number,
             lease,
+            world: self.world(),
             rank,
             digest: self.digest,
             slots_before,

@@ -1,13 +1,13 @@
 //! Which node gets which rank, and which one is the master.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::model::{Link, NodeId, Rank, natural};
 use crate::proto::RankBy;
 use crate::rdma;
-use crate::wire::{Attributes, NodeInfo};
+use crate::wire::NodeInfo;
 
 /// A node of a full world, before it has a rank.
 #[derive(Debug, Clone)]
@@ -31,10 +31,9 @@ impl Applicant {
         self.node.reach.links().iter().copied().find(|link| network.has(link.address))
     }
 
-    /// The summary and the settings that are compared with those of the other ranks.
+    /// The summary that is compared with those of the other ranks.
     pub(crate) fn comparable(&self) -> rdma::RankSummary {
-        let Attributes { fabric: summary, settings, .. } = self.node.attributes;
-        rdma::RankSummary { address: self.address().ip(), summary, settings }
+        rdma::RankSummary { address: self.address().ip(), summary: self.node.attributes.fabric }
     }
 }
 
@@ -62,6 +61,19 @@ pub(super) fn settle_family(
     Ok(turn / families.len())
 }
 
+/// As [`choose`]. While the leader `persists`, a node that could not be reached may be master again.
+pub(super) fn choose_again(
+    applicants: Vec<Applicant>,
+    order: RankBy,
+    unproved: &BTreeSet<(NodeId, NodeId)>,
+    persists: bool,
+) -> Option<Vec<Applicant>> {
+    choose(applicants.clone(), order, unproved).or_else(|| {
+        // No candidate for master is left, but the fault between the nodes may be over soon.
+        persists.then(|| choose(applicants, order, &BTreeSet::new())).flatten()
+    })
+}
+
 /// The nodes in the order of their ranks, the master first, after the proofs between these provers and
 /// masters have failed. Prefers a master with no known broken path; then one that no node has failed to
 /// reach; then one that has itself found that no node reaches it. Returns nothing where no node can be
@@ -84,36 +96,47 @@ pub(super) fn choose(
     })
 }
 
-/// The applicants in the order of their ranks. Given ranks are kept. The others go by `order`, so that the
-/// same hosts get the same ranks at the next start, in whatever order they come: checkpoints on local disks
-/// depend on that.
+/// The applicants in the order of their ranks. Given ranks are kept, then those that nodes had in the world
+/// before: shards on local disks belong to a rank. Newcomers take the ranks that are left, in `order`, so
+/// that the same hosts get the same ranks at the next start, in whatever order they come. Nodes whose former
+/// rank the world does not have come last.
 ///
-/// The first is the master. Without a given rank 0 it is the first in order that has not `failed`. Nothing is
-/// returned where there is no such node, or where the node with the given rank 0 has failed.
+/// The first is the master. Where the one with former rank 0 is gone or has `failed`, it is the first
+/// newcomer that has not, or else the first such node of the others. Nothing is returned where there is no
+/// such node, or where the node with the given rank 0 has failed.
 fn assign(
     mut applicants: Vec<Applicant>,
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
 ) -> Option<Vec<Applicant>> {
-    applicants.sort_by(|a, b| compare(a, b, order));
-    let given_zero = applicants.iter().position(|a| a.node.rank == Some(Rank(0)));
-    let master = match given_zero {
-        Some(at) => (!failed(applicants[at].id)).then_some(at),
-        None => applicants
-            .iter()
-            .position(|a| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id)),
-    }?;
-    let master = applicants.remove(master);
+    applicants.sort_by(|a, b| a.node.former.cmp(&b.node.former).then_with(|| compare(a, b, order)));
     let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
-    let (given, automatic): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
+    let place = |rank: Rank| usize::try_from(rank.get()).ok();
+    let (given, others): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
     for applicant in given {
-        // The book holds each rank once, all below the world's size; rank 0 is taken out above.
-        let place = applicant.node.rank.and_then(|rank| usize::try_from(rank.get()).ok()?.checked_sub(1))?;
-        *places.get_mut(place)? = Some(applicant);
+        // The book holds each rank once, all below the world's size.
+        let at = applicant.node.rank.and_then(place)?;
+        *places.get_mut(at)? = Some(applicant);
     }
-    let mut automatic = automatic.into_iter();
-    let rest: Option<Vec<_>> = places.into_iter().map(|place| place.or_else(|| automatic.next())).collect();
-    Some(std::iter::once(master).chain(rest?).collect())
+    let mut rest = VecDeque::new();
+    for applicant in others {
+        match applicant.node.former.and_then(place).and_then(|at| places.get_mut(at)) {
+            Some(free @ None) => *free = Some(applicant),
+            _ => rest.push_back(applicant),
+        }
+    }
+    let may_lead = |a: &Applicant| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id);
+    match places[0].take() {
+        Some(first) if first.node.rank.is_some() && failed(first.id) => return None,
+        Some(first) if first.node.rank.is_some() || may_lead(&first) => places[0] = Some(first),
+        first => {
+            rest.extend(first);
+            let newcomer = rest.iter().position(may_lead).and_then(|at| rest.remove(at));
+            let another = || places.iter_mut().find(|place| place.as_ref().is_some_and(may_lead))?.take();
+            places[0] = Some(newcomer.or_else(another)?);
+        }
+    }
+    places.into_iter().map(|place| place.or_else(|| rest.pop_front())).collect()
 }
 
 fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
@@ -204,6 +227,40 @@ mod tests {
             applicant("d", 4, None),
         ];
         assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["c", "b", "a", "d"]);
+    }
+
+    /// A node that had this rank in the world before.
+    fn survivor(host: &str, last: u8, former: u32) -> Applicant {
+        let mut survivor = applicant(host, last, None);
+        survivor.node.former = Some(Rank(former));
+        survivor
+    }
+
+    #[test]
+    fn survivors_keep_their_ranks_and_newcomers_fill_the_gaps() {
+        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Address, |_| false));
+        let (a, b, c, d) =
+            (survivor("a", 9, 0), survivor("b", 8, 1), survivor("c", 7, 2), survivor("d", 6, 3));
+        let new = applicant("new", 1, None);
+        let all = [d.clone(), a.clone(), c.clone(), b.clone()];
+        assert_eq!(ranked(&all), ["a", "b", "c", "d"]);
+        assert_eq!(ranked(&[a.clone(), new.clone(), d.clone(), c.clone()]), ["a", "new", "c", "d"]);
+        assert_eq!(ranked(&[a.clone(), d.clone(), c.clone()]), ["a", "d", "c"], "one rank less");
+        // Without the former rank 0: a newcomer, then one that moves anyway, then the first of the others.
+        assert_eq!(ranked(&[b.clone(), c.clone(), d.clone(), new.clone()]), ["new", "b", "c", "d"]);
+        assert_eq!(ranked(&[b.clone(), c.clone(), d.clone()]), ["d", "b", "c"]);
+        let [other, same] = [applicant("other", 2, None), survivor("same", 3, 1)];
+        assert_eq!(ranked(&[b.clone(), same, a.clone()]), ["a", "same", "b"], "two claim one rank");
+        let failed =
+            |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Address, |id| id == NodeId([9; 16])));
+        assert_eq!(failed(&[a.clone(), b.clone(), c.clone()]), ["b", "a", "c"]);
+        assert_eq!(failed(&[a, b, other]), ["other", "b", "a"]);
+    }
+
+    #[test]
+    fn a_given_rank_comes_before_a_former_one() {
+        let nodes = vec![survivor("a", 1, 0), survivor("b", 2, 1), applicant("given", 3, Some(1))];
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["a", "given", "b"]);
     }
 
     #[test]

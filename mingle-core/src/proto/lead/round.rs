@@ -61,8 +61,8 @@ impl Round {
     pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
         let partners = plan.partners(shared.me());
         let count = u32::try_from(partners.len()).unwrap_or(u32::MAX);
-        let (rank, rails) = (plan.rank(shared.me()), plan.rails());
-        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count, rank, rails);
+        let (neighbours, rails) = (plan.rank(shared.me()).neighbours(plan.world()), plan.rails());
+        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count, neighbours, rails);
         proofs.add(&partners, shared);
         Self {
             plan,
@@ -222,7 +222,7 @@ impl Round {
     pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
         let own = self.proofs.endpoint().filter(|_| self.proofs.are_given())?;
         // The members are looked at once, and not at each ready.
-        if self.ready + 1 < shared.world() {
+        if self.ready + 1 < self.plan.world() {
             return None;
         }
         let mut votes = Vec::new();

@@ -5,22 +5,23 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::book::{Book, Entry};
+use super::alike::{self, Alike};
+use super::book::Book;
 use super::broken::BrokenPaths;
 use super::commit::Committed;
-use super::ending::Ending;
+use super::ending::{self, Ending};
 use super::networks::Network;
 use super::plan::{self, Plan};
 use super::ranks::{self, Applicant};
 use super::round::{Fate, Round};
-use crate::model::{NodeId, Peer};
+use crate::model::NodeId;
 use crate::proto::prove::Arrivals;
-use crate::proto::report::{Event, Failure, Formed, Unproved};
+use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
 use crate::rdma::Verdict;
-use crate::wire::{Broken, Message, Ready, Refusal, UNREADY, Want};
+use crate::wire::{Broken, Message, Part, Ready, Refusal, Want};
 
 /// For this long another round starts although no node is left that can be master, or although paths were
 /// broken. A round of failed proofs takes 4.3 s, so the third begins after 8.6 s: a network that heals within
@@ -53,6 +54,8 @@ pub(super) struct Rounds {
     /// network, and on that of the job the fewest are broken.
     broken: BrokenPaths,
     fewest: BrokenPaths,
+    /// What the members have told of their traits.
+    alike: Alike,
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +84,7 @@ impl Rounds {
             unproved: BTreeSet::new(),
             broken: BrokenPaths::default(),
             fewest: BrokenPaths::default(),
+            alike: Alike::default(),
         }
     }
 
@@ -124,6 +128,9 @@ impl Rounds {
     /// Starts a round with the members of a full book, where none is under way. Returns whether there is one
     /// now.
     pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> bool {
+        if !self.alike.settle(book, shared) {
+            return false;
+        }
         let mut applicants = plan::applicants(book, arrivals, shared);
         let since = *self.proving_since.get_or_insert(shared.now);
         let persists = shared.now < since + PERSIST;
@@ -131,8 +138,8 @@ impl Rounds {
         if !broken.is_empty() {
             self.fewest = broken.or_fewer(std::mem::take(&mut self.fewest));
             if !persists {
-                let (refusal, failure) = std::mem::take(&mut self.fewest).ending();
-                self.end(refusal, failure, book, shared);
+                let because = std::mem::take(&mut self.fewest).ending();
+                self.end_because(because, book, shared);
                 return false;
             }
         }
@@ -143,14 +150,15 @@ impl Rounds {
                 shared.set_after(Timer::Wave, AGAIN);
             } else {
                 self.unproved.insert(apart);
-                self.end_unproved(book, shared);
+                self.end_because(ending::unproved(&self.unproved, book, shared), book, shared);
             }
         }) else {
             return false;
         };
         let network = Network::settle(&applicants, turn);
-        let Some(assigned) = self.choose(applicants, persists, shared) else {
-            self.end_unproved(book, shared);
+        let order = shared.config.rank_by;
+        let Some(assigned) = ranks::choose_again(applicants, order, &self.unproved, persists) else {
+            self.end_because(ending::unproved(&self.unproved, book, shared), book, shared);
             return false;
         };
         let comparable: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
@@ -160,8 +168,14 @@ impl Rounds {
             self.end(refusal, Failure::NoRdma { verdict }, book, shared);
             return false;
         }
+        let sameness = self.alike.compare(&assigned, &verdict, shared);
+        if let Some(because) = alike::refusal(&assigned, &sameness) {
+            self.end_because(because, book, shared);
+            return false;
+        }
+        let compared = (verdict, sameness);
         let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
-        let Some(plan) = Plan::new(self.started + 1, &assigned, verdict, wants_roster, &network) else {
+        let Some(plan) = Plan::new(self.started + 1, &assigned, compared, wants_roster, &network) else {
             return false;
         };
         self.started += 1;
@@ -171,15 +185,6 @@ impl Rounds {
         shared.event(Event::Preparing { round: self.started });
         self.phase = Phase::Proving(Round::start(plan, shared));
         true
-    }
-
-    /// The nodes in the order of their ranks, the master first.
-    fn choose(&self, applicants: Vec<Applicant>, persists: bool, shared: &Shared) -> Option<Vec<Applicant>> {
-        let order = shared.config.rank_by;
-        ranks::choose(applicants.clone(), order, &self.unproved).or_else(|| {
-            // No candidate for master is left, but the fault between the nodes may be over soon.
-            persists.then(|| ranks::choose(applicants, order, &BTreeSet::new())).flatten()
-        })
     }
 
     /// Repeats what has not been answered: prepare, commit, or why there is no world.
@@ -352,10 +357,7 @@ impl Rounds {
         if self.overdue < UNREADY_ROUNDS {
             return false;
         }
-        let named = self.unready.iter().filter_map(|&id| book.get(id).map(Entry::peer));
-        let nodes: Vec<Peer> = named.take(UNREADY).collect();
-        let refusal = Refusal::Unready(nodes.iter().cloned().collect());
-        self.end(refusal, Failure::Unready { nodes }, book, shared);
+        self.end_because(ending::unready(&self.unready, book), book, shared);
         true
     }
 
@@ -387,6 +389,11 @@ impl Rounds {
             _ if book.member(from).is_some() => shared.send(source, from, &Message::Void(want.round)),
             _ => {}
         }
+    }
+
+    /// A member tells a part of its traits.
+    pub(super) fn on_traits(&mut self, part: Part, shared: &mut Shared) {
+        self.alike.add(part, shared);
     }
 
     /// Commits if all are ready; a world of one has nobody to wait for.
@@ -471,7 +478,7 @@ impl Rounds {
             Phase::Collecting | Phase::Proving(_) => return false,
             // A member gets its commit by repeating that it is ready.
             Phase::Committed(_) if book.member(from).is_some() => return true,
-            Phase::Committed(_) if book.get(from).is_some() => Message::Refuse(Refusal::WorldFull),
+            Phase::Committed(round) if book.get(from).is_some() => Message::Refuse(round.no_seat(shared)),
             Phase::Ending(ending) => ending.refusal(),
             Phase::Committed(_) | Phase::Over(_) => Message::Refuse(Refusal::Closing),
         };
@@ -479,17 +486,8 @@ impl Rounds {
         true
     }
 
-    /// No node can be master: all learn which node could not reach which.
-    fn end_unproved(&mut self, book: &mut Book, shared: &mut Shared) {
-        let peer =
-            |id: NodeId| if id == shared.me() { Some(shared.peer()) } else { book.get(id).map(Entry::peer) };
-        let pairs = self
-            .unproved
-            .iter()
-            .filter_map(|&(prover, master)| Some(Unproved { prover: peer(prover)?, master: peer(master)? }));
-        let pairs: Vec<Unproved> = pairs.collect();
-        let refusal = pairs.iter().map(|pair| (pair.prover.clone(), pair.master.clone())).collect();
-        self.end(Refusal::MasterUnproved(refusal), Failure::MasterUnproved { pairs }, book, shared);
+    fn end_because(&mut self, (why, failure): (Refusal, Failure), book: &mut Book, shared: &mut Shared) {
+        self.end(why, failure, book, shared);
     }
 
     /// No world can form: all learn why.

@@ -25,23 +25,24 @@ impl Lead {
         arrivals: &Arrivals,
         shared: &mut Shared,
     ) {
-        if join.world != shared.world() {
+        if join.world != shared.config.world {
             if self.warned.len() < WARNINGS && self.warned.insert(from) {
-                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.world());
+                let (host, theirs, ours) = (join.node.host.clone(), join.world, shared.config.world);
                 shared.event(Event::Warning(Warning::WorldDiffers { host, source, theirs, ours }));
             }
-            let refusal = Refusal::WorldDiffers(shared.world());
+            let refusal = Refusal::WorldDiffers(shared.config.world);
             shared.send(source, from, &Message::Refuse(refusal));
             return;
         }
         if self.rounds.refuses_join(from, source, &self.book, shared) {
             return;
         }
-        if join.node.rank.is_some_and(|rank| rank.get() >= shared.world()) {
+        if join.node.rank.is_some_and(|rank| rank.get() >= shared.most()) {
             return;
         }
         self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);
         self.book.join(from, source, join, shared.now);
+        self.hear_candidate(from, shared);
         if let Some(ghost) = self.book.ghost(from) {
             self.challenges.add(ghost, None, shared);
         }
@@ -53,6 +54,11 @@ impl Lead {
 
     /// A node has joined, or its proof has arrived: gives it a seat if one is free, and welcomes it.
     pub(crate) fn settle(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
+        self.admit(id, arrivals, shared);
+        self.start_round_if_full(arrivals, shared);
+    }
+
+    fn admit(&mut self, id: NodeId, arrivals: &Arrivals, shared: &mut Shared) {
         let Some(entry) = self.book.get_mut(id) else { return };
         if arrivals.has(id) {
             shared.timers.stop(Timer::StepDown);
@@ -71,7 +77,6 @@ impl Lead {
             return;
         }
         self.welcome(id, arrivals, shared);
-        self.start_round_if_full(arrivals, shared);
     }
 
     /// Welcomes as many of the queue as may be welcomed now.
@@ -98,9 +103,12 @@ impl Lead {
         let Some(entry) = self.book.get(id).filter(|entry| !entry.seated) else { return };
         let (rank, source) = (entry.node.rank, entry.source);
         let holder = rank.and_then(|rank| self.book.holder(rank));
-        let is_full = self.book.seated() >= shared.world() || self.frozen || !self.is_collecting();
+        let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
+        let has_room = self.book.seated() + kept < shared.most();
+        let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             self.book.seat(id);
+            self.call.count(self.book.counts(), Some(id), shared);
             self.report_change(shared);
             return;
         }
@@ -114,13 +122,22 @@ impl Lead {
             _ if self.frozen => {}
             (Some(holder), _) => self.challenges.add(holder, Some(id), shared),
             // All seats are taken: the holder of one may be gone without having closed its lease.
-            (None, _) if is_new => {
+            (None, _) if is_new && self.book.seated() >= shared.most() => {
                 for (holder, _) in self.book.members() {
                     self.challenges.add(holder, None, shared);
                 }
             }
             (None, _) => {}
         }
+    }
+
+    /// How many seats are kept for former members that have not come.
+    fn kept(&self, shared: &mut Shared) -> u32 {
+        let Some(awaited) = shared.config.awaited.filter(|awaited| shared.now < awaited.until) else {
+            return 0;
+        };
+        shared.timers.set(Timer::Reserved, awaited.until);
+        awaited.nodes.saturating_sub(self.book.survivors())
     }
 
     /// The last connection of a node has closed, or it was expelled: its seat is free.
@@ -139,8 +156,9 @@ impl Lead {
         self.rounds.void_for_change(&self.book, shared);
         self.book.vacate(id);
         self.rounds.forget(id);
+        self.call.count(self.book.counts(), None, shared);
         self.report_change(shared);
-        self.seat_standbys(arrivals, shared);
+        self.fill_seats(arrivals, shared);
     }
 
     /// Takes the seats of members that hold up every round, as far as standbys can have them: such a member
@@ -162,8 +180,8 @@ impl Lead {
         // A member that has held up a round gets no seat before a node that has not.
         standbys.sort_by_key(|&id| self.book.get(id).is_some_and(|entry| entry.replaced));
         for id in standbys {
-            if arrivals.has(id) && self.book.seated() < shared.world() {
-                self.settle(id, arrivals, shared);
+            if arrivals.has(id) && self.book.seated() < shared.most() {
+                self.admit(id, arrivals, shared);
             }
         }
     }

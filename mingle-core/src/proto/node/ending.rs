@@ -16,6 +16,8 @@ impl Node {
             Refusal::WorldDiffers(theirs) => {
                 Some(Failure::WorldDiffers { ours: config.world, theirs, leader })
             }
+            // The next formation may have a seat for this node.
+            Refusal::WorldFull if config.stands_by => None,
             Refusal::WorldFull => Some(Failure::WorldFull { world: config.world, leader }),
             Refusal::MasterUnproved(pairs) => {
                 let pairs = pairs.into_vec().into_iter().map(|(prover, master)| Unproved { prover, master });
@@ -24,6 +26,7 @@ impl Node {
             Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
             Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
             Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
+            Refusal::Differs(sameness) => Some(Failure::Differs { sameness }),
             Refusal::Closing => None,
         };
         if let Some(failure) = failure {
@@ -70,6 +73,15 @@ impl Node {
                 || if leads { self.lead.missing(&self.shared) } else { Vec::new() },
                 |progress| progress.missing.clone(),
             ),
+            absent: match &self.follow {
+                // Also while its lease is dialled again.
+                Some(follow) => follow.absent().to_vec(),
+                None if leads => {
+                    let absent = self.lead.absent(&self.shared);
+                    config.expected.at(absent)
+                }
+                None => Vec::new(),
+            },
             unreached: unreached.filter(|_| progress.is_none()),
             nobody_leads: !config.is_candidate() && !self.memory.has_candidate(),
             unanswered: self.memory.unanswered().filter(|_| progress.is_none()),

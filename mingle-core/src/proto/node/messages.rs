@@ -31,12 +31,18 @@ impl Node {
             }
             Message::Join(join) => self.on_join(from, source, join),
             // The first formation has no world before it: nobody can say truly that its world runs.
-            Message::Running if self.shared.config.lineage.origin != 0 => {
-                self.on_running(source);
+            Message::Running(running) if self.shared.config.lineage.origin != 0 => {
+                self.on_running(source, self.shared.config.lineage, &running);
                 self.miss_world();
             }
+            Message::Released => self.on_released(self.shared.config.lineage),
             Message::Ping => self.shared.send(source, from, &Message::Pong),
-            Message::Pong => self.lead.on_pong(from, &mut self.shared),
+            Message::Pong => {
+                self.lead.on_pong(from, &mut self.shared);
+                if self.seeks() {
+                    self.seek.put_off_desertion(&mut self.shared);
+                }
+            }
             Message::Prove => {
                 self.arrivals.add_asker(from, source, self.shared.scale().most_provers());
                 if let Some(lease) = self.arrivals.lease(from) {
@@ -50,8 +56,10 @@ impl Node {
             Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
             Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),
             Message::Broken(broken) => self.lead.on_broken(from, source, &broken, &mut self.shared),
+            Message::Enough => self.on_enough(from),
             Message::Done(round) => self.lead.on_done(from, round, &mut self.shared),
             Message::Want(want) => self.lead.on_want(from, source, &want, &mut self.shared),
+            Message::Traits(part) => self.lead.on_traits(from, part, &mut self.shared),
             message if self.follows(from) => self.on_leader_message(message),
             _ => tracing::debug!(%from, "a message that is not the sender's to send"),
         }
@@ -68,6 +76,7 @@ impl Node {
                 self.with_follow(|follow, shared| follow.outgrow(prepare.round, shared));
             }
             Message::Prepare(prepare) => self.joining(|follow, shared| follow.on_prepare(&prepare, shared)),
+            Message::Compare(want) => self.with_follow(|follow, shared| follow.on_compare(want, shared)),
             Message::Part(part) => self.with_follow(|follow, shared| follow.on_part(part, shared)),
             Message::Void(round) => self.with_follow(|follow, shared| follow.on_void(round, shared)),
             Message::Commit(commit) => self.on_commit(&commit),
@@ -99,6 +108,9 @@ impl Node {
     fn on_candidate(&mut self, candidate: &Candidate, source: SocketAddr, learned: Learned) {
         if candidate.id == self.shared.me() || self.seek.has_missed_world() {
             return;
+        }
+        if candidate.world == self.shared.config.world {
+            self.lead.hear_candidate(candidate.id, &self.shared);
         }
         let (seek, shared) = (&mut self.seek, &mut self.shared);
         let follows = match &self.follow {

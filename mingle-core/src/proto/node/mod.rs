@@ -6,8 +6,10 @@
 mod ending;
 mod memory;
 mod messages;
+mod overtime;
 #[cfg(feature = "testing")]
 mod phase;
+mod standby;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -27,6 +29,8 @@ use super::{Config, ConnId, DialId, Output, PathNews, PathTarget};
 use crate::model::{Endpoints, NodeId};
 use crate::wire::{Dropped, Header, Message, Reach, TOKEN};
 use memory::Memory;
+use overtime::Overtime;
+use standby::Standby;
 
 /// How much longer others may be silent after this process was stopped past a timer.
 const GRACE: Duration = Duration::from_secs(1);
@@ -47,6 +51,9 @@ pub struct Node {
     lead: Lead,
     follow: Option<Follow>,
     memory: Memory,
+    /// The time is up, and this node stays for a round.
+    overtime: Option<Overtime>,
+    standby: Standby,
     ended: bool,
     /// This process was stopped, and has not read all that has arrived meanwhile.
     catches_up: bool,
@@ -62,6 +69,8 @@ impl Node {
             lead: Lead::new(&shared),
             follow: None,
             memory: Memory::default(),
+            overtime: None,
+            standby: Standby::default(),
             ended: false,
             catches_up: false,
             shared,
@@ -69,13 +78,14 @@ impl Node {
         if let Some(timeout) = node.shared.config.timeout {
             node.shared.set_after(Timer::Deadline, timeout);
         }
-        if node.shared.world() == 1 {
+        if node.shared.most() == 1 {
             // No other node must be found or reached.
             node.lead.start_round_if_full(&node.arrivals, &mut node.shared);
             node.lead.commit_if_ready(&mut node.shared);
             node.check_end();
         } else {
             node.seek.start(&mut node.shared);
+            node.lead.begin_call(&mut node.shared);
         }
         node
     }
@@ -181,9 +191,11 @@ impl Node {
         recipient: Recipient,
         message: &Message,
     ) -> bool {
-        match header.lineage.cmp(&self.shared.config.lineage) {
-            Ordering::Equal => return true,
-            Ordering::Less => {
+        match (header.lineage.cmp(&self.shared.config.lineage), message) {
+            // Between an observer and a running world, and to members whose address has changed.
+            (_, Message::Query | Message::Status(_)) | (Ordering::Greater, Message::Missing(_)) => {}
+            (Ordering::Equal, _) => return true,
+            (Ordering::Less, _) => {
                 // A node that is behind learns it from any datagram of this node; of many that hear it, one
                 // answers.
                 if recipient != Recipient::All || self.leads() {
@@ -191,15 +203,21 @@ impl Node {
                 }
             }
             // That world has all its nodes. When it ends, the next lineage shows whether it needs this node.
-            Ordering::Greater if *message == Message::Running => self.on_running(from),
-            Ordering::Greater if matches!(message, Message::Missing(_)) => {}
+            (Ordering::Greater, Message::Running(running)) => {
+                self.on_running(from, header.lineage, running);
+                // Of a range, the newcomers alone may be enough for a second world.
+                if self.shared.config.world.is_range() {
+                    self.miss_world();
+                }
+            }
+            (Ordering::Greater, Message::Released) => self.on_released(header.lineage),
             // A bound node's round ends in time, and the node hears of the later formation again then.
-            Ordering::Greater if self.is_bound() => {}
+            (Ordering::Greater, _) if self.is_bound() => {}
             // Only a datagram to this very node cannot be a replay of an earlier run.
-            Ordering::Greater if recipient == Recipient::This => {
+            (Ordering::Greater, _) if recipient == Recipient::This => {
                 self.end(Event::Superseded(header.lineage));
             }
-            Ordering::Greater => self.shared.send(from, header.sender, &Message::Ping),
+            (Ordering::Greater, _) => self.shared.send(from, header.sender, &Message::Ping),
         }
         false
     }
@@ -357,6 +375,7 @@ impl Node {
 
     fn on_timer(&mut self, timer: Timer) {
         match timer {
+            Timer::Deadline if self.stands_by() || self.stays_for_round() => {}
             Timer::Deadline => self.on_deadline(),
             Timer::Announce => self.announce_or_yield(),
             Timer::Solicit => self.solicit(),
@@ -380,6 +399,10 @@ impl Node {
             Timer::AskSeeds => self.seek.ask_seeds(self.follow.as_ref(), &mut self.shared),
             Timer::InDoubt => self.end_in_doubt(),
             Timer::StandAside => self.look_again(),
+            Timer::LastCall => self.on_last_call(),
+            Timer::Deserted if self.follow.is_none() => self.seek.desert(&mut self.shared),
+            Timer::Deserted => {}
+            Timer::Reserved => self.lead.fill_seats(&self.arrivals, &mut self.shared),
             Timer::Commit => self.lead.commit_if_ready(&mut self.shared),
         }
     }

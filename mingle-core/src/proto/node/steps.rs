@@ -13,7 +13,7 @@ use crate::wire::{Candidate, Commit, Introduction};
 
 /// How long a node stands aside after it was last told that the world of its lineage runs. It asks once a
 /// second meanwhile, and each question is answered.
-const STAND_ASIDE: Duration = Duration::from_secs(30);
+pub(super) const STAND_ASIDE: Duration = Duration::from_secs(30);
 
 impl Node {
     /// Whether this node leads: it may, and follows nobody.
@@ -187,13 +187,6 @@ impl Node {
         self.shared.set_unreached(true);
         self.lead.clear(&mut self.shared);
         self.seek.start(&mut self.shared);
-    }
-
-    /// A node of this job says that the job runs already.
-    pub(super) fn on_running(&mut self, from: SocketAddr) {
-        if self.memory.running(from) && self.follow.is_none() {
-            self.shared.event(Event::Warning(Warning::AlreadyRunning { from }));
-        }
     }
 
     /// The world that this node looks for has formed without it: only the next formation can have a seat for

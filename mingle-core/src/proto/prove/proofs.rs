@@ -23,18 +23,19 @@ pub(crate) struct Proofs {
 
 impl Proofs {
     /// Starts the proof of the master; the `partners` may come later. `lease` is the connection to the
-    /// leader, for a node that has one. `rails` is how the rails are addressed, if they are proved.
+    /// leader, for a node that has one. `neighbours` are the next rank and the
+    /// previous one. `rails` is how the rails are addressed, if they are proved.
     pub(crate) fn start(
         shared: &mut Shared,
         master: NodeId,
         endpoints: &[SocketAddr],
         lease: Option<(NodeId, Won)>,
         partners: u32,
-        rank: Rank,
+        neighbours: [Rank; 2],
         rails: Option<Addressing>,
     ) -> Self {
         let paths = Paths::new(partners, shared.now);
-        let rails = RailProofs::new(rails, rank, shared);
+        let rails = RailProofs::new(rails, neighbours, shared);
         let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths, rails };
         if !proofs.are_proved() {
             shared.set_after(Timer::ProofFailed, super::PATIENCE);

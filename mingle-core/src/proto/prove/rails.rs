@@ -70,9 +70,8 @@ struct Lane {
 
 impl RailProofs {
     /// None are proved without an addressing.
-    pub(super) fn new(addressing: Option<Addressing>, own: Rank, shared: &Shared) -> Self {
+    pub(super) fn new(addressing: Option<Addressing>, ranks: [Rank; 2], shared: &Shared) -> Self {
         let has_rails = |addressing: &Addressing| !shared.config.rails.with(*addressing).is_empty();
-        let ranks = own.neighbours(shared.world());
         Self { addressing: addressing.filter(has_rails), ranks, neighbours: Vec::new() }
     }
 
@@ -367,7 +366,7 @@ mod tests {
     /// The rails of node 2, rank 1, which has asked the node of rank 2 and was answered with these.
     fn answered(own: &[&str], theirs: &[Rail]) -> (RailProofs, Shared) {
         let mut shared = shared_of(2, &rails(own));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1), &shared);
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
         proofs.add(&[partner(NEXT, 2)], &mut shared);
         let Outputs { asks, dials, .. } = outputs(&mut shared);
         let &[(dial, token)] = &asks[..] else { panic!("{asks:?}") };
@@ -395,7 +394,7 @@ mod tests {
             [(&["10.1.0.2"][..], Some(V2), 2), (&[], Some(V2), 0), (&["10.1.0.2"], None, 0)]
         {
             let mut shared = shared_of(2, &rails(own));
-            let mut proofs = RailProofs::new(addressing, Rank(1), &shared);
+            let mut proofs = RailProofs::new(addressing, Rank(1).neighbours(shared.most()), &shared);
             for _ in 0..2 {
                 proofs.add(&partners, &mut shared);
                 // A leader that names many nodes of one rank.
@@ -409,7 +408,7 @@ mod tests {
     #[test]
     fn a_neighbour_that_does_not_answer_is_asked_for_two_seconds_and_is_not_named() {
         let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1), &shared);
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
         proofs.add(&[partner(NEXT, 2)], &mut shared);
         let (mut asked, mut closed) = (outputs(&mut shared).asks.len(), 0);
         assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(20)));
@@ -455,7 +454,7 @@ mod tests {
     #[test]
     fn an_answer_to_another_question_is_no_answer() {
         let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1), &shared);
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
         proofs.add(&[partner(NEXT, 2)], &mut shared);
         let (dial, token) = outputs(&mut shared).asks[0];
         let target = PathTarget::new(&shared_of(3, &rails(&["10.1.0.3"])));

@@ -38,7 +38,7 @@ impl Survey {
         if self.is_over {
             return;
         }
-        let others = self.shared.world().saturating_sub(1);
+        let others = self.shared.most().saturating_sub(1);
         let paths = self.paths.get_or_insert_with(|| {
             self.shared.set_after(Timer::ProofFailed, super::PATIENCE);
             Paths::new(others, now)

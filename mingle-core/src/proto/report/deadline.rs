@@ -4,13 +4,13 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use super::RankRange;
-use crate::model::{HostName, Peer, Rank, World};
+use crate::model::{HostName, Peer, Rank, WorldSize};
 
 /// The facts that a node knows when its timeout has passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// The size of the world.
-    pub world: World,
+    /// The size of the world that was asked for.
+    pub world: WorldSize,
     /// This node's given rank.
     pub rank: Option<Rank>,
     /// How many members were counted, this node included where it was one.
@@ -19,6 +19,8 @@ pub struct Report {
     pub heard: Vec<Heard>,
     /// Given ranks known to be missing.
     pub missing: Vec<RankRange>,
+    /// The expected hosts that are absent, as far as they are known.
+    pub absent: Vec<String>,
     /// A leader that was heard, but that could not be reached over TCP on any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,
     /// A leader that is known, but never answered this node.
@@ -84,7 +86,10 @@ impl Report {
                 write!(f, "no seat in time: the job already runs with all its {world} nodes")?;
                 self.running.map_or(Ok(()), |from| write!(f, ", says {from}"))
             }
-            Cause::NobodyHeard => write!(f, "no world of {world} in time: nobody else was heard"),
+            Cause::NobodyHeard => {
+                write!(f, "no world of {world} in time: nobody else was heard")?;
+                self.write_absent(f)
+            }
             Cause::Unreached => {
                 write!(f, "no world of {world} in time: ")?;
                 let Some((leader, endpoints)) = &self.unreached else { return Ok(()) };
@@ -98,12 +103,27 @@ impl Report {
             Cause::Incomplete => {
                 write!(f, "no world of {world} in time: {} of {world} nodes were here", self.joined)?;
                 self.write_heard(f)?;
-                if self.missing.is_empty() {
-                    write!(f, "; {} missing", world.get().saturating_sub(self.joined))
+                if !self.absent.is_empty() {
+                    self.write_absent(f)
+                } else if self.missing.is_empty() {
+                    write!(f, "; {} missing", world.min().get().saturating_sub(self.joined))
                 } else {
                     write!(f, "; missing {}", RankRange::list(&self.missing))
                 }
             }
+        }
+    }
+
+    fn write_absent(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, host) in self.absent.iter().take(Self::NAMES).enumerate() {
+            write!(f, "{}{host}", if i == 0 { "; missing " } else { ", " })?;
+        }
+        // There may be more than the leader could announce.
+        let missing = self.world.min().get().saturating_sub(self.joined);
+        let missing = usize::try_from(missing).unwrap_or(usize::MAX).max(self.absent.len());
+        match missing - self.absent.len().min(Self::NAMES) {
+            more if more > 0 && !self.absent.is_empty() => write!(f, " and {more} more"),
+            _ => Ok(()),
         }
     }
 
@@ -167,6 +187,7 @@ impl fmt::Display for Heard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::World;
 
     fn peer() -> Peer {
         Peer { host: HostName::new("a"), address: SocketAddr::from(([10, 0, 0, 1], 29500)) }
@@ -175,11 +196,12 @@ mod tests {
     fn report(change: impl FnOnce(&mut Report)) -> Report {
         let heard = vec![Heard { host: HostName::new("a"), address: None, rank: None }];
         let mut report = Report {
-            world: World::new(4).unwrap(),
+            world: World::new(4).unwrap().into(),
             rank: None,
             joined: 2,
             heard,
             missing: Vec::new(),
+            absent: Vec::new(),
             unreached: None,
             unanswered: None,
             nobody_leads: false,
@@ -247,6 +269,10 @@ mod tests {
         let says = |change: fn(&mut Report)| report(change).to_string();
         let incomplete = "no world of 4 in time: 2 of 4 nodes were here; other nodes heard: a";
         assert_eq!(says(|_| {}), format!("{incomplete}; 2 missing"));
+        let absent = |report: &mut Report| report.absent = vec!["gpu3".to_owned(), "gpu4".to_owned()];
+        assert_eq!(says(absent), format!("{incomplete}; missing gpu3, gpu4"));
+        let absent = |report: &mut Report| report.absent = vec!["gpu3".to_owned()];
+        assert_eq!(says(absent), format!("{incomplete}; missing gpu3 and 1 more"));
         let missing = |report: &mut Report| report.missing = vec![RankRange { first: 1, last: 2 }];
         assert_eq!(says(missing), format!("{incomplete}; missing ranks 1-2"));
         let named = |report: &mut Report| {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use super::Report;
-use crate::model::{BrokenPath, Peer, Rank, World};
+use crate::model::{BrokenPath, Peer, Rank, Sameness, WorldSize};
 use crate::rdma::Verdict;
 
 /// Why no world formed for this node.
@@ -23,16 +23,16 @@ pub enum Failure {
     /// The leader of this job expects a world of another size.
     WorldDiffers {
         /// The size that this node expects.
-        ours: World,
+        ours: WorldSize,
         /// The size that the leader expects.
-        theirs: u32,
+        theirs: WorldSize,
         /// The leader.
         leader: Peer,
     },
     /// The world formed while this node was a standby.
     WorldFull {
-        /// The world's size.
-        world: World,
+        /// The size that was asked for.
+        world: WorldSize,
         /// The leader.
         leader: Peer,
     },
@@ -57,6 +57,13 @@ pub enum Failure {
     NoRdma {
         /// Which ranks differ, and in what.
         verdict: Verdict,
+    },
+    /// All commands of the world that this node waited for have ended well, so no seat will be free.
+    JobFinished,
+    /// A node requires that what should be the same on all nodes is, and it is not.
+    Differs {
+        /// What differs, and on which ranks.
+        sameness: Sameness,
     },
     /// This node was ready, and the leader fell silent before it said whether the world formed.
     OutcomeUnknown {
@@ -114,6 +121,13 @@ impl fmt::Display for Failure {
                     f.write_str("; no rank has a port for it")?;
                 }
                 verdict.facts().iter().try_for_each(|difference| write!(f, "; {difference}"))
+            }
+            Self::JobFinished => {
+                f.write_str("the job has ended well, and no seat has become free for this node")
+            }
+            Self::Differs { sameness } => {
+                f.write_str("all nodes must be the same, and they are not")?;
+                sameness.lines().iter().try_for_each(|line| write!(f, "; {line}"))
             }
             Self::OutcomeUnknown { leader } => write!(
                 f,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::model::{Digest, End, Peer, Rank, Roster, Slots, World};
+use crate::model::{Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
 use crate::rdma::Verdict;
 
 /// A formed world, as one of its nodes sees it.
@@ -14,6 +14,8 @@ pub struct Formed {
     pub rank: Rank,
     /// The world's size.
     pub world: World,
+    /// The size that was asked for, which may be a range.
+    pub asked: WorldSize,
     /// MASTER_ADDR and MASTER_PORT: an endpoint of rank 0 to which this node has had a connection.
     pub master: SocketAddr,
     /// This node's own address, at which the others reach it: the one in their rosters.
@@ -24,16 +26,21 @@ pub struct Formed {
     pub roster: Option<Roster>,
     /// The transport that the ranks use, and which of them differ: the same on every rank.
     pub verdict: Verdict,
+    /// The traits that differ between the ranks: the same on every rank.
+    pub sameness: Sameness,
     /// How many workers there are, here and in all.
     pub slots: Slots,
 }
 
 impl Formed {
-    /// A world of nodes with one worker each, of which neither the roster nor RDMA is known.
+    /// A world of the size that was asked for, of nodes with one worker each, of which neither the roster nor
+    /// RDMA is known.
     pub fn new(rank: Rank, world: World, master: SocketAddr, local: IpAddr, digest: Digest) -> Self {
         let (before, total) = (rank.get().into(), world.get().into());
         let slots = Slots { own: 1, before, total };
-        Self { rank, world, master, local, digest, roster: None, verdict: Verdict::default(), slots }
+        let asked = world.into();
+        let (verdict, sameness) = (Verdict::default(), Sameness::default());
+        Self { rank, world, asked, master, local, digest, roster: None, verdict, sameness, slots }
     }
 }
 
@@ -53,6 +60,9 @@ impl fmt::Display for Over {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.rank, &self.peer) {
             (Some(rank), Some(peer)) if self.end == End::Left => write!(f, "rank {rank}, {peer}, leaves"),
+            (Some(rank), Some(peer)) if self.end == End::Grows => {
+                write!(f, "rank {rank}, {peer}, lets nodes in that wait")
+            }
             (Some(rank), Some(peer)) => write!(f, "rank {rank}, {peer}, failed: {}", self.end),
             _ => f.write_str("the job has started again on other nodes"),
         }

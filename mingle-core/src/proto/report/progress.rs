@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-use crate::model::{HostName, Peer, World};
+use crate::model::{Expected, HostName, Peer, WorldSize};
+use crate::wire::Announce;
 
 /// How many members there are, as the leader counts them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
     /// The number of members, the leader included.
     pub joined: u32,
-    /// The size of the world.
-    pub world: World,
+    /// The size of the world that is asked for.
+    pub world: WorldSize,
     /// Hosts that joined last, newest first; not always all of those that are new.
     pub newest: Vec<HostName>,
     /// The given ranks that are still missing. Known only while every member was given a rank.
@@ -26,6 +27,20 @@ impl fmt::Display for Progress {
             write!(f, ", missing {}", RankRange::list(&self.missing))?;
         }
         Ok(())
+    }
+}
+
+impl Announce {
+    /// The missing ranks.
+    pub(crate) fn missing(&self) -> Vec<RankRange> {
+        let ranks = self.missing.iter().filter(|_| self.expected.is_none());
+        ranks.map(|&(first, last)| RankRange { first, last }).collect()
+    }
+
+    /// The expected hosts that are absent, if the leader has the same list.
+    pub(crate) fn absent(&self, list: &Expected) -> Vec<String> {
+        let is_ours = self.expected.is_some() && self.expected == list.hash();
+        if is_ours { list.names(self.missing.iter().copied()) } else { Vec::new() }
     }
 }
 
@@ -49,6 +64,19 @@ impl RankRange {
             }
             next = rank.saturating_add(1);
         }
+        runs
+    }
+
+    /// These numbers, which are in order, as runs; at most `limit`.
+    pub(crate) fn runs(numbers: impl IntoIterator<Item = u32>, limit: usize) -> Vec<Self> {
+        let mut runs: Vec<Self> = Vec::new();
+        for number in numbers {
+            match runs.last_mut() {
+                Some(run) if run.last + 1 == number => run.last = number,
+                _ => runs.push(Self { first: number, last: number }),
+            }
+        }
+        runs.truncate(limit);
         runs
     }
 

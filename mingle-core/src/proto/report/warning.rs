@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::HostName;
+use crate::model::{HostName, WorldSize};
 use crate::rdma::BrokenRail;
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
@@ -38,9 +38,9 @@ pub enum Warning {
         /// The node's source address.
         source: SocketAddr,
         /// The size that the node expects.
-        theirs: u32,
+        theirs: WorldSize,
         /// The size that this node expects.
-        ours: u32,
+        ours: WorldSize,
     },
     /// This node reaches the master at another address than most.
     MasterElsewhere {

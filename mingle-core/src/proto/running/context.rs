@@ -1,8 +1,10 @@
 //! What every part of a running world needs: the members, the time, the timers, and what goes out.
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 use std::time::Duration;
 
+use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::members::Members;
@@ -33,6 +35,10 @@ pub(super) enum Timer {
     Watch,
     /// It is counted how many members are there.
     Count,
+    /// A newcomer may be taken in.
+    Grow,
+    /// Observers wait for an answer.
+    Status,
 }
 
 /// Owned by the running world and lent to its parts, which do not know each other.
@@ -67,7 +73,35 @@ impl Context {
     }
 
     pub(super) fn world(&self) -> u32 {
-        self.shared.world()
+        u32::try_from(self.members.count()).unwrap_or(u32::MAX)
+    }
+
+    /// The address of rank 0, as others reach it.
+    pub(super) fn first_address(&self) -> SocketAddr {
+        self.members.first().address
+    }
+
+    /// Draws whether this member is one of so many, where each member draws.
+    pub(super) fn is_one_of(&mut self, members: u32) -> bool {
+        let world = self.world();
+        self.shared.rng.random_range(0..world) < members
+    }
+
+    /// Whether the world may have more nodes than it has.
+    pub(super) fn has_room(&self) -> bool {
+        self.world() < self.shared.most()
+    }
+
+    /// How long a newcomer has to stay before it is taken in.
+    pub(super) fn last_call(&self) -> Duration {
+        self.shared.config.last_call
+    }
+
+    /// This node's port for paths, at which others can reach it while the command runs.
+    pub(super) fn path_port(&self) -> Option<NonZeroU16> {
+        let node = &self.shared.config.node;
+        let port = node.reach.port().filter(|&port| port != node.endpoints.preferred().port());
+        port.and_then(NonZeroU16::new)
     }
 
     pub(super) fn lineage(&self) -> Lineage {
@@ -129,6 +163,16 @@ impl Context {
 
     pub(super) fn multicast(&mut self, message: &Message) {
         self.shared.multicast(message);
+    }
+
+    /// Asks all nodes for a leader, and whatever node has this member's address: if the others have gone on
+    /// without this node, the answer is of their lineage.
+    pub(super) fn ask_all(&mut self, of: NodeId) {
+        let question = self.shared.solicit();
+        self.multicast(&question);
+        if let Some(address) = self.members.address_of(of) {
+            self.send(address, NodeId::ANYONE, &question);
+        }
     }
 
     pub(super) fn next_output(&mut self) -> Option<Output> {

@@ -2,17 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::model::{End, Member, NodeId, Peer, Rank, Roster};
 use crate::proto::report::{Formed, Over};
 
-/// The roster, found by rank, by ID and by address.
+/// The roster, and which of its members this node is.
 #[derive(Debug, Clone)]
 pub(super) struct Members {
+    index: Arc<Index>,
+    own: Rank,
+}
+
+/// The roster, found by rank, by ID and by address. Shared, so that a test can hold ten thousand nodes.
+#[derive(Debug)]
+struct Index {
     by_rank: Vec<Member>,
     ranks: BTreeMap<NodeId, Rank>,
     ids: BTreeMap<SocketAddr, NodeId>,
-    own: Rank,
 }
 
 impl Members {
@@ -24,29 +31,40 @@ impl Members {
             // preferred one.
             by_rank[0].address = formed.master;
         }
-        Some(Self {
+        let index = Index {
             ranks: by_rank.iter().map(|member| (member.id, member.rank)).collect(),
             ids: by_rank.iter().map(|member| (member.address, member.id)).collect(),
             by_rank,
-            own: formed.rank,
-        })
+        };
+        Some(Self { index: Arc::new(index), own: formed.rank })
+    }
+
+    /// The same members, as the one of this rank has them.
+    #[cfg(test)]
+    pub(super) fn of_rank(&self, own: Rank) -> Self {
+        Self { own, ..self.clone() }
     }
 
     pub(super) fn own_rank(&self) -> Rank {
         self.own
     }
 
+    /// This node.
+    pub(super) fn own(&self) -> &Member {
+        &self.index.by_rank[usize::try_from(self.own.get()).unwrap_or_default()]
+    }
+
     /// How many there are, this node included.
     pub(super) fn count(&self) -> usize {
-        self.by_rank.len()
+        self.index.by_rank.len()
     }
 
     pub(super) fn contains(&self, id: NodeId) -> bool {
-        self.ranks.contains_key(&id)
+        self.index.ranks.contains_key(&id)
     }
 
     pub(super) fn rank_of(&self, id: NodeId) -> Option<Rank> {
-        self.ranks.get(&id).copied()
+        self.index.ranks.get(&id).copied()
     }
 
     pub(super) fn id_of(&self, rank: Rank) -> Option<NodeId> {
@@ -59,17 +77,17 @@ impl Members {
 
     /// The member that had this address when the world formed.
     pub(super) fn at(&self, address: SocketAddr) -> Option<NodeId> {
-        self.ids.get(&address).copied()
+        self.index.ids.get(&address).copied()
     }
 
     /// The member of rank 0.
     pub(super) fn first(&self) -> &Member {
-        &self.by_rank[0]
+        &self.index.by_rank[0]
     }
 
     /// All members but this node, by rank.
     pub(super) fn others(&self) -> impl Iterator<Item = &Member> {
-        self.by_rank.iter().filter(|member| member.rank != self.own)
+        self.index.by_rank.iter().filter(|member| member.rank != self.own)
     }
 
     /// The IDs of all members but this node.
@@ -88,6 +106,6 @@ impl Members {
     }
 
     fn get(&self, rank: Rank) -> Option<&Member> {
-        self.by_rank.get(usize::try_from(rank.get()).ok()?)
+        self.index.by_rank.get(usize::try_from(rank.get()).ok()?)
     }
 }

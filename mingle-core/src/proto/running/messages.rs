@@ -9,7 +9,10 @@ use crate::model::End;
 use crate::model::{NodeId, Rank};
 use crate::proto::report::Over;
 use crate::proto::timer::Time;
-use crate::wire::{Header, Message, Suspicion};
+use crate::wire::{Header, Message, Running, Suspicion};
+
+/// So many members about tell a newcomer that their commands still stop.
+const STOPPING: u32 = 8;
 
 impl RunningWorld {
     /// A datagram from `source` has arrived on the node's own port or for its group.
@@ -23,6 +26,15 @@ impl RunningWorld {
             return;
         }
         tracing::trace!(from = %source, sender = %header.sender, ?message, "heard");
+        match message {
+            Message::Query if !self.is_over() => {
+                self.observers.on_query(header.sender, source, &mut self.context);
+                return;
+            }
+            // Between an observer and others: no sign of life.
+            Message::Query | Message::Status(_) => return,
+            _ => {}
+        }
         let own = self.lineage();
         let is_behind = header.lineage < own;
         if is_behind && message == Message::Leaving {
@@ -60,7 +72,7 @@ impl RunningWorld {
             }
             _ => Over { rank: None, peer: None, end: End::Unknown },
         };
-        self.forget_gone(&over);
+        self.lose(&over);
         self.end(header.lineage);
         self.changes.push_back(Change::Over(over));
         self.notified();
@@ -110,6 +122,8 @@ impl RunningWorld {
                 self.on_newcomer(source, sender, to_all);
                 false
             }
+            // This node's command still stops. Of many that hear the question, some answer.
+            Message::Solicit(_) if is_newcomer => !to_all || self.context.is_one_of(STOPPING),
             _ => false,
         };
         if wants_answer {
@@ -169,9 +183,16 @@ impl RunningWorld {
 
     /// A node that is in no world asks who leads. It takes a dead member's seat, or it is one node too many.
     fn on_newcomer(&mut self, source: SocketAddr, sender: NodeId, to_all: bool) {
+        if matches!(self.state, State::Releasing(_)) {
+            return self.context.send(source, sender, &Message::Released);
+        }
         // Of all that hear a multicast, rank 0 answers, which may be gone, and the member that checks.
         if !to_all || self.context.is_rank_0() || self.liveness.is_checking() {
-            self.context.send(source, sender, &Message::Running);
+            let (first, door) = (self.context.first_address(), self.newcomers.door(&self.context));
+            self.context.send(source, sender, &Message::Running(Running { first, door }));
+        }
+        if self.context.is_rank_0() {
+            self.newcomers.hear(sender, source, &mut self.context);
         }
         if self.may_check_for_newcomer() {
             Liveness::plan(&mut self.context);

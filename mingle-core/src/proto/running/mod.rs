@@ -22,29 +22,34 @@ mod ending;
 mod liveness;
 mod members;
 mod messages;
+mod newcomers;
 #[cfg(feature = "testing")]
 mod phase;
 mod release;
+mod status;
 #[cfg(test)]
 mod tests;
 mod unanswered;
 mod watch;
 
 use std::collections::{BTreeSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::node::Node;
 use super::pause::was_stopped;
 use super::report::{Formed, Over};
 use super::timer::Time;
-use super::{DialId, Output, WatchNews};
-use crate::model::{End, Lineage, Peer, Rank};
+use super::{DialId, Former, Output, WatchNews};
+use crate::model::{Digest, End, Lineage, Peer, Rank};
+use crate::wire::Status;
 use context::{Context, Timer};
 use ending::Notifying;
 use liveness::Liveness;
 use members::Members;
+use newcomers::Newcomers;
 use release::{AwaitingRelease, Finished, Releasing};
+use status::Observers;
 use watch::{Finding, Watch};
 
 /// What has changed for a running world.
@@ -84,6 +89,13 @@ pub struct RunningWorld {
     /// All know that the world is over, but it is not clear yet whether a neighbour is its cause.
     holds: bool,
     finished: Finished,
+    observers: Observers,
+    newcomers: Newcomers,
+    restarts_left: Option<u32>,
+    /// The lineage of this world.
+    formed: Lineage,
+    /// The members that are gone or have left.
+    lost: BTreeSet<Rank>,
     /// No formation follows this one.
     is_last: bool,
     changes: VecDeque<Change>,
@@ -111,21 +123,31 @@ impl Node {
     /// Call it after the node's [`Formed`] event. In a job with a secret the datagrams' counters go on, so
     /// that none is used twice.
     pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
-        let mut context = Context::new(self.into_shared(), Members::new(formed)?);
-        context.set_lineage(context.lineage().formed(formed.digest));
+        let members = Members::new(formed)?;
+        Some(self.into_running_among(members, formed.digest))
+    }
+
+    fn into_running_among(self, members: Members, digest: Digest) -> RunningWorld {
+        let mut context = Context::new(self.into_shared(), members);
+        context.set_lineage(context.lineage().formed(digest));
         let neighbours = context.neighbours();
-        Some(RunningWorld {
+        RunningWorld {
             watch: Watch::start(&neighbours, &mut context),
             suspected: BTreeSet::new(),
             is_cut_off: false,
             holds: false,
+            formed: context.lineage(),
             context,
             state: State::Running,
             liveness: Liveness::default(),
             finished: Finished::default(),
+            observers: Observers::default(),
+            newcomers: Newcomers::default(),
+            restarts_left: None,
+            lost: BTreeSet::new(),
             is_last: false,
             changes: VecDeque::new(),
-        })
+        }
     }
 }
 
@@ -138,6 +160,15 @@ impl RunningWorld {
     /// The addresses of the other members when the world formed. They are seeds for the next formation.
     pub fn others(&self) -> Vec<SocketAddr> {
         self.context.members.others().map(|member| member.address).collect()
+    }
+
+    /// This node's part in this world, once the world is over. None where a formation that this node has
+    /// missed comes between this world and the next one: another node may have its rank.
+    pub fn former(&self) -> Option<Former> {
+        let members = self.context.members.count() - self.lost.len();
+        let members = u32::try_from(members).unwrap_or(u32::MAX);
+        let former = Former { rank: self.context.members.own_rank(), members };
+        (self.formed.next() == Some(self.lineage())).then_some(former)
     }
 
     /// The next instruction, in order: [`Output::Send`], [`Output::Multicast`], [`Output::Watch`] and
@@ -168,6 +199,25 @@ impl RunningWorld {
     /// How long a member that is suspected may stay silent before it is gone; 30 s if this is not called.
     pub fn set_gone_after(&mut self, gone_after: Duration) {
         self.watch.set_gone_after(gone_after);
+    }
+
+    /// How many failures may still be followed by a restart, for observers.
+    pub fn set_restarts_left(&mut self, left: u32) {
+        self.restarts_left = Some(left);
+    }
+
+    /// From so long after now on the world may end so that newcomers get a seat, if it has room; never if
+    /// this is not called. Each newcomer must have reached rank 0's host, and have stayed for a last call.
+    pub fn set_growth(&mut self, now: Time, after: Duration) {
+        self.context.at(now);
+        let from = self.context.now().saturating_add(after);
+        self.newcomers.set_growth(Some(from), &mut self.context);
+    }
+
+    /// A connection from this address has arrived at the port for paths.
+    pub fn handle_guest(&mut self, now: Time, from: IpAddr) {
+        self.context.at(now);
+        self.newcomers.arrive(from, &mut self.context);
     }
 
     /// This node's command has failed, or the node leaves: the world is over, and all others are notified.
@@ -225,8 +275,22 @@ impl RunningWorld {
                     let finding = self.watch.advance(&mut self.context);
                     self.found(finding);
                 }
+                Timer::Grow => self.grow(),
                 Timer::Count => self.watch.count(&mut self.context),
+                Timer::Status => self.observers.answer(self.status(), &mut self.context),
             }
+        }
+    }
+
+    fn status(&self) -> Status {
+        let own = self.context.members.own();
+        Status {
+            rank: own.rank.get(),
+            world: self.context.world(),
+            host: own.host.clone(),
+            has_finished: !matches!(self.state, State::Running),
+            restarts_left: self.restarts_left,
+            suspected: self.suspected.iter().map(|rank| rank.get()).collect(),
         }
     }
 
@@ -234,7 +298,7 @@ impl RunningWorld {
         match finding {
             Some(Finding::Gone(rank)) if self.is_over() => {
                 let over = self.context.members.over(rank, End::Gone);
-                self.forget_gone(&over);
+                self.lose(&over);
                 self.changes.push_back(Change::Cause(over));
             }
             Some(Finding::Gone(rank)) => self.member_is_gone(rank),
@@ -248,10 +312,12 @@ impl RunningWorld {
         self.settle();
     }
 
-    /// A member whose end is reported is not the cause of another's as well.
-    fn forget_gone(&mut self, over: &Over) {
-        let gone = over.rank.filter(|_| over.end == End::Gone);
-        if let Some(id) = gone.and_then(|rank| self.context.members.id_of(rank)) {
+    /// A member that is gone or leaves does not come to the next formation.
+    fn lose(&mut self, over: &Over) {
+        let Some(rank) = over.rank.filter(|_| matches!(over.end, End::Gone | End::Left)) else { return };
+        self.lost.insert(rank);
+        // A member whose end is reported is not the cause of another's as well.
+        if let Some(id) = self.context.members.id_of(rank).filter(|_| over.end == End::Gone) {
             self.watch.forget(id, &mut self.context);
         }
     }
@@ -320,8 +386,19 @@ impl RunningWorld {
         }
     }
 
+    fn grow(&mut self) {
+        if matches!(self.state, State::Running) && self.newcomers.may_grow(&mut self.context) {
+            self.end_for(Rank(0), End::Grows);
+        }
+    }
+
     fn member_is_gone(&mut self, rank: Rank) {
-        let over = self.context.members.over(rank, End::Gone);
+        self.end_for(rank, End::Gone);
+    }
+
+    /// The world is over although this node's command runs.
+    fn end_for(&mut self, rank: Rank, end: End) {
+        let over = self.context.members.over(rank, end);
         self.notify(over.clone());
         // First of all, although `notify` may already have had no member to notify: the command must stop.
         self.changes.push_front(Change::Over(over));
@@ -329,7 +406,7 @@ impl RunningWorld {
 
     /// The world is over, and all others must know.
     fn notify(&mut self, over: Over) {
-        self.forget_gone(&over);
+        self.lose(&over);
         let own = self.lineage();
         self.end(own.next().unwrap_or(own));
         let notifying = Notifying::start(over, self.is_last, &mut self.context);
@@ -372,6 +449,7 @@ impl RunningWorld {
         self.liveness.stop(&mut self.context);
         self.watch.stop(&mut self.context);
         self.context.timers.stop(Timer::CheckRunning);
+        self.newcomers.release(&mut self.context);
         if self.context.members.count() == 1 {
             self.finish();
         } else {

@@ -354,6 +354,10 @@ impl Neighbour {
                 if let Some(doubt) = &mut self.doubt {
                     doubt.refused |= news == WatchNews::Refused;
                 } else {
+                    if news == WatchNews::Silent {
+                        // It was never there: this node may be cut off since its world has formed.
+                        context.ask_all(self.id);
+                    }
                     let pause = HASTY.saturating_mul(1_u32.checked_shl(self.tries).unwrap_or(u32::MAX));
                     self.tries += 1;
                     self.again = Some(context.now() + pause.min(LATER));
@@ -416,10 +420,10 @@ impl Neighbour {
         let gone_after = gone_after.filter(|_| age >= SUSPECT)?;
         if !std::mem::replace(&mut doubt.is_suspected, true) {
             doubt.count_from = now;
-            doubt.count_members(context);
+            doubt.count_members(self.id, context);
             return Some(Finding::Suspected(self.rank));
         }
-        let most_are_there = doubt.most_are_there(context)?;
+        let most_are_there = doubt.most_are_there(self.id, context)?;
         // In a small world no majority is left that could tell a cut from a death.
         if age >= gone_after && !is_small && has_failed && most_are_there {
             return Some(Finding::Gone(self.rank));
@@ -472,20 +476,21 @@ impl Doubt {
     }
 
     /// Begins to count the members that are there, who learn that the neighbour is suspected.
-    fn count_members(&mut self, context: &mut Context) {
+    fn count_members(&mut self, of: NodeId, context: &mut Context) {
         // What was seen long ago may not hold any more.
         self.failed.clear();
         let all = context.members.other_ids();
         self.count = Some(Unanswered::new(all, context.now(), COUNT));
         context.timers.set(Timer::Count, context.now());
+        context.ask_all(of);
     }
 
     /// Whether more than half of all members are there, this node included, once that is counted.
-    fn most_are_there(&mut self, context: &mut Context) -> Option<bool> {
+    fn most_are_there(&mut self, of: NodeId, context: &mut Context) -> Option<bool> {
         let now = context.now();
         let Some(count) = self.count.take_if(|count| count.is_out_of_time(now)) else {
             if self.count.is_none() && now >= self.count_from {
-                self.count_members(context);
+                self.count_members(of, context);
             }
             return None;
         };

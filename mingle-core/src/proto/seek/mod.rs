@@ -35,6 +35,13 @@ const LONGEST_REPEAT: Duration = Duration::from_secs(1);
 /// How long a node that no other node reached over TCP leaves leading to others.
 const STEPPED_DOWN: Duration = Duration::from_secs(10);
 
+/// Newcomers form a world of their own when no former member was heard for so long. One whose command stops
+/// answers their questions.
+const DESERTED: Duration = Duration::from_secs(60);
+
+/// How long a seed may take to answer before a last call is over.
+const SEED_ANSWER: Duration = Duration::from_secs(1);
+
 /// The state of a node's search for its leader.
 #[derive(Debug, Clone)]
 pub(crate) struct Seek {
@@ -60,7 +67,11 @@ pub(crate) struct Seek {
     relayed: Option<Time>,
     /// A world of this lineage has formed without this node.
     formed_already: bool,
+    /// This newcomer has heard no former member for a while, and leads as they would.
+    is_deserted: bool,
     seeds: Seeds,
+    /// When all that this node looks for beside multicast was known for the first time.
+    searched: Option<Time>,
 }
 
 /// How a candidate has become known.
@@ -90,7 +101,9 @@ impl Seek {
             answered_all: None,
             relayed: None,
             formed_already: false,
+            is_deserted: false,
             seeds: Seeds::default(),
+            searched: (!shared.config.searches).then_some(shared.now),
         }
     }
 
@@ -98,7 +111,8 @@ impl Seek {
     pub(crate) fn start(&mut self, shared: &mut Shared) {
         let delay = suppression(shared);
         self.listening = shared.now + shared.scale().listening();
-        if shared.config.is_candidate() {
+        self.put_off_desertion(shared);
+        if shared.config.is_candidate() || self.is_deserted {
             self.announced = false;
             self.announces.reset();
             let at = (shared.now + delay).max(self.stepped_down_until);
@@ -113,13 +127,29 @@ impl Seek {
     /// Stops announcing and soliciting: this node follows a candidate.
     pub(crate) fn stop(&mut self, shared: &mut Shared) {
         self.best = None;
+        self.is_deserted = false;
+        shared.timers.stop(Timer::Deserted);
         shared.timers.stop(Timer::Announce);
         shared.timers.stop(Timer::Solicit);
     }
 
     /// Whether this node may lead now, if it follows nobody.
     pub(crate) fn may_lead(&self, shared: &Shared) -> bool {
-        shared.config.is_candidate() && shared.now >= self.stepped_down_until && !self.formed_already
+        let may_lead = shared.config.is_candidate() || self.is_deserted;
+        may_lead && shared.now >= self.stepped_down_until && !self.formed_already
+    }
+
+    /// A newcomer has found its world, or a former member is there.
+    pub(crate) fn put_off_desertion(&self, shared: &mut Shared) {
+        if shared.config.is_newcomer() && !self.is_deserted {
+            shared.set_after(Timer::Deserted, DESERTED);
+        }
+    }
+
+    /// No former member was heard for a while: the newcomers form the world without them.
+    pub(crate) fn desert(&mut self, shared: &mut Shared) {
+        self.is_deserted = true;
+        self.start(shared);
     }
 
     pub(crate) fn has_announced(&self) -> bool {
@@ -207,6 +237,17 @@ impl Seek {
         self.seeds.replace(seeds, &shared.config.node.endpoints)
     }
 
+    /// Every seed was looked up, and the shared folder was read.
+    pub(crate) fn set_searched(&mut self, shared: &Shared) {
+        self.searched.get_or_insert(shared.now);
+    }
+
+    /// Whether every seed was asked, and has had the time to answer.
+    pub(crate) fn has_searched(&self, shared: &Shared) -> bool {
+        let is_answered = |searched: Time| self.seeds.is_empty() || shared.now >= searched + SEED_ANSWER;
+        self.seeds.are_all_asked() && self.searched.is_some_and(is_answered)
+    }
+
     /// A member asks its seeds, which may be members of another island.
     pub(crate) fn ask_seeds(&mut self, follow: Option<&Follow>, shared: &mut Shared) {
         if self.seeds.is_empty() {
@@ -231,7 +272,7 @@ fn suppression(shared: &mut Shared) -> Duration {
         return Duration::ZERO;
     }
     // Truncated exponential (RFC 5401, 3.2.1.1): few are early, most are late and hear those.
-    let spread = f64::from(shared.world()).ln() + 1.0;
+    let spread = f64::from(shared.most()).ln() + 1.0;
     let uniform = shared.rng.random_range(0.0..1.0_f64);
     let share = (uniform * spread.exp_m1()).ln_1p() / spread;
     shared.scale().listening().mul_f64(share)

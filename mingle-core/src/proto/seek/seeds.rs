@@ -24,11 +24,18 @@ pub(super) const PERIOD: Duration = Duration::from_secs(1);
 pub(super) struct Seeds {
     known: Vec<SocketAddr>,
     next: usize,
+    /// How many were written to since a new one came.
+    asked: usize,
 }
 
 impl Seeds {
     pub(super) fn is_empty(&self) -> bool {
         self.known.is_empty()
+    }
+
+    /// Whether each was written to since the last new one came.
+    pub(super) fn are_all_asked(&self) -> bool {
+        self.asked >= self.known.len()
     }
 
     /// Sends a message to the seeds whose turn it is.
@@ -42,6 +49,7 @@ impl Seeds {
         let count = self.known.len();
         let turn = (0..count.min(AT_ONCE)).map(|i| self.known[(self.next + i) % count]).collect();
         self.next = (self.next + AT_ONCE) % count.max(1);
+        self.asked = self.asked.saturating_add(AT_ONCE);
         turn
     }
 
@@ -58,6 +66,9 @@ impl Seeds {
         let before: BTreeSet<_> = self.known.iter().copied().collect();
         let is_new = known.iter().any(|seed| !before.contains(seed));
         self.known = known;
+        if is_new {
+            self.asked = 0;
+        }
         is_new
     }
 }

@@ -1,6 +1,6 @@
 //! A node that leads or looks for a leader, and others that look too.
 
-use crate::model::{HostName, Lineage, List, NodeId, Rank};
+use crate::model::{HostName, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Node, Output};
@@ -35,12 +35,12 @@ fn announce(from: u8, members: u32) -> Message {
         id: id(from),
         explicit: false,
         members,
-        world: 4,
+        world: WorldSize::of(4),
         host: HostName::new("host"),
         endpoints: endpoint(from).into(),
     };
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None, expected: None })
 }
 
 /// How many of these messages go to one node, and how many to all.
@@ -160,7 +160,7 @@ fn node_of_100(number: u8) -> Node {
 fn announce_of_100(from: u8, members: u32) -> Message {
     match announce(from, members) {
         Message::Announce(announce) => {
-            let candidate = Candidate { world: 100, ..announce.candidate };
+            let candidate = Candidate { world: WorldSize::of(100), ..announce.candidate };
             Message::Announce(Announce { candidate, ..announce })
         }
         other => other,
@@ -398,9 +398,16 @@ fn in_its_first_20_ms_a_node_of_a_large_world_waits_for_the_best_of_those_that_a
         let Message::Announce(Announce { mut candidate, .. }) = announce(from, members) else {
             unreachable!()
         };
-        (candidate.world, candidate.explicit) = (1000, explicit);
+        (candidate.world, candidate.explicit) = (WorldSize::of(1000), explicit);
         let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-        Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None })
+        Message::Announce(Announce {
+            candidate,
+            joined: members,
+            newest,
+            missing,
+            rdma: None,
+            expected: None,
+        })
     };
     for (from, members, explicit, at_once) in
         [(3, 1, false, false), (3, 2, false, true), (30, 1, true, true), (3, 0, false, false)]
@@ -455,7 +462,13 @@ fn a_leader_in_a_round_does_not_follow_the_best_that_it_heard_before() {
     let mut all = Vec::new();
     for member in 100..165 {
         let info = NodeInfo::new(HostName::new("host"), endpoint(member).into());
-        all.extend(hear(&mut node, now, member, id(99), &Message::Join(Join { world: 66, node: info })));
+        all.extend(hear(
+            &mut node,
+            now,
+            member,
+            id(99),
+            &Message::Join(Join { world: WorldSize::of(66), node: info }),
+        ));
         let token = Token { prover: id(member), target: id(99), dial: 1, dialled: endpoint(99) };
         let ip = endpoint(99).ip();
         node.handle_token(now, ConnId(member.into()), ip, ip, &codec().encode_token(&token));
@@ -470,9 +483,9 @@ fn a_leader_in_a_round_does_not_follow_the_best_that_it_heard_before() {
 /// The announce of a node of a world of 66 that is alone.
 fn announce_of_66(from: u8) -> Message {
     let Message::Announce(Announce { mut candidate, .. }) = announce(from, 1) else { unreachable!() };
-    candidate.world = 66;
+    candidate.world = WorldSize::of(66);
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
 }
 
 #[test]
@@ -484,7 +497,7 @@ fn a_node_that_listened_and_has_a_member_by_now_leads_and_does_not_follow_who_is
     run(&mut node, now);
     hear(&mut node, now, 3, NodeId::ALL, &announce_of_66(3));
     let info = NodeInfo::new(HostName::new("host"), endpoint(100).into());
-    hear(&mut node, now, 100, id(99), &Message::Join(Join { world: 66, node: info }));
+    hear(&mut node, now, 100, id(99), &Message::Join(Join { world: WorldSize::of(66), node: info }));
     let token = Token { prover: id(100), target: id(99), dial: 1, dialled: endpoint(99) };
     let ip = endpoint(99).ip();
     node.handle_token(now, ConnId(100), ip, ip, &codec().encode_token(&token));
@@ -497,9 +510,10 @@ fn nodes_that_have_heard_one_candidate_follow_it_within_ten_milliseconds_of_each
     let joins_after = |seed| {
         let mut node = Node::new(Config::plain(tag(), 1000, 9, endpoint(9)), seed, Time::ZERO);
         let Message::Announce(Announce { mut candidate, .. }) = announce(3, 1) else { unreachable!() };
-        candidate.world = 1000;
+        candidate.world = WorldSize::of(1000);
         let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-        let message = Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None });
+        let message =
+            Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None });
         outputs(&mut node);
         assert_eq!(hear(&mut node, ms(0), 3, NodeId::ALL, &message), []);
         let due = node.poll_timeout().expect("it follows then");

@@ -1,12 +1,20 @@
 //! The bodies of the messages of running worlds.
 
-use super::super::message::{Ended, Look, Sight, Suspicion};
+use std::num::NonZeroU16;
+
+use super::super::message::{Ended, Look, Running, Sight, Status, Suspicion};
 use super::{Draw, Source};
 use crate::model::End;
 
 impl Draw for Look {
     fn draw(from: &mut Source<'_>) -> Self {
         Self { rank: from.rank(), port: u16::from(from.byte()) << 8 | u16::from(from.byte()) }
+    }
+}
+
+impl Draw for Running {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self { first: from.endpoint(), door: NonZeroU16::new(from.endpoint().port()).filter(|_| from.flag()) }
     }
 }
 
@@ -22,15 +30,29 @@ impl Draw for Suspicion {
     }
 }
 
+impl Draw for Status {
+    fn draw(from: &mut Source<'_>) -> Self {
+        Self {
+            rank: from.rank(),
+            world: from.rank(),
+            host: from.host(),
+            has_finished: from.flag(),
+            restarts_left: from.flag().then(|| u32::from(from.byte())),
+            suspected: (0..from.byte() % 20).map(|_| from.rank()).collect(),
+        }
+    }
+}
+
 impl Draw for Ended {
     fn draw(from: &mut Source<'_>) -> Self {
         let rank = from.rank();
-        let end = match from.byte() % 5 {
+        let end = match from.byte() % 6 {
             0 => End::Exited(from.byte()),
             1 => End::Killed(from.byte()),
             2 => End::Gone,
             3 => End::Unknown,
-            _ => End::Left,
+            4 => End::Left,
+            _ => End::Grows,
         };
         Self { rank, end }
     }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::num::NonZeroU16;
 use std::path::Path;
 
 use super::*;
-use crate::model::{BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, World};
+use crate::model::{
+    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, Sameness, Trait, Traits,
+    WorldSize,
+};
 use crate::rdma::{Addressing, Rail, Rails, Tally};
 
 const A: NodeId = NodeId([1; 16]);
@@ -55,6 +59,11 @@ fn rows(document: &str) -> BTreeMap<&str, &str> {
     document.lines().filter_map(row).collect()
 }
 
+/// A trait whose value is shown, and one of which only a hash is.
+fn traits() -> Traits {
+    [Trait::shown("NCCL_ALGO", "Ring"), Trait::hidden("UCX_X", "1")].into_iter().collect()
+}
+
 fn foo() -> JobId {
     "foo".parse().unwrap()
 }
@@ -68,7 +77,7 @@ fn candidate() -> Candidate {
         id: A,
         explicit: false,
         members: 3,
-        world: 4,
+        world: "2:4".parse().unwrap(),
         host: HostName::new("a"),
         endpoints: address(1).into(),
     }
@@ -90,11 +99,13 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         newest: ["c", "b"].into_iter().map(HostName::new).collect(),
         missing: [(2, 2)].into_iter().collect(),
         rdma: Some(Tally { infiniband: 0, roce: 3, efa: 0 }),
+        expected: None,
     };
     let join = Join {
-        world: 4,
+        world: WorldSize::of(4),
         node: NodeInfo {
             rank: Some(Rank(2)),
+            former: Some(Rank(1)),
             host: HostName::new("b"),
             endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
             reach: Reach::new(
@@ -110,11 +121,13 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
                 slots: 8,
                 metadata: metadata(),
                 fabric: Summary::largest(),
+                same: traits().stamp(false),
                 ..Attributes::default()
             },
         },
     };
-    let commit = Commit { round: 1, endpoint: 0, verdict: Verdict::example() };
+    let (verdict, sameness) = (Verdict::example(), Sameness::example());
+    let commit = Commit { round: 1, endpoint: 0, verdict, sameness };
     vec![
         ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
         ("Join", from(B, A), Message::Join(join)),
@@ -127,6 +140,7 @@ fn prepare() -> Prepare {
     Prepare {
         round: 1,
         lease: 1,
+        world: 4,
         rank: 2,
         digest: Digest([5; 16]),
         slots_before: 16,
@@ -163,18 +177,19 @@ fn bodies() -> Vec<(&'static str, Message)> {
     let fault = Fault::Size { passes: 1400, fails: 1500 };
     let broken = BrokenTo { partner: C, address: [10, 0, 0, 3].into(), fault, own_port_answers: true };
     let unproved = [(peer("b", 2), peer("a", 1))].into_iter().collect();
-    vec![
+    [
         ("Solicit", Message::Solicit(Solicit { rank: Some(2), host: HostName::new("b") })),
         ("Hint", Message::Hint(introduction())),
         ("Redirect", Message::Redirect(introduction())),
         ("Welcome", Message::Welcome(Welcome { lease: Some(1), seated: true })),
         ("Welcome, nothing arrived", Message::Welcome(Welcome { lease: None, seated: false })),
         ("Refuse, rank taken", Message::Refuse(Refusal::RankTaken(peer("b", 2)))),
-        ("Refuse, world differs", Message::Refuse(Refusal::WorldDiffers(300))),
+        ("Refuse, world differs", Message::Refuse(Refusal::WorldDiffers("2:300".parse().unwrap()))),
         ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
         ("Refuse, closing", Message::Refuse(Refusal::Closing)),
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
         ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example()))),
+        ("Refuse, differs", Message::Refuse(Refusal::Differs(Sameness::example()))),
         ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
         (
             "Refuse, paths broken",
@@ -191,19 +206,50 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Done", Message::Done(70_000)),
         ("Want", Message::Want(Want { round: 1, first: 0, mask: 0x8000_0001 })),
         ("Part", Message::Part(Part { round: 1, index: 0, bytes: [0xfb, 0xff].into_iter().collect() })),
+    ]
+    .into_iter()
+    .chain(bodies_of_running_worlds())
+    .collect()
+}
+
+fn bodies_of_running_worlds() -> Vec<(&'static str, Message)> {
+    vec![
         ("Over, exit code 255", Message::Over(Ended { rank: 2, end: End::Exited(255) })),
         ("Over, signal 9", Message::Over(Ended { rank: 2, end: End::Killed(9) })),
         ("Over, gone", Message::Over(Ended { rank: 2, end: End::Gone })),
         ("Over, not known", Message::Over(Ended { rank: 2, end: End::Unknown })),
         ("Over, asked to leave", Message::Over(Ended { rank: 2, end: End::Left })),
+        ("Over, it grows", Message::Over(Ended { rank: 0, end: End::Grows })),
         ("Finished", Message::Finished),
         ("Released", Message::Released),
         ("Leaving", Message::Leaving),
-        ("Running", Message::Running),
+        ("Running", Message::Running(Running { first: address(1), door: NonZeroU16::new(41_877) })),
         ("Missing", Message::Missing([1, 3].into_iter().collect())),
         ("Look", Message::Look(Look { rank: 2, port: 41_877 })),
         ("Sight", Message::Sight(Sight { rank: 2, reached: true })),
         ("Suspicion", Message::Suspicion(Suspicion { rank: 2, is_over: false })),
+        ("Query", Message::Query),
+        (
+            "Status",
+            Message::Status(Status {
+                rank: 1,
+                world: 4,
+                host: HostName::new("b"),
+                has_finished: false,
+                restarts_left: Some(3),
+                suspected: [2].into_iter().collect(),
+            }),
+        ),
+        ("Enough", Message::Enough),
+        ("Compare", Message::Compare(Want { round: 250, first: 0, mask: u32::MAX })),
+        (
+            "Traits",
+            Message::Traits(Part {
+                round: 250,
+                index: 0,
+                bytes: encode_traits(&traits()).into_iter().collect(),
+            }),
+        ),
     ]
 }
 
@@ -228,7 +274,7 @@ fn the_codec_writes_and_reads_the_datagrams_of_the_document() {
     let mut kinds: Vec<_> = all.map(|message| message.kind()).collect();
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "every kind has an example");
+    assert_eq!(kinds, (1..=34).collect::<Vec<u8>>(), "every kind has an example");
 }
 
 #[test]
@@ -288,7 +334,7 @@ fn token() -> Token {
 fn the_codec_writes_and_reads_the_notices_of_the_document() {
     let Some(document) = document() else { return };
     let blocks = blocks(&document);
-    let open = Notice::Open { job: foo(), world: World::new(4).unwrap(), joined: 3 };
+    let open = Notice::Open { job: foo(), world: "2:4".parse().unwrap(), joined: 3 };
     for (title, notice) in
         [("A notice", open), ("A notice with a secret", Notice::Sealed(foo().tag().beginning()))]
     {
@@ -324,6 +370,6 @@ fn the_hashes_in_the_document_are_those_of_the_code() {
     let roster = Roster::new(members).unwrap();
     assert_eq!(hex(&encode_roster(&roster)), hex(&bytes(rows["roster as it is sent"])));
     assert_eq!(hex(&roster.digest().0), rows["digest of that roster"]);
-    let settings = ["NCCL_IB_TC=106", "NCCL_IB_SL=1"].map(|setting| setting.parse().unwrap());
-    assert_eq!(format!("{:#x}", crate::env::Setting::hash(&settings)), rows["hash of the settings"]);
+    assert_eq!(hex(&encode_traits(&traits())), hex(&bytes(rows["traits as they are sent"])));
+    assert_eq!(format!("{:#x}", traits().stamp(false).0), rows["stamp of these traits"]);
 }

@@ -3,10 +3,12 @@
 mod document;
 
 use std::net::SocketAddr;
+use std::num::NonZeroU16;
 
 use super::*;
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
+    Sameness, Stamp, Trait, Traits, World, WorldSize,
 };
 use crate::rdma::{Addressing, Summary, Tally, Verdict};
 
@@ -56,15 +58,16 @@ fn candidate() -> Candidate {
         id: NodeId([9; 16]),
         explicit: true,
         members: u32::MAX,
-        world: u32::MAX,
+        world: WorldSize::of(World::MAX),
         host: longest_name(),
         endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
     }
 }
 
 /// The refusals that have a list.
-fn refusals() -> [Message; 4] {
+fn refusals() -> [Message; 5] {
     [
+        Message::Refuse(Refusal::Differs(fitting(Sameness::largest(), &Verdict::default()))),
         Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
         Message::Refuse(Refusal::NoRdma(Verdict::largest())),
         Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
@@ -91,9 +94,10 @@ fn of_paths() -> [Message; 3] {
     let partner = Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX };
     [
         Message::Join(Join {
-            world: u32::MAX,
+            world: WorldSize::of(World::MAX),
             node: NodeInfo {
                 rank: Some(Rank(u32::MAX)),
+                former: Some(Rank(u32::MAX)),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
                 reach: Reach::new(
@@ -107,12 +111,13 @@ fn of_paths() -> [Message; 3] {
                     may_be_master: true,
                     wants_roster: true,
                     fabric: Summary::largest(),
-                    settings: u64::MAX,
+                    same: Stamp(u64::MAX),
                     paths: Paths::All,
                 },
             },
         }),
         Message::Prepare(Prepare {
+            world: u32::MAX,
             round: u64::MAX,
             lease: u32::MAX,
             rank: u32::MAX,
@@ -145,6 +150,11 @@ fn of_paths() -> [Message; 3] {
     ]
 }
 
+fn longest_commit() -> Message {
+    let (verdict, sameness) = (Verdict::largest(), fitting(Sameness::largest(), &Verdict::largest()));
+    Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness })
+}
+
 /// Every message, each at its largest.
 fn largest() -> Vec<Message> {
     let mut largest = vec![
@@ -154,6 +164,7 @@ fn largest() -> Vec<Message> {
             newest: (0..99).map(|_| longest_name()).collect(),
             missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
             rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
+            expected: Some(u32::MAX),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
@@ -166,7 +177,7 @@ fn largest() -> Vec<Message> {
         Message::Ready(Ready { round: u64::MAX, endpoint: u8::MAX }),
         Message::Unproved(u64::MAX),
         Message::Void(u64::MAX),
-        Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict: Verdict::largest() }),
+        longest_commit(),
         Message::Done(u64::MAX),
         Message::Want(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
         Message::Part(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
@@ -174,11 +185,23 @@ fn largest() -> Vec<Message> {
         Message::Finished,
         Message::Released,
         Message::Leaving,
-        Message::Running,
+        Message::Running(Running { first: v6(u16::MAX), door: NonZeroU16::new(u16::MAX) }),
         Message::Missing((0..99).map(|_| u32::MAX).collect()),
         Message::Look(Look { rank: u32::MAX, port: u16::MAX }),
         Message::Sight(Sight { rank: u32::MAX, reached: true }),
         Message::Suspicion(Suspicion { rank: u32::MAX, is_over: true }),
+        Message::Enough,
+        Message::Compare(Want { round: u64::MAX, first: u32::MAX, mask: u32::MAX }),
+        Message::Traits(Part { round: u64::MAX, index: u32::MAX, bytes: (0..9999).map(|_| 0xff).collect() }),
+        Message::Query,
+        Message::Status(Status {
+            rank: u32::MAX,
+            world: u32::MAX,
+            host: HostName::new(&"h".repeat(999)),
+            has_finished: true,
+            restarts_left: Some(u32::MAX),
+            suspected: (0..99).map(|_| u32::MAX).collect(),
+        }),
     ];
     largest.extend(refusals());
     largest.extend(of_paths());
@@ -195,7 +218,7 @@ fn every_message_comes_back_as_it_was_sent_and_fits_a_datagram() {
     }
     kinds.sort_unstable();
     kinds.dedup();
-    assert_eq!(kinds, (1..=29).collect::<Vec<u8>>(), "every kind is there");
+    assert_eq!(kinds, (1..=34).collect::<Vec<u8>>(), "every kind is there");
 }
 
 #[test]
@@ -209,7 +232,7 @@ fn a_message_to_a_sort_of_recipient_that_its_kind_does_not_have_is_dropped() {
         let expected = match message.kind() {
             1 | 2 => (true, true, true),
             3 | 19 | 20 | 29 => (true, false, true),
-            25 => (true, false, false),
+            25 | 30 => (true, false, false),
             _ => (false, false, true),
         };
         assert_eq!((to(NodeId::ALL), to(NodeId::ANYONE), to(NodeId([2; 16]))), expected, "{message:?}");
@@ -258,8 +281,13 @@ fn no_answer_to_a_solicit_or_join_is_longer_than_it_is() {
         match message {
             Message::Join(_) => assert!(length >= PADDED),
             message if message.is_padded() => assert_eq!(length, PADDED, "{message:?}"),
-            // Only members get it, and each of them has proved its address by a connection.
-            Message::Part(_) | Message::Prepare(_) => {}
+            // Only members get it, and each of them has proved its address by a connection; or the leader,
+            // whose address is proved in the same way.
+            Message::Part(_) | Message::Prepare(_) | Message::Traits(_) => {}
+            // In a job with a secret, too.
+            Message::Commit(_) | Message::Refuse(Refusal::Differs(_)) => {
+                assert!(length + seal::OVERHEAD <= PADDED, "{length} bytes: {message:?}");
+            }
             _ => assert!(length <= PADDED, "{length} bytes: {message:?}"),
         }
     }
@@ -289,7 +317,7 @@ fn padded() -> [Message; 2] {
     let node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
     [
         Message::Solicit(Solicit { rank: None, host: HostName::new("a") }),
-        Message::Join(Join { world: 2, node }),
+        Message::Join(Join { world: WorldSize::of(2), node }),
     ]
 }
 
@@ -385,9 +413,10 @@ fn a_hostile_host_name_is_made_safe_by_decoding() {
 #[test]
 fn a_message_has_its_golden_bytes() {
     // Other releases and other implementations read these bytes. A change here is a new protocol version.
-    let commit = Commit { round: 300, endpoint: 2, verdict: Verdict::example() };
+    let (verdict, sameness) = (Verdict::example(), Sameness::example());
+    let commit = Commit { round: 300, endpoint: 2, verdict, sameness };
     let bytes = encode(TAG, HEAD, &Message::Commit(commit.clone()));
-    let mut golden = b"MNGL\x02\x10\x10\x00".to_vec();
+    let mut golden = b"MNGL\x02\x10\x41\x00".to_vec();
     golden.extend([7; 16]);
     golden.extend([1; 16]);
     golden.extend([2; 16]);
@@ -395,6 +424,10 @@ fn a_message_has_its_golden_bytes() {
     golden.extend([0xfb, 0x2c, 0x01, 0x02]);
     // Sockets; one finding: rank 3, IPv4 10.0.0.7, has no devices where others have RoCE; no more findings.
     golden.extend([2, 1, 3, 0, 10, 0, 0, 7, 0, 1, 5, 0]);
+    // Two traits differ: the value of most, that of rank 3, one run of ranks, two values; then no more.
+    golden.extend(b"\x02\x09NCCL_ALGO\x02\x04Tree\x02\x04Ring\x01\x03\x03\x00\x02");
+    golden.extend(b"\x05UCX_X\x00\x01\xfc\xbb\x3f\x15\x29\x01\x03\x03\x00\x02");
+    golden.extend([0, 0, 0]);
     assert_eq!(bytes, golden);
 
     let announce = Message::Announce(Announce {
@@ -402,7 +435,7 @@ fn a_message_has_its_golden_bytes() {
             id: NodeId([1; 16]),
             explicit: false,
             members: 1,
-            world: 4,
+            world: WorldSize::of(4),
             host: HostName::new("a"),
             endpoints: SocketAddr::from(([10, 0, 0, 1], 29500)).into(),
         },
@@ -410,15 +443,18 @@ fn a_message_has_its_golden_bytes() {
         newest: [HostName::new("b")].into_iter().collect(),
         missing: [(1, 2)].into_iter().collect(),
         rdma: Some(Tally { infiniband: 0, roce: 2, efa: 300 }),
+        expected: None,
     });
     let announce = encode(TAG, HEAD, &announce);
-    let (body, padding) = announce[HEADER..].split_at(43);
+    let (body, padding) = announce[HEADER..].split_at(45);
     assert!(announce.len() == PADDED && padding.iter().all(|&byte| byte == 0));
     let mut golden = vec![1; 16];
-    golden.extend([0, 1, 4, 1, b'a']);
+    golden.extend([0, 1, 4, 4, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
     golden.extend([3, 1, 1, b'b', 1, 1, 2]);
     golden.extend([1, 0, 2, 0xfb, 0x2c, 0x01]);
+    // No list of hosts.
+    golden.push(0);
     assert_eq!(body, golden);
 }
 
@@ -489,12 +525,14 @@ fn a_sealed_message_opens_once_and_only_with_the_same_secret() {
         let head = head(&message);
         let bytes = Codec::new(TAG, Some(&ours)).encode(head, &message);
         let mut receiver = Codec::new(TAG, Some(&ours));
+        // An observer without the secret does not make a node warn of another secret.
+        let dropped = if message == Message::Query { Dropped::Observer } else { Dropped::Unauthentic };
         assert_eq!(receiver.decode(&bytes), Ok((head, message.clone())));
         assert_eq!(receiver.decode(&bytes), Err(Dropped::Replayed));
-        assert_eq!(Codec::new(TAG, Some(&theirs)).decode(&bytes), Err(Dropped::Unauthentic));
-        assert_eq!(decode(TAG, &bytes), Err(Dropped::Unauthentic));
+        assert_eq!(Codec::new(TAG, Some(&theirs)).decode(&bytes), Err(dropped));
+        assert_eq!(decode(TAG, &bytes), Err(dropped));
         let plain = encode(TAG, head, &message);
-        assert_eq!(receiver.decode(&plain), Err(Dropped::Unauthentic));
+        assert_eq!(receiver.decode(&plain), Err(dropped));
         for at in 0..bytes.len() {
             let mut changed = bytes.clone();
             changed[at] ^= 1;
@@ -565,7 +603,7 @@ fn a_roster_with_bytes_after_its_last_member_or_too_few_is_none() {
 fn a_codec_of_a_large_world_remembers_all_of_its_senders() {
     let keys = keys("a secret of 20 bytes");
     let mut sender = Codec::new(TAG, Some(&keys));
-    let mut receiver = Codec::new(TAG, Some(&keys)).for_world(World::new(3000).unwrap());
+    let mut receiver = Codec::new(TAG, Some(&keys)).for_world(WorldSize::of(3000));
     let mut datagram = |number: u32| {
         let header = Header { sender: NodeId(u128::from(number).to_be_bytes()), ..HEAD };
         sender.encode(header, &Message::Ping)
@@ -576,4 +614,40 @@ fn a_codec_of_a_large_world_remembers_all_of_its_senders() {
         assert!(receiver.decode(&datagram(number)).is_ok());
     }
     assert_eq!(receiver.decode(&first), Err(Dropped::Replayed));
+}
+
+#[test]
+fn a_commit_names_three_differences_of_usual_length_and_fewer_where_they_are_long() {
+    let named = |sameness: &Sameness| sameness.differences().len();
+    let usual = |key: &str, value: &str| Trait::shown(key, value);
+    let rank = |value: &str| -> Traits {
+        let keys = ["NCCL_IB_QPS_PER_CONNECTION", "NCCL_ALGO", "nvidia driver"];
+        keys.into_iter().map(|key| usual(key, value)).collect()
+    };
+    let known: Vec<Traits> = ["570.86.15", "570.124.06"].into_iter().map(rank).collect();
+    let stamps: Vec<Stamp> = known.iter().map(|traits| traits.stamp(false)).collect();
+    let sameness = Sameness::of(&stamps, &stamps.iter().copied().zip(known).collect());
+    assert_eq!(named(&fitting(sameness, &Verdict::largest())), 3);
+    assert_eq!(named(&fitting(Sameness::largest(), &Verdict::largest())), 1);
+    assert_eq!(named(&fitting(Sameness::largest(), &Verdict::default())), 2);
+}
+
+#[test]
+fn traits_come_back_as_they_were_sent_and_other_bytes_are_none() {
+    let shown = |n: usize| Trait::shown(format!("a key of usual length {n}"), "v".repeat(n));
+    for count in [0, 1, 30, 500] {
+        let traits: Traits = (0..count).map(shown).chain([Trait::hidden("h", "x")]).collect();
+        let bytes = encode_traits(&traits);
+        assert!(bytes.len() < 32 * PART, "they fit the parts that can be asked for");
+        assert_eq!(decode_traits(&bytes), Some(traits));
+        assert_eq!(decode_traits(&bytes[1..]), None);
+        assert_eq!(decode_traits(&bytes[..bytes.len() - 1]), None);
+        // Twice the same key.
+        assert_eq!(decode_traits(&[&bytes[..], &bytes].concat()), None);
+    }
+    assert_eq!(decode_traits(&vec![0xff; 32_000]), None);
+    // A character that a terminal would obey.
+    let bytes = encode_traits(&[Trait::shown("k", "abc")].into_iter().collect());
+    let escaped: Vec<u8> = bytes.iter().map(|&byte| if byte == b'b' { 0x1b } else { byte }).collect();
+    assert_eq!(decode_traits(&escaped), None);
 }

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use mingle_core::rdma::{
     Address, AddressFamily, LinkLayer, Machine, NodeType, PortState, Rails, Summary, Transport, Verbs,
 };
+use mingle_core::{Trait, Traits};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -35,7 +36,7 @@ pub(super) struct Fabrics {
     rng: Xoshiro256PlusPlus,
     usual: Fabric,
     odd: f64,
-    settings: u64,
+    values: u64,
 }
 
 impl Fabrics {
@@ -43,17 +44,24 @@ impl Fabrics {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xfab);
         let usual = ALL[rng.random_range(0..ALL.len())];
         let odd = [0.0, 0.1, 0.5][rng.random_range(0..3)];
-        // With one value all hosts have the same settings; with many all differ.
-        let settings = [1, 2, u64::MAX][rng.random_range(0..3)];
-        Self { rng, usual, odd, settings }
+        // What was drawn here once: the rest of a seed's world stays what it was.
+        let _ = rng.random_range(0..3);
+        Self { rng, usual, odd, values: 1 }
     }
 
-    /// The next host's fabric, its summary, and the hash of its settings.
-    pub(super) fn next(&mut self) -> (Fabric, Summary, u64) {
+    /// From now on hosts may have other traits than the rest: in each third seed one of two, or each its own.
+    pub(super) fn vary_traits(&mut self, seed: u64) {
+        self.values = [1, 2, u64::MAX][usize::try_from(seed % 3).unwrap()];
+    }
+
+    /// The next host's fabric, its summary, and its traits.
+    pub(super) fn next(&mut self) -> (Fabric, Summary, Traits) {
         let odd = self.rng.random_bool(self.odd);
         let fabric = if odd { ALL[self.rng.random_range(0..ALL.len())] } else { self.usual };
         let slow = self.rng.random_bool(self.odd);
-        (fabric, fabric.summary(slow), self.rng.random_range(0..self.settings))
+        let value = self.rng.random_range(0..self.values);
+        let traits = [Trait::shown("image", value.to_string()), Trait::shown("cpu", "any")];
+        (fabric, fabric.summary(slow), traits.into_iter().collect())
     }
 }
 

@@ -51,6 +51,18 @@ pub enum Fact {
     MemberLost,
     /// A world formed again after an earlier one.
     Again,
+    /// A world formed again, and a node of the world before kept its rank.
+    KeptRank,
+    /// A newcomer is in a world that has formed again.
+    TookASeat,
+    /// A world ended to take in a newcomer.
+    Grew,
+    /// A world formed with fewer nodes than it may have.
+    Smaller,
+    /// A node ran when a world was committed, and is not in it.
+    LeftOut,
+    /// No world formed.
+    NoneFormed,
     /// A node dialled where a path has a flaw.
     PathBroken,
     /// All paths worked again before all nodes had ended.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mingle_core::proto::{Config, Node, RunningWorld, Time};
 use mingle_core::proto::{Endpoints, Lineage, NodeId, NodeInfo, Over};
-use mingle_core::{Failure, Formed, HostName, JobId, Rank, World};
+use mingle_core::{Failure, Formed, HostName, JobId, Rank, Trait, World};
 use rand::{Rng, RngExt};
 
 use super::queue::Happening;
@@ -134,6 +134,14 @@ impl Host {
     }
 }
 
+impl Host {
+    /// Gives it other traits, which it may require of all.
+    pub fn set_traits(&mut self, traits: impl IntoIterator<Item = Trait>, required: bool) {
+        self.config.traits = traits.into_iter().collect();
+        self.config.node.attributes.same = self.config.traits.stamp(required);
+    }
+}
+
 impl Network {
     /// Adds a host with the address 10.0.0.0 + `number`, which starts its node at `start`.
     pub fn add(&mut self, number: u32, world: u32, rank: Option<u32>, start: Time) -> usize {
@@ -153,13 +161,13 @@ impl Network {
         let world = World::new(world).unwrap();
         let ip = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + number);
         let endpoint = SocketAddr::from((ip, port));
-        let (fabric, summary, settings) = self.fabrics.next();
+        let (fabric, summary, traits) = self.fabrics.next();
         let tag = job.parse::<JobId>().unwrap().tag();
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         node.rank = rank.map(|rank| world.rank(rank).unwrap());
-        (node.attributes.fabric, node.attributes.settings) = (summary, settings);
+        (node.attributes.fabric, node.attributes.same) = (summary, traits.stamp(false));
         let timeout = Some(Duration::from_secs(60));
-        let config = Config { timeout, ..Config::new(NodeId([0; 16]), tag, world, node) };
+        let config = Config { timeout, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {
             node: None,
             config,
@@ -282,6 +290,7 @@ impl Network {
         }
         let slot = &mut self.hosts[host];
         slot.config.lineage = Lineage::default();
+        (slot.config.node.former, slot.config.awaited) = (None, None);
         (slot.finished, slot.command_runs, slot.notified) = (false, false, false);
         self.launch(host);
         self.note(host, || "start".to_owned());

@@ -160,6 +160,7 @@ impl Network {
     }
 
     fn count_sent(&mut self, host: usize, bytes: &[u8]) {
+        *self.sent_kinds.entry(bytes[5]).or_default() += 1;
         let host = &mut self.hosts[host];
         host.sent += 1;
         host.sent_bytes += u64::try_from(bytes.len()).unwrap();

@@ -94,6 +94,8 @@ pub struct Network {
     /// The flaws of the rails of this number from one host to another.
     pub rail_flaws: BTreeMap<(usize, usize, u8), Flaw>,
     rails_proved: u64,
+    /// How many datagrams of each kind were sent; a multicast counts once.
+    pub sent_kinds: BTreeMap<u8, usize>,
     promises: Promises,
     fabrics: Fabrics,
     /// The promises that were broken.
@@ -139,6 +141,7 @@ impl Network {
             healed_flaws: BTreeMap::new(),
             rail_flaws: BTreeMap::new(),
             rails_proved: 0,
+            sent_kinds: BTreeMap::new(),
             promises: Promises::default(),
             fabrics: Fabrics::new(seed),
             broken: Vec::new(),
@@ -151,6 +154,13 @@ impl Network {
             tracing: true,
             record: None,
         }
+    }
+
+    /// As [`Network::new`], and the hosts may have other traits than the rest.
+    pub fn varied(seed: u64, weather: Weather) -> Self {
+        let mut net = Self::new(seed, weather);
+        net.fabrics.vary_traits(seed);
+        net
     }
 
     fn at(&mut self, time: Time, happening: Happening) {
@@ -284,7 +294,9 @@ impl Network {
             self.note(host, || format!("goes on to {lineage:?}"));
             self.ends(host, Ended::Superseded);
             self.close_all(host);
-            self.hosts[host].config.lineage = lineage;
+            let config = &mut self.hosts[host].config;
+            config.lineage = lineage;
+            (config.node.former, config.awaited) = (None, None);
             self.launch(host);
             self.with(host, Node::handle_timeout);
             return outputs;

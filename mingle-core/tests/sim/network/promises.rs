@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use mingle_core::Formed;
 use mingle_core::proto::{NodeId, Paths, Reach, Time};
+use mingle_core::{Formed, World};
 
 use super::{Ended, Network};
 
@@ -108,8 +108,9 @@ impl Network {
         }
         let me = key.0;
         let mut members = self.promises.ready.get(&key).cloned().unwrap_or_default();
-        let world = usize::try_from(self.hosts[host].config.world.get()).unwrap();
-        if members.len() + 1 != world {
+        let world = self.hosts[host].config.world;
+        let size = World::new(u32::try_from(members.len() + 1).unwrap()).unwrap();
+        if !world.contains(size) {
             self.broken.push(format!("{host} commits with {} ready members of {world}", members.len()));
         }
         let left = |id: &&NodeId| {

@@ -11,6 +11,10 @@ use super::{Fact, Formation, Host, Network};
 /// its release. Where it was stopped or cut off for half of that, the protocol does not promise that it
 /// stays.
 const GONE: Time = Time::from_secs(8);
+/// How long a world of a range waits before it takes newcomers in.
+const PAUSE: Time = Time::from_secs(5);
+/// How long the next formation keeps seats for former members.
+const STOPS: Time = Time::from_secs(30);
 const RELEASE: Time = Time::from_secs(30);
 
 impl Network {
@@ -43,11 +47,37 @@ impl Network {
             beside_another,
         });
         slot.running = Some(Box::new(running));
+        if again {
+            self.check_rank(host, formed);
+        }
+        if formed.world < formed.asked.max() {
+            self.saw(Fact::Smaller);
+        }
+        if self.hosts[host].config.world.is_range() {
+            self.with_running(host, |running, now| running.set_growth(now, PAUSE));
+        }
+        let slot = &mut self.hosts[host];
         slot.command_runs = true;
         if again {
             self.saw(Fact::Again);
         }
         self.with_running(host, |_, _| {});
+    }
+
+    /// A node keeps its rank if the new world has it, unless rank 0 could not be reached.
+    fn check_rank(&mut self, host: usize, formed: &Formed) {
+        let node = &self.hosts[host].config.node;
+        let Some(former) = node.former else {
+            return self.saw(Fact::TookASeat);
+        };
+        // A given rank comes before a former one.
+        let is_given = self.hosts.iter().any(|other| other.config.node.rank == Some(former));
+        let has_rank = former.get() < formed.world.get() && !is_given;
+        if formed.rank == former {
+            self.saw(Fact::KeptRank);
+        } else if has_rank && node.rank.is_none() && former.get() > 0 && formed.rank.get() > 0 {
+            self.broken.push(format!("{host} had rank {former} and has {} of {}", formed.rank, formed.world));
+        }
     }
 
     /// The command of a world that is over has stopped.
@@ -137,6 +167,9 @@ impl Network {
             self.note(host, || format!("{change:?}"));
             match change {
                 Change::Over(over) => {
+                    if over.end == End::Grows {
+                        self.saw(Fact::Grew);
+                    }
                     self.hosts[host].overs.push(over);
                     self.at(self.now + self.stop, Happening::Stopped(host));
                 }
@@ -156,7 +189,12 @@ impl Network {
         if slot.notified && !slot.command_runs {
             slot.notified = false;
             self.close_all(host);
-            self.hosts[host].config.lineage = running.lineage();
+            let config = &mut self.hosts[host].config;
+            config.lineage = running.lineage();
+            (config.node.former, config.awaited) = (None, None);
+            if let Some(former) = running.former() {
+                config.succeed(former, self.now + STOPS);
+            }
             self.launch(host);
             let former = running.others();
             self.with(host, |node, now| node.handle_seeds(now, former));

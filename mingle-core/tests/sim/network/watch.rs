@@ -86,12 +86,15 @@ impl Network {
         // Each formation has another port.
         let own = self.hosts[host].config.lineage;
         let slot = &self.hosts[target];
-        let runs = slot.running.is_some() && slot.config.lineage == own;
+        let is_newcomer = self.hosts[host].node.is_some();
+        let runs = slot.running.is_some() && (slot.config.lineage == own || is_newcomer);
         if !runs {
             return self.watch_at(at, watch, Watch::News(WatchNews::Refused));
         }
         self.watching.get_mut(&watch).unwrap().target = Some((target, slot.life));
         self.hosts[target].found.watched_by.insert(watch);
+        let from = self.hosts[host].config.node.endpoints.preferred().ip();
+        self.with_running(target, |running, now| running.handle_guest(now, from));
         self.watch_at(at, watch, Watch::News(WatchNews::Opened));
         self.watch_at(at, watch, Watch::News(WatchNews::Greeted));
         self.watch_at(at + PROBE, watch, Watch::Probe);
@@ -125,6 +128,7 @@ impl Network {
         self.watching.get_mut(&watch).unwrap().over = !matches!(news, WatchNews::Opened | WatchNews::Greeted);
         self.note(host, || format!("watch {dial:?} of {to}: {news:?}"));
         self.with_running(host, |running, now| running.handle_watch(now, dial, news));
+        self.with(host, |node, now| node.handle_watch(now, dial, news));
     }
 
     /// The kernel of a host whose process has ended closes the connections that watch it. A cut that loses

@@ -31,6 +31,8 @@ enum Trouble {
     Cuts,
     /// The network falls into halves for up to 60 s.
     Halves,
+    /// The same and deaths, of a world that goes on with fewer nodes, grows, and has nodes that wait.
+    Elastic,
     /// All of it.
     Mixed,
 }
@@ -45,7 +47,7 @@ const STEP: Time = Time::from_millis(100);
 
 impl Kind for Trouble {
     const ALL: &'static [Self] =
-        &[Self::Commands, Self::Deaths, Self::Pauses, Self::Cuts, Self::Halves, Self::Mixed];
+        &[Self::Commands, Self::Deaths, Self::Pauses, Self::Cuts, Self::Halves, Self::Elastic, Self::Mixed];
     const ENOUGH: u64 = 0;
 
     fn runs(self) -> u64 {
@@ -58,6 +60,9 @@ impl Kind for Trouble {
             Self::Deaths => &[(Fact::MemberLost, 800), (Fact::DeclaredGone, 100), (Fact::Again, 800)],
             Self::Pauses => &[(Fact::PausedRunning, 800), (Fact::Again, 300)],
             Self::Cuts | Self::Halves => &[(Fact::CutRunning, 400), (Fact::Again, 300)],
+            Self::Elastic => {
+                &[(Fact::Smaller, 100), (Fact::TookASeat, 100), (Fact::KeptRank, 500), (Fact::Grew, 30)]
+            }
             Self::Mixed => &[
                 (Fact::MemberLost, 150),
                 (Fact::PausedRunning, 50),
@@ -90,17 +95,18 @@ fn run(seed: u64, trouble: Trouble, tracing: bool) -> (Network, Option<Time>) {
     (net, Some(took).filter(|&took| took <= AGAIN))
 }
 
-/// Whether as many nodes as a world has are in one running world, or all have finished. A node more waits.
+/// Whether all members of one world run in it, or have finished. A node more waits. Where the world may have
+/// one of several sizes, no other world may be left.
 fn is_settled(net: &Network) -> bool {
-    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
-    let mut worlds: BTreeMap<Digest, usize> = BTreeMap::new();
+    let mut worlds: BTreeMap<Digest, (u32, u32)> = BTreeMap::new();
     for host in &net.hosts {
         let runs = host.running.as_ref().is_some_and(|running| running.lineage() == host.config.lineage);
         if let Some(Ok(formed)) = host.outcome.as_ref().filter(|_| runs || host.finished) {
-            *worlds.entry(formed.digest).or_default() += 1;
+            worlds.entry(formed.digest).or_insert((0, formed.world.get())).0 += 1;
         }
     }
-    worlds.values().any(|&members| members == world)
+    let is_range = net.hosts[0].config.world.is_range();
+    worlds.values().any(|(here, size)| here == size) && (!is_range || worlds.len() == 1)
 }
 
 /// Checks what is promised, whenever the run has ended. Returns the excuses.
@@ -111,11 +117,16 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
     let mut excuses = check_commits(net)?;
     for end in &net.history.ends {
         if let Ended::Failed(failure) = &end.how {
+            // A process that was stopped reads what its leader has sent before.
+            let since = end.at.saturating_sub(Time::from_secs(90));
+            let sent = end.at.saturating_sub(net.paused_in(end.host, since, end.at));
             let excuse = match failure {
                 Failure::OutcomeUnknown { .. } => in_doubt(net, end),
-                Failure::WorldFull { .. } => Some("one node too many"),
+                Failure::WorldFull { .. } | Failure::JobFinished => Some("one node too many"),
                 Failure::MasterUnproved { pairs } => unproved(net, pairs, end.at),
-                Failure::PathsBroken { paths, .. } => broken(net, paths, end.at),
+                Failure::PathsBroken { paths, .. } => {
+                    broken(net, paths, end.at).or_else(|| broken(net, paths, sent))
+                }
                 _ => None,
             };
             excuses.insert(excuse.ok_or_else(|| format!("{}: {failure}", end.host))?);

@@ -35,30 +35,46 @@ pub(super) fn make(seed: u64, trouble: Trouble) -> (Network, Time) {
     }
     let world = if rng.random_bool(0.05) { rng.random_range(13..=40) } else { rng.random_range(2..=12) };
     let (style, families) = (rng.random_range(0..4), rng.random_range(0..3));
-    let mut hosts = Hosts { world, style, families, proves: seed % 2 == 1, next: 1 };
-    for index in 0..world {
+    let mut hosts = Hosts { world, least: world, style, families, proves: seed % 2 == 1, next: 1 };
+    let mut count = world;
+    if trouble == Trouble::Elastic {
+        // Two worlds cannot be while no more nodes than the most are there.
+        hosts.least = rng.random_range(world / 2 + 1..=world);
+        // The commands of a world that does not watch are not stopped where a node is cut off.
+        (hosts.style, hosts.proves) = (3, true);
+        count = rng.random_range(hosts.least..=world);
+    }
+    for index in 0..count {
         let rank = given(hosts.style, index, &mut rng);
         hosts.add(&mut net, rank, ms(rng.random_range(0..2000)), &mut rng);
     }
     let mut calm = ms(FORMED);
     for _ in 0..rng.random_range(1..=4) {
         let kinds = [Trouble::Commands, Trouble::Deaths, Trouble::Pauses, Trouble::Cuts, Trouble::Halves];
-        let one = if trouble == Trouble::Mixed { kinds[rng.random_range(0..5)] } else { trouble };
+        let is_any = matches!(trouble, Trouble::Mixed | Trouble::Elastic);
+        let one = if is_any { kinds[rng.random_range(0..5)] } else { trouble };
         let at = ms(rng.random_range(FORMED..LAST));
         let end = match one {
             Trouble::Deaths => death(&mut net, &mut hosts, at, &mut rng),
             Trouble::Pauses => pause(&mut net, at, &mut rng),
             Trouble::Cuts => cut(&mut net, &mut hosts, at, &mut rng),
             Trouble::Halves => halves(&mut net, at, &mut rng),
-            Trouble::Commands | Trouble::Mixed => commands(&mut net, trouble, at, &mut rng),
+            Trouble::Commands | Trouble::Elastic | Trouble::Mixed => {
+                commands(&mut net, trouble, at, &mut rng)
+            }
         };
         calm = calm.max(end);
+    }
+    if trouble == Trouble::Elastic && hosts.next <= world && rng.random_bool(0.7) {
+        hosts.add(&mut net, None, ms(rng.random_range(FORMED..LAST)), &mut rng);
     }
     (net, calm)
 }
 
 struct Hosts {
     world: u32,
+    /// The fewest nodes that the world may have.
+    least: u32,
     style: u32,
     families: u32,
     /// Whether the nodes prove paths, and so watch each other.
@@ -96,6 +112,9 @@ impl Hosts {
         net.hosts[host].stays = true;
         net.hosts[host].not_before = at;
         net.hosts[host].config.timeout = None;
+        net.hosts[host].config.stands_by = true;
+        net.hosts[host].config.last_call = ms(2000);
+        net.hosts[host].config.world = format!("{}:{}", self.least, self.world).parse().unwrap();
         net.hosts[host].config.prefers_ipv6 = self.families == 1;
         net.hosts[host].config.node.attributes.wants_roster = true;
         host
@@ -200,7 +219,7 @@ fn cut(net: &mut Network, hosts: &mut Hosts, at: Time, rng: &mut Xoshiro256PlusP
     let during = at + rng.random_range(Duration::ZERO..length);
     if rng.random_bool(0.5) {
         one_fails(net, during, End::Exited(1), rng);
-    } else if hosts.next <= hosts.world + 1 {
+    } else if hosts.next <= hosts.world + u32::from(hosts.least == hosts.world) {
         hosts.add(net, None, during, rng);
     }
     at + length

@@ -35,10 +35,12 @@ pub(super) fn excuse(trouble: Trouble, net: &Network, end: &End, failure: &Failu
         // The node of another size may be the leader: then it refuses the others.
         (Trouble::WrongSize, Failure::WorldDiffers { .. }) => Some("the sizes differ"),
         (Trouble::SameRank, Failure::RankTaken { .. } | Failure::WorldFull { .. }) => Some("a rank is taken"),
+        // A world of the most nodes is full, whoever comes later.
+        (Trouble::Elastic, Failure::WorldFull { .. }) => came_late(net, end),
         (Trouble::WrongSize | Trouble::SameRank, Failure::Deadline(_)) => Some("no world can form"),
         // Where no seeds connect all nodes, their time is up. A stranger hears no node of its job.
         (Trouble::Seeds, Failure::Deadline(report)) if is_member(net, end.host) => {
-            let few = report.joined < net.hosts[end.host].config.world.get();
+            let few = report.joined < net.hosts[end.host].config.world.min().get();
             (!connected(net) && few).then_some("no seeds connect all nodes")
         }
         (Trouble::Seeds, Failure::Deadline(report)) => report.heard.is_empty().then_some("a stranger"),
@@ -110,7 +112,14 @@ fn too_few(net: &Network, end: &End) -> Option<&'static str> {
             && (waits || other.at >= end.at)
     };
     let stayed = net.history.ends.iter().filter(stayed).count();
-    (stayed < usize::try_from(config.world.get()).unwrap()).then_some("too few nodes are left")
+    (stayed < usize::try_from(config.world.min().get()).unwrap()).then_some("too few nodes are left")
+}
+
+/// A world of the most nodes was committed while the node was here.
+fn came_late(net: &Network, end: &End) -> Option<&'static str> {
+    let most = usize::try_from(net.hosts[end.host].config.world.max().get()).unwrap();
+    let is_full = net.commits().any(|commit| commit.at <= end.at && commit.members.len() == most);
+    is_full.then_some("one node too many")
 }
 
 /// An earlier node of the same host is in a world that was committed.

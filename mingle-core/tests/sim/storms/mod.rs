@@ -5,6 +5,7 @@
 //! `worlds` makes the worlds, with `seeds`, `families`, `stops` and `neighbours` for these kinds; `promises`
 //! checks how they have ended, `excuses` why a node may end otherwise; `scenarios` has single worlds.
 
+mod elastic;
 pub(crate) mod excuses;
 mod families;
 mod neighbours;
@@ -68,6 +69,8 @@ enum Trouble {
     OneAddress,
     /// Nodes are behind NATs, several behind one.
     Translated,
+    /// The world may have one of several sizes, and something happens at the end of the last call.
+    Elastic,
     /// Firewalls and links between some hosts break paths, many of them for a while only.
     Paths,
 }
@@ -134,6 +137,7 @@ impl Kind for Trouble {
         Self::Slow,
         Self::OneAddress,
         Self::Translated,
+        Self::Elastic,
         Self::Paths,
     ];
     // A share of few worlds says nothing.
@@ -154,14 +158,21 @@ impl Kind for Trouble {
             Self::Slow => &[(Fact::VerySlow, 500)],
             Self::OneAddress => &[(Fact::Neighbours, 500)],
             Self::Translated => &[(Fact::Translated, 500)],
+            Self::Elastic => &[
+                (Fact::Smaller, 400),
+                (Fact::LeftOut, 100),
+                (Fact::KilledMember, 100),
+                (Fact::CutInRound, 20),
+                (Fact::NoneFormed, 20),
+            ],
             Self::Paths => &[(Fact::PathBroken, 100), (Fact::PathHealed, 100)],
             _ => &[],
         }
     }
 
     fn run(self, seed: u64, tracing: bool) -> (Network, Result<Checked, String>) {
-        let net = run(seed, self, tracing);
-        let checked = check(self, &net);
+        let mut net = run(seed, self, tracing);
+        let checked = elastic::check(&mut net).and_then(|()| check(self, &net));
         (net, checked)
     }
 }

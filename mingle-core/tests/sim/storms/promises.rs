@@ -89,7 +89,7 @@ pub(crate) fn check_commits(net: &Network) -> Result<BTreeSet<&'static str>, Str
         members.extend(&commit.members);
     }
     for end in &net.history.ends {
-        let alone = net.hosts[end.host].config.world.get() == 1;
+        let alone = net.hosts[end.host].config.world.max().get() == 1;
         if matches!(end.how, Ended::Formed(_)) && !alone && !members.contains(&end.id) {
             return Err(format!("{} ends with a world that nobody has committed", end.host));
         }
@@ -99,7 +99,7 @@ pub(crate) fn check_commits(net: &Network) -> Result<BTreeSet<&'static str>, Str
 
 /// Checks what is promised in one kind of trouble alone.
 fn check_kind(trouble: Trouble, net: &Network, formed: usize) -> Result<(), String> {
-    let world = usize::try_from(net.hosts[0].config.world.get()).unwrap();
+    let world = usize::try_from(net.hosts[0].config.world.max().get()).unwrap();
     match trouble {
         Trouble::Standby if formed != world => Err(format!("{formed} have formed a world of {world}")),
         // A node that starts after a world has formed may find no node that could tell it.
@@ -135,14 +135,23 @@ pub(crate) fn check_world(members: &[(&Host, &Formed)]) -> Result<Option<&'stati
     if members.iter().any(|(host, _)| host.config.tag != first.config.tag) {
         return Err("a world has nodes of two jobs".to_owned());
     }
-    if members.iter().any(|(host, _)| host.config.world != formed.world) {
+    if members.iter().any(|(host, other)| host.config.world != other.asked || other.asked != formed.asked) {
         return Err("a world has nodes of another world size".to_owned());
     }
     if members.iter().any(|(host, formed)| host.config.node.rank.is_some_and(|rank| rank != formed.rank)) {
         return Err("a given rank was not kept".to_owned());
     }
-    if members.iter().any(|(_, other)| other.verdict != formed.verdict) {
+    if members
+        .iter()
+        .any(|(_, other)| (&other.verdict, &other.sameness) != (&formed.verdict, &formed.sameness))
+    {
         return Err("two nodes of one world have different verdicts".to_owned());
+    }
+    if members.iter().any(|(_, other)| other.world != formed.world) || !formed.asked.contains(formed.world) {
+        return Err(format!("a world of {} where {} was asked for", formed.world, formed.asked));
+    }
+    if u32::try_from(members.len()).is_ok_and(|members| members > formed.world.get()) {
+        return Err(format!("{} nodes in a world of {}", members.len(), formed.world));
     }
     let whole = u32::try_from(members.len()) == Ok(formed.world.get());
     let fabrics: Vec<Fabric> = members.iter().map(|(host, _)| host.fabric).collect();

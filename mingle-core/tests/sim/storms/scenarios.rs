@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use mingle_core::Failure;
+use mingle_core::Trait;
 use mingle_core::proto::Time;
 use mingle_core::rdma::Transport;
 
@@ -115,14 +116,14 @@ fn a_chain_of_seeds_forms_a_world_without_multicast() {
 }
 
 #[test]
-fn rdma_that_all_nodes_have_is_enough_although_all_settings_differ() {
+fn rdma_that_all_nodes_have_is_enough_although_all_traits_differ() {
     let mut net = Network::new(40, Weather::fine());
     for number in 1..=9 {
         let host = net.add(number, 9, None, Time::ZERO);
         net.set_fabric(host, Fabric::InfiniBand);
         net.need_rdma(host);
         // More nodes differ than a verdict names.
-        net.hosts[host].config.node.attributes.settings = number.into();
+        net.hosts[host].set_traits([Trait::shown("image", number.to_string())], false);
     }
     finish(&mut net);
     assert!((0..9).all(|host| formed(&net, host).verdict.transport == Transport::InfiniBand));

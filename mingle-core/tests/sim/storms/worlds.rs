@@ -7,6 +7,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
 use super::Trouble;
+use super::elastic::elastic;
 use super::families::families;
 use super::neighbours::{one_address, translated};
 use super::seeds::seeds;
@@ -29,6 +30,7 @@ pub(super) fn run(seed: u64, trouble: Trouble, tracing: bool) -> Network {
         Trouble::PowerLoss => power_loss(seed),
         Trouble::OneAddress => one_address(seed),
         Trouble::Translated => translated(seed),
+        Trouble::Elastic => elastic(seed),
         _ => usual(seed, trouble, None),
     };
     net.tracing = tracing;
@@ -93,7 +95,7 @@ fn slow_down(trouble: Trouble, net: &mut Network, rng: &mut Xoshiro256PlusPlus) 
 fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xbad);
     let weather = weather(&mut rng);
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     slow_down(trouble, &mut net, &mut rng);
     let world: u32 = rng.random_range(2..=8);
     let count = if trouble == Trouble::Standby { world + 1 } else { world };
@@ -170,7 +172,7 @@ fn late_crash(seed: u64) -> Network {
 fn early_crash(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xeac);
     let weather = weather(&mut rng);
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     let world: u32 = rng.random_range(3..=8);
     let style = rng.random_range(0..4);
     for index in 0..world {
@@ -193,7 +195,7 @@ fn early_crash(seed: u64) -> Network {
 fn two_jobs(seed: u64, mistaken: bool) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ if mistaken { 0x315 } else { 0x10b5 });
     let weather = weather(&mut rng);
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     let one_group = rng.random_bool(0.7);
     for job in 0..2 {
         let world: u32 = rng.random_range(2..=5);
@@ -228,7 +230,7 @@ fn two_jobs(seed: u64, mistaken: bool) -> Network {
 fn wrong_size(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x512e);
     let weather = weather(&mut rng);
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     let world: u32 = rng.random_range(2..=6);
     let other = (world - 2 + rng.random_range(1..6)) % 6 + 2;
     let right = world - u32::from(rng.random_bool(0.3));
@@ -248,7 +250,7 @@ fn wrong_size(seed: u64) -> Network {
 fn same_rank(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0x2a2a);
     let weather = weather(&mut rng);
-    let mut net = Network::new(seed, weather);
+    let mut net = Network::varied(seed, weather);
     let world: u32 = rng.random_range(2..=8);
     let twice = rng.random_range(0..world);
     let missing = rng.random_bool(0.3).then(|| (twice + rng.random_range(1..world)) % world);

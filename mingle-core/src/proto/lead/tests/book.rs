@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{endpoint, endpoints, id, job, ms};
-use crate::model::{Endpoints, HostName, NodeId, Rank};
+use crate::model::{Endpoints, HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
 use crate::proto::prove::{Arrivals, Ends};
 use crate::proto::report::RankRange;
@@ -35,7 +35,7 @@ impl Fixture {
     fn join_as(&mut self, node: u8, now: Time, change: impl FnOnce(&mut NodeInfo)) {
         let mut info = NodeInfo::new(HostName::new(&format!("host-{node}")), endpoints(node));
         change(&mut info);
-        self.book.join(id(node), endpoint(node), Join { world: 9, node: info }, now);
+        self.book.join(id(node), endpoint(node), Join { world: WorldSize::of(9), node: info }, now);
     }
 
     fn prove(&mut self, node: u8) {
@@ -194,7 +194,7 @@ fn a_join_replaces_what_a_node_said_before_and_of_a_member_its_endpoints_alone()
         let later = ms(7000);
         let mut other = NodeInfo::new(HostName::new("other"), endpoints(8));
         (other.rank, other.attributes.slots) = (Some(Rank(5)), 7);
-        fixture.book.join(id(2), endpoint(9), Join { world: 9, node: other.clone() }, later);
+        fixture.book.join(id(2), endpoint(9), Join { world: WorldSize::of(9), node: other.clone() }, later);
         let entry = fixture.book.get(id(2)).unwrap();
         assert_eq!((entry.heard, entry.source), (later, endpoint(9)));
         assert_eq!(entry.node.endpoints, endpoints(8));

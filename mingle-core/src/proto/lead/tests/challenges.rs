@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::{codec, endpoint, endpoints, id, job, ms};
-use crate::model::{HostName, NodeId};
+use crate::model::{HostName, NodeId, WorldSize};
 use crate::proto::lead::book::Book;
 use crate::proto::lead::challenges::Challenges;
 use crate::proto::shared::Shared;
@@ -24,7 +24,7 @@ impl Fixture {
         let mut book = Book::new(&shared);
         for node in 2..=5 {
             let info = NodeInfo::new(HostName::new(&format!("host-{node}")), endpoints(node));
-            book.join(id(node), endpoint(node), Join { world: 9, node: info }, Time::ZERO);
+            book.join(id(node), endpoint(node), Join { world: WorldSize::of(9), node: info }, Time::ZERO);
         }
         Self { challenges: Challenges::default(), book, shared }
     }

@@ -2,12 +2,13 @@
 
 mod book;
 mod challenges;
+mod elastic;
 mod networks;
 mod rounds;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank};
+use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
 use crate::rdma::{Capability, Summary};
@@ -16,7 +17,7 @@ use crate::wire::{Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Solici
 /// Node 1, which leads a world.
 struct Leader {
     node: Node,
-    world: u32,
+    world: WorldSize,
     now: Time,
 }
 
@@ -58,6 +59,7 @@ impl Leader {
         config.node.endpoints = endpoints(1);
         config.timeout = None;
         change(&mut config);
+        let world = config.world;
         let mut leader = Self { node: Node::new(config, 1, Time::ZERO), world, now: Time::ZERO };
         leader.outputs();
         leader
@@ -584,7 +586,7 @@ fn a_leader_without_a_world_ends_as_soon_as_all_its_members_have_left() {
 #[test]
 fn the_caller_is_warned_of_16_nodes_with_another_size_of_world() {
     let mut leader = Leader::new(4);
-    leader.world = 5;
+    leader.world = WorldSize::of(5);
     let outputs: Vec<Output> = (2..=60).chain(2..=60).flat_map(|node| leader.ask(node, |_| {})).collect();
     let is_warning =
         |output: &&Output| matches!(output, Output::Event(Event::Warning(Warning::WorldDiffers { .. })));

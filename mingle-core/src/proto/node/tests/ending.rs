@@ -98,7 +98,7 @@ fn of_a_later_formation(world: u32) -> Node {
 fn nobody_can_say_that_the_first_world_of_a_job_runs() {
     let mut node = node();
     let _ = run(&mut node, Time::from_millis(50));
-    let outputs = hear_from(&mut node, 9, &Message::Running);
+    let outputs = hear_from(&mut node, 9, &Message::running());
     assert_eq!(outputs, []);
     assert!(node.leads());
 }
@@ -113,7 +113,7 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
     assert_eq!(node.lead.seated(), 2);
     for second in [1, 20, 40] {
         let _ = run(&mut node, Time::from_secs(second));
-        let outputs = hear_from(&mut node, 9, &Message::Running);
+        let outputs = hear_from(&mut node, 9, &Message::running());
         let warns =
             matches!(outputs[..], [Output::Event(Event::Warning(Warning::AlreadyRunning { .. })), ..]);
         assert_eq!(warns, second == 1, "{outputs:?}");
@@ -131,7 +131,7 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
 #[test]
 fn a_node_that_stands_aside_follows_no_candidate() {
     let mut node = of_a_later_formation(3);
-    hear_from(&mut node, 9, &Message::Running);
+    hear_from(&mut node, 9, &Message::running());
     let told = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
     assert!(!says(&told, is_join) && node.follow.is_none());
 }
@@ -140,7 +140,7 @@ fn a_node_that_stands_aside_follows_no_candidate() {
 fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
     let mut node = of_a_later_formation(2);
     assert_eq!(rounds(&join(&mut node, 3, endpoint(3))), [1]);
-    let told = hear_from(&mut node, 9, &Message::Running);
+    let told = hear_from(&mut node, 9, &Message::running());
     assert!(node.lead.is_proving() && sent(&told).is_empty(), "{told:?}");
     hear_from(&mut node, 3, &ready(1));
     let now = node.shared.now;
@@ -155,7 +155,7 @@ fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
             hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
             assert!(!node.leads());
         }
-        let told = hear_from(&mut node, 9, &Message::Running);
+        let told = hear_from(&mut node, 9, &Message::running());
         assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
         assert!(node.follow.is_none() && !node.leads());
     }
@@ -177,7 +177,7 @@ fn a_follower_is_not_warned_of_a_later_world_and_a_node_without_a_leader_is_once
         }
         let mut all = Vec::new();
         for _ in 0..3 {
-            let running = of_the_next_formation(ME, &Message::Running);
+            let running = of_the_next_formation(ME, &Message::running());
             node.handle_datagram(Time::ZERO, endpoint(9), &running);
             all.extend(outputs(&mut node));
         }
@@ -220,7 +220,7 @@ fn a_leader_that_stood_aside_waits_anew_for_members_with_a_common_address_family
     let mut node = of_a_later_formation(2);
     let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));
     join(&mut node, 3, six);
-    hear_from(&mut node, 9, &Message::Running);
+    hear_from(&mut node, 9, &Message::running());
     let _ = run(&mut node, Time::from_secs(31));
     assert!(node.leads());
     let is_refusal = |message: &Message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_)));

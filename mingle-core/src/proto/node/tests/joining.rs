@@ -6,7 +6,7 @@ use super::{
     LEADER, ME, announce, candidate, config, count, failure, hear, hear_at, hear_from, is_join, is_ready,
     is_solicit, joined, node, patient, says, sent, to_all, with_roster,
 };
-use crate::model::{Endpoints, Fault, HostName, Lineage, Link, List, NodeId, Paths, Peer, Rank};
+use crate::model::{Endpoints, Fault, HostName, Lineage, Link, List, NodeId, Paths, Peer, Rank, WorldSize};
 use crate::proto::follow::Follow;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
@@ -379,7 +379,7 @@ fn a_given_rank_below_the_worlds_size_is_asked_for_and_kept() {
             _ => None,
         })
         .collect();
-    assert_eq!(ranks, [(3, Some(Rank(2)))]);
+    assert_eq!(ranks, [(WorldSize::of(3), Some(Rank(2)))]);
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn a_member_that_hears_how_many_are_here_says_who_leads() {
         &Message::Announce(Announce { joined: 4, missing: [(2, 3)].into_iter().collect(), ..said }),
     );
     let [Output::Event(Event::Progress(progress))] = &told[..] else { panic!("{told:?}") };
-    assert_eq!((progress.joined, progress.world.get()), (4, 9));
+    assert_eq!((progress.joined, progress.world), (4, WorldSize::of(9)));
     assert_eq!((progress.leader.address, progress.missing.len()), (endpoint(1), 1));
     assert_eq!((progress.missing[0].first, progress.missing[0].last), (2, 3));
 }
@@ -788,7 +788,11 @@ fn each_refusal_ends_a_node_with_what_it_says() {
         assert_eq!((failure(&told), node.has_ended()), (expected.as_ref(), expected.is_some()));
         assert!(expected.is_some() || node.follow.is_none());
     }
-    for refusal in [Refusal::WorldFull, Refusal::WorldDiffers(9), Refusal::MasterUnproved(List::default())] {
+    for refusal in [
+        Refusal::WorldFull,
+        Refusal::WorldDiffers(WorldSize::of(9)),
+        Refusal::MasterUnproved(List::default()),
+    ] {
         let (mut node, _) = joined(patient(3));
         let (ours, leader) = (node.shared.config.world, candidate(LEADER, 1, false));
         let leader = Peer { host: leader.host, address: leader.endpoints.preferred() };

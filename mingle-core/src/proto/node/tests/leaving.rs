@@ -79,7 +79,7 @@ fn of_a_later_formation(world: u32) -> Node {
 fn a_follower_that_stands_aside_closes_its_dials_and_asks_at_once_for_what_comes_next() {
     let mut node = of_a_later_formation(3);
     let dial = dialled(&hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false))));
-    let told = hear_from(&mut node, 9, &Message::Running);
+    let told = hear_from(&mut node, 9, &Message::running());
     assert!(told.contains(&Output::HangUp(dial)) && node.follow.is_none());
     for timer in [Timer::Join, Timer::GiveUpLeader, Timer::AskLeader] {
         assert!(!node.shared.timers.is_set(timer), "{timer:?}");
@@ -99,7 +99,7 @@ fn a_follower_that_stands_aside_closes_its_dials_and_asks_at_once_for_what_comes
     let told = run(&mut node, now + ms(5000));
     assert!(solicits(&told) >= 5 && !says(&told, is_join));
     // The same again is no reason to ask at once.
-    let again = hear_from(&mut node, 9, &Message::Running);
+    let again = hear_from(&mut node, 9, &Message::running());
     let now = node.shared.now;
     assert_eq!((sent(&again), solicits(&run(&mut node, now))), (vec![], 0));
 }
@@ -306,7 +306,7 @@ fn a_node_names_who_said_that_the_job_runs_and_who_is_not_authentic() {
     let lineage = Lineage { generation: 1, origin: 7 };
     let said = report(4, None, |node| {
         let header = Header { sender: id(9), recipient: ME, lineage };
-        node.handle_datagram(ms(1), endpoint(9), &codec().encode(header, &Message::Running));
+        node.handle_datagram(ms(1), endpoint(9), &codec().encode(header, &Message::running()));
         let mut sealed = to_all(LEADER, &announce(candidate(LEADER, 1, false)));
         sealed[5] |= 0x80;
         node.handle_datagram(ms(1), endpoint(8), &sealed);
@@ -429,7 +429,7 @@ fn to_everybody(outputs: &[Output]) -> Vec<Message> {
 fn a_node_announces_itself_only_while_it_leads_and_asks_only_while_it_does_not() {
     let is_announce = |message: &Message| matches!(message, Message::Announce(_));
     let mut node = of_a_later_formation(3);
-    hear_from(&mut node, 9, &Message::Running);
+    hear_from(&mut node, 9, &Message::running());
     let aside = to_everybody(&run(&mut node, ms(20_000)));
     assert!(aside.len() > 10 && !aside.iter().any(is_announce), "{aside:?}");
     let _ = run(&mut node, ms(30_100));
@@ -565,7 +565,7 @@ fn a_node_that_may_not_lead_does_not_step_down_when_it_stands_aside() {
     config.node.rank = Some(Rank(1));
     let mut node = Node::new(config, 1, Time::ZERO);
     let _ = run(&mut node, ms(50));
-    let told = hear_from(&mut node, 9, &Message::Running);
+    let told = hear_from(&mut node, 9, &Message::running());
     assert!(!told.contains(&Output::Event(Event::SteppedDown)), "{told:?}");
 }
 

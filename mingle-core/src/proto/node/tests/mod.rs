@@ -11,7 +11,7 @@ mod unready;
 
 use std::net::SocketAddr;
 
-use crate::model::{Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster};
+use crate::model::{Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, WorldSize};
 use crate::proto::report::Report;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
@@ -111,7 +111,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
         id,
         explicit,
         members: 1,
-        world: 2,
+        world: WorldSize::of(2),
         host: HostName::new("host"),
         endpoints: endpoint(last).into(),
     }
@@ -119,7 +119,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
 
 fn announce(candidate: Candidate) -> Message {
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
 }
 
 /// A member of the leader, and the right prepare of its first round: rank 1 of two, the leader is the master.
@@ -132,6 +132,7 @@ fn joined(config: Config) -> (Node, Prepare) {
     let prepare = Prepare {
         round: 1,
         lease,
+        world: node.shared.most(),
         rank: 1,
         digest: Digest([0; 16]),
         slots_before: 1,
@@ -196,7 +197,7 @@ fn leading(world: u8) -> (Node, Vec<Output>) {
 
 /// This node joins, with a proof, and has this endpoint.
 fn join(node: &mut Node, member: u8, endpoint: SocketAddr) -> Vec<Output> {
-    let message = join_message(member, endpoint, node.shared.world());
+    let message = join_message(member, endpoint, node.shared.most());
     let mut all = hear_from(node, member, &message);
     all.extend(prove(node, member));
     all
@@ -205,7 +206,7 @@ fn join(node: &mut Node, member: u8, endpoint: SocketAddr) -> Vec<Output> {
 /// The join of a node that has this endpoint.
 fn join_message(member: u8, endpoint: SocketAddr, world: u32) -> Message {
     let node = NodeInfo::new(HostName::new(&format!("host-{member}")), endpoint.into());
-    Message::Join(Join { world, node })
+    Message::Join(Join { world: WorldSize::of(world), node })
 }
 
 /// The connection of a node's first dial arrives; it has the node's number.
@@ -236,5 +237,10 @@ fn ready(round: u64) -> Message {
 }
 
 fn commit(round: u64) -> Message {
-    Message::Commit(Commit { round, endpoint: 0, verdict: Verdict::default() })
+    Message::Commit(Commit {
+        round,
+        endpoint: 0,
+        verdict: Verdict::default(),
+        sameness: crate::model::Sameness::default(),
+    })
 }

@@ -69,7 +69,7 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
     let loopback: SocketAddr = "127.0.0.1:22".parse().unwrap();
     let changes: [(&str, Change); 10] = [
         ("the given rank is not kept", |prepare, config| {
-            (prepare.rank, config.node.rank) = (2, config.world.rank(1).ok());
+            (prepare.rank, config.node.rank) = (2, config.world.max().rank(1).ok());
         }),
         ("no such rank", |prepare, _| prepare.rank = 3),
         ("rank 0 is not the master", |prepare, _| prepare.rank = 0),
@@ -205,7 +205,15 @@ fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_war
             Prepare { rank: 0, slots_before: 0, master: ME, endpoints: endpoints.clone(), ..prepare };
         assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
         let verdict = Verdict::default();
-        let told = hear(&mut node, &Message::Commit(Commit { round: 1, endpoint: index, verdict }));
+        let told = hear(
+            &mut node,
+            &Message::Commit(Commit {
+                round: 1,
+                endpoint: index,
+                verdict,
+                sameness: crate::model::Sameness::default(),
+            }),
+        );
         let formed = told.iter().find_map(|output| match output {
             Output::Event(Event::Formed(formed)) => Some((formed.master, formed.local)),
             _ => None,

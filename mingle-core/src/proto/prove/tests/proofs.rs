@@ -18,8 +18,15 @@ fn partner(node: u8) -> Partner {
 /// The proofs of node 2, which must prove node 1 at its two endpoints, and so many partners.
 fn race(partners: u8) -> (Proofs, Shared) {
     let mut shared = shared(9);
-    let mut proofs =
-        Proofs::start(&mut shared, id(1), &[endpoint(1), endpoint(7)], None, partners.into(), Rank(1), None);
+    let mut proofs = Proofs::start(
+        &mut shared,
+        id(1),
+        &[endpoint(1), endpoint(7)],
+        None,
+        partners.into(),
+        Rank(1).neighbours(4),
+        None,
+    );
     let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
     proofs.add(&all, &mut shared);
     (proofs, shared)
@@ -113,7 +120,7 @@ fn what_cannot_be_proved_is_reported_after_four_seconds_if_there_is_anything_to_
     assert_eq!(raced.timers.get(Timer::ProofFailed), Some(ms(4000)));
     for (partners, expected) in [(0, None), (1, Some(ms(4000)))] {
         let mut shared = shared(9);
-        Proofs::start(&mut shared, id(2), &[endpoint(2)], None, partners, Rank(1), None);
+        Proofs::start(&mut shared, id(2), &[endpoint(2)], None, partners, Rank(1).neighbours(4), None);
         assert_eq!(shared.timers.get(Timer::ProofFailed), expected);
     }
 }
@@ -124,8 +131,15 @@ fn the_lease_proves_the_master_if_that_is_the_leader_at_one_of_its_endpoints() {
         let mut shared = shared(9);
         let won = lease(&mut shared, at);
         let endpoints = [endpoint(1), endpoint(7)];
-        let mut proofs =
-            Proofs::start(&mut shared, id(1), &endpoints, Some((id(leader), won)), 0, Rank(1), None);
+        let mut proofs = Proofs::start(
+            &mut shared,
+            id(1),
+            &endpoints,
+            Some((id(leader), won)),
+            0,
+            Rank(1).neighbours(4),
+            None,
+        );
         assert_eq!(proofs.endpoint(), endpoint_of_proof, "leader {leader} at {at}");
         assert!(!proofs.on_proved(id(1), DialId(1), &mut shared), "that is no news");
         let done = Done::by(&mut shared);
@@ -148,7 +162,8 @@ fn the_endpoint_of_the_commit_is_published_if_it_is_the_one_that_was_proved() {
     let endpoints = [endpoint(1), endpoint(7)];
     let mut shared = shared(9);
     let won = lease(&mut shared, 7);
-    let by_lease = Proofs::start(&mut shared, id(1), &endpoints, Some((id(1), won)), 0, Rank(1), None);
+    let by_lease =
+        Proofs::start(&mut shared, id(1), &endpoints, Some((id(1), won)), 0, Rank(1).neighbours(4), None);
     let (mut by_race, mut other) = race(0);
     other.now = ms(60);
     by_race.advance(&mut other);

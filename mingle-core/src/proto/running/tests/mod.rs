@@ -1,6 +1,9 @@
 //! One node of a running world, which is handed datagrams and time by hand.
 
+mod crowd;
+mod newcomers;
 mod parts;
+mod status;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -62,12 +65,14 @@ fn formed(size: u8, rank: u8) -> Formed {
     Formed {
         rank,
         world: World::new(size.into()).unwrap(),
+        asked: World::new(size.into()).unwrap().into(),
         master: address(1),
         local: address(1).ip(),
         digest: roster.digest(),
         slots: roster.slots(rank).unwrap(),
         roster: Some(roster),
         verdict: Verdict::default(),
+        sameness: crate::model::Sameness::default(),
     }
 }
 
@@ -332,7 +337,7 @@ fn random_messages_neither_panic_nor_lower_the_lineage() {
                         Message::Finished,
                         Message::Released,
                         Message::Leaving,
-                        Message::Running,
+                        Message::running(),
                         Message::Missing([0, 1, u32::MAX].into_iter().collect()),
                         over(rng.random_range(0..9)),
                         Message::Solicit(Solicit { rank: Some(u32::MAX), host: config(1).node.host }),

@@ -155,8 +155,14 @@ fn a_neighbour_that_has_not_greeted_is_tried_at_growing_intervals_and_never_in_d
     let mut news = [WatchNews::Closed, WatchNews::Refused, WatchNews::Silent].into_iter().cycle();
     let (mut dial, mut times) = (dials[0].0, Vec::new());
     for _ in 0..9 {
-        let done = watcher.hear(dial, news.next().unwrap());
-        assert!(done.sent.is_empty() && done.changes.is_empty());
+        let news = news.next().unwrap();
+        let done = watcher.hear(dial, news);
+        // A host that does not answer may be the sign that this one is cut off from a world that has gone on.
+        let asks =
+            [&done.multicast[..], &done.sent.iter().map(|(_, m)| m.clone()).collect::<Vec<_>>()].concat();
+        assert!(asks.iter().all(|message| matches!(message, Message::Solicit(_))), "{asks:?}");
+        assert_eq!(asks.len(), if news == WatchNews::Silent { 2 } else { 0 });
+        assert!(done.changes.is_empty());
         watcher.now = watcher.running.poll_timeout().unwrap();
         times.push(watcher.now.as_millis());
         watcher.running.handle_timeout(watcher.now);

@@ -1,0 +1,49 @@
+//! Reads NCCL's configuration files, as NCCL would in a job of this user.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use mingle_core::env::NcclConf;
+use nix::unistd::{Uid, User};
+
+/// For all of NCCL.
+const SITE: &str = "/etc/nccl.conf";
+/// The most bytes of a file.
+const LONGEST: u64 = 1 << 20;
+
+static CONF: LazyLock<NcclConf> = LazyLock::new(read);
+
+/// The value that a file gives to a variable of NCCL. NCCL reads the file of NCCL_CONF_FILE, or else
+/// `.nccl.conf` in the user's home folder, and then `/etc/nccl.conf` (`initEnvFunc` in `src/misc/param.cc`).
+pub(crate) fn value(name: &str) -> Option<String> {
+    // The files are NCCL's: what they set for others comes too late for them.
+    name.starts_with("NCCL_").then(|| CONF.value(name).map(str::to_owned)).flatten()
+}
+
+/// NCCL's variables in the files.
+pub(crate) fn all() -> impl Iterator<Item = (String, String)> {
+    let of_nccl = CONF.iter().filter(|(name, _)| name.starts_with("NCCL_"));
+    of_nccl.map(|(name, value)| (name.to_owned(), value.to_owned()))
+}
+
+fn read() -> NcclConf {
+    let given = std::env::var_os("NCCL_CONF_FILE").filter(|path| !path.is_empty());
+    // NCCL asks for the home folder of the user, whatever HOME says.
+    let home = || Some(User::from_uid(Uid::current()).ok()??.dir.join(".nccl.conf"));
+    let user = given.map(Into::into).or_else(home);
+    let texts: Vec<String> =
+        [user.as_deref(), Some(Path::new(SITE))].into_iter().flatten().filter_map(text).collect();
+    NcclConf::new(texts.iter().map(String::as_str))
+}
+
+fn text(path: &Path) -> Option<String> {
+    // Opening a pipe would wait for its writer.
+    if !fs::metadata(path).ok()?.is_file() {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}

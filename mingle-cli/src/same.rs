@@ -1,0 +1,203 @@
+//! What this node compares with the others, because a job may hang or slow down where it differs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::PathBuf;
+
+use mingle_core::env::{MINGLE_SET, alike};
+use mingle_core::rdma::Machine;
+use mingle_core::tools::interfaces;
+use mingle_core::{Trait, Traits};
+use nix::unistd::{AccessFlags, access};
+
+use crate::config::Config;
+use crate::exit::Stop;
+use crate::{nccl_conf, script};
+
+/// The most keys of `--same`.
+const KEYS: usize = 32;
+/// The longest key.
+const KEY: usize = 32;
+/// The longest value, in bytes.
+const VALUE: usize = 256;
+/// The most bytes of a file that are read.
+const LONGEST: u64 = 1 << 16;
+
+/// What the user wants to be compared.
+#[derive(Debug, Default)]
+pub(crate) struct SameWanted {
+    /// The pairs of `--same`.
+    pairs: BTreeMap<String, String>,
+    /// The command of `--same-cmd`.
+    pub(crate) command: Option<String>,
+    /// Whether the world must not form where anything differs.
+    pub(crate) required: bool,
+}
+
+impl SameWanted {
+    /// Adds a `KEY=VALUE`.
+    pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
+        let Some((key, value)) = text.split_once('=') else {
+            return Err("write KEY=VALUE, such as image=v7".to_owned());
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+        if !(1..=KEY).contains(&key.len()) || !key.chars().all(plain) {
+            return Err(format!("the key {key:?} must be 1 to {KEY} of A-Z a-z 0-9 . _ -"));
+        }
+        if value.len() > VALUE {
+            let length = value.len();
+            return Err(format!(
+                "the value has {length} bytes, and may have {VALUE}; compare a hash of it, or give --same-cmd"
+            ));
+        }
+        if let Some(other) = self.pairs.get(key).filter(|other| *other != value) {
+            return Err(format!("{key} is {other:?} already; give each key once"));
+        }
+        self.pairs.insert(key.to_owned(), value.to_owned());
+        if self.pairs.len() > KEYS {
+            return Err(format!("this is key {}, and there may be {KEYS}", self.pairs.len()));
+        }
+        Ok(())
+    }
+}
+
+/// What this node compares. Runs the command of `--same-cmd`.
+pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Result<Traits, Stop> {
+    let host = Host(config.fabric.root.clone());
+    let mut traits = alike::traits(&config.fabric.settings, environment());
+    traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
+    let restarts = if config.stays { "given" } else { "not given" };
+    traits.push(Trait::shown("--max-restarts", restarts));
+    traits.extend(host.traits());
+    traits.extend(machine.and_then(distances));
+    traits.extend(mtu(config));
+    traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
+    if let Some(command) = &config.same.command {
+        let printed = script::run("--same-cmd", command, config.check_timeout)?;
+        traits.push(Trait::hidden("--same-cmd", printed.escape_ascii().to_string()));
+    }
+    Ok(traits.into_iter().collect())
+}
+
+/// The environment, and then NCCL's configuration files.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    let own = std::env::vars_os()
+        .map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()));
+    own.chain(nccl_conf::all().filter(|(name, _)| name != MINGLE_SET))
+}
+
+/// How near the GPUs are to the ports that NCCL would use, such as `1 PIX 7 SYS`. Ports that are alike count
+/// once: how many there are is compared with the RDMA devices.
+fn distances(machine: &Machine) -> Option<Trait> {
+    let choice = machine.choose();
+    let of_port = |port: &mingle_core::rdma::PortChoice<'_>| {
+        let near = machine.gpus.iter().filter_map(|gpu| gpu.distance(port.device));
+        counted(near.map(|distance| distance.to_string()), " ")
+    };
+    let parts: BTreeSet<String> = choice.used().map(of_port).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<String> = parts.into_iter().collect();
+    (!parts.is_empty()).then(|| Trait::shown("NIC-GPU distances", parts.join(", ")))
+}
+
+/// The MTU of the interface that this node prefers.
+fn mtu(config: &Config) -> Option<Trait> {
+    let all = interfaces(&config.network).ok()?;
+    let first = all.into_iter().find(|judged| judged.refused.is_none())?.interface;
+    (first.mtu > 0).then(|| Trait::shown("MTU", first.mtu.to_string()))
+}
+
+/// This host, or a saved one in its place.
+struct Host(Option<PathBuf>);
+
+impl Host {
+    /// A file of this host, or the one in its place below a saved one.
+    fn path(&self, path: &str) -> PathBuf {
+        let Some(root) = &self.0 else { return path.into() };
+        let saved = path.strip_prefix("/sys/").or_else(|| path.strip_prefix("/proc/")).unwrap_or(path);
+        root.join(saved.replace("driver/nvidia/gpus", "nvidia_gpus").trim_start_matches('/'))
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        let mut bytes = Vec::new();
+        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    fn list(&self, path: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+    }
+
+    fn traits(&self) -> Vec<Trait> {
+        let cpu = self.text("/proc/cpuinfo").and_then(|text| vendor(&text));
+        let driver = |name: &str| {
+            let version = self.text(&format!("/sys/module/{name}/version"));
+            version.map(|version| Trait::shown(format!("{name} driver"), version))
+        };
+        let gpus: Vec<String> = self.nvidia().into_iter().chain(self.amd()).collect();
+        [cpu.map(|vendor| Trait::shown("CPU vendor", vendor)), driver("nvidia"), driver("amdgpu")]
+            .into_iter()
+            .chain([(!gpus.is_empty()).then(|| Trait::shown("GPUs", counted(gpus, " x ")))])
+            .flatten()
+            .collect()
+    }
+
+    /// The PCI IDs of NVIDIA's GPUs that this process may use: a container sees all of the host's here.
+    fn nvidia(&self) -> Vec<String> {
+        const FOLDER: &str = "/proc/driver/nvidia/gpus";
+        let id = |address: String| {
+            let about = self.text(&format!("{FOLDER}/{address}/information"))?;
+            let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
+            self.may_open(&format!("/dev/nvidia{minor}")).then_some(())?;
+            let part = |file: &str| {
+                let text = self.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
+                Some(text.trim_start_matches("0x").to_owned())
+            };
+            Some(format!("{}:{}", part("vendor")?, part("device")?))
+        };
+        self.list(FOLDER).into_iter().filter_map(id).collect()
+    }
+
+    /// The same of AMD's.
+    fn amd(&self) -> Vec<String> {
+        const FOLDER: &str = "/sys/class/kfd/kfd/topology/nodes";
+        let id = |node: String| {
+            let about = self.text(&format!("{FOLDER}/{node}/properties"))?;
+            let number = |key: &str| {
+                let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
+                value.trim().parse::<u32>().ok().filter(|number| *number > 0)
+            };
+            self.may_open(&format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
+            Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
+        };
+        self.list(FOLDER).into_iter().filter_map(id).collect()
+    }
+
+    /// Whether this process may open a device. Opening it would start a GPU that sleeps, which takes seconds.
+    fn may_open(&self, device: &str) -> bool {
+        access(&self.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
+    }
+}
+
+/// The vendor in the text of /proc/cpuinfo; on ARM the number of the implementer.
+fn vendor(cpuinfo: &str) -> Option<String> {
+    let field = |name: &str| {
+        let of = |line: &str| {
+            let (key, value) = line.split_once(':')?;
+            (key.trim() == name).then(|| value.trim().to_owned())
+        };
+        cpuinfo.lines().find_map(of)
+    };
+    field("vendor_id").or_else(|| field("CPU implementer"))
+}
+
+/// How often each is there: `8 x 10de:2330`.
+fn counted(all: impl IntoIterator<Item = String>, between: &str) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for one in all {
+        *counts.entry(one).or_default() += 1;
+    }
+    let parts: Vec<String> = counts.iter().map(|(one, count)| format!("{count}{between}{one}")).collect();
+    parts.join(if between == " " { " " } else { ", " })
+}

@@ -1,0 +1,331 @@
+//! Which traits differ between the ranks of a world, for people to read.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::traits::{Sent, Stamp, TraitKey, TraitValue, Traits};
+use super::{List, most_frequent};
+
+/// The most differences that are named. The others are counted.
+const NAMED: usize = 3;
+/// The most runs of ranks that are named for one difference.
+const RUNS: usize = 4;
+
+/// The traits that differ between the ranks of a world. It is the same on every rank.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sameness {
+    differences: List<TraitDifference, NAMED>,
+    /// How many further traits differ.
+    more: u32,
+    /// The ranks whose traits are not known, where others have others.
+    silent: Ranks,
+}
+
+/// A trait that differs. Its Display says how: `NCCL_ALGO differs: "Ring" on rank 3, "Tree" on the others`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TraitDifference {
+    key: TraitKey,
+    /// The value of most ranks.
+    most: Shown,
+    /// The value of the first of those that have another one.
+    other: Shown,
+    /// The ranks that do not have the value of most.
+    ranks: Ranks,
+    /// How many values there are.
+    values: u32,
+}
+
+/// A value as it is shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+enum Shown {
+    Missing,
+    Hash(u32),
+    Text(TraitValue),
+}
+
+/// Ranks in order: the first runs of them, and how many further ranks there are.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Ranks {
+    runs: List<(u32, u32), RUNS>,
+    more: u32,
+}
+
+/// A line about the traits of a world. Its Display states the fact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SamenessLine<'a> {
+    /// One trait differs.
+    Difference(&'a TraitDifference),
+    /// So many further traits differ.
+    More(u32),
+    /// Some ranks have not said what their traits are.
+    Silent(&'a Sameness),
+}
+
+impl Sameness {
+    /// Compares the ranks of a world, which are given in order, by the traits of each stamp.
+    pub(crate) fn of(ranks: &[Stamp], known: &BTreeMap<Stamp, Traits>) -> Self {
+        let ranks: Vec<Stamp> = ranks.iter().map(|stamp| stamp.bare()).collect();
+        if ranks.iter().all(|stamp| *stamp == ranks[0]) {
+            return Self::default();
+        }
+        let traits: Vec<Option<&Traits>> = ranks.iter().map(|stamp| known.get(stamp)).collect();
+        let kinds: BTreeSet<Stamp> = ranks.iter().copied().collect();
+        let kinds: Vec<&Traits> = kinds.iter().filter_map(|stamp| known.get(stamp)).collect();
+        let keys: BTreeSet<&TraitKey> = kinds.iter().flat_map(|traits| traits.0.keys()).collect();
+        // Those that are few before those that are many: what each node has for itself comes last.
+        let mut differing: Vec<(usize, &TraitKey)> = keys
+            .into_iter()
+            .map(|key| {
+                let values: BTreeSet<_> =
+                    kinds.iter().map(|traits| traits.0.get(key).map(|sent| sent.hash)).collect();
+                (values.len(), key)
+            })
+            .filter(|(values, _)| *values > 1)
+            .collect();
+        differing.sort_unstable();
+        let named = differing.iter().take(NAMED);
+        Self {
+            differences: named.filter_map(|(values, key)| difference(&traits, key, *values)).collect(),
+            more: count(differing.len().saturating_sub(NAMED)),
+            silent: Ranks::of(traits.iter().map(Option::is_none)),
+        }
+    }
+
+    /// Whether all is the same, as far as it is compared.
+    pub fn is_same(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The traits that differ and are named: at most three.
+    pub fn differences(&self) -> &[TraitDifference] {
+        &self.differences
+    }
+
+    /// A line for each named difference, and for what else there is.
+    pub fn lines(&self) -> Vec<SamenessLine<'_>> {
+        let more = (self.more > 0).then_some(SamenessLine::More(self.more));
+        let silent = (self.silent != Ranks::default()).then_some(SamenessLine::Silent(self));
+        self.differences.iter().map(SamenessLine::Difference).chain(more).chain(silent).collect()
+    }
+
+    /// Names one difference less. Returns whether there was one.
+    pub(crate) fn shorten(&mut self) -> bool {
+        let Some((_, rest)) = self.differences.split_last() else { return false };
+        self.differences = rest.iter().cloned().collect();
+        self.more = self.more.saturating_add(1);
+        true
+    }
+}
+
+impl TraitDifference {
+    /// The key of the trait.
+    pub fn key(&self) -> &str {
+        self.key.as_str()
+    }
+}
+
+/// How the ranks whose traits are known differ in this one.
+fn difference(ranks: &[Option<&Traits>], key: &TraitKey, values: usize) -> Option<TraitDifference> {
+    let value = |traits: &Traits| traits.0.get(key).map(|sent| sent.hash);
+    let most = most_frequent(ranks.iter().flatten().map(|traits| value(traits)))?;
+    let differs = |traits: &&Traits| value(traits) != most;
+    let shown = |traits: Option<&Traits>| Shown::of(traits.and_then(|traits| traits.0.get(key)));
+    let known = || ranks.iter().flatten().copied();
+    Some(TraitDifference {
+        key: key.clone(),
+        most: shown(known().find(|traits| !differs(traits))),
+        other: shown(known().find(differs)),
+        ranks: Ranks::of(ranks.iter().map(|traits| traits.is_some_and(|traits| differs(&traits)))),
+        values: count(values),
+    })
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl Shown {
+    fn of(sent: Option<&Sent>) -> Self {
+        match sent {
+            None => Self::Missing,
+            Some(Sent { shown: Some(value), .. }) => Self::Text(value.clone()),
+            Some(sent) => Self::Hash(sent.hash),
+        }
+    }
+}
+
+impl Ranks {
+    /// The ranks that are in, of all in order.
+    fn of(ranks: impl Iterator<Item = bool>) -> Self {
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for (rank, _) in (0..).zip(ranks).filter(|(_, is_in)| *is_in) {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == rank => *last = rank,
+                _ => runs.push((rank, rank)),
+            }
+        }
+        let more = runs.iter().skip(RUNS).map(|(first, last)| last - first + 1).sum();
+        Self { runs: runs.into_iter().collect(), more }
+    }
+
+    /// The first of them.
+    fn first(&self) -> u32 {
+        self.runs.first().map_or(0, |(first, _)| *first)
+    }
+}
+
+impl fmt::Display for Ranks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_one = self.more == 0 && matches!(self.runs[..], [(first, last)] if first == last);
+        f.write_str(if is_one { "rank" } else { "ranks" })?;
+        for (at, (first, last)) in self.runs.iter().enumerate() {
+            f.write_str(if at == 0 { " " } else { ", " })?;
+            if first == last { write!(f, "{first}")? } else { write!(f, "{first}-{last}")? }
+        }
+        if self.more > 0 { write!(f, " and {} more", self.more) } else { Ok(()) }
+    }
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("none"),
+            Self::Hash(hash) => write!(f, "a value with the hash {hash:08x}"),
+            Self::Text(value) => write!(f, "{:?}", value.as_str()),
+        }
+    }
+}
+
+impl fmt::Display for TraitDifference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { key, most, other, ranks, values } = self;
+        if *values <= 2 {
+            return write!(f, "{} differs: {other} on {ranks}, {most} on the others", key.as_str());
+        }
+        write!(f, "{} differs on {ranks}: {other} on rank {}, ", key.as_str(), ranks.first())?;
+        write!(f, "{most} on most, {values} values in all")
+    }
+}
+
+impl fmt::Display for SamenessLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Difference(difference) => difference.fmt(f),
+            Self::More(1) => f.write_str("1 more key differs"),
+            Self::More(keys) => write!(f, "{keys} more keys differ"),
+            Self::Silent(sameness) => {
+                write!(f, "{} did not say what to compare with the other ranks", sameness.silent)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Trait;
+    use super::*;
+
+    impl Sameness {
+        /// The longest on the wire.
+        pub(crate) fn largest() -> Self {
+            let value = || Shown::Text(TraitValue::cut(&"v".repeat(99)));
+            let ranks = Ranks { runs: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(), more: u32::MAX };
+            let key = TraitKey::cut(&"k".repeat(99));
+            let difference = || TraitDifference {
+                key: key.clone(),
+                most: value(),
+                other: value(),
+                ranks: ranks.clone(),
+                values: u32::MAX,
+            };
+            let differences = (0..99).map(|_| difference()).collect();
+            Self { differences, more: u32::MAX, silent: ranks.clone() }
+        }
+
+        /// Rank 3 has another algorithm, and no rank but that one a variable that is not shown.
+        pub(crate) fn example() -> Self {
+            let common = || Trait::shown("NCCL_ALGO", "Tree");
+            let odd = [Trait::shown("NCCL_ALGO", "Ring"), Trait::hidden("UCX_X", "1")];
+            compared(&[vec![common()], vec![common()], vec![common()], odd.to_vec()])
+        }
+    }
+
+    fn compared(ranks: &[Vec<Trait>]) -> Sameness {
+        let traits: Vec<Traits> = ranks.iter().map(|traits| traits.iter().cloned().collect()).collect();
+        let stamps: Vec<Stamp> = traits.iter().map(|traits| traits.stamp(false)).collect();
+        Sameness::of(&stamps, &stamps.iter().copied().zip(traits).collect())
+    }
+
+    fn lines(sameness: &Sameness) -> Vec<String> {
+        sameness.lines().iter().map(ToString::to_string).collect()
+    }
+
+    fn algo(value: &str) -> Vec<Trait> {
+        vec![Trait::shown("NCCL_ALGO", value)]
+    }
+
+    #[test]
+    fn one_difference_is_named_with_its_key_its_values_and_its_ranks() {
+        assert_eq!(
+            lines(&Sameness::example()),
+            [
+                "NCCL_ALGO differs: \"Ring\" on rank 3, \"Tree\" on the others",
+                "UCX_X differs: a value with the hash 29153fbb on rank 3, none on the others"
+            ]
+        );
+        assert!(compared(&[algo("Ring"), algo("Ring")]).is_same());
+        assert!(compared(&[algo("Ring")]).is_same() && compared(&[]).is_same());
+    }
+
+    #[test]
+    fn of_two_values_that_are_equally_frequent_that_of_rank_0_is_the_others() {
+        let line = "NCCL_ALGO differs: \"b\" on ranks 1, 3, \"a\" on the others";
+        assert_eq!(lines(&compared(&[algo("a"), algo("b"), algo("a"), algo("b")])), [line]);
+    }
+
+    #[test]
+    fn of_three_values_the_frequent_one_and_the_first_of_the_others_are_named() {
+        let line = "NCCL_ALGO differs on ranks 0, 2: \"a\" on rank 0, \"b\" on most, 3 values in all";
+        assert_eq!(lines(&compared(&[algo("a"), algo("b"), algo("c"), algo("b")])), [line]);
+    }
+
+    #[test]
+    fn three_keys_are_named_the_ones_with_few_values_first_and_the_others_are_counted() {
+        let node = |n: usize| {
+            let own = Trait::shown("AAA", n.to_string());
+            let four = ["B", "C", "D", "E"].map(|key| Trait::shown(key, (n == 2).to_string()));
+            std::iter::once(own).chain(four).collect::<Vec<_>>()
+        };
+        let lines = lines(&compared(&[node(0), node(1), node(2)]));
+        assert_eq!(lines.len(), 4);
+        assert!(lines[..3].iter().zip(["B ", "C ", "D "]).all(|(line, key)| line.starts_with(key)));
+        assert_eq!(lines[3], "2 more keys differ");
+        let mut shorter = compared(&[node(0), node(1), node(2)]);
+        assert!(shorter.shorten());
+        assert_eq!(shorter.lines().last().unwrap().to_string(), "3 more keys differ");
+    }
+
+    #[test]
+    fn ranks_that_have_said_nothing_are_named_where_others_have() {
+        let traits: Traits = algo("a").into_iter().collect();
+        let stamp = traits.stamp(true);
+        let known = BTreeMap::from([(stamp.bare(), traits)]);
+        let compared = |ranks: &[Stamp]| lines(&Sameness::of(ranks, &known));
+        assert_eq!(
+            compared(&[stamp, Stamp(0), stamp, Stamp(7)]),
+            ["ranks 1, 3 did not say what to compare with the other ranks"]
+        );
+        assert!(compared(&[Stamp(0), Stamp(0)]).is_empty());
+        assert!(compared(&[stamp, stamp.bare()]).is_empty(), "only one of them requires it");
+    }
+
+    #[test]
+    fn many_ranks_are_counted() {
+        let ranks: Vec<_> = (0..1000).map(|n| algo(if n % 100 == 7 { "x" } else { "y" })).collect();
+        let line = "NCCL_ALGO differs: \"x\" on ranks 7, 107, 207, 307 and 6 more, \"y\" on the others";
+        assert_eq!(lines(&compared(&ranks)), [line]);
+    }
+}

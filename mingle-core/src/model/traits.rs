@@ -1,0 +1,210 @@
+//! What should be the same on every node: keys with hashes of their values.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::Label;
+
+/// The longest key that is sent, in characters.
+const KEY: usize = 48;
+/// The longest part of a value that is sent, in characters.
+const VALUE: usize = 32;
+/// How many characters of a longer key are sent, before a hash of it.
+const BEGINNING: usize = 39;
+/// The key that stands for all traits beyond [`Traits::MOST`].
+const OTHERS: &str = "all other keys";
+
+/// A key as it is sent and shown.
+pub(crate) type TraitKey = Label<KEY>;
+/// A value as it is shown: its beginning.
+pub(crate) type TraitValue = Label<VALUE>;
+
+/// The traits of a node: what should be the same on every node of a world, because a job may hang or slow
+/// down where it differs. Each is a key and a value, such as a variable for NCCL or the version of a driver.
+///
+/// Nodes send no value, but a hash of 32 bits, and of values that may be shown their first 32 characters. A
+/// value that is no secret, and of which only a few are possible, can be found from its hash.
+///
+/// ```
+/// use mingle_core::{Trait, Traits};
+/// let same = [Trait::shown("image", "v7"), Trait::hidden("DATA_URL", "https://user:pass@host")];
+/// let traits: Traits = same.into_iter().collect();
+/// assert_ne!(traits, [Trait::shown("image", "v8")].into_iter().collect());
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Traits(pub(super) BTreeMap<TraitKey, Sent>);
+
+/// A key and a value that should be the same on every node. See [`Traits`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trait {
+    key: String,
+    value: String,
+    is_shown: bool,
+}
+
+impl Trait {
+    /// A trait whose value the other nodes learn and may show.
+    pub fn shown(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { key: key.into(), value: value.into(), is_shown: true }
+    }
+
+    /// A trait of whose value the other nodes learn a hash alone.
+    pub fn hidden(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Self { is_shown: false, ..Self::shown(key, value) }
+    }
+}
+
+/// A value as it is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Sent {
+    pub(super) hash: u32,
+    pub(super) shown: Option<TraitValue>,
+}
+
+/// The hash of all traits of a node, as its join carries it. Its lowest bit says whether the node requires
+/// that all traits are the same. 0 is that of a node that says nothing of its traits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(pub(crate) u64);
+
+impl Stamp {
+    /// The same without the bit that says what the node requires.
+    pub(crate) fn bare(self) -> Self {
+        Self(self.0 & !1)
+    }
+
+    /// Whether the node requires that all traits are the same.
+    pub(crate) fn is_required(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
+impl Traits {
+    /// The most traits of a node that are sent one by one. The values of further ones share one hash.
+    pub const MOST: usize = 160;
+
+    /// The hash of all traits, with the bit that says whether they are `required` to be the same.
+    pub fn stamp(&self, required: bool) -> Stamp {
+        let mut hasher = blake3::Hasher::new_derive_key("mingle 2 traits");
+        for (key, sent) in &self.0 {
+            let (shown, mark) = sent.shown.as_ref().map_or(("", 0), |shown| (shown.as_str(), 1));
+            hasher.update(key.as_str().as_bytes()).update(&[0]).update(&sent.hash.to_le_bytes());
+            hasher.update(&[mark]).update(shown.as_bytes()).update(&[0]);
+        }
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+        // 0 and 1 are those of a node that says nothing.
+        let hash = u64::from_le_bytes(bytes) & !1;
+        Stamp(if hash == 0 { 2 } else { hash } | u64::from(required))
+    }
+
+    /// The traits as they are sent.
+    pub(crate) fn sent(&self) -> impl Iterator<Item = (&TraitKey, &Sent)> {
+        self.0.iter()
+    }
+
+    /// The traits that another node has sent; nothing where they are out of order or too many.
+    pub(crate) fn received(sent: Vec<(TraitKey, Sent)>) -> Option<Self> {
+        let is_sorted = sent.is_sorted_by(|(one, _), (next, _)| one < next);
+        (is_sorted && sent.len() <= Self::MOST).then(|| Self(sent.into_iter().collect()))
+    }
+}
+
+/// Of several traits with one key the last counts.
+impl FromIterator<Trait> for Traits {
+    fn from_iter<I: IntoIterator<Item = Trait>>(traits: I) -> Self {
+        let sent = |Trait { key, value, is_shown }: Trait| {
+            let hash = hash(&key, &value);
+            (short(&key), Sent { hash, shown: is_shown.then(|| TraitValue::cut(&value)) })
+        };
+        let mut all: BTreeMap<TraitKey, Sent> = traits.into_iter().map(sent).collect();
+        if all.len() > Self::MOST {
+            let first = all.keys().nth(Self::MOST - 1).cloned().unwrap_or_default();
+            let others = all.split_off(&first);
+            let hashes = others.iter().map(|(key, sent)| format!("{} {:08x}\n", key.as_str(), sent.hash));
+            let hash = hash(OTHERS, &hashes.collect::<String>());
+            all.insert(TraitKey::cut(OTHERS), Sent { hash, shown: None });
+        }
+        Self(all)
+    }
+}
+
+/// A key as it is sent: one that is too long is told from others with the same beginning by a hash.
+fn short(key: &str) -> TraitKey {
+    let whole = TraitKey::cut(key);
+    if whole.as_str() == key {
+        return whole;
+    }
+    let beginning: String = key.chars().take(BEGINNING).collect();
+    TraitKey::cut(&format!("{beginning}~{:08x}", hash(key, "")))
+}
+
+fn hash(key: &str, value: &str) -> u32 {
+    let mut hasher = blake3::Hasher::new_derive_key("mingle 2 trait");
+    hasher.update(key.as_bytes()).update(&[0]).update(value.as_bytes());
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&hasher.finalize().as_bytes()[..4]);
+    u32::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(traits: impl IntoIterator<Item = Trait>) -> Traits {
+        traits.into_iter().collect()
+    }
+
+    #[test]
+    fn the_stamp_follows_from_keys_values_and_what_may_be_shown_and_not_from_their_order() {
+        let (a, b) = (Trait::shown("a", "1"), Trait::shown("b", "2"));
+        let stamp = |traits: &[&Trait]| of(traits.iter().copied().cloned()).stamp(false);
+        assert_eq!(stamp(&[&a, &b]), stamp(&[&b, &a]));
+        let others = [Trait::shown("a", "2"), Trait::shown("c", "1"), Trait::hidden("a", "1")];
+        for other in &others {
+            assert_ne!(stamp(&[&a, &b]), stamp(&[other, &b]), "{other:?}");
+        }
+        // What is cut off counts as well.
+        let long = |end: char| Trait::shown("k", "v".repeat(99) + &end.to_string());
+        assert_ne!(stamp(&[&long('x')]), stamp(&[&long('y')]));
+        assert_ne!(of([]).stamp(false), Stamp(0), "a node that compares nothing has said so");
+    }
+
+    #[test]
+    fn a_stamp_says_what_the_node_requires_and_is_the_same_otherwise() {
+        let traits = of([Trait::shown("a", "1")]);
+        assert!(traits.stamp(true).is_required() && !traits.stamp(false).is_required());
+        assert_eq!(traits.stamp(true).bare(), traits.stamp(false));
+    }
+
+    #[test]
+    fn long_keys_with_one_beginning_are_two_keys() {
+        let key = "k".repeat(60);
+        let two = of([Trait::shown(key.clone() + "1", ""), Trait::shown(key + "2", "")]);
+        assert_eq!(two.0.len(), 2);
+        assert!(two.0.keys().all(|key| key.as_str().len() == KEY && key.as_str().contains('~')));
+    }
+
+    #[test]
+    fn a_difference_in_more_traits_than_are_sent_one_by_one_is_noticed() {
+        let many = |last: &str| {
+            of((0..500).map(|n| Trait::shown(format!("k{n:03}"), if n == 499 { last } else { "x" })))
+        };
+        assert_eq!(many("x").0.len(), Traits::MOST);
+        assert_ne!(many("x").stamp(false), many("y").stamp(false));
+        assert_eq!(Traits::received(many("x").0.into_iter().collect()), Some(many("x")));
+    }
+
+    #[test]
+    fn received_traits_that_are_out_of_order_or_too_many_are_refused() {
+        let sent = |keys: &[&str]| {
+            let value = || Sent { hash: 1, shown: None };
+            Traits::received(keys.iter().map(|key| (TraitKey::cut(key), value())).collect())
+        };
+        assert!(sent(&["a", "b"]).is_some() && sent(&[]).is_some());
+        assert!(sent(&["b", "a"]).is_none() && sent(&["a", "a"]).is_none());
+        let many: Vec<String> = (0..=Traits::MOST).map(|n| format!("{n:03}")).collect();
+        assert!(sent(&many.iter().map(String::as_str).collect::<Vec<_>>()).is_none());
+    }
+}

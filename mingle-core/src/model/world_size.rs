@@ -1,0 +1,140 @@
+//! The size of a world as its user asks for it: one number, or a range.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{InvalidId, World};
+
+/// How many nodes a world may have: exactly as many as `N` says, or any number of the range `MIN:MAX`.
+///
+/// A [`World`] is the size of one world that has formed, and lies in this range.
+///
+/// ```
+/// use mingle_core::{World, WorldSize};
+///
+/// let range: WorldSize = "2:4".parse()?;
+/// assert_eq!((range.min().get(), range.max().get()), (2, 4));
+/// assert!(range.contains(World::new(3)?));
+/// let fixed = WorldSize::from(World::new(4)?);
+/// assert_eq!((fixed.to_string(), fixed.is_range()), ("4".to_owned(), false));
+/// # Ok::<(), mingle_core::error::InvalidId>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct WorldSize {
+    min: World,
+    max: World,
+}
+
+impl WorldSize {
+    /// From `min` to `max` nodes, both included.
+    ///
+    /// # Errors
+    /// [`InvalidId::WorldRange`] if `min` is above `max`.
+    pub fn new(min: World, max: World) -> Result<Self, InvalidId> {
+        if min > max {
+            return Err(InvalidId::WorldRange { min: min.get(), max: max.get() });
+        }
+        Ok(Self { min, max })
+    }
+
+    /// The fewest nodes with which a world forms.
+    pub fn min(self) -> World {
+        self.min
+    }
+
+    /// The most nodes that a world has.
+    pub fn max(self) -> World {
+        self.max
+    }
+
+    /// Whether the world may have one of several sizes.
+    pub fn is_range(self) -> bool {
+        self.min < self.max
+    }
+
+    /// Whether a world of this many nodes may form.
+    pub fn contains(self, world: World) -> bool {
+        self.min <= world && world <= self.max
+    }
+
+    /// Whether two worlds could form of no more nodes than one may have, because the fewest are at most half
+    /// of the most.
+    pub fn splits(self) -> bool {
+        self.is_range() && self.min.get() <= self.max.get() / 2
+    }
+}
+
+#[cfg(test)]
+impl WorldSize {
+    /// Exactly this many.
+    pub(crate) fn of(size: u32) -> Self {
+        World::new(size).unwrap().into()
+    }
+}
+
+impl From<World> for WorldSize {
+    /// Exactly this many.
+    fn from(world: World) -> Self {
+        Self { min: world, max: world }
+    }
+}
+
+impl FromStr for WorldSize {
+    type Err = InvalidId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidId> {
+        match text.split_once(':') {
+            Some((min, max)) => Self::new(min.parse()?, max.parse()?),
+            None => text.parse().map(World::into),
+        }
+    }
+}
+
+impl fmt::Display for WorldSize {
+    /// As it is typed: `4`, or `2:4`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_range() { write!(f, "{}:{}", self.min, self.max) } else { self.max.fmt(f) }
+    }
+}
+
+impl Serialize for WorldSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        (self.min.get(), self.max.get()).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for WorldSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (min, max) = <(u32, u32)>::deserialize(deserializer)?;
+        let range = World::new(min).and_then(|min| Self::new(min, World::new(max)?));
+        range.map_err(D::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_one_number_or_a_range_and_comes_back_as_it_was_typed() {
+        for text in ["1", "4", "2:4", "1:1000000"] {
+            assert_eq!(text.parse::<WorldSize>().unwrap().to_string(), text);
+        }
+        assert_eq!("4:4".parse::<WorldSize>().unwrap().to_string(), "4");
+        for text in ["", "0", "0:4", "4:2", "2:", ":4", "2:4:6", "2-4", "2:1000001", "a:b"] {
+            assert!(text.parse::<WorldSize>().is_err(), "{text}");
+        }
+        let above = "5:4".parse::<WorldSize>().unwrap_err().to_string();
+        assert!(above.contains("5 is above 4"), "{above}");
+    }
+
+    #[test]
+    fn a_world_splits_if_twice_its_fewest_nodes_are_at_most_its_most() {
+        let splits = |text: &str| text.parse::<WorldSize>().unwrap().splits();
+        assert!(["2:4", "1:2", "2:5", "1:1000000"].iter().all(|text| splits(text)));
+        assert!(["3:4", "4", "1", "2:3", "3:5"].iter().all(|text| !splits(text)));
+    }
+}

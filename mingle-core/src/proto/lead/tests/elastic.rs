@@ -1,0 +1,263 @@
+//! A leader of a world that may have one of several sizes: when its last call is over.
+
+use super::{Leader, endpoint, id, is_prepare, ms, ready, sent, to};
+use crate::model::{HostName, Lineage, List, Rank, WorldSize};
+use crate::proto::timer::Time;
+use crate::proto::{Awaited, Config, ConnId, Event, Former, Output};
+use crate::wire::{Announce, Candidate, Message, NodeInfo, Refusal};
+
+const CALL: Time = Time::from_secs(15);
+
+fn elastic(world: &str, members: &[u8]) -> Leader {
+    elastic_of(world, members, |_| {})
+}
+
+fn elastic_of(world: &str, members: &[u8], change: impl FnOnce(&mut Config)) -> Leader {
+    let size: WorldSize = world.parse().unwrap();
+    let mut leader = Leader::of(2, |config| {
+        config.world = size;
+        change(config);
+    });
+    for &member in members {
+        leader.join(member, |_| {});
+    }
+    leader
+}
+
+fn was_member(node: &mut NodeInfo) {
+    node.former = Some(Rank(1));
+}
+
+/// Whether the node that has just joined has a seat.
+fn has_seat(outputs: &[Output]) -> bool {
+    let seats = sent(outputs).into_iter().rev().find_map(|(_, message)| match message {
+        Message::Welcome(welcome) => Some(welcome.seated),
+        _ => None,
+    });
+    seats.expect("it was welcomed")
+}
+
+/// The sizes of the world in all prepares.
+fn sizes(outputs: &[Output]) -> Vec<u32> {
+    let prepares = sent(outputs).into_iter().filter_map(|(_, message)| match message {
+        Message::Prepare(prepare) => Some(prepare.world),
+        _ => None,
+    });
+    prepares.collect()
+}
+
+/// The time of the first prepare until then, to the millisecond, and the size of its world.
+fn prepares(leader: &mut Leader, until: Time) -> Option<(Time, u32)> {
+    while leader.now < until {
+        let outputs = leader.run(leader.now + ms(1));
+        if let Some(&size) = sizes(&outputs).first() {
+            return Some((leader.now, size));
+        }
+    }
+    None
+}
+
+/// The announce of another candidate, that expects a world of this size.
+fn announced_by(node: u8, world: WorldSize) -> Message {
+    let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
+    let candidate = Candidate { id: id(node), explicit: false, members: 1, world, host, endpoints };
+    let (newest, missing) = (List::default(), List::default());
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
+}
+
+fn is_closing(message: &Message) -> bool {
+    *message == Message::Refuse(Refusal::Closing)
+}
+
+fn is_full(message: &Message) -> bool {
+    *message == Message::Refuse(Refusal::WorldFull)
+}
+
+#[test]
+fn a_world_forms_at_once_when_the_most_are_here() {
+    let mut leader = elastic("2:4", &[2, 3]);
+    assert_eq!(sizes(&leader.join(4, |_| {})), [4; 3]);
+}
+
+#[test]
+fn a_world_forms_with_enough_nodes_when_nobody_has_joined_for_the_last_call() {
+    let mut leader = elastic("3:4", &[2]);
+    assert_eq!(prepares(&mut leader, Time::from_secs(40)), None, "too few");
+    leader.join(3, |_| {});
+    let at = leader.now + CALL;
+    assert_eq!(prepares(&mut leader, Time::from_secs(80)), Some((at, 3)));
+}
+
+#[test]
+fn each_node_that_joins_extends_the_call_four_times_as_long_at_most() {
+    let mut leader = elastic("2:20", &[2]);
+    for (member, at) in (3..7).zip([14, 28, 42, 56]) {
+        assert_eq!(prepares(&mut leader, Time::from_secs(at)), None);
+        leader.join(member, |_| {});
+    }
+    assert_eq!(prepares(&mut leader, Time::from_secs(80)), Some((CALL * 4, 6)));
+}
+
+#[test]
+fn a_candidate_that_is_heard_delays_the_end_of_the_call_by_five_seconds() {
+    for (world, delays) in [("3:4", true), ("4", false)] {
+        let mut leader = elastic("3:4", &[2, 3]);
+        leader.run(Time::from_secs(12));
+        leader.hear(7, &announced_by(7, world.parse().unwrap()));
+        let end = Time::from_secs(if delays { 17 } else { 15 });
+        assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((end, 3)), "{world}");
+    }
+}
+
+#[test]
+fn a_candidate_that_is_heard_again_and_again_delays_it_for_four_calls_at_most() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    let mut prepared = None;
+    while prepared.is_none() && leader.now < Time::from_secs(100) {
+        leader.hear(7, &announced_by(7, leader.world));
+        let next = leader.now + Time::from_secs(1);
+        prepared = prepares(&mut leader, next);
+    }
+    assert_eq!(prepared, Some((CALL * 4, 3)));
+}
+
+#[test]
+fn a_void_keeps_a_call_that_is_over_and_who_came_meanwhile_is_seated_first() {
+    let mut leader = elastic("3:6", &[2, 3, 4]);
+    assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 4)));
+    for late in [5, 6] {
+        leader.join(late, |_| {});
+    }
+    leader.node.handle_closed(leader.now, ConnId(4));
+    assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL + ms(1), 5)));
+    let gone = |leader: &mut Leader, member: u64| {
+        leader.node.handle_closed(leader.now, ConnId(member));
+        sizes(&leader.outputs())
+    };
+    assert_eq!((gone(&mut leader, 2), gone(&mut leader, 3)), (vec![4; 3], vec![3; 2]));
+    assert!(gone(&mut leader, 5).is_empty());
+}
+
+#[test]
+fn a_call_begins_afresh_when_too_few_nodes_were_left() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    leader.run(Time::from_secs(10));
+    leader.node.handle_closed(leader.now, ConnId(3));
+    leader.join(5, |_| {});
+    assert_eq!(prepares(&mut leader, Time::from_secs(40)), Some((Time::from_secs(25), 3)));
+}
+
+#[test]
+fn a_member_whose_time_is_up_ends_the_call() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    assert_eq!(to(&leader.hear(9, &Message::Enough), 2, is_prepare), 0, "of no member");
+    assert_eq!(to(&leader.hear(2, &Message::Enough), 3, is_prepare), 1);
+    let mut few = elastic("3:4", &[2]);
+    assert_eq!(to(&few.hear(2, &Message::Enough), 2, is_prepare), 0);
+    let mut fixed = Leader::with(4, &[2, 3]);
+    assert_eq!(to(&fixed.hear(2, &Message::Enough), 2, is_prepare), 0);
+}
+
+#[test]
+fn a_leader_whose_time_is_up_begins_a_round_if_enough_nodes_are_here() {
+    let limited = |members: &[u8]| {
+        let mut leader = elastic_of("3:4", members, |config| config.timeout = Some(Time::from_secs(9)));
+        let prepared = prepares(&mut leader, Time::from_secs(9));
+        (prepared, leader.node.has_ended())
+    };
+    assert_eq!(limited(&[2, 3]), (Some((Time::from_secs(9), 3)), false));
+    assert_eq!(limited(&[2]), (None, true));
+}
+
+#[test]
+fn no_call_is_over_before_each_seed_was_looked_up_asked_and_had_time_to_answer() {
+    let mut leader = elastic_of("3:4", &[2, 3], |config| config.searches = true);
+    assert_eq!(prepares(&mut leader, Time::from_secs(30)), None);
+    leader.node.handle_seeds(leader.now, (1..=300).map(|port| ([10, 9, 9, 9], port).into()).collect());
+    leader.node.handle_searched(leader.now);
+    let (at, _) = prepares(&mut leader, Time::from_secs(60)).expect("all were asked");
+    assert!(at >= Time::from_secs(31) && at < Time::from_secs(33), "{at:?}");
+}
+
+#[test]
+fn a_restarted_world_waits_for_each_former_member_that_may_come_while_its_command_stops() {
+    let restarted = |nodes| {
+        let until = Time::from_secs(30);
+        let mut leader = elastic_of("3:6", &[], |config| {
+            config.succeed(Former { rank: Rank(0), members: nodes }, until);
+        });
+        for member in [2, 3] {
+            leader.join(member, was_member);
+        }
+        leader
+    };
+    assert_eq!(prepares(&mut restarted(3), Time::from_secs(60)), Some((CALL, 3)));
+    let mut leader = restarted(4);
+    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(30) + CALL, 3)));
+    let mut leader = restarted(4);
+    leader.run(Time::from_secs(20));
+    leader.join(4, was_member);
+    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(20) + CALL, 4)));
+    // A newcomer is not one of those who are waited for.
+    let mut leader = restarted(4);
+    leader.join(4, |_| {});
+    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(30) + CALL, 4)));
+}
+
+#[test]
+fn seats_are_kept_for_former_members_until_their_time_to_stop_is_over() {
+    for world in ["4", "3:4"] {
+        let until = Time::from_secs(30);
+        let restarted = || {
+            let mut leader = elastic_of(world, &[], |config| {
+                config.succeed(Former { rank: Rank(0), members: 3 }, until);
+            });
+            // One seat is free, and two are kept.
+            assert!(has_seat(&leader.join(2, |_| {})), "{world}");
+            assert!(!has_seat(&leader.join(3, |_| {})), "{world}");
+            assert!(has_seat(&leader.join(4, was_member)), "{world}");
+            leader
+        };
+        assert_eq!(sizes(&restarted().join(5, was_member)), [4; 3], "{world}");
+        let mut leader = restarted();
+        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((until, 4)), "{world}");
+    }
+}
+
+#[test]
+fn a_newcomer_leads_no_restarted_world_that_may_form_without_a_former_member() {
+    let leads = |world: &str, generation, awaited| {
+        let lineage = Lineage { generation, origin: u64::from(generation) };
+        let mut config = Config::plain(super::job().tag(), 4, 1, endpoint(1));
+        (config.world, config.lineage, config.awaited) = (world.parse().unwrap(), lineage, awaited);
+        config.is_candidate()
+    };
+    let member = Some(Awaited { nodes: 3, until: Time::from_secs(30) });
+    assert!(leads("3:4", 0, None) && leads("3:4", 1, member) && leads("4", 1, None));
+    assert!(!leads("3:4", 1, None));
+}
+
+#[test]
+fn a_world_of_one_forms_when_the_call_of_its_only_node_is_over() {
+    let mut leader = elastic("1:4", &[]);
+    let early = leader.run(ms(14_999));
+    assert!(!early.iter().any(|output| matches!(output, Output::Event(Event::Formed(_)))));
+    let outputs = leader.run(CALL);
+    let formed = outputs.iter().find_map(|output| match output {
+        Output::Event(Event::Formed(formed)) => Some(formed),
+        _ => None,
+    });
+    let formed = formed.expect("a world has formed");
+    assert_eq!((formed.world.get(), formed.asked.to_string()), (1, "1:4".to_owned()));
+}
+
+#[test]
+fn latecomers_of_a_world_with_free_seats_are_told_that_its_leader_closes() {
+    let mut leader = elastic("2:4", &[2]);
+    assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 2)));
+    leader.join(3, |_| {});
+    leader.hear(2, &ready(0));
+    let outputs = leader.run(leader.now + ms(50));
+    assert!(to(&outputs, 3, is_closing) > 0);
+    assert_eq!(to(&outputs, 3, is_full), 0);
+}

@@ -1,0 +1,108 @@
+//! The newcomers that wait for a seat, as rank 0 knows them: it takes them in if the world may grow, and
+//! tells them when all commands have ended well.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroU16;
+use std::time::Duration;
+
+use super::context::{Context, Timer};
+use crate::model::NodeId;
+use crate::proto::scale::UNANSWERED_COPIES;
+use crate::proto::timer::Time;
+use crate::wire::Message;
+
+/// A newcomer that has been silent for this long waits no more: it asks about once a second.
+const SILENT: Duration = Duration::from_secs(10);
+/// The most newcomers that are remembered, since their IDs may be made up.
+const MOST: usize = 64;
+
+/// The newcomers that were heard last.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Newcomers {
+    waiting: BTreeMap<NodeId, Newcomer>,
+    /// From when on the world may end to take them in; none if it never does.
+    grows_from: Option<Time>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Newcomer {
+    source: SocketAddr,
+    since: Time,
+    heard: Time,
+    /// A connection from its address has arrived at the port for paths.
+    has_arrived: bool,
+}
+
+impl Newcomers {
+    /// From `from` on the world may end to take newcomers in.
+    pub(super) fn set_growth(&mut self, from: Option<Time>, context: &mut Context) {
+        self.grows_from = from;
+        self.schedule(context);
+    }
+
+    /// The port at which newcomers have to arrive, on rank 0 of a world that has room.
+    pub(super) fn door(&self, context: &Context) -> Option<NonZeroU16> {
+        self.grows_from.filter(|_| context.is_rank_0() && context.has_room())?;
+        context.path_port()
+    }
+
+    /// A newcomer has asked who leads.
+    pub(super) fn hear(&mut self, id: NodeId, source: SocketAddr, context: &mut Context) {
+        self.forget_silent(context);
+        let now = context.now();
+        if self.waiting.len() >= MOST && !self.waiting.contains_key(&id) {
+            return;
+        }
+        let new = Newcomer { source, since: now, heard: now, has_arrived: false };
+        let newcomer = self.waiting.entry(id).or_insert(new);
+        (newcomer.heard, newcomer.source) = (now, source);
+    }
+
+    /// A connection from this address has arrived at the port for paths.
+    pub(super) fn arrive(&mut self, from: IpAddr, context: &mut Context) {
+        for newcomer in self.waiting.values_mut() {
+            newcomer.has_arrived |= newcomer.source.ip() == from;
+        }
+        self.schedule(context);
+    }
+
+    fn forget_silent(&mut self, context: &Context) {
+        let now = context.now();
+        self.waiting.retain(|_, newcomer| newcomer.heard + SILENT > now);
+    }
+
+    /// Sets the timer at which the first newcomer may be taken in.
+    fn schedule(&self, context: &mut Context) {
+        let arrived = self.waiting.values().filter(|newcomer| newcomer.has_arrived);
+        let first = arrived.map(|newcomer| newcomer.since.saturating_add(context.last_call())).min();
+        match first.zip(self.grows_from).filter(|_| context.has_room()) {
+            Some((stayed, from)) => context.timers.set(Timer::Grow, stayed.max(from)),
+            None => context.timers.stop(Timer::Grow),
+        }
+    }
+
+    /// Whether a newcomer that has arrived still asks.
+    pub(super) fn may_grow(&mut self, context: &mut Context) -> bool {
+        self.forget_silent(context);
+        let now = context.now();
+        let has_stayed = |newcomer: &Newcomer| {
+            newcomer.has_arrived && newcomer.since.saturating_add(context.last_call()) <= now
+        };
+        let may_grow = context.has_room() && self.waiting.values().any(has_stayed);
+        if !may_grow {
+            self.schedule(context);
+        }
+        may_grow
+    }
+
+    /// All commands have ended well: no seat will be free.
+    pub(super) fn release(&mut self, context: &mut Context) {
+        self.forget_silent(context);
+        for _ in 0..UNANSWERED_COPIES {
+            for (&id, newcomer) in &self.waiting {
+                context.send(newcomer.source, id, &Message::Released);
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Nodes that wait for a seat in a world that may grow.
+
+use super::*;
+use crate::model::Link;
+use crate::wire::{Reach, Running};
+
+const CALL: u64 = 15;
+/// The port for paths of rank 0.
+const DOOR: u16 = 41_877;
+
+fn seconds(seconds: u64) -> Time {
+    Time::from_secs(seconds)
+}
+
+/// The node of this rank, in a world of four of 3:6.
+fn with_room(rank: u8) -> RunningWorld {
+    let mut config = Config { world: "3:6".parse().unwrap(), ..config(rank) };
+    config.node.reach = Reach::new(DOOR, [Link::unknown(address(rank + 1).ip())]);
+    let mut node = Node::new(config, 1, Time::ZERO);
+    while node.poll_output().is_some() {}
+    node.into_running(&formed(SIZE, rank)).unwrap()
+}
+
+/// A newcomer asks who leads, once a second for so long, while all members answer. Returns the answers to it.
+fn waits(running: &mut RunningWorld, newcomer: u8, from: u64, until: u64) -> Vec<Message> {
+    let mut told = Vec::new();
+    for second in from..until {
+        let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
+        hear(running, seconds(second), newcomer, Lineage::default(), &solicit);
+        running.handle_timeout(seconds(second));
+        answer(running, seconds(second), 1..=SIZE);
+        told.extend(sent_to(running, newcomer));
+    }
+    told
+}
+
+fn sent_to(running: &mut RunningWorld, node: u8) -> Vec<Message> {
+    let mut codec = Codec::new(tag(), None);
+    let sent = std::iter::from_fn(|| running.poll_output()).filter_map(|output| match output {
+        Output::Send { to, datagram } if to == address(node) => Some(codec.decode(&datagram).unwrap().1),
+        _ => None,
+    });
+    sent.collect()
+}
+
+/// When the world ends to take newcomers in, to the second.
+fn grows(running: &mut RunningWorld, from: u64, until: u64) -> Option<u64> {
+    (from..=until).find(|&second| {
+        running.handle_timeout(seconds(second));
+        std::iter::from_fn(|| running.poll_change())
+            .any(|change| matches!(change, Change::Over(over) if over.end == End::Grows))
+    })
+}
+
+#[test]
+fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_call() {
+    let mut running = with_room(0);
+    running.set_growth(Time::ZERO, Duration::ZERO);
+    let told = waits(&mut running, 9, 10, 12);
+    let wanted = Message::Running(Running { first: address(1), door: DOOR.try_into().ok() });
+    assert_eq!(told, [wanted.clone(), wanted]);
+    running.handle_guest(seconds(12), address(9).ip());
+    waits(&mut running, 9, 12, 10 + CALL);
+    let lineage = running.lineage();
+    assert_eq!(grows(&mut running, 24, 40), Some(10 + CALL));
+    assert_eq!(running.lineage(), lineage.next().unwrap());
+}
+
+#[test]
+fn a_world_does_not_grow_for_a_newcomer_that_has_not_arrived_or_has_gone() {
+    let mut running = with_room(0);
+    running.set_growth(Time::ZERO, Duration::ZERO);
+    running.handle_guest(seconds(0), address(7).ip());
+    waits(&mut running, 9, 0, 60);
+    assert_eq!(grows(&mut running, 60, 70), None, "only another address has arrived");
+    running.handle_guest(seconds(70), address(9).ip());
+    assert_eq!(grows(&mut running, 71, 100), None, "it was silent for 10 s");
+    // It comes again, as another that has to stay for a call.
+    waits(&mut running, 9, 100, 101);
+    running.handle_guest(seconds(101), address(9).ip());
+    waits(&mut running, 9, 101, 100 + CALL);
+    assert_eq!(grows(&mut running, 101, 130), Some(100 + CALL));
+}
+
+#[test]
+fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_another_rank() {
+    let stays = |running: &mut RunningWorld| {
+        waits(running, 9, 0, 1);
+        running.handle_guest(seconds(1), address(9).ip());
+        let told = waits(running, 9, 1, 100);
+        assert!(!told.is_empty());
+        (told[0].clone(), grows(running, 100, 101))
+    };
+    let mut late = with_room(0);
+    late.set_growth(Time::ZERO, seconds(100));
+    assert_eq!(stays(&mut late).1, Some(100));
+    let closed = Message::Running(Running { first: address(1), door: None });
+    assert_eq!(stays(&mut with_room(0)), (closed.clone(), None), "it was not asked to grow");
+    let mut full = running(0, None);
+    full.set_growth(Time::ZERO, Duration::ZERO);
+    assert_eq!(stays(&mut full), (closed, None));
+    let mut other = with_room(1);
+    other.set_growth(Time::ZERO, Duration::ZERO);
+    waits(&mut other, 9, 0, 1);
+    other.handle_guest(seconds(1), address(9).ip());
+    waits(&mut other, 9, 1, 100);
+    assert_eq!(grows(&mut other, 100, 101), None);
+}
+
+#[test]
+fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
+    let mut running = running(0, None);
+    waits(&mut running, 8, 0, 1);
+    waits(&mut running, 9, 0, 30);
+    running.handle_success(seconds(30));
+    for member in 2..=SIZE {
+        let own = running.lineage();
+        hear(&mut running, seconds(30), member, own, &Message::Finished);
+    }
+    let mut codec = Codec::new(tag(), None);
+    let mut released = Vec::new();
+    while let Some(output) = running.poll_output() {
+        if let Output::Send { to, datagram } = output
+            && codec.decode(&datagram).unwrap().1 == Message::Released
+        {
+            released.push(to);
+        }
+    }
+    assert_eq!(released.iter().filter(|&&to| to == address(9)).count(), 3);
+    assert!(!released.contains(&address(8)), "it is silent");
+}
+
+#[test]
+fn of_made_up_newcomers_only_64_are_remembered() {
+    let mut running = running(0, None);
+    for number in 10..=255 {
+        waits(&mut running, number, 0, 1);
+    }
+    running.newcomers.release(&mut running.context);
+    let released = std::iter::from_fn(|| running.poll_output()).count();
+    assert_eq!(released, 64 * 3);
+}

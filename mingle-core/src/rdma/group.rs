@@ -1,0 +1,414 @@
+//! The groups of ports among which a host chooses, and what a job gains by each. The ports of a group have
+//! the same kind of RDMA, the same card and the same rate, and are in one network.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::choose::{PortChoice, RdmaKind, own_gid};
+use super::machine::{LinkLayer, Machine};
+use super::pci::{self, Distance};
+use super::reason::{GroupReason, PortReason};
+
+/// A group of ports of a machine, and whether a job should use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Group {
+    /// The kind of RDMA.
+    pub kind: RdmaKind,
+    /// The PCI vendor and device of the cards. None if they differ, or are unknown.
+    pub card: Option<(u16, u16)>,
+    /// The rate of each port, in Mb/s.
+    pub rate: Option<u32>,
+    /// The ports, by the names that NCCL_IB_HCA has for them.
+    pub ports: Vec<String>,
+    /// What all ports carry together, in Mb/s.
+    pub bandwidth: u32,
+    /// How many GPUs have one of the ports nearby (PIX or PXB).
+    pub gpus: usize,
+    /// Why it is not used, or `None` if it is.
+    pub excluded: Option<GroupReason>,
+}
+
+/// What the choice needs to know about a port.
+struct Facts {
+    /// Its place among all ports.
+    place: usize,
+    kind: RdmaKind,
+    card: Option<(u16, u16)>,
+    rate: Option<u32>,
+    network: Option<Network>,
+    /// The GPUs that are near, by their places in the machine's list.
+    near: BTreeSet<usize>,
+    has_default_route: bool,
+    is_of_rendezvous: bool,
+    physical: Physical,
+    /// Its PCI address.
+    address: Option<String>,
+    /// What its PCIe link passes of its rate.
+    carries: u32,
+}
+
+/// A network: that of an address, or an InfiniBand subnet's prefix.
+type Network = (bool, u128, u8);
+
+/// The physical port behind a port. Several functions of a card may share it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Physical {
+    card: String,
+    function: String,
+    number: u32,
+}
+
+/// A group while the choice is made.
+struct Members<'a> {
+    ports: Vec<&'a Facts>,
+    /// Those that are left out, and why.
+    outsiders: Vec<Outsider<'a>>,
+    bandwidth: u32,
+    /// What they carry with the ports that have died.
+    whole: u32,
+    gpus: usize,
+    lost: Option<GroupReason>,
+}
+
+type Outsider<'a> = (&'a Facts, PortReason);
+
+/// Chooses a group, and excludes the ports of the others.
+pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>]) -> Vec<Group> {
+    let facts = facts(machine, ports);
+    let nearness_says = facts.iter().any(|port| !port.near.is_empty());
+    let groups = split(&facts, &networks(machine, ports)).into_iter().map(Members::new);
+    let mut groups: Vec<Members<'_>> = groups.collect();
+    mourn(&mut groups, machine, ports);
+    settle(&mut groups, nearness_says);
+    let shown = groups.iter().map(|group| group.shown(ports)).collect();
+    let best =
+        groups.iter().find(|group| group.lost.is_none()).and_then(|group| group.ports.first().copied());
+    for group in &groups {
+        if let (Some(lost), Some(best)) = (group.lost, best) {
+            for port in group.ports.iter().chain(group.outsiders.iter().map(|(port, _)| port)) {
+                ports[port.place].excluded = Some(reason(port, best, lost));
+            }
+        } else {
+            for (port, reason) in &group.outsiders {
+                ports[port.place].excluded = Some(reason.clone());
+            }
+        }
+    }
+    shown
+}
+
+/// Why a port is not used whose group has lost against that of `best`.
+fn reason(port: &Facts, best: &Facts, lost: GroupReason) -> PortReason {
+    match (port.kind, best.kind) {
+        (RdmaKind::Roce | RdmaKind::Efa, RdmaKind::InfiniBand) => PortReason::BesideInfiniBand,
+        (RdmaKind::Efa, RdmaKind::Roce) => PortReason::BesideRdma,
+        (own, used) if own == used && port.rate < best.rate => {
+            PortReason::Slower { rate: port.rate, best: best.rate.unwrap_or(0) }
+        }
+        _ => PortReason::Group(lost),
+    }
+}
+
+pub(super) fn kind_of(port: &PortChoice<'_>) -> RdmaKind {
+    match port.port.link_layer {
+        LinkLayer::InfiniBand => RdmaKind::InfiniBand,
+        LinkLayer::Ethernet => RdmaKind::Roce,
+        LinkLayer::Unknown => RdmaKind::Efa,
+    }
+}
+
+fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<Facts> {
+    let usable = || ports.iter().enumerate().filter(|(_, port)| port.is_used());
+    let distances = usable().flat_map(|(_, port)| machine.gpus.iter().map(|gpu| gpu.distance(port.device)));
+    // Where all distances are the same, as in many virtual machines, none says anything.
+    let says = distances.collect::<BTreeSet<_>>().len() > 1;
+    let mut addresses = BTreeMap::new();
+    usable()
+        .map(|(place, port)| {
+            let near = machine.gpus.iter().enumerate().filter(|(_, gpu)| {
+                says && gpu.distance(port.device).is_some_and(|distance| distance <= Distance::Switches)
+            });
+            let is_one_of =
+                |names: &[String]| interfaces(port).any(|own| names.iter().any(|name| name == own));
+            let rate = port.port.rate;
+            // Ports with the same address are the two halves of a bond.
+            let address = own_gid(machine, port).map(|entry| entry.gid);
+            let pci = port.device.pci.as_deref().map(pci::function);
+            let physical = address.map_or_else(
+                || physical(port),
+                |address| addresses.entry(address).or_insert_with(|| physical(port)).clone(),
+            );
+            Facts {
+                place,
+                kind: kind_of(port),
+                card: port.device.card,
+                rate,
+                network: network(machine, port),
+                near: near.map(|(at, _)| at).collect(),
+                has_default_route: is_one_of(&machine.default_routes),
+                is_of_rendezvous: is_one_of(&machine.preferred),
+                physical,
+                address: pci.and_then(|path| path.rsplit('/').next()).map(str::to_owned),
+                carries: rate.unwrap_or(0).min(port.device.link.unwrap_or(u32::MAX)),
+            }
+        })
+        .collect()
+}
+
+/// The interfaces of a port. Those of RoCE come from its own GIDs: sysfs may name those of another namespace.
+fn interfaces<'a>(port: &'a PortChoice<'_>) -> impl Iterator<Item = &'a str> {
+    let own = port.gids.iter().filter(|gid| gid.excluded.is_none());
+    let of_gids = own.filter_map(|gid| gid.entry.interface.as_deref());
+    let is_infiniband = port.port.link_layer == LinkLayer::InfiniBand && port.device.ports.len() == 1;
+    let of_device = if is_infiniband { port.device.interfaces.as_slice() } else { &[] };
+    of_gids.chain(of_device.iter().map(String::as_str))
+}
+
+fn physical(port: &PortChoice<'_>) -> Physical {
+    let device = port.device;
+    let path = device.physical.as_deref().or(device.pci.as_deref()).map(pci::function);
+    let (card, function) = match (path, &device.card_guid) {
+        (Some(path), Some(guid)) => (guid.clone(), path.rsplit('.').next().unwrap_or(path).to_owned()),
+        (Some(path), None) => (path.to_owned(), String::new()),
+        (None, _) => (device.name.clone(), String::new()),
+    };
+    Physical { card, function, number: port.port.number }
+}
+
+/// The network of a port, as far as it is known.
+fn network(machine: &Machine, port: &PortChoice<'_>) -> Option<Network> {
+    if port.port.link_layer == LinkLayer::InfiniBand {
+        let gid = port.port.gids.first()?.gid;
+        return Some((true, u128::from_be_bytes(gid.0) >> 64, 64));
+    }
+    let entry = own_gid(machine, port)?;
+    let address = entry.gid.address();
+    let held = machine.addresses.iter().find(|held| {
+        held.address == address && entry.interface.as_ref().is_some_and(|name| *name == held.interface)
+    });
+    held.map(super::Address::network)
+}
+
+/// How many ports each network has, by the card. Ports that are down count: they are in their network too.
+type Networks = BTreeMap<(Option<(u16, u16)>, Option<Network>), usize>;
+
+fn networks(machine: &Machine, ports: &[PortChoice<'_>]) -> Networks {
+    let mut networks = Networks::new();
+    for port in ports {
+        let network = network(machine, port);
+        if port.is_used() || port.is_down() && network.is_some() {
+            *networks.entry((port.device.card, network)).or_default() += 1;
+        }
+    }
+    networks
+}
+
+/// The ports by kind and rate, then by card, then by network.
+fn split<'a>(facts: &'a [Facts], networks: &Networks) -> Vec<Vec<&'a Facts>> {
+    let mut groups = Vec::new();
+    let mut alike: Vec<Vec<&Facts>> = Vec::new();
+    for port in facts {
+        match alike.iter_mut().find(|ports| (ports[0].kind, ports[0].rate) == (port.kind, port.rate)) {
+            Some(ports) => ports.push(port),
+            None => alike.push(vec![port]),
+        }
+    }
+    for ports in alike {
+        for ports in by_card(ports) {
+            groups.extend(by_network(ports, networks));
+        }
+    }
+    groups
+}
+
+/// Cards of several models stay together where each serves GPUs of its own.
+fn by_card(ports: Vec<&Facts>) -> Vec<Vec<&Facts>> {
+    let mut cards: Vec<Vec<&Facts>> = Vec::new();
+    for port in ports {
+        match cards.iter_mut().find(|cards| cards[0].card == port.card) {
+            Some(card) => card.push(port),
+            None => cards.push(vec![port]),
+        }
+    }
+    let mut groups: Vec<Vec<&Facts>> = Vec::new();
+    for card in cards {
+        let own = near(&card);
+        let other = groups.iter_mut().find(|group| {
+            let theirs = near(group);
+            !own.is_empty() && !theirs.is_empty() && own.is_disjoint(&theirs)
+        });
+        match other {
+            Some(group) => group.extend(card),
+            None => groups.push(card),
+        }
+    }
+    groups
+}
+
+/// Ports stay together where each of their networks has equally many. Networks with more or fewer ports than
+/// others serve another purpose.
+fn by_network<'a>(ports: Vec<&'a Facts>, networks: &Networks) -> Vec<Vec<&'a Facts>> {
+    let cards: BTreeSet<_> = ports.iter().map(|port| port.card).collect();
+    let size = |port: &Facts| -> usize {
+        cards.iter().filter_map(|card| networks.get(&(*card, port.network))).sum()
+    };
+    let mut groups: BTreeMap<usize, Vec<&Facts>> = BTreeMap::new();
+    for port in ports {
+        groups.entry(size(port)).or_default().push(port);
+    }
+    groups.into_values().collect()
+}
+
+fn near(ports: &[&Facts]) -> BTreeSet<usize> {
+    ports.iter().flat_map(|port| port.near.iter().copied()).collect()
+}
+
+/// Leaves out the ports of a front end: few have the default route, or are far from every GPU, where most
+/// others are different.
+fn without_outsiders(ports: Vec<&Facts>) -> (Vec<&Facts>, Vec<Outsider<'_>>) {
+    let all = ports.len();
+    let is_rare = |is: &dyn Fn(&Facts) -> bool| {
+        let others = ports.iter().filter(|port| !is(port)).count();
+        others * 2 > all && others < all
+    };
+    let rare_route = is_rare(&|port| port.has_default_route);
+    let rare_rendezvous = is_rare(&|port| port.is_of_rendezvous);
+    let rare_distance = is_rare(&|port| port.near.is_empty());
+    // A GPU keeps its only near port, whatever else that port is for.
+    let is_needed = |port: &Facts| {
+        port.near.iter().any(|gpu| ports.iter().filter(|other| other.near.contains(gpu)).count() == 1)
+    };
+    let reason = |port: &Facts| match port {
+        port if rare_distance && port.near.is_empty() => Some(PortReason::Far),
+        port if rare_route && port.has_default_route && !is_needed(port) => Some(PortReason::FrontEnd),
+        port if rare_rendezvous && port.is_of_rendezvous && !is_needed(port) => Some(PortReason::Rendezvous),
+        _ => None,
+    };
+    let out: Vec<_> = ports.iter().filter_map(|port| Some((*port, reason(port)?))).collect();
+    let kept = ports.iter().copied().filter(|port| reason(port).is_none()).collect();
+    (kept, out)
+}
+
+/// Adds what the dead ports of each group would carry. Otherwise a host with a dead port could choose another
+/// group than all other hosts, and all would use sockets.
+fn mourn(groups: &mut [Members<'_>], machine: &Machine, ports: &[PortChoice<'_>]) {
+    for port in ports.iter().filter(|port| is_dead(machine, port)) {
+        let is_like = |group: &&mut Members<'_>| {
+            group
+                .ports
+                .first()
+                .is_some_and(|first| (first.kind, first.card) == (kind_of(port), port.device.card))
+        };
+        // Of several groups of this card, the one with the most ports.
+        let group = groups.iter_mut().filter(is_like).max_by_key(|group| group.ports.len());
+        if let Some(group) = group {
+            let carries = group.ports.first().map_or(0, |first| first.carries);
+            group.whole = group.whole.saturating_add(carries);
+        }
+    }
+}
+
+/// Whether a port is down although somebody has given its interface an address. An unused port has none.
+fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
+    let has_address = || {
+        interfaces(port)
+            .any(|own| machine.addresses.iter().any(|held| held.interface == own && !held.is_link_local()))
+    };
+    port.is_down() && !port.device.is_soft && has_address()
+}
+
+/// Notes which groups lose, and why. Of those within a quarter of the largest bandwidth nearness decides,
+/// then the default route, then the kind.
+fn settle(groups: &mut [Members<'_>], nearness_says: bool) {
+    let most = groups.iter().map(|group| group.whole).max().unwrap_or(0);
+    let is_close = |own: u32| u64::from(own) * 4 >= u64::from(most) * 3;
+    lose(
+        groups,
+        |group| is_close(group.whole),
+        |group| GroupReason::Bandwidth { own: group.whole, best: most },
+    );
+    let left = |groups: &[Members<'_>]| groups.iter().filter(|group| group.lost.is_none()).count();
+    let gpus = groups.iter().filter(|group| group.lost.is_none()).map(|group| group.gpus).max().unwrap_or(0);
+    lose(groups, |group| group.gpus == gpus, |group| GroupReason::Gpus { own: group.gpus, best: gpus });
+    let routed = |group: &Members<'_>| group.ports.iter().any(|port| port.has_default_route);
+    lose(groups, |group| !routed(group), |_| GroupReason::DefaultRoute);
+    lose(groups, |group| group.kind() == RdmaKind::InfiniBand, |_| GroupReason::Kind);
+    if nearness_says && left(groups) > 1 {
+        // Each has a port near to the same GPUs, so using both gains nothing.
+        let left = groups.iter().filter(|group| group.lost.is_none());
+        let first = left.filter_map(Members::address).min().map(str::to_owned);
+        lose(groups, |group| group.address() == first.as_deref(), |_| GroupReason::PciAddress);
+        return;
+    }
+    // Nothing says what the ports are for: all of the best kind and the highest rate are used.
+    lose(groups, |group| group.kind() == RdmaKind::Roce, |_| GroupReason::Kind);
+    let rates = groups.iter().filter(|group| group.lost.is_none()).map(Members::rate);
+    let best = rates.max().flatten();
+    lose(
+        groups,
+        |group| group.rate() == best,
+        |group| GroupReason::Rate { own: group.rate().unwrap_or(0), best: best.unwrap_or(0) },
+    );
+}
+
+/// Those of the remaining groups lose that do not `win`, if any does.
+fn lose(
+    groups: &mut [Members<'_>],
+    wins: impl Fn(&Members<'_>) -> bool,
+    reason: impl Fn(&Members<'_>) -> GroupReason,
+) {
+    if groups.iter().any(|group| group.lost.is_none() && wins(group)) {
+        for group in groups.iter_mut().filter(|group| group.lost.is_none()) {
+            group.lost = if wins(group) { None } else { Some(reason(group)) };
+        }
+    }
+}
+
+impl<'a> Members<'a> {
+    fn new(ports: Vec<&'a Facts>) -> Self {
+        let (ports, outsiders) = without_outsiders(ports);
+        let bandwidth = bandwidth(&ports);
+        Self { bandwidth, whole: bandwidth, gpus: near(&ports).len(), ports, outsiders, lost: None }
+    }
+
+    fn kind(&self) -> RdmaKind {
+        self.ports.first().map_or(RdmaKind::NoUsablePort, |port| port.kind)
+    }
+
+    fn rate(&self) -> Option<u32> {
+        self.ports.first().and_then(|port| port.rate)
+    }
+
+    /// The lowest PCI address of a port.
+    fn address(&self) -> Option<&str> {
+        self.ports.iter().filter_map(|port| port.address.as_deref()).min()
+    }
+
+    fn shown(&self, ports: &[PortChoice<'_>]) -> Group {
+        let name = |port: &&Facts| {
+            let PortChoice { device, port, .. } = &ports[port.place];
+            device.name_of(port)
+        };
+        let card = self.ports.first().and_then(|port| port.card);
+        Group {
+            kind: self.kind(),
+            card: card.filter(|_| self.ports.iter().all(|port| port.card == card)),
+            rate: self.rate(),
+            ports: self.ports.iter().map(name).collect(),
+            bandwidth: self.bandwidth,
+            gpus: self.gpus,
+            excluded: self.lost,
+        }
+    }
+}
+
+/// What ports carry together: several functions of one physical port carry no more than that port.
+fn bandwidth(ports: &[&Facts]) -> u32 {
+    let mut physical: BTreeMap<&Physical, (u32, u32)> = BTreeMap::new();
+    for port in ports {
+        let (sum, most) = physical.entry(&port.physical).or_default();
+        *sum = sum.saturating_add(port.carries);
+        *most = port.rate.unwrap_or(0).max(*most);
+    }
+    physical.values().fold(0, |total, (sum, most)| total.saturating_add(*sum.min(most)))
+}

@@ -1,0 +1,187 @@
+//! NCCL's own choice of a GID, and what makes it choose the right one on several ports at once.
+
+use std::net::IpAddr;
+
+use super::gid::{AddressFamily, Addressing, Gid};
+use super::machine::{GidEntry, Port};
+
+/// How NCCL comes to use the right GID of each port of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GidRule {
+    /// By this index (`NCCL_IB_GID_INDEX`).
+    Index(u32),
+    /// By its own choice among the GIDs of the family and the version.
+    Own,
+    /// By its own choice among those in this network (`NCCL_IB_ADDR_RANGE`).
+    Range(IpAddr, u8),
+}
+
+impl GidRule {
+    /// The rule for these ports, each with its right GID. None if NCCL cannot use all of them at once.
+    pub(crate) fn new(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
+        let first = ports.first()?.1.index;
+        if ports.iter().all(|(_, right)| right.index == first) {
+            return Some(Self::Index(first));
+        }
+        Self::without_index(ports, addressing)
+    }
+
+    /// The rule where no index is to be given.
+    pub(crate) fn without_index(ports: &[(&Port, &GidEntry)], addressing: Addressing) -> Option<Self> {
+        let is_right =
+            |range| ports.iter().all(|(port, right)| chosen(port, addressing, range) == Some(right.index));
+        if is_right(None) {
+            return Some(Self::Own);
+        }
+        // The smallest network with all right GIDs admits the fewest others.
+        let (address, prefix) = smallest_network(ports.iter().map(|(_, right)| right.gid.address()))?;
+        is_right(Some((address, prefix))).then_some(Self::Range(address, prefix))
+    }
+}
+
+/// The index that NCCL 2.21.5 to 2.30.7 takes (`ncclIbGetGidIndex` and `ncclUpdateGidIndex` in
+/// `src/transport/net_ib/connect.cc`). None if that cannot be known.
+fn chosen(port: &Port, addressing: Addressing, range: Option<(IpAddr, u8)>) -> Option<u32> {
+    let entry = |index: u32| port.gids.iter().find(|entry| entry.index == index);
+    let last = port.gids.iter().map(|entry| entry.index).max()?;
+    let gid = |index| entry(index).map_or(Gid::ZERO, |entry| entry.gid);
+    let version = |index| entry(index).and_then(|entry| entry.version);
+    let mut current = 0;
+    for index in 1..=last.saturating_add(1) {
+        let (own, candidate) = (gid(current), gid(index));
+        let suits = candidate.family() == addressing.family
+            && range.is_none_or(|(address, prefix)| is_within(candidate, addressing, address, prefix));
+        if !suits {
+            continue;
+        }
+        if own.family() != addressing.family {
+            // Here it asks neither for the version nor whether the GID is link-local.
+            current = index;
+        } else if is_valid(candidate) {
+            let (own_version, new) = (version(current), version(index));
+            if is_valid(own) && own_version.is_none() {
+                return None;
+            }
+            if (own_version != new || !is_valid(own)) && new == Some(addressing.version) {
+                current = index;
+            }
+        }
+    }
+    Some(current)
+}
+
+/// `validGid`: neither empty nor fe80::/64.
+fn is_valid(gid: Gid) -> bool {
+    gid != Gid::ZERO && gid.0[..8] != [0xfe, 0x80, 0, 0, 0, 0, 0, 0]
+}
+
+fn is_within(gid: Gid, addressing: Addressing, network: IpAddr, prefix: u8) -> bool {
+    let address = gid.address();
+    let family = if network.is_ipv4() { AddressFamily::Ipv4 } else { AddressFamily::Ipv6 };
+    addressing.family == family
+        && address.is_ipv4() == network.is_ipv4()
+        && (bits(address) ^ bits(network)).leading_zeros() >= u32::from(prefix)
+}
+
+/// The bits of an address, those of a prefix first.
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)) << 96,
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The smallest network with all these addresses. None if only all addresses are one.
+fn smallest_network(addresses: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, u8)> {
+    let addresses: Vec<IpAddr> = addresses.collect();
+    let first = *addresses.first()?;
+    let longest = if first.is_ipv4() { 32 } else { 128 };
+    let common = addresses.iter().map(|address| (bits(*address) ^ bits(first)).leading_zeros()).min()?;
+    let prefix = u8::try_from(common.min(longest)).ok().filter(|prefix| *prefix > 0)?;
+    let network = bits(first) & !u128::MAX.checked_shr(prefix.into()).unwrap_or(0);
+    let network = match first {
+        IpAddr::V4(_) => IpAddr::V4(u32::try_from(network >> 96).ok()?.into()),
+        IpAddr::V6(_) => IpAddr::V6(network.into()),
+    };
+    Some((network, prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::gid::RoceVersion;
+    use super::super::machine::Relation;
+    use super::*;
+
+    const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
+    const V6: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv6 };
+
+    /// A port whose table has these addresses, each first for v1 and then for v2.
+    fn port(addresses: &[&str]) -> Port {
+        let versions = [RoceVersion::V1, RoceVersion::V2];
+        let entries = addresses.iter().flat_map(|address| versions.map(|version| (address, version)));
+        let gids = (0..).zip(entries).map(|(index, (address, version))| GidEntry {
+            index,
+            gid: match address.parse().unwrap() {
+                IpAddr::V4(address) => address.into(),
+                IpAddr::V6(address) => address.into(),
+            },
+            version: Some(version),
+            interface: None,
+            relation: Relation::Own,
+        });
+        Port { gids: gids.collect(), ..Port::default() }
+    }
+
+    fn rule(ports: &[(&Port, usize)], addressing: Addressing) -> Option<GidRule> {
+        let right: Vec<_> = ports.iter().map(|(port, index)| (*port, &port.gids[*index])).collect();
+        GidRule::new(&right, addressing)
+    }
+
+    #[test]
+    fn nccl_takes_the_first_gid_of_the_family_and_the_version_and_of_the_range() {
+        let table = port(&["fe80::1", "10.0.0.1", "fe80::2", "10.77.0.50", "10.77.0.51", "fd00::1"]);
+        let range = |text: &str, prefix| Some((text.parse().unwrap(), prefix));
+        assert_eq!(chosen(&table, V4, None), Some(3));
+        assert_eq!(chosen(&table, V4, range("10.77.0.0", 16)), Some(7));
+        assert_eq!(chosen(&table, V4, range("10.77.0.51", 32)), Some(9));
+        assert_eq!(chosen(&table, V6, None), Some(11));
+        let v1 = Addressing { version: RoceVersion::V1, ..V4 };
+        assert_eq!(chosen(&table, v1, None), Some(2));
+        assert_eq!(chosen(&port(&["10.0.0.1"]), V4, None), Some(1));
+        assert_eq!(chosen(&port(&["fe80::1"]), V4, None), Some(0), "none is suitable");
+        assert_eq!(chosen(&Port::default(), V4, None), None);
+    }
+
+    #[test]
+    fn an_empty_slot_is_taken_for_ipv6_where_the_first_gid_is_ipv4() {
+        assert_eq!(chosen(&port(&["10.0.0.1"]), V6, None), Some(2));
+    }
+
+    #[test]
+    fn a_range_is_given_where_nccl_would_take_the_hosts_gid() {
+        let (a, b) = (
+            port(&["fe80::1", "10.0.0.1", "10.77.0.50"]),
+            port(&["fe80::1", "10.0.0.2", "fe80::2", "10.77.0.51"]),
+        );
+        assert_eq!(rule(&[(&a, 5), (&b, 7)], V4), Some(GidRule::Range("10.77.0.50".parse().unwrap(), 31)));
+        assert_eq!(rule(&[(&a, 5)], V4), Some(GidRule::Index(5)));
+        assert_eq!(rule(&[(&a, 3), (&b, 3)], V4), Some(GidRule::Index(3)));
+        let c = port(&["fe80::1", "fe80::2", "10.0.0.3"]);
+        assert_eq!(rule(&[(&a, 3), (&c, 5)], V4), Some(GidRule::Own), "the first ones");
+        // The smallest network with both has the host's address too.
+        let d = port(&["fe80::1", "10.0.0.1", "fe80::2", "10.128.0.50"]);
+        assert_eq!(rule(&[(&a, 5), (&d, 7)], V4), None);
+    }
+
+    #[test]
+    fn the_smallest_network_has_all_addresses() {
+        let network = |texts: &[&str]| smallest_network(texts.iter().map(|text| text.parse().unwrap()));
+        let expected = |text: &str, prefix| Some((text.parse().unwrap(), prefix));
+        assert_eq!(network(&["10.1.2.3"]), expected("10.1.2.3", 32));
+        assert_eq!(network(&["10.1.2.3", "10.1.2.4"]), expected("10.1.2.0", 29));
+        assert_eq!(network(&["fd00::1", "fd00::2:1"]), expected("fd00::", 110));
+        assert_eq!(network(&["10.0.0.1", "200.0.0.1"]), None);
+        assert_eq!(network(&[]), None);
+    }
+}

@@ -1,0 +1,222 @@
+//! Why a port, a group of ports or a GID is not used.
+
+use std::fmt;
+
+use super::gid::Addressing;
+use super::machine::{NodeType, PortState, Standing, Verbs};
+
+/// Why a port is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PortReason {
+    /// Its state is not ACTIVE, or could not be read.
+    State(Option<PortState>),
+    /// Its link layer is neither InfiniBand nor Ethernet.
+    LinkLayer,
+    /// Its device speaks neither InfiniBand nor RoCE, or its type could not be read.
+    NodeType(Option<NodeType>),
+    /// No program can use the device.
+    Verbs(Verbs),
+    /// NCCL's list of devices cannot carry its device's name.
+    Name,
+    /// None of its GIDs is an address that its interface has in this network namespace.
+    NoOwnGid,
+    /// Its device is made by software, and the host has hardware devices too.
+    Soft,
+    /// It is not InfiniBand, and the host has InfiniBand too. The two are never mixed.
+    BesideInfiniBand,
+    /// It is EFA, and the host has RoCE too.
+    BesideRdma,
+    /// It is slower than others, as ports for storage or management are. Both rates are in Mb/s.
+    Slower {
+        /// Its own rate, if it could be read.
+        rate: Option<u32>,
+        /// The rate of the ports that are used.
+        best: u32,
+    },
+    /// Its group has another rate or another card, or is in another network, and another group is used.
+    Group(GroupReason),
+    /// Its interface has the default route, as a front end's has, and the interfaces of most others of its
+    /// group have not.
+    FrontEnd,
+    /// The user has chosen its interface for the rendezvous, and most others of its group have another.
+    Rendezvous,
+    /// It is not near to any GPU, and most others of its group are.
+    Far,
+    /// It has no GID of the addressing that the other ports use.
+    Addressing(Addressing),
+    /// NCCL has one GID index for all ports, and chooses another GID than this port's own without one.
+    Index {
+        /// The index of its own GID.
+        own: u32,
+        /// The index of the ports that are used.
+        used: u32,
+    },
+}
+
+/// Why another group of ports is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GroupReason {
+    /// The other group carries more. Both in Mb/s.
+    Bandwidth {
+        /// What this group carries.
+        own: u32,
+        /// What the group that is used carries.
+        best: u32,
+    },
+    /// More GPUs have a port of the other group nearby.
+    Gpus {
+        /// How many have one of this group.
+        own: usize,
+        /// How many have one of the group that is used.
+        best: usize,
+    },
+    /// One of its interfaces has the default route.
+    DefaultRoute,
+    /// The other group is InfiniBand, or RoCE beside EFA.
+    Kind,
+    /// The ports of the other group are faster. Both in Mb/s.
+    Rate {
+        /// The rate of these ports.
+        own: u32,
+        /// The rate of the ports that are used.
+        best: u32,
+    },
+    /// Nothing else decides, and the other group has the lower PCI address.
+    PciAddress,
+}
+
+/// Why a GID is not used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GidReason {
+    /// Its port is not used.
+    Port,
+    /// InfiniBand ports are addressed by LID, so NCCL needs no GID index for them.
+    InfiniBand,
+    /// It is a link-local address.
+    LinkLocal,
+    /// Its type could not be read.
+    Type,
+    /// It belongs to no network interface.
+    NoInterface,
+    /// No interface of this network namespace has its address.
+    Foreign,
+    /// This interface of the namespace has its address, but the GID belongs to another interface.
+    HeldBy(String),
+    /// The ports use this other addressing.
+    Addressing(Addressing),
+    /// The user has chosen another interface for the rendezvous, and it has a suitable GID.
+    NotChosen,
+    /// Its address is a second choice, and another of the interface is not.
+    Standing(Standing),
+    /// Its address is a network of its own (/32 or /128), as those of services are, and another is not.
+    Alone,
+    /// It belongs to a tunnel, and another interface has a suitable GID too.
+    Tunnel,
+    /// It belongs to another interface, and the port's own interface has a suitable GID too.
+    OtherInterface,
+    /// This lower index is equally suitable.
+    Higher(u32),
+}
+
+impl fmt::Display for PortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(Some(state)) => write!(f, "{state}, not ACTIVE"),
+            Self::State(None) => f.write_str("its state cannot be read"),
+            Self::LinkLayer => f.write_str("its link layer is neither InfiniBand nor Ethernet"),
+            Self::NodeType(Some(NodeType::Rnic)) => f.write_str("iWARP, which NCCL cannot use"),
+            Self::NodeType(Some(_)) => f.write_str("its device is neither InfiniBand nor RoCE"),
+            Self::NodeType(None) => f.write_str("its node type cannot be read"),
+            Self::Verbs(Verbs::Refused { name, reason }) => {
+                write!(f, "/dev/infiniband/{name} cannot be opened: {reason}")
+            }
+            Self::Verbs(_) => f.write_str("no uverbs device: the module ib_uverbs is not loaded"),
+            Self::Name => f.write_str("NCCL's list of devices cannot carry its name"),
+            Self::NoOwnGid => f.write_str("no GID is an address of its interface in this network namespace"),
+            Self::Soft => f.write_str("a software device is not used beside hardware"),
+            Self::BesideInfiniBand => f.write_str("Ethernet is not used beside InfiniBand"),
+            Self::BesideRdma => f.write_str("EFA is not used beside RoCE"),
+            Self::Slower { rate: Some(rate), best } => {
+                write!(f, "{} is slower than {}", Rate(*rate), Rate(*best))
+            }
+            Self::Slower { rate: None, best } => {
+                write!(f, "its rate cannot be read, other ports have {}", Rate(*best))
+            }
+            Self::Group(reason) => reason.fmt(f),
+            Self::FrontEnd => {
+                f.write_str("its interface has the default route, those of most others have not")
+            }
+            Self::Rendezvous => f.write_str("the rendezvous uses its interface, most others have another"),
+            Self::Far => f.write_str("no GPU is near (PIX or PXB), most others have one"),
+            Self::Addressing(addressing) => write!(f, "no GID for {addressing}, which the other ports use"),
+            Self::Index { own, used } => {
+                write!(f, "its GID has index {own}, NCCL can only use index {used} for all ports")
+            }
+        }
+    }
+}
+
+impl fmt::Display for GroupReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bandwidth { own, best } => {
+                let (own, best) = (Rate(*own), Rate(*best));
+                write!(f, "its group carries {own}, the one that is used {best}")
+            }
+            Self::Gpus { own, best } => {
+                write!(f, "its group is near to {own} GPUs (PIX or PXB), the one that is used to {best}")
+            }
+            Self::DefaultRoute => {
+                f.write_str("its group has the default route, the one that is used has not")
+            }
+            Self::Kind => f.write_str("another kind of RDMA is used"),
+            Self::Rate { own, best } => write!(f, "{} is slower than {}", Rate(*own), Rate(*best)),
+            Self::PciAddress => f.write_str("the group that is used has the lower PCI address"),
+        }
+    }
+}
+
+impl fmt::Display for GidReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Port => f.write_str("the port is not used"),
+            Self::InfiniBand => f.write_str("InfiniBand needs no GID index"),
+            Self::LinkLocal => f.write_str("link-local"),
+            Self::Type => f.write_str("its type cannot be read"),
+            Self::NoInterface => f.write_str("it belongs to no network interface"),
+            Self::Foreign => f.write_str("its address belongs to another network namespace"),
+            Self::HeldBy(interface) => {
+                write!(f, "its address is on {interface}, so it belongs to another network namespace")
+            }
+            Self::Addressing(addressing) => write!(f, "{addressing} is used"),
+            Self::NotChosen => f.write_str("the interface of the rendezvous has a suitable GID"),
+            Self::Standing(standing) => {
+                let word = Standing::ALL.iter().find(|(own, _)| own == standing).map_or("", |(_, word)| word);
+                write!(f, "its address is {word}, that of another GID is not")
+            }
+            Self::Alone => f.write_str("its address is a network of its own, that of another GID is not"),
+            Self::Tunnel => f.write_str("it belongs to a tunnel, another GID does not"),
+            Self::OtherInterface => f.write_str("the port's own interface has a suitable GID"),
+            Self::Higher(index) => write!(f, "index {index} is equally suitable and lower"),
+        }
+    }
+}
+
+/// A rate in Mb/s, shown in Gb/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate(
+    /// In Mb/s.
+    pub u32,
+);
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 % 1000 {
+            0 => write!(f, "{} Gb/s", self.0 / 1000),
+            rest => write!(f, "{}.{} Gb/s", self.0 / 1000, rest / 100),
+        }
+    }
+}

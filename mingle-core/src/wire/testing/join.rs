@@ -1,0 +1,29 @@
+//! The body of a join.
+
+use super::super::message::Join;
+use super::super::node_info::GIVEN;
+use super::super::{Attributes, NodeInfo, Reach};
+use super::{Draw, Source};
+use crate::model::{Endpoints, Link, Rank, Stamp};
+
+impl Draw for Join {
+    fn draw(from: &mut Source<'_>) -> Self {
+        let world = from.size();
+        let (rank, former) = (from.given().map(Rank), from.given().map(Rank));
+        let (host, endpoints) = (from.host(), from.endpoints());
+        let attributes = Attributes {
+            slots: from.count(),
+            metadata: from.metadata(),
+            may_be_master: from.flag(),
+            wants_roster: from.flag(),
+            fabric: from.summary(),
+            same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
+            paths: from.paths(),
+        };
+        let port = if from.flag() { from.endpoint().port() } else { 0 };
+        let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();
+        let given: Vec<Link> = (0..from.up_to(GIVEN)).map(|_| from.link()).collect();
+        let reach = Reach::new(port, links).with(given);
+        Self { world, node: NodeInfo { rank, former, host, endpoints, reach, attributes } }
+    }
+}

@@ -1,0 +1,33 @@
+//! Traits, and which of them differ.
+
+use super::super::message::{PART, Part};
+use super::super::{encode_traits, fitting};
+use super::Source;
+use crate::model::{Sameness, Stamp, Trait, Traits};
+use crate::rdma::Verdict;
+
+impl Source<'_> {
+    pub(super) fn traits(&mut self) -> Traits {
+        let count = self.up_to(9);
+        let mut one = |key: usize| {
+            let (value, is_long) = (self.byte() % 3, self.byte().is_multiple_of(8));
+            let value = if is_long { "\u{1b}[2J".repeat(9) } else { value.to_string() };
+            let key = format!("k{key}");
+            if self.flag() { Trait::hidden(key, value) } else { Trait::shown(key, value) }
+        };
+        (0..count).map(&mut one).collect()
+    }
+
+    pub(super) fn traits_part(&mut self, index: u32) -> Part {
+        let traits = self.traits();
+        let bytes = encode_traits(&traits).into_iter().take(PART).collect();
+        Part { round: traits.stamp(false).0, index, bytes }
+    }
+
+    pub(super) fn sameness(&mut self) -> Sameness {
+        let ranks: Vec<Traits> = (0..self.up_to(5)).map(|_| self.traits()).collect();
+        let stamps: Vec<Stamp> = ranks.iter().map(|traits| traits.stamp(false)).collect();
+        let known = stamps.iter().copied().zip(ranks).skip(self.up_to(2)).collect();
+        fitting(Sameness::of(&stamps, &known), &Verdict::default())
+    }
+}

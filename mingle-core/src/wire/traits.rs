@@ -1,0 +1,42 @@
+//! Traits as they are sent, and how many of those that differ a commit can name.
+
+use super::message::{Commit, put};
+use super::{LONGEST_ANSWER, config};
+use crate::model::{Sameness, Sent, TraitKey, Traits};
+use crate::rdma::Verdict;
+
+/// Encodes traits, which are sent in parts of [`PART`] bytes.
+pub(crate) fn encode_traits(traits: &Traits) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for sent in traits.sent() {
+        put(&sent, config(), &mut bytes);
+    }
+    bytes
+}
+
+/// Decodes traits. Returns nothing where the bytes are none.
+pub(crate) fn decode_traits(mut bytes: &[u8]) -> Option<Traits> {
+    let mut all = Vec::new();
+    while !bytes.is_empty() && all.len() <= Traits::MOST {
+        let decoded = bincode::serde::borrow_decode_from_slice::<(TraitKey, Sent), _>(bytes, config());
+        let (sent, used) = decoded.ok()?;
+        bytes = &bytes[used..];
+        all.push(sent);
+    }
+    Traits::received(all)
+}
+
+/// Names fewer differences, until a commit with them and this verdict has at most [`PADDED`](super::PADDED)
+/// bytes, like everything else that a leader sends to nodes without a proof.
+pub(crate) fn fitting(mut sameness: Sameness, verdict: &Verdict) -> Sameness {
+    loop {
+        let verdict = verdict.clone();
+        let commit = Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness };
+        let mut bytes = Vec::new();
+        put(&commit, config(), &mut bytes);
+        sameness = commit.sameness;
+        if bytes.len() <= LONGEST_ANSWER || !sameness.shorten() {
+            return sameness;
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Worlds that may have one of several sizes: `--world 3:4`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+mod lab;
+
+use std::time::{Duration, Instant};
+
+use lab::proc::{Outcome, PATIENCE, Proc, send_signal};
+use lab::random::Random;
+use lab::world::{World, finish_all, took};
+use lab::{Lab, MINGLE, Options, Policy};
+
+/// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
+/// longer than any of them.
+fn start(lab: &Lab, node: usize, world: &str, more: &[&str]) -> Proc {
+    let line = ["--job-id", "elastic", "--world", world, "--last-call", "1s", "--timeout", "30s"];
+    let args: Vec<String> = line.iter().chain(more).map(|&word| word.to_owned()).collect();
+    lab.spawn(node, &args)
+}
+
+fn start_some(lab: &Lab, count: usize, world: &str, more: &[&str]) -> Vec<Proc> {
+    (0..count).map(|node| start(lab, node, world, more)).collect()
+}
+
+/// The bounds that each node of a world prints.
+fn bounds(world: &World) -> Vec<(&str, &str)> {
+    world.nodes.iter().map(|vars| (&*vars["MINGLE_WORLD_MIN"], &*vars["MINGLE_WORLD_MAX"])).collect()
+}
+
+#[test]
+fn three_of_three_to_four_form_a_world_of_three_when_the_last_call_is_over() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let procs = start_some(&lab, 3, "3:4", &[]);
+    let started = procs[2].started;
+    let outcomes = finish_all(procs);
+    let world = World::of(&outcomes);
+    world.expect(&lab, &[0, 1, 2]);
+    assert_eq!(bounds(&world), [("3", "4"); 3]);
+    let took = took(&outcomes, started);
+    assert!(took > Duration::from_millis(900) && took < Duration::from_secs(8), "{took:?}");
+    assert!(outcomes[0].stderr.contains("3 of 3:4 nodes here"), "{}", outcomes[0].render());
+}
+
+#[test]
+fn four_of_three_to_four_form_a_world_of_four_at_once() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let procs = start_some(&lab, 4, "3:4", &[]);
+    let started = procs[3].started;
+    let outcomes = finish_all(procs);
+    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
+    let took = took(&outcomes, started);
+    assert!(took < Duration::from_millis(900), "{took:?}");
+}
+
+#[test]
+fn one_of_two_of_three_to_four_ends_at_its_timeout_with_code_3() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // The other one stays for longer, or it might leave first.
+    let _other = start(&lab, 1, "3:4", &[]);
+    let outcome = start(&lab, 0, "3:4", &["--timeout", "2s"]).finish();
+    assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+    assert!(outcome.stderr.contains("2 of 3:4 nodes were here"), "{}", outcome.render());
+    assert!(outcome.stderr.contains("1 missing"), "{}", outcome.render());
+}
+
+#[test]
+fn a_world_forms_at_the_first_timeout_of_a_member_if_enough_nodes_are_here() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    // The node of the lower address leads.
+    for limited in [0, 1] {
+        lab.forget();
+        let limit = |node| if node == limited { "3s" } else { "30s" };
+        let begin = |node| start(&lab, node, "2:3", &["--last-call", "0", "--timeout", limit(node)]);
+        let outcomes = finish_all((0..2).map(begin).collect());
+        World::of(&outcomes).expect(&lab, &[0, 1]);
+    }
+}
+
+#[test]
+fn nodes_with_other_bounds_are_named_on_both_sides() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let first = start(&lab, 0, "3:4", &["--timeout", "5s"]);
+    first.expect_stderr("leading");
+    let other = start(&lab, 1, "3:5", &[]).finish();
+    assert_eq!(other.status.code(), Some(4), "{}", other.render());
+    assert!(other.stderr.contains("expects a world of 3:5"), "{}", other.render());
+    assert!(other.stderr.contains("one of 3:4"), "{}", other.render());
+    let first = first.finish();
+    assert!(first.stderr.contains("expects a world of 3:5 under this job ID, not 3:4"), "{}", first.render());
+}
+
+#[test]
+fn sizes_offsets_slots_and_formats_follow_the_nodes_that_are_in() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let more = ["--format", "json", "--slots", "2"];
+    let outcomes = finish_all(start_some(&lab, 3, "3:4", &more));
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        assert_eq!((&json["world"], &json["rank"]), (&3.into(), &rank.into()));
+        assert_eq!(json["slots"], serde_json::json!({ "own": 2, "before": 2 * rank, "total": 6 }));
+        assert_eq!(json["roster"].as_array().unwrap().len(), 3);
+        let env = |name: &str| json["env"][name].as_str().unwrap().to_owned();
+        assert_eq!(
+            (env("WORLD_SIZE"), env("PET_NNODES"), env("MINGLE_TOTAL_SLOTS")),
+            ("3".into(), "3".into(), "6".into())
+        );
+        assert_eq!((env("MINGLE_WORLD_MIN"), env("MINGLE_WORLD_MAX")), ("3".into(), "4".into()));
+    }
+}
+
+#[test]
+fn at_30_percent_loss_the_nodes_that_are_here_form_one_world() {
+    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    lab.set(&Policy { loss: 30, ..Policy::default() });
+    for (count, round) in [(3, 0), (4, 1), (3, 2), (4, 3)] {
+        lab.forget();
+        let outcomes = finish_all(start_some(&lab, count, "3:4", &[]));
+        assert!(outcomes.iter().all(|outcome| outcome.status.success()), "{round}: {}", render(&outcomes));
+        World::of(&outcomes);
+    }
+}
+
+fn render(outcomes: &[Outcome]) -> String {
+    outcomes.iter().map(Outcome::render).collect()
+}
+
+#[test]
+fn a_node_that_comes_when_the_world_has_formed_ends_at_its_timeout() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    World::of(&finish_all(start_some(&lab, 3, "3:4", &[])));
+    let late = start(&lab, 3, "3:4", &["--timeout", "2s"]).finish();
+    assert_eq!(late.status.code(), Some(3), "{}", late.render());
+}
+
+#[test]
+fn bad_bounds_are_refused_with_a_cure() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (world, more, wanted) in [
+        ("4:3", &[][..], "4 is above 3"),
+        ("0:3", &[], "1 to 1000000"),
+        ("2:4", &[], "such as --world 3:4"),
+        ("3:4", &["--rank", "0"], "leave --rank away"),
+        ("3:4", &["--last-call", "1m"], "give a shorter call"),
+    ] {
+        let outcome = start(&lab, 0, world, more).finish();
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert!(outcome.stderr.contains(wanted), "{}", outcome.render());
+    }
+}
+
+/// Starts `mingle run` with a script on one node of a world of 3:4.
+fn run(lab: &Lab, node: usize, script: &str) -> Proc {
+    run_in(lab, node, &["--world", "3:4"], script)
+}
+
+/// The same with other options. A short timeout shows which nodes wait in spite of it.
+fn run_in(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
+    let mut command = lab.command(node, MINGLE);
+    command.args(["run", "--job-id", "elastic", "--last-call", "1s", "--timeout", "30s"]);
+    command.args(["--max-restarts", "1"]).args(more).args(["--", "sh", "-c", script]);
+    lab.start(node, command)
+}
+
+/// Prints the rank, and runs until a file with the number of this generation is on the host.
+const UNTIL_TOLD: &str = "echo \"$RANK of $WORLD_SIZE in $MINGLE_GENERATION\"
+    until [ -e /run/end$MINGLE_GENERATION ]; do sleep 0.05; done";
+
+/// Ends the commands of this generation on these nodes.
+fn end(lab: &Lab, nodes: &[usize], generation: u32) {
+    for &node in nodes {
+        let mut touch = lab.command(node, "touch");
+        assert!(touch.arg(format!("/run/end{generation}")).status().unwrap().success());
+    }
+}
+
+/// Nodes watch each other some milliseconds after their world has formed, and nothing that they print shows
+/// it. One that is killed before is missed by nobody.
+fn wait_until_they_watch(proc: &Proc) {
+    proc.transcript.stdout.wait_until(Instant::now() + Duration::from_millis(500), |_| false);
+}
+
+fn expect_stdout(proc: &Proc, text: &str) {
+    let is_there = |all: &str| all.contains(text);
+    let found = proc.transcript.stdout.wait_until(Instant::now() + PATIENCE, is_there);
+    assert!(found, "no {text:?} in\n{}", proc.transcript.render());
+}
+
+#[test]
+fn a_running_world_of_four_goes_on_with_three_when_a_node_dies() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = "echo \"$RANK of $WORLD_SIZE in $MINGLE_GENERATION\"; \
+                  [ $MINGLE_GENERATION = 1 ] || exec sleep 60";
+    let mut procs: Vec<Proc> = (0..4).map(|node| run(&lab, node, script)).collect();
+    for proc in &procs {
+        let is_there = |text: &str| text.contains(" of 4 in 0");
+        assert!(
+            proc.transcript.stdout.wait_until(proc.started + PATIENCE, is_there),
+            "{}",
+            proc.transcript.render()
+        );
+    }
+    wait_until_they_watch(&procs[0]);
+    let victim = procs.remove(1);
+    send_signal("KILL", victim.id());
+    // The highest rank moves down, and the others keep theirs.
+    for (rank, outcome) in [0, 2, 1].iter().zip(finish_all(procs)) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        assert!(outcome.stdout.contains(&format!("{rank} of 3 in 1")), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_node_that_waits_takes_the_seat_of_one_that_dies_and_the_others_keep_their_ranks() {
+    for world in ["4", "3:4"] {
+        let Some(lab) = Options::nodes(5).start() else { return };
+        let start =
+            |node, more: &[&str]| run_in(&lab, node, &[&["--world", world], more].concat(), UNTIL_TOLD);
+        let mut procs: Vec<Proc> = (1..5).map(|node| start(node, &[])).collect();
+        for (rank, proc) in procs.iter().enumerate() {
+            expect_stdout(proc, &format!("{rank} of 4 in 0"));
+        }
+        // Its address is the lowest: only as a newcomer it does not get rank 0.
+        let standby = start(0, &["--timeout", "1s"]);
+        standby.expect_stderr("already runs");
+        let killed = Instant::now();
+        send_signal("KILL", procs.remove(2).id());
+        expect_stdout(&standby, "2 of 4 in 1");
+        eprintln!("--world {world}: {:?} from the kill to the command of the new node", killed.elapsed());
+        for (rank, proc) in [0, 1, 3].iter().zip(&procs) {
+            expect_stdout(proc, &format!("{rank} of 4 in 1"));
+        }
+        end(&lab, &[0, 1, 2, 3, 4], 1);
+        for outcome in finish_all(procs.into_iter().chain([standby]).collect()) {
+            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
+fn a_node_that_waits_in_vain_outlives_its_timeout_and_ends_well_with_the_job() {
+    for world in ["2", "2:2"] {
+        let Some(lab) = Options::nodes(3).start() else { return };
+        let start =
+            |node, more: &[&str]| run_in(&lab, node, &[&["--world", world], more].concat(), UNTIL_TOLD);
+        let procs: Vec<Proc> = (0..2).map(|node| start(node, &[])).collect();
+        for proc in &procs {
+            expect_stdout(proc, " of 2 in 0");
+        }
+        let standby = start(2, &["--timeout", "500ms"]);
+        standby.expect_stderr("already runs");
+        let late = Instant::now() + Duration::from_secs(2);
+        assert!(!standby.transcript.stderr.wait_until(late, |text| text.contains("error")));
+        end(&lab, &[0, 1], 0);
+        for outcome in finish_all(procs) {
+            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        }
+        let standby = standby.finish();
+        assert_eq!(standby.status.code(), Some(0), "{}", standby.render());
+        assert!(standby.stderr.contains("the job has ended well"), "{}", standby.render());
+        assert_eq!(standby.stdout, "");
+    }
+}
+
+#[test]
+fn with_grow_a_world_takes_in_a_node_that_has_stayed_for_a_last_call_and_uses_no_restart() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let start = |node| run_in(&lab, node, &["--world", "2:3", "--grow"], UNTIL_TOLD);
+    let mut procs: Vec<Proc> = (1..3).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    let came = Instant::now();
+    procs.insert(0, start(0));
+    expect_stdout(&procs[0], "2 of 3 in 1");
+    let took = came.elapsed();
+    assert!(took > Duration::from_millis(900), "{took:?}");
+    expect_stdout(&procs[1], "0 of 3 in 1");
+    expect_stdout(&procs[2], "1 of 3 in 1");
+    end(&lab, &[0, 1, 2], 1);
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        assert!(!outcome.stderr.contains("1 of 1"), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn without_grow_a_node_that_comes_late_waits_until_another_dies() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let start = |node| run_in(&lab, node, &["--world", "2:3"], UNTIL_TOLD);
+    let mut procs: Vec<Proc> = (0..2).map(start).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    let late = start(2);
+    let long = Instant::now() + Duration::from_secs(3);
+    assert!(
+        !late.transcript.stdout.wait_until(long, |text| !text.is_empty()),
+        "{}",
+        late.transcript.render()
+    );
+    send_signal("KILL", procs.remove(0).id());
+    expect_stdout(&late, "0 of 2 in 1");
+    expect_stdout(&procs[0], "1 of 2 in 1");
+}
+
+#[test]
+fn growth_where_no_world_can_grow_is_refused_with_a_cure() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (more, wanted) in [
+        (&["--world", "3"][..], "give a range, such as --world 1:3"),
+        (&["--world", "2:3", "--max-restarts", "0"], "give --max-restarts as well"),
+        (&["--world", "2:3", "--paths", "master"], "leave --paths master away"),
+        (&["--world", "2:3", "--format", "tf-config"], "choose another --format"),
+    ] {
+        let outcome = run_in(&lab, 0, &[more, &["--grow"]].concat(), "true").finish();
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert!(outcome.stderr.contains(wanted), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn the_next_world_waits_for_a_member_whose_command_stops_longer_than_a_last_call() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = "echo \"$RANK of $WORLD_SIZE in $MINGLE_GENERATION\"
+        [ $MINGLE_GENERATION = 1 ] && exit 0
+        [ $RANK = 3 ] && trap 'sleep 3; exit 1' TERM
+        [ $RANK = 0 ] && sleep 1 && exit 1
+        sleep 60 & wait";
+    let outcomes = finish_all((0..4).map(|node| run(&lab, node, script)).collect());
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        assert!(outcome.stdout.contains(&format!("{rank} of 4 in 1")), "{}", outcome.render());
+    }
+}
+
+/// The rank, the size of the world and the generation that the command has printed last.
+fn last_world(proc: &Proc) -> Option<[u32; 3]> {
+    let text = proc.transcript.stdout.text();
+    let (lines, _) = text.rsplit_once('\n')?;
+    let mut words = lines.lines().next_back()?.split(' ').filter_map(|word| word.parse().ok());
+    Some([words.next()?, words.next()?, words.next()?])
+}
+
+/// Waits until the commands of these nodes, and of no others, run in one world.
+fn expect_one_world(procs: &[Proc], what: &str) {
+    let until = Instant::now() + PATIENCE;
+    let wanted: Vec<u32> = (0..).take(procs.len()).collect();
+    loop {
+        let worlds: Vec<_> = procs.iter().filter_map(last_world).collect();
+        let mut ranks: Vec<u32> = worlds.iter().map(|world| world[0]).collect();
+        ranks.sort_unstable();
+        let same = worlds.iter().all(|world| world[1..] == worlds[0][1..]);
+        if ranks == wanted && same && usize::try_from(worlds[0][1]) == Ok(procs.len()) {
+            return;
+        }
+        let state = || procs.iter().map(|proc| proc.transcript.render()).collect::<String>();
+        assert!(Instant::now() < until, "{what}: {worlds:?}\n{}", state());
+        let (first, soon) = (&procs[0].transcript.stdout, Instant::now() + Duration::from_millis(20));
+        first.wait_until(soon, |_| false);
+    }
+}
+
+#[test]
+fn those_that_are_left_of_two_to_four_run_in_one_world_whenever_the_others_are_killed() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let mut random = Random::announced("kills");
+    for round in 0..4 {
+        lab.forget();
+        let job = format!("kills-{round}");
+        let options = ["--job-id", &job, "--world", "2:4", "--allow-split", "--gone-after", "9s"];
+        let mut procs: Vec<Proc> = (0..4).map(|node| run_in(&lab, node, &options, UNTIL_TOLD)).collect();
+        expect_one_world(&procs, "at first");
+        // Half of the nodes that die at once are missed by no majority, so one after the other.
+        for _ in 0..=random.below(2) {
+            let victim = procs.remove(random.below(procs.len()));
+            wait_until_they_watch(&procs[0]);
+            let at = Instant::now() + Duration::from_millis(random.below(1000).try_into().unwrap());
+            victim.transcript.stdout.wait_until(at, |_| false);
+            send_signal("KILL", victim.id());
+            expect_one_world(&procs, &format!("round {round}"));
+        }
+    }
+}
+
+#[test]
+fn one_that_is_left_of_two_to_four_ends_at_its_timeout_with_code_3() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let options = ["--world", "2:4", "--allow-split", "--timeout", "3s"];
+    let mut procs: Vec<Proc> = (0..2).map(|node| run_in(&lab, node, &options, UNTIL_TOLD)).collect();
+    for proc in &procs {
+        expect_stdout(proc, " of 2 in 0");
+    }
+    wait_until_they_watch(&procs[0]);
+    send_signal("KILL", procs.remove(0).id());
+    let left = procs.remove(0).finish();
+    assert_eq!(left.status.code(), Some(3), "{}", left.render());
+    assert!(left.stderr.contains("no world of 2:4 in time"), "{}", left.render());
+}

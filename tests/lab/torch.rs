@@ -1,0 +1,43 @@
+//! The Python whose torch the tests use.
+
+use std::path::Path;
+
+use super::{plain, skip};
+
+/// The Python that the tests are to use for torch, if the caller says.
+const GIVEN: &str = "MINGLE_TEST_PYTHON";
+
+/// A Python that can import torch.
+pub struct Torch {
+    pub python: String,
+    /// The major version of torch.
+    pub major: u32,
+}
+
+/// The Python that `MINGLE_TEST_PYTHON` names. Otherwise that of Debian, which installs torch for
+/// /usr/bin/python3, or the first in PATH. Without any: None, after a note that the test is skipped.
+pub fn torch() -> Option<Torch> {
+    let given = std::env::var(GIVEN).ok();
+    let candidates = match &given {
+        Some(given) => vec![given.as_str()],
+        None => vec!["/usr/bin/python3", "python3"],
+    };
+    let found = candidates.into_iter().find_map(|python| {
+        let script = "import torch.distributed; print(torch.__version__.split('.')[0])";
+        let output = plain(python).args(["-c", script]).output().ok()?;
+        let major = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
+        Some(Torch { python: python.to_owned(), major })
+    });
+    if found.is_none() {
+        skip("no python3 here can import torch");
+    }
+    found
+}
+
+/// The folders of PATH in which torchrun is looked for: that of the given Python first.
+pub fn folders() -> String {
+    let given = std::env::var(GIVEN).ok();
+    let folder = given.as_deref().and_then(|python| Path::new(python).parent());
+    let folder = folder.map(|folder| format!("{}:", folder.display())).unwrap_or_default();
+    format!("{folder}/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+}

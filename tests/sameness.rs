@@ -1,0 +1,219 @@
+//! Nodes that should be the same and are not, and commands that run before a node joins.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "tests panic, and run against the real clock"
+)]
+
+#[path = "lab/fabric.rs"]
+#[allow(dead_code, unreachable_pub, reason = "as if it were a library, like the lab")]
+mod fabric;
+mod lab;
+#[path = "lab/machine.rs"]
+#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
+mod machine;
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use fabric::{Node, four, start, warnings_of};
+use lab::world::{World, finish_all, line_with};
+use lab::{Lab, MINGLE, Options};
+use machine::Machine;
+
+/// Forms a world, and checks that every rank has these warnings.
+fn warned(lab: &Lab, job: &str, nodes: &[Node], warnings: &[&str]) {
+    let outcomes = finish_all(start(lab, job, nodes));
+    World::of(&outcomes).expect(lab, &(0..nodes.len()).collect::<Vec<_>>());
+    for outcome in &outcomes {
+        assert_eq!(warnings_of(outcome), warnings, "{}", outcome.render());
+    }
+}
+
+fn write(machine: &Machine, file: &str, text: &str) {
+    let path = machine.0.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_variable_that_differs_on_one_rank_is_named_on_every_rank_with_its_values() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let all = |name: &'static str, value: &'static str| -> Vec<Node> {
+        four("none").into_iter().map(|node| node.set(name, value)).collect()
+    };
+    warned(&lab, "same", &all("NCCL_ALGO", "Tree"), &[]);
+    let mut nodes = all("NCCL_ALGO", "Tree");
+    nodes[3] = Node::of("none").set("NCCL_ALGO", "Ring");
+    warned(&lab, "algo", &nodes, &["NCCL_ALGO differs: \"Ring\" on rank 3, \"Tree\" on the others"]);
+    // A value that may be a path or a key does not leave its host.
+    nodes = four("none");
+    nodes[1] = Node::of("none").set("NCCL_NET_PLUGIN", "/secret/plugin.so");
+    for outcome in finish_all(start(&lab, "plugin", &nodes)) {
+        let [line] = &warnings_of(&outcome)[..] else { panic!("{}", outcome.render()) };
+        assert!(line.starts_with("NCCL_NET_PLUGIN differs: a value with the hash "), "{line}");
+        assert!(line.ends_with(" on rank 1, none on the others") && !line.contains("secret"), "{line}");
+    }
+}
+
+#[test]
+fn one_difference_of_a_machine_each_is_the_same_line_on_every_rank() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let gpu = |machine: &Machine, device: &str| {
+        write(machine, "nvidia_gpus/0000:1b:00.0/information", "Model: x\nDevice Minor: \t 0\n");
+        write(machine, "bus/pci/devices/0000:1b:00.0/vendor", "0x10de\n");
+        write(machine, "bus/pci/devices/0000:1b:00.0/device", device);
+        write(machine, "dev/nvidia0", "");
+    };
+    let usual = Machine::like("none", "same-usual");
+    write(&usual, "cpuinfo", "processor\t: 0\nvendor_id\t: GenuineIntel\n");
+    write(&usual, "module/nvidia/version", "570.86.15\n");
+    gpu(&usual, "0x2330\n");
+    let odd = |name: &str, file: &str, text: &str| {
+        let machine = Machine::like("none", name);
+        for file in ["cpuinfo", "module/nvidia/version"] {
+            write(&machine, file, &fs::read_to_string(usual.0.join(file)).unwrap());
+        }
+        gpu(&machine, "0x2330\n");
+        write(&machine, file, text);
+        Node::on(machine.0)
+    };
+    for (name, file, text, line) in [
+        (
+            "cpu",
+            "cpuinfo",
+            "vendor_id : AuthenticAMD\n",
+            "CPU vendor differs: \"AuthenticAMD\" on rank 2, \"GenuineIntel\" on the others",
+        ),
+        (
+            "driver",
+            "module/nvidia/version",
+            "570.124.06\n",
+            "nvidia driver differs: \"570.124.06\" on rank 2, \"570.86.15\" on the others",
+        ),
+        (
+            "gpu",
+            "bus/pci/devices/0000:1b:00.0/device",
+            "0x2335\n",
+            "GPUs differs: \"1 x 10de:2335\" on rank 2, \"1 x 10de:2330\" on the others",
+        ),
+    ] {
+        let mut nodes = vec![Node::on(usual.0.clone()); 4];
+        nodes[2] = odd(&format!("same-{name}"), file, text);
+        warned(&lab, name, &nodes, &[line]);
+    }
+    // A GPU without a device in /dev is none of this process.
+    let hidden = odd("same-hidden", "unused", "");
+    fs::remove_file(hidden.root.join("dev/nvidia0")).unwrap();
+    let mut nodes = vec![Node::on(usual.0.clone()); 4];
+    nodes[0] = hidden;
+    warned(&lab, "hidden", &nodes, &["GPUs differs: none on rank 0, \"1 x 10de:2330\" on the others"]);
+}
+
+#[test]
+fn with_require_same_on_one_node_a_difference_ends_all_with_code_4() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let line = "--same image differs: \"v8\" on rank 2, \"v7\" on the others";
+    let args = ["--same image=v7 --require-same", "--same image=v7", "--same image=v8"];
+    for process in lab::world::start_all(&lab, "required", &args) {
+        process.finish().failed(4, &["all nodes must be the same", line, "without --require-same"]);
+    }
+    let same = ["--same image=v7 --require-same"; 3];
+    lab::world::form(&lab, "required and met", &same).expect(&lab, &[0, 1, 2]);
+}
+
+#[test]
+fn what_a_command_prints_is_compared_and_only_its_hash_is_told() {
+    let Some(lab) = Options::nodes(2).start() else { return };
+    let start = |job: &str, texts: [&str; 2]| {
+        let spawn = |(i, text): (usize, &&str)| {
+            let mut args = line_with(job, 2, "--format json --same-cmd");
+            args.push(format!("echo {text}; echo $$ >&2"));
+            lab.spawn(i, &args)
+        };
+        finish_all(texts.iter().enumerate().map(spawn).collect())
+    };
+    for outcome in start("equal", ["a", "a"]) {
+        assert!(outcome.stdout.replace(' ', "").contains("\"differences\":[]"), "{}", outcome.render());
+    }
+    for outcome in start("apart", ["a", "b"]) {
+        assert!(outcome.stdout.contains("--same-cmd differs: a value with the hash"), "{}", outcome.render());
+        assert!(!outcome.stderr.contains("\"a\""), "{}", outcome.render());
+    }
+}
+
+#[test]
+fn a_node_whose_check_fails_or_hangs_does_not_join_and_says_why() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for (check, facts) in [
+        ("echo no GPU >&2; exit 3", &["--check", "exit status: 3", "no GPU", "does not join"][..]),
+        ("kill -9 $$", &["signal: 9"]),
+        ("sleep 60 & sleep 60", &["has not ended within 200 ms", "--check-timeout"]),
+    ] {
+        let started = Instant::now();
+        let mut args = line_with("checked", 2, "--check-timeout 200ms --check");
+        args.push(check.to_owned());
+        lab.spawn(0, &args).finish().failed(7, facts);
+        assert!(started.elapsed() < Duration::from_secs(20), "it waited for the others, or for the command");
+    }
+    let args = line_with("checked", 1, "--check true");
+    assert_eq!(lab.spawn(0, &args).finish().status.code(), Some(0));
+}
+
+#[test]
+fn bad_pairs_are_refused_with_what_to_do() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let many = |count: usize| (0..count).map(|n| format!("--same k{n}=1")).collect::<Vec<_>>().join(" ");
+    for (more, fact) in [
+        ("--same image".to_owned(), "write KEY=VALUE, such as image=v7"),
+        ("--same =1".to_owned(), "must be 1 to 32 of A-Z a-z 0-9 . _ -"),
+        (format!("--same {}=1", "k".repeat(33)), "must be 1 to 32 of A-Z a-z 0-9 . _ -"),
+        ("--same a=1 --same a=2".to_owned(), "a is \"1\" already; give each key once"),
+        (format!("--same a={}", "v".repeat(257)), "the value has 257 bytes, and may have 256"),
+        (many(33), "this is key 33, and there may be 32"),
+        ("--check-timeout 0 --check true".to_owned(), "a check must end"),
+    ] {
+        lab.spawn(0, &line_with("bad", 1, &more)).finish().failed(2, &[fact]);
+    }
+    let fits = format!("{} --same k1=1", many(32));
+    assert_eq!(lab.spawn(0, &line_with("good", 1, &fits)).finish().status.code(), Some(0));
+    let mut command = lab.command(0, MINGLE);
+    command.args(line_with("variable", 1, "")).env("MINGLE_SAME", "a=1,a=2");
+    lab.start(0, command).finish().failed(2, &["MINGLE_SAME=a=1,a=2: a is \"1\" already"]);
+}
+
+#[test]
+fn the_deadlines_message_and_the_watch_name_the_expected_hosts_that_are_absent() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    // All hosts of the lab have one name, so they are known by their addresses.
+    let list = "10.77.0.[10-12],gpu[08-09].example";
+    let line = |i: usize, timeout: &str| {
+        let mut args = line_with("absent", 5, "--expect");
+        args.extend([list, "--timeout", timeout].map(str::to_owned));
+        lab.spawn(i, &args)
+    };
+    let nodes = [line(0, "7s"), line(1, "5s")];
+    let mut watch = lab.command(2, MINGLE);
+    watch.args(["watch", "--job-id", "absent", "--expect", list, "--format", "json", "--timeout", "3s"]);
+    let watched = lab.start(2, watch).finish();
+    assert!(
+        watched
+            .stdout
+            .replace([' ', '\n'], "")
+            .contains("\"absent\":[\"10.77.0.12\",\"gpu08.example\",\"gpu09.example\"]"),
+        "{}",
+        watched.render()
+    );
+    let [leader, follower] = nodes.map(lab::proc::Proc::finish);
+    follower.failed(3, &["; missing 10.77.0.12, gpu08.example, gpu09.example\n"]);
+    // The follower has left by then.
+    leader.failed(3, &["; missing 10.77.0.11, 10.77.0.12, gpu08.example, gpu09.example"]);
+    for (list, fact) in
+        [("gpu[1-", "write names or addresses, such as gpu[01-04]"), (",", "the list is empty")]
+    {
+        let mut args = line_with("bad list", 1, "--expect");
+        args.push(list.to_owned());
+        lab.spawn(0, &args).finish().failed(2, &[fact]);
+    }
+}

@@ -215,6 +215,35 @@ fn a_running_world_of_four_goes_on_with_three_when_a_node_dies() {
     }
 }
 
+/// As in a training: commands that lose a peer fail before mingle has found out why.
+#[test]
+fn commands_that_fail_because_a_node_is_gone_use_no_restart_not_even_where_none_is_left() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let script = format!("{UNTIL_TOLD}; [ $MINGLE_GENERATION = 3 ]");
+    let mut nodes = vec![0, 1, 2, 3];
+    let start = |&node: &usize| run_in(&lab, node, &["--world", "2:4", "--allow-split"], &script);
+    let mut procs: Vec<Proc> = nodes.iter().map(start).collect();
+    for (generation, size) in [(0, 4), (1, 3), (2, 3), (3, 2)] {
+        for proc in &procs {
+            expect_stdout(proc, &format!(" of {size} in {generation}"));
+        }
+        match generation {
+            // This failure uses up the only restart.
+            1 => end(&lab, &nodes[..1], generation),
+            3 => end(&lab, &nodes, generation),
+            _ => {
+                nodes.remove(1);
+                send_signal("KILL", procs.remove(1).id());
+                end(&lab, &nodes, generation);
+            }
+        }
+    }
+    for outcome in finish_all(procs) {
+        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+        assert!(outcome.stderr.contains("all commands restart, 1 of 1"), "{}", outcome.render());
+    }
+}
+
 #[test]
 fn a_node_that_waits_takes_the_seat_of_one_that_dies_and_the_others_keep_their_ranks() {
     for world in ["4", "3:4"] {

@@ -270,6 +270,9 @@ fn a_training_goes_on_with_three_of_four_nodes_and_then_with_four_again_and_lose
         assert_eq!((weight - 80 * 6) % 4, 0, "{}", outcome.render());
         let with_four = (weight - 80 * 6) / 4;
         assert!((1..80).contains(&with_four), "{with_four} steps of 80 with four nodes");
-        assert!(!outcome.stderr.contains("1 of 2"), "a change of membership uses no restart");
+        // A command may fail before the cause is known.
+        let is_free = !outcome.stderr.contains("1 of 2") || outcome.stderr.contains("does not count");
+        let is_free = is_free && !outcome.stderr.contains("2 of 2");
+        assert!(is_free, "a change of membership uses no restart\n{}", outcome.render());
     }
 }

@@ -96,9 +96,9 @@ impl Body {
         let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
         let fabric = [5, 1, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster; RoCE; nothing to compare; paths to the master alone.
+        // roster, does not stay; RoCE; nothing to compare; paths to the master alone.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1]).bytes(&fabric).number(0).bytes(&[0]).0
+        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0]).0
     }
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {

@@ -7,7 +7,7 @@ use mingle_core::proto::Over;
 use mingle_core::{Change, End, RunningWorld, World};
 use nix::sys::signal::Signal;
 use tokio::select;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::crew::{self, Crew, Failed};
 use super::row::Row;
@@ -23,6 +23,8 @@ const HANGS: Duration = Duration::from_secs(5);
 /// How long to wait for the rest of the workers' output while a process that they started keeps their pipes
 /// open.
 const FLUSH: Duration = Duration::from_secs(1);
+/// How long a failure that would end the job waits for the news that another node is gone.
+const HESITATION: Duration = Duration::from_secs(2);
 /// How often to check whether a reader still holds the output up.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -61,6 +63,8 @@ pub(super) struct Attended<'a> {
     over: Option<Over>,
     /// The failure of this node's own command.
     own: Option<Failed>,
+    /// When the other nodes learn of it, if not at once.
+    held: Option<(Instant, End)>,
     /// Whether all nodes that can be notified of the end have been.
     is_notified: bool,
     /// The signal that has asked this node to end.
@@ -89,6 +93,7 @@ impl<'a> Attended<'a> {
             world,
             over: None,
             own: None,
+            held: None,
             is_notified: false,
             asked: None,
             is_forgotten: false,
@@ -99,6 +104,13 @@ impl<'a> Attended<'a> {
 
     /// Cancel-safe.
     pub(super) async fn next(&mut self) -> Change {
+        if let Some((until, end)) = self.held {
+            if let Ok(change) = timeout_at(until, self.running.next()).await {
+                return change;
+            }
+            self.held = None;
+            self.running.fail(end);
+        }
         self.running.next().await
     }
 
@@ -144,13 +156,13 @@ impl<'a> Attended<'a> {
             Change::Over(over) => {
                 journal.over(&over);
                 self.say(&over.to_string(), over.end);
-                self.over = Some(over);
+                (self.over, self.held) = (Some(over), None);
                 return self.terminate();
             }
             Change::Cause(over) => {
                 journal.cause(&over);
-                say_cause(&over, self.config);
                 self.row.blame(over.rank);
+                say_cause(&over, &self.row, self.config);
             }
             Change::Suspected(rank, peer) => {
                 journal.suspected(rank, &peer);
@@ -278,11 +290,15 @@ impl<'a> Attended<'a> {
             // The other nodes cannot go on without this one, even though its command has succeeded.
             (_, Some(_)) => self.running.fail(End::Left),
             (Some(Failed { end, worker }), None) => {
-                self.running.fail(end);
                 let what = match worker {
                     Some(rank) => format!("worker {rank} has failed here ({end})"),
                     None => format!("the command has failed here ({end})"),
                 };
+                if self.row.hesitates() {
+                    self.held = Some((Instant::now() + HESITATION, end));
+                } else {
+                    self.running.fail(end);
+                }
                 self.say(&what, end);
             }
         }
@@ -300,7 +316,9 @@ impl<'a> Attended<'a> {
             return;
         }
         let Some(next) = self.row.after(end) else {
-            return stderr::say(format_args!("{}", self.last(what)));
+            let last = self.last(what);
+            let held = self.held.map(|_| "; the job ends, unless another node turns out to be gone");
+            return stderr::say(format_args!("{last}{}", held.unwrap_or_default()));
         };
         let delay = Some(next.delay(end)).filter(|delay| !delay.is_zero());
         let delay = delay.map(|delay| format!(" in {}", progress::duration(delay))).unwrap_or_default();
@@ -330,9 +348,9 @@ impl<'a> Attended<'a> {
 }
 
 /// Names the node whose end was the reason for the failures of the others' commands.
-pub(super) fn say_cause(over: &Over, config: &Config) {
+pub(super) fn say_cause(over: &Over, row: &Row, config: &Config) {
     if !config.quiet {
-        stderr::say(format_args!("the first cause: {over}"));
+        stderr::say(format_args!("the first cause: {over}{}", row.refund()));
     }
 }
 

@@ -109,7 +109,7 @@ async fn supervised(
         row.agree(roster);
         if let Some(over) = row.cause(former.as_ref(), roster) {
             journal.cause(&over);
-            attended::say_cause(&over, config);
+            attended::say_cause(&over, &row, config);
         }
         former = roster.cloned();
         let (mut running, after) =

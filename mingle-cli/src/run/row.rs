@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use mingle_core::proto::Over;
-use mingle_core::{End, Metadata, Rank, Roster};
+use mingle_core::{End, Member, Metadata, Rank, Roster};
 
 use crate::config::Restarts;
 
@@ -29,7 +29,7 @@ pub(super) struct Row {
     /// Whether the world goes on without a node that is gone.
     is_elastic: bool,
     /// The rank of the last world whose node was gone, as this node has found and reported it.
-    gone: Option<Rank>,
+    gone: Option<u32>,
 }
 
 impl Row {
@@ -37,16 +37,30 @@ impl Row {
         Self { restarts, count: 0, is_elastic, gone: None }
     }
 
-    /// Takes over the highest count that a node of the world knows.
+    /// Takes over the highest count that a node of the world knows. If some have found that a node was gone,
+    /// only they know whether the last restart counts.
     pub(super) fn agree(&mut self, roster: Option<&Roster>) {
         let members = roster.map(Roster::members).unwrap_or_default();
-        let counts = members.iter().filter_map(|member| member.metadata.get(KEY)?.parse().ok());
-        self.count = counts.fold(self.count, u32::max);
+        let count = |member: &Member| member.metadata.get(KEY).and_then(|text| text.parse().ok());
+        let knows = |member: &&Member| self.is_elastic && member.metadata.get(GONE).is_some();
+        let known = members.iter().filter(knows).map(|member| count(member).unwrap_or(0)).max();
+        self.count = known.unwrap_or_else(|| members.iter().filter_map(count).fold(self.count, u32::max));
     }
 
     /// This node has found that the end of a world was caused by the node of this rank, which is gone.
     pub(super) fn blame(&mut self, rank: Option<Rank>) {
-        self.gone = rank;
+        self.gone = rank.map(Rank::get);
+    }
+
+    /// Whether a failure may turn out to need no restart of the row, which has none left: in a world that
+    /// goes on without a node that is gone, the commands of the others often fail before that is found.
+    pub(super) fn hesitates(&self) -> bool {
+        self.is_elastic && self.is_used_up()
+    }
+
+    /// How a message says that a restart does not count because a node was gone.
+    pub(super) fn refund(&self) -> &'static str {
+        if self.is_elastic { "; the restart does not count" } else { "" }
     }
 
     /// The first cause of the end of the `former` world, if another node has found it and this node has not.
@@ -117,7 +131,7 @@ impl Row {
         match end {
             End::Left | End::Grows | End::Unknown => false,
             End::Gone => !self.is_elastic,
-            _ => true,
+            _ => !self.is_elastic || self.gone.is_none(),
         }
     }
 }
@@ -177,8 +191,10 @@ mod tests {
             assert!(next.is_used_up());
         }
         assert_eq!(used_up.number(End::Exited(1)).unwrap(), "1 of 1");
-        let elastic = Row { is_elastic: true, ..used_up };
+        let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
+        elastic.gone = Some(1);
+        assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), 0);
     }
 
     #[test]

@@ -38,14 +38,16 @@ use std::time::Duration;
 
 #[cfg(test)]
 use crate::model::World;
-use crate::model::{Expected, HostName, Rank, Traits, WorldSize};
+use crate::model::{Expected, HostName, Traits, WorldSize};
 use crate::rdma::Rails;
 use crate::wire::Codec;
 
 pub use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,
 };
-pub use crate::wire::{ANSWER, Attributes, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION};
+pub use crate::wire::{
+    ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION,
+};
 pub use node::Node;
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
@@ -105,8 +107,9 @@ pub struct Config {
     pub timeout: Option<Duration>,
     /// How long a leader waits for one more node once the fewest of a range are here.
     pub last_call: Duration,
-    /// The former members whom the next world waits for, on a node that is one of them.
-    pub awaited: Option<Awaited>,
+    /// How long former members may take to come, since the start of this node, if it is one of them. Seats
+    /// are kept for them, since newcomers are here first: the members' commands stop meanwhile.
+    pub awaited: Option<Time>,
     /// Whether this node waits for a seat as long as the job runs without it, whatever its timeout.
     pub stands_by: bool,
     /// Whether this node looks for others beside multicast: no last call ends before
@@ -158,8 +161,8 @@ impl Config {
 
     /// This node was a member of the world before. The other members have until `until` to come.
     pub fn succeed(&mut self, former: Former, until: Time) {
-        self.node.former = Some(former.rank);
-        self.awaited = Some(Awaited { nodes: former.members, until });
+        self.node.former = Some(former);
+        self.awaited = Some(until);
     }
 
     /// Whether the node may lead. One that was given rank 1 or more never does: it listens and solicits. Nor
@@ -173,25 +176,6 @@ impl Config {
     fn is_newcomer(&self) -> bool {
         self.world.is_range() && self.lineage.generation > 0 && self.awaited.is_none()
     }
-}
-
-/// The members of the world before that are not known to be gone. Seats are kept for them, since newcomers
-/// are here first: the members' commands stop meanwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Awaited {
-    /// How many there are, this node included.
-    pub nodes: u32,
-    /// How long they may take to come, since the start of this node.
-    pub until: Time,
-}
-
-/// A node's part in a world that is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Former {
-    /// Its rank.
-    pub rank: Rank,
-    /// How many of the members, itself included, are not known to be gone or to have left.
-    pub members: u32,
 }
 
 /// A connection that this node opens, numbered by the node.

@@ -341,6 +341,8 @@ pub(crate) struct Partner {
     pub(crate) path: SocketAddr,
     /// The node's own port, which shows whether a firewall blocks ports or the host.
     pub(crate) own_port: u16,
+    /// Whether the node stays with its world.
+    pub(crate) stays: bool,
 }
 
 /// Paths that a member could not prove.

@@ -39,7 +39,7 @@ pub(crate) use message::{
     Sight, Solicit, Status, Suspicion, UNREADY, Want, Welcome, decode_roster, encode_roster,
 };
 pub(crate) use node_info::ADDRESSES;
-pub use node_info::{Attributes, NodeInfo, Reach};
+pub use node_info::{Attributes, Former, NodeInfo, Reach};
 pub use notice::Notice;
 pub use rails::RAILS_ANSWER;
 pub(crate) use rails::RailList;

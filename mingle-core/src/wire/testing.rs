@@ -253,7 +253,8 @@ impl Source<'_> {
     }
 
     fn partner(&mut self) -> Partner {
-        Partner { id: self.id(), rank: self.rank(), path: self.endpoint(), own_port: self.endpoint().port() }
+        let (path, own_port) = (self.endpoint(), self.endpoint().port());
+        Partner { id: self.id(), rank: self.rank(), path, own_port, stays: self.flag() }
     }
 
     fn fault(&mut self) -> Fault {

@@ -125,7 +125,7 @@ impl Driver {
             host: settings.host.clone().unwrap_or_else(host_name),
             endpoints: self.endpoints.clone(),
             reach: self.reach.clone(),
-            attributes: Attributes { wants_roster, ..settings.attributes.clone() },
+            attributes: Attributes { wants_roster, stays: settings.stays, ..settings.attributes.clone() },
         };
         let mut config = Config::new(self.id, settings.job.tag(), settings.world, node);
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));

@@ -30,6 +30,8 @@ pub(super) struct Book {
     seated: u32,
     /// How many of those were members of the world before.
     survivors: u32,
+    /// How many members the world before had that are not known to be gone: the lowest number that one knows.
+    former_members: u32,
     /// The most that `seated` has been.
     high_water: u32,
     /// The RDMA networks of the nodes with a seat.
@@ -112,6 +114,7 @@ impl Book {
             addresses: BTreeMap::new(),
             seated: 1,
             survivors: u32::from(shared.config.node.former.is_some()),
+            former_members: shared.config.node.former.map_or(0, |former| former.members),
             high_water: 1,
             fabrics: Counted::new(shared.config.node.attributes.fabric),
             standbys: Vec::new(),
@@ -156,14 +159,14 @@ impl Book {
         self.seated
     }
 
-    /// How many with a seat were members of the world before, this node included.
-    pub(super) fn survivors(&self) -> u32 {
-        self.survivors
+    /// How many members of the world before have no seat, of those that nobody knows to be gone.
+    pub(super) fn absent(&self) -> u32 {
+        self.former_members.saturating_sub(self.survivors)
     }
 
-    /// How many have a seat, and how many of those were members of the world before.
+    /// How many have a seat, and how many members of the world before have none.
     pub(super) fn counts(&self) -> (u32, u32) {
-        (self.seated, self.survivors)
+        (self.seated, self.absent())
     }
 
     pub(super) fn high_water(&self) -> u32 {
@@ -233,7 +236,11 @@ impl Book {
         }
         self.addresses.insert(entry.node.endpoints.preferred(), id);
         self.seated += 1;
-        self.survivors += u32::from(entry.node.former.is_some());
+        if let Some(former) = entry.node.former {
+            self.survivors += 1;
+            // The neighbours of a node that is gone may be the only ones that know it.
+            self.former_members = self.former_members.min(former.members);
+        }
         self.high_water = self.high_water.max(self.seated);
         self.fabrics.add(entry.node.attributes.fabric);
         self.newest.push_front(entry.node.host.clone());

@@ -45,6 +45,7 @@ struct Reached {
     /// The port for paths, where the node has one.
     port: Option<u16>,
     own_port: u16,
+    stays: bool,
 }
 
 impl Reached {
@@ -83,7 +84,8 @@ impl Plan {
             let link = network.links.get(&a.id).copied().unwrap_or_else(|| Link::unknown(a.address().ip()));
             let mut given = a.node.reach.given().to_vec();
             given.retain(|given| given.address != link.address);
-            Reached { id: a.id, link, given, port: a.node.reach.port(), own_port: a.address().port() }
+            let (port, own_port) = (a.node.reach.port(), a.address().port());
+            Reached { id: a.id, link, given, port, own_port, stays: a.node.attributes.stays }
         };
         let reached: Vec<Reached> = assigned.iter().map(reached).collect();
         let members = (0..).zip(assigned).zip(&reached).map(|((rank, a), reached)| Member {
@@ -154,9 +156,9 @@ impl Plan {
         let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
         let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
             |(rank, partner, port)| {
-                let &Reached { id, own_port, .. } = partner;
+                let &Reached { id, own_port, stays, .. } = partner;
                 let path = move |link: &Link| SocketAddr::new(link.address, port);
-                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port })
+                partner.links().map(move |link| Partner { id, rank, path: path(link), own_port, stays })
             },
         );
         ways.collect()

@@ -109,7 +109,8 @@ fn assign(
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
 ) -> Option<Vec<Applicant>> {
-    applicants.sort_by(|a, b| a.node.former.cmp(&b.node.former).then_with(|| compare(a, b, order)));
+    let former = |a: &Applicant| a.node.former.map(|former| former.rank);
+    applicants.sort_by(|a, b| former(a).cmp(&former(b)).then_with(|| compare(a, b, order)));
     let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
     let place = |rank: Rank| usize::try_from(rank.get()).ok();
     let (given, others): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
@@ -120,7 +121,7 @@ fn assign(
     }
     let mut rest = VecDeque::new();
     for applicant in others {
-        match applicant.node.former.and_then(place).and_then(|at| places.get_mut(at)) {
+        match former(&applicant).and_then(place).and_then(|at| places.get_mut(at)) {
             Some(free @ None) => *free = Some(applicant),
             _ => rest.push_back(applicant),
         }
@@ -153,6 +154,7 @@ fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
 mod tests {
     use super::*;
     use crate::model::{Endpoints, HostName};
+    use crate::wire::Former;
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
         let endpoint = SocketAddr::from(([10, 0, 0, last], 29500));
@@ -232,7 +234,7 @@ mod tests {
     /// A node that had this rank in the world before.
     fn survivor(host: &str, last: u8, former: u32) -> Applicant {
         let mut survivor = applicant(host, last, None);
-        survivor.node.former = Some(Rank(former));
+        survivor.node.former = Some(Former { rank: Rank(former), members: 0 });
         survivor
     }
 

@@ -107,7 +107,12 @@ impl Lead {
         let has_room = self.book.seated() + kept < shared.most();
         let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
+            let kept = self.book.absent();
             self.book.seat(id);
+            if self.book.absent() + 1 < kept {
+                // It knows that others are gone, whose seats were kept.
+                shared.timers.set(Timer::Reserved, shared.now);
+            }
             self.call.count(self.book.counts(), Some(id), shared);
             self.report_change(shared);
             return;
@@ -133,11 +138,11 @@ impl Lead {
 
     /// How many seats are kept for former members that have not come.
     fn kept(&self, shared: &mut Shared) -> u32 {
-        let Some(awaited) = shared.config.awaited.filter(|awaited| shared.now < awaited.until) else {
+        let Some(until) = shared.config.awaited.filter(|&until| shared.now < until) else {
             return 0;
         };
-        shared.timers.set(Timer::Reserved, awaited.until);
-        awaited.nodes.saturating_sub(self.book.survivors())
+        shared.timers.set(Timer::Reserved, until);
+        self.book.absent()
     }
 
     /// The last connection of a node has closed, or it was expelled: its seat is free.

@@ -335,7 +335,7 @@ mod tests {
     }
 
     fn partner(id: NodeId, rank: u32) -> Partner {
-        Partner { id, rank, path: ([10, 0, 0, 3], 41_877).into(), own_port: 29500 }
+        Partner { id, rank, path: ([10, 0, 0, 3], 41_877).into(), own_port: 29500, stays: true }
     }
 
     /// The connections that are opened and closed.

@@ -74,6 +74,7 @@ impl RunningWorld {
         };
         self.lose(&over);
         self.end(header.lineage);
+        self.watch.forget(header.sender, &mut self.context);
         self.changes.push_back(Change::Over(over));
         self.notified();
         self.context.send(source, header.sender, &Message::Pong);
@@ -145,7 +146,7 @@ impl RunningWorld {
                 self.found(finding);
             }
             Message::Look(look) if !self.is_over() => {
-                self.watch.on_look(sender, source, look, &mut self.context);
+                self.watch.looks.start(sender, source, look, &mut self.context);
             }
             Message::Suspicion(Suspicion { rank, is_over }) if !self.is_over() => {
                 if is_over {

@@ -20,6 +20,7 @@
 mod context;
 mod ending;
 mod liveness;
+mod looks;
 mod members;
 mod messages;
 mod newcomers;

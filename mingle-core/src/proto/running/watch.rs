@@ -17,13 +17,14 @@
 //! In a world of four or more, nobody is gone by the word of one node: two other members must have failed to
 //! reach it, and none has reached it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use rand::seq::SliceRandom;
 
 use super::context::{Context, Timer};
+use super::looks::Looks;
 use super::unanswered::Unanswered;
 use crate::model::{NodeId, Rank};
 use crate::proto::timer::Time;
@@ -37,8 +38,10 @@ const SUSPECT: Duration = Duration::from_secs(1);
 /// How often a neighbour in doubt is tried: in the first second, and later.
 const HASTY: Duration = Duration::from_millis(100);
 const REPEAT: Duration = Duration::from_secs(1);
-/// When a neighbour that others reach is tried again, and one that has not greeted.
+/// When a neighbour that others reach is tried again.
 const LATER: Duration = Duration::from_secs(5);
+/// How long it takes at most to decide whether such a member is gone.
+const DECISION: Duration = Duration::from_millis(800);
 /// The most connections to one neighbour that are being opened.
 const OPENING: usize = 4;
 /// From this size on, other members must have failed to reach a member that is gone.
@@ -49,8 +52,6 @@ const HELPERS: usize = 2;
 const COUNT: Duration = Duration::from_secs(8);
 /// How often they are counted again where most do not answer.
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
-/// The most members at which this node looks for others at the same time.
-const LOOKS: usize = 8;
 /// How often a node whose world is over tells its neighbours so. Nothing answers that.
 const LEAVING: usize = 6;
 /// How long a member that is suspected may stay silent by default.
@@ -75,9 +76,9 @@ pub(super) struct Watch {
     /// The members that may watch this node.
     watchers: Vec<NodeId>,
     gone_after: Duration,
-    is_over: bool,
-    /// The members at which this node looks for another, and the other.
-    looks: BTreeMap<DialId, (Rank, NodeId, SocketAddr)>,
+    /// Since when the world is over.
+    over: Option<Time>,
+    pub(super) looks: Looks,
 }
 
 #[derive(Debug, Clone)]
@@ -88,14 +89,11 @@ struct Neighbour {
     /// The connections that are being opened, oldest first.
     opening: Vec<DialId>,
     open: Option<DialId>,
+    /// Whether a connection has ever opened.
+    was_open: bool,
     /// The doubt that the open connection has ended, as long as nobody has greeted there: a sidecar may have
     /// accepted it for a process that is gone.
     ended: Option<Doubt>,
-    /// Whether it has greeted. A node whose command runs without mingle greets nobody, and is not watched.
-    has_greeted: bool,
-    /// When to connect again before that, and how often it was tried.
-    again: Option<Time>,
-    tries: u32,
     doubt: Option<Doubt>,
 }
 
@@ -127,6 +125,7 @@ impl Watch {
             // A port for paths that is the node's own belongs to the job.
             let has_port = partner.path.port() != partner.own_port;
             if has_port
+                && partner.stays
                 && ranks.contains(&Rank(partner.rank))
                 && context.members.contains(partner.id)
                 && !is_known
@@ -139,8 +138,8 @@ impl Watch {
         }
         let watchers = ranks.into_iter().filter_map(|rank| context.members.id_of(rank));
         let watchers = watchers.filter(|&id| id != context.own_id()).collect();
-        let (gone_after, looks) = (GONE_AFTER, BTreeMap::new());
-        Self { neighbours: watched, watchers, gone_after, is_over: false, looks }
+        let (gone_after, looks) = (GONE_AFTER, Looks::default());
+        Self { neighbours: watched, watchers, gone_after, over: None, looks }
     }
 
     pub(super) fn set_gone_after(&mut self, gone_after: Duration) {
@@ -149,12 +148,7 @@ impl Watch {
 
     /// Something has happened on a connection.
     pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
-        if let Some((rank, asker, source)) = self.looks.remove(&dial) {
-            let reached = news == WatchNews::Opened;
-            if reached {
-                context.hang_up(dial);
-            }
-            context.send(source, asker, &Message::Sight(Sight { rank: rank.get(), reached }));
+        if self.looks.hear(dial, news, context) {
             return None;
         }
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.has(dial))?;
@@ -170,27 +164,11 @@ impl Watch {
         }
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.id == member)?;
         let finding = neighbour.put_off(REPEAT, context);
-        if self.is_over {
+        if self.over.is_some() {
             self.forget(member, context);
         }
         self.plan(context);
         finding
-    }
-
-    /// Another member asks whether this node reaches the member of a rank.
-    pub(super) fn on_look(&mut self, from: NodeId, source: SocketAddr, look: Look, context: &mut Context) {
-        let asks = self.looks.values().any(|(_, asker, _)| *asker == from);
-        let rank = Rank(look.rank);
-        let Some(id) = context.members.id_of(rank).filter(|&id| id != from && id != context.own_id()) else {
-            return;
-        };
-        if asks || self.looks.len() >= LOOKS {
-            return;
-        }
-        if let Some(mut to) = context.members.address_of(id) {
-            to.set_port(look.port);
-            self.looks.insert(context.watch(to), (rank, from, source));
-        }
     }
 
     /// Another member has tried to reach a neighbour.
@@ -211,7 +189,7 @@ impl Watch {
 
     /// Tries the neighbours that are in doubt.
     pub(super) fn advance(&mut self, context: &mut Context) -> Option<Finding> {
-        let gone_after = (!self.is_over).then_some(self.gone_after);
+        let gone_after = self.over.is_none().then_some(self.gone_after);
         let finding = self.neighbours.iter_mut().find_map(|neighbour| neighbour.advance(gone_after, context));
         self.plan(context);
         finding
@@ -228,9 +206,11 @@ impl Watch {
         }
     }
 
-    /// Whether it will be clear in a moment whether a neighbour is gone.
+    /// Whether it will be clear in a moment whether a neighbour is gone: it has closed its connection, or it
+    /// has not said yet that it leaves a world that has just ended.
     pub(super) fn is_deciding(&self, now: Time) -> bool {
-        self.neighbours.iter().any(|neighbour| neighbour.is_deciding(now))
+        let has_just_ended = self.over.is_some_and(|over| now < over + DECISION);
+        self.neighbours.iter().any(|neighbour| has_just_ended || neighbour.is_deciding(now))
     }
 
     /// The neighbours learn that this node watches them no more, and its connections may close.
@@ -250,7 +230,7 @@ impl Watch {
 
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
-        self.is_over = true;
+        self.over = Some(context.now());
         for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
             doubt.count = None;
             doubt.is_suspected = false;
@@ -275,15 +255,15 @@ impl Watch {
         for neighbour in self.neighbours.drain(..) {
             neighbour.hang_up(context);
         }
-        for (dial, _) in std::mem::take(&mut self.looks) {
-            context.hang_up(dial);
-        }
+        self.looks.stop(context);
         context.timers.stop(Timer::Watch);
         context.timers.stop(Timer::Count);
     }
 
     fn plan(&self, context: &mut Context) {
-        match self.neighbours.iter().filter_map(Neighbour::next).min() {
+        let decided = self.over.map(|over| over + DECISION).filter(|&at| at > context.now());
+        let decided = decided.filter(|_| !self.neighbours.is_empty());
+        match self.neighbours.iter().filter_map(Neighbour::next).chain(decided).min() {
             Some(next) => context.timers.set(Timer::Watch, next),
             None => context.timers.stop(Timer::Watch),
         }
@@ -298,10 +278,8 @@ impl Neighbour {
             path: partner.path,
             opening: Vec::new(),
             open: None,
+            was_open: false,
             ended: None,
-            has_greeted: false,
-            again: None,
-            tries: 0,
             doubt: None,
         }
     }
@@ -327,7 +305,7 @@ impl Neighbour {
         match news {
             WatchNews::Opened => {
                 self.opening.retain(|opening| *opening != dial);
-                self.again = None;
+                self.was_open = true;
                 if let Some(other) = self.open.replace(dial) {
                     context.hang_up(other);
                 }
@@ -338,30 +316,20 @@ impl Neighbour {
                 let was_suspected = self.ended.as_ref().is_some_and(|doubt| doubt.is_suspected);
                 return was_suspected.then(|| self.tell_back(context));
             }
-            WatchNews::Greeted => {
-                self.has_greeted = true;
-                self.ended = None;
-            }
-            WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) && self.has_greeted => {
+            WatchNews::Greeted => self.ended = None,
+            WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) => {
                 self.open = None;
                 let closed = news == WatchNews::Closed;
                 let doubt = self.ended.take().map(|doubt| doubt.again(closed, context.now()));
                 self.doubt = doubt.or_else(|| Some(Doubt::new(self.id, closed, context.now(), context)));
             }
             WatchNews::Closed | WatchNews::Silent | WatchNews::Refused => {
-                self.open = self.open.filter(|open| *open != dial);
                 self.opening.retain(|opening| *opening != dial);
-                if let Some(doubt) = &mut self.doubt {
-                    doubt.refused |= news == WatchNews::Refused;
-                } else {
-                    if news == WatchNews::Silent {
-                        // It was never there: this node may be cut off since its world has formed.
-                        context.ask_all(self.id);
-                    }
-                    let pause = HASTY.saturating_mul(1_u32.checked_shl(self.tries).unwrap_or(u32::MAX));
-                    self.tries += 1;
-                    self.again = Some(context.now() + pause.min(LATER));
-                }
+                let doubt =
+                    self.doubt.get_or_insert_with(|| Doubt::new(self.id, false, context.now(), context));
+                doubt.refused |= news == WatchNews::Refused;
+                // It may have died before the first connection, which then has no end.
+                doubt.closed |= doubt.refused && !self.was_open;
             }
         }
         None
@@ -385,35 +353,36 @@ impl Neighbour {
 
     /// When it is tried next.
     fn next(&self) -> Option<Time> {
-        self.doubt.as_ref().map(|doubt| doubt.next).or(self.again)
+        self.doubt.as_ref().map(|doubt| doubt.next)
     }
 
     fn is_deciding(&self, now: Time) -> bool {
-        self.doubt.as_ref().is_some_and(|doubt| {
-            doubt.closed && (doubt.since..doubt.since + QUICK + 3 * HASTY).contains(&now)
-        })
+        self.doubt
+            .as_ref()
+            .is_some_and(|doubt| doubt.closed && (doubt.since..doubt.since + DECISION).contains(&now))
     }
 
     /// Tries a neighbour that is in doubt, if that is due. Nobody is suspected without `gone_after`.
     fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<Finding> {
         let now = context.now();
         self.next().filter(|&next| next <= now)?;
-        self.again = None;
         self.dial(context);
         let doubt = self.doubt.as_mut()?;
         if let Some(address) = context.members.address_of(self.id) {
             context.send(address, self.id, &Message::Ping);
         }
         let age = now.saturating_sub(doubt.since);
-        doubt.next = now + if age < SUSPECT { HASTY } else { REPEAT };
+        doubt.next = now + doubt.pause(now);
         if age < QUICK {
             doubt.next = doubt.next.min(doubt.since + QUICK);
         }
         let is_small = context.members.count() < LARGE;
-        if !is_small {
+        // Once the world is over, the others have gone on, and this node's word ends nothing.
+        let is_alone = is_small || gone_after.is_none();
+        if !is_alone {
             doubt.ask_helpers(Look { rank: self.rank.get(), port: self.path.port() }, context);
         }
-        let has_failed = is_small || doubt.failed.len() >= HELPERS;
+        let has_failed = is_alone || doubt.failed.len() >= HELPERS;
         if doubt.closed && doubt.refused && age >= QUICK && has_failed {
             return Some(Finding::Gone(self.rank));
         }
@@ -456,7 +425,13 @@ impl Doubt {
 
     /// The connection that had ended this doubt was closed without a greeting, or is silent.
     fn again(self, closed: bool, now: Time) -> Self {
-        Self { refused: self.refused || closed, next: now + REPEAT, count: None, ..self }
+        let next = now + self.pause(now);
+        Self { refused: self.refused || closed, next, count: None, ..self }
+    }
+
+    /// How long to wait before the next try.
+    fn pause(&self, now: Time) -> Duration {
+        if now.saturating_sub(self.since) < SUSPECT { HASTY } else { REPEAT }
     }
 
     /// Asks as many members as are needed, each second others.

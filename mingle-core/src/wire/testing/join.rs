@@ -2,20 +2,22 @@
 
 use super::super::message::Join;
 use super::super::node_info::GIVEN;
-use super::super::{Attributes, NodeInfo, Reach};
+use super::super::{Attributes, Former, NodeInfo, Reach};
 use super::{Draw, Source};
 use crate::model::{Endpoints, Link, Rank, Stamp};
 
 impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
         let world = from.size();
-        let (rank, former) = (from.given().map(Rank), from.given().map(Rank));
+        let rank = from.given().map(Rank);
+        let former = from.given().map(|rank| Former { rank: Rank(rank), members: from.count() });
         let (host, endpoints) = (from.host(), from.endpoints());
         let attributes = Attributes {
             slots: from.count(),
             metadata: from.metadata(),
             may_be_master: from.flag(),
             wants_roster: from.flag(),
+            stays: from.flag(),
             fabric: from.summary(),
             same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
             paths: from.paths(),

@@ -105,7 +105,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         world: WorldSize::of(4),
         node: NodeInfo {
             rank: Some(Rank(2)),
-            former: Some(Rank(1)),
+            former: Some(Former { rank: Rank(1), members: 3 }),
             host: HostName::new("b"),
             endpoints: Endpoints::new(vec![address(2), v6(29500)]).unwrap(),
             reach: Reach::new(
@@ -157,6 +157,7 @@ fn prepare() -> Prepare {
                 rank,
                 path: SocketAddr::from(([10, 0, 0, last], 41_877)),
                 own_port: 29500,
+                stays: true,
             })
             .into_iter()
             .collect(),

@@ -91,13 +91,14 @@ fn broken_path() -> BrokenPath {
 
 /// The messages that have links or paths.
 fn of_paths() -> [Message; 3] {
-    let partner = Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX };
+    let partner =
+        Partner { id: NodeId([4; 16]), rank: u32::MAX, path: v6(u16::MAX), own_port: u16::MAX, stays: true };
     [
         Message::Join(Join {
             world: WorldSize::of(World::MAX),
             node: NodeInfo {
                 rank: Some(Rank(u32::MAX)),
-                former: Some(Rank(u32::MAX)),
+                former: Some(Former { rank: Rank(u32::MAX), members: u32::MAX }),
                 host: longest_name(),
                 endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
                 reach: Reach::new(
@@ -109,6 +110,7 @@ fn of_paths() -> [Message; 3] {
                     slots: u32::MAX,
                     metadata: longest_metadata(),
                     may_be_master: true,
+                    stays: true,
                     wants_roster: true,
                     fabric: Summary::largest(),
                     same: Stamp(u64::MAX),

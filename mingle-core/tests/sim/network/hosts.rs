@@ -166,6 +166,7 @@ impl Network {
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         node.rank = rank.map(|rank| world.rank(rank).unwrap());
         (node.attributes.fabric, node.attributes.same) = (summary, traits.stamp(false));
+        node.attributes.stays = true;
         let timeout = Some(Duration::from_secs(60));
         let config = Config { timeout, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {

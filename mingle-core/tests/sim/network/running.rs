@@ -67,7 +67,7 @@ impl Network {
     /// A node keeps its rank if the new world has it, unless rank 0 could not be reached.
     fn check_rank(&mut self, host: usize, formed: &Formed) {
         let node = &self.hosts[host].config.node;
-        let Some(former) = node.former else {
+        let Some(former) = node.former.map(|former| former.rank) else {
             return self.saw(Fact::TookASeat);
         };
         // A given rank comes before a former one.

@@ -3,7 +3,7 @@
 use super::{Leader, endpoint, id, is_prepare, ms, ready, sent, to};
 use crate::model::{HostName, Lineage, List, Rank, WorldSize};
 use crate::proto::timer::Time;
-use crate::proto::{Awaited, Config, ConnId, Event, Former, Output};
+use crate::proto::{Config, ConnId, Event, Former, Output};
 use crate::wire::{Announce, Candidate, Message, NodeInfo, Refusal};
 
 const CALL: Time = Time::from_secs(15);
@@ -25,7 +25,12 @@ fn elastic_of(world: &str, members: &[u8], change: impl FnOnce(&mut Config)) -> 
 }
 
 fn was_member(node: &mut NodeInfo) {
-    node.former = Some(Rank(1));
+    node.former = Some(Former { rank: Rank(1), members: u32::MAX });
+}
+
+/// It knows that only four of the former members may come.
+fn knows_of_four(node: &mut NodeInfo) {
+    node.former = Some(Former { rank: Rank(2), members: 4 });
 }
 
 /// Whether the node that has just joined has a seat.
@@ -202,6 +207,14 @@ fn a_restarted_world_waits_for_each_former_member_that_may_come_while_its_comman
     let mut leader = restarted(4);
     leader.join(4, |_| {});
     assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((Time::from_secs(30) + CALL, 4)));
+    // Only the neighbours of a member may know that it is gone.
+    for (member, time) in
+        [(was_member as fn(&mut NodeInfo), Time::from_secs(30) + CALL), (knows_of_four, CALL)]
+    {
+        let mut leader = restarted(5);
+        leader.join(4, member);
+        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((time, 4)));
+    }
 }
 
 #[test]
@@ -232,7 +245,7 @@ fn a_newcomer_leads_no_restarted_world_that_may_form_without_a_former_member() {
         (config.world, config.lineage, config.awaited) = (world.parse().unwrap(), lineage, awaited);
         config.is_candidate()
     };
-    let member = Some(Awaited { nodes: 3, until: Time::from_secs(30) });
+    let member = Some(Time::from_secs(30));
     assert!(leads("3:4", 0, None) && leads("3:4", 1, member) && leads("4", 1, None));
     assert!(!leads("3:4", 1, None));
 }

@@ -258,7 +258,7 @@ fn a_member_names_its_broken_paths_if_it_has_reached_the_master_and_else_that_it
         (config.node.reach, config.node.attributes.paths) = (reach(), Paths::All);
         let (mut node, prepare) = joined(config);
         let path = SocketAddr::from(([10, 0, 0, 3], 40_000));
-        let partner = Partner { rank: 0, id: id(3), path, own_port: 29500 };
+        let partner = Partner { rank: 0, id: id(3), path, own_port: 29500, stays: true };
         let prepare = Prepare {
             master: id(3),
             endpoints: endpoint(3).into(),
@@ -708,7 +708,7 @@ fn partners_that_a_later_prepare_names_are_dialled_and_a_repeat_is_answered() {
     let (mut node, prepare) = joined(config);
     let path = |last| SocketAddr::from(([10, 0, 0, last], 40_000));
     let with = |last| {
-        let partner = Partner { rank: 0, id: id(last), path: path(last), own_port: 29500 };
+        let partner = Partner { rank: 0, id: id(last), path: path(last), own_port: 29500, stays: true };
         Message::Prepare(Prepare { paths: 2, partners: [partner].into_iter().collect(), ..prepare.clone() })
     };
     let dialled = |outputs: &[Output]| {

@@ -119,6 +119,7 @@ impl Crowd {
                 rank: number(rank).get(),
                 path: at(rank, PATHS),
                 own_port: 29500,
+                stays: true,
             };
             node.set_neighbours([(rank + 1) % count, (rank + count - 1) % count].map(partner).to_vec());
             crowd.nodes.push(node.into_running_among(members.of_rank(number(rank)), digest));

@@ -87,7 +87,8 @@ const BUDGETS: [Budget; 13] = [
     },
     Budget {
         what: "instructions to a usage error",
-        limit: 1_300_000.0,
+        // 1.3 until the options for spare nodes, growth and the comparison of nodes: clap builds all of them.
+        limit: 1_400_000.0,
         margin: LINKED,
         count: |_| usage_error(),
     },

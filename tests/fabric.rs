@@ -11,6 +11,8 @@ mod asked;
 #[path = "lab/fabric.rs"]
 #[allow(unreachable_pub, reason = "as if it were a library, like the lab")]
 mod fabric;
+#[path = "fabric/groups.rs"]
+mod groups;
 mod lab;
 #[path = "lab/machine.rs"]
 #[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]

@@ -92,6 +92,81 @@ fn ranks_follow_host_names_in_natural_order_with_rank_by_host() {
 }
 
 #[test]
+fn ranks_follow_places_with_rank_by_place_and_json_and_the_doctor_show_them() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("place-of-node-1");
+    std::fs::write(&file, "block-2/rack-1\n").unwrap();
+    let places = ["block-1/rack-1", "", "block-1/rack-1", "block-2/rack-1"];
+    let start = |node: usize, world: usize| {
+        let mut command = lab.command(node, MINGLE);
+        command.args(line_with("places", world, "--rank-by place --format json"));
+        // A scheduler's rank would keep neighbours apart.
+        command.env("SLURM_NODEID", node.to_string()).env("SLURM_NNODES", world.to_string());
+        match node {
+            1 => command.arg(format!("--place=@{}", file.display())),
+            _ => command.env("MINGLE_PLACE", places[node]),
+        };
+        lab.start(node, command)
+    };
+    let outcomes = finish_all((0..4).map(|node| start(node, 4)).collect());
+    let documents: Vec<serde_json::Value> =
+        outcomes.iter().map(|outcome| serde_json::from_str(&outcome.stdout).unwrap()).collect();
+    let rank = |node: usize| documents[node]["rank"].as_u64().unwrap();
+    assert_eq!(documents[1]["place"], "block-2/rack-1", "{}", outcomes[1].render());
+    assert_eq!(documents[0]["place"], places[0]);
+    // Which block is first follows from the hashes of their names.
+    let mut blocks = [[rank(0), rank(2)], [rank(1), rank(3)]];
+    blocks.sort_unstable();
+    assert_eq!(blocks, [[0, 1], [2, 3]], "by address in a block");
+    for outcome in &outcomes {
+        assert!(!outcome.stderr.contains("warning"), "{}", outcome.render());
+    }
+
+    let mut doctor = lab.command(0, MINGLE);
+    doctor.arg("doctor").env("MINGLE_PLACE", places[0]);
+    let report = lab.start(0, doctor).finish();
+    assert!(report.stdout.contains("block-1/rack-1 from MINGLE_PLACE"), "{}", report.render());
+}
+
+#[test]
+fn places_that_are_missing_or_have_other_parts_are_named_on_every_rank() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let of = |place: &str| format!("--rank-by place {place}");
+    let more = [of("--place a/b"), of("--place a/b/c"), of("--place a/b"), of("")];
+    let start = |job: &str, more: &[String]| {
+        finish_all(start_all(&lab, job, &more.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    let outcomes = start("depths", &more);
+    for outcome in &outcomes {
+        let line = outcome.stderr.lines().find(|line| line.contains("--place differs"));
+        let line = line.unwrap_or_else(|| panic!("{}", outcome.render()));
+        assert!(
+            line.contains(r#"on ranks 2-3: "3 parts" on rank 2, "2 parts" on most, 3 values in all"#),
+            "{line}"
+        );
+    }
+    let own = "this host has no place, so its rank comes behind those of hosts that have one";
+    let warned = outcomes.iter().map(|outcome| outcome.stderr.contains(own)).collect::<Vec<_>>();
+    assert_eq!(warned, [false, false, false, true]);
+    let required: Vec<String> = more.iter().map(|more| format!("{more} --require-same")).collect();
+    for outcome in start("required", &required) {
+        assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
+    }
+    for (place, message) in [
+        (
+            "@/nonexistent/place",
+            "--place @/nonexistent/place: No such file or directory (os error 2); the file must",
+        ),
+        ("a//b", "--place a//b: part 2 is empty; name what this host is part of"),
+        ("1/2/3/4/5/6/7/8/9", "--place 1/2/3/4/5/6/7/8/9: it has 9 parts, and may have 8;"),
+    ] {
+        let outcome = lab.spawn(0, &line_with("wrong", 2, &of(&format!("--place {place}")))).finish();
+        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
+        assert!(outcome.stderr.contains(message), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_docker0_with_the_same_address_on_every_host_is_not_the_masters_address() {
     let Some(lab) = Options::nodes(4).with_docker0().with_filters().start() else { return };
     form(&lab, "docker0", &[]).expect(&lab, &[0, 1, 2, 3]);

@@ -260,7 +260,7 @@ fn no_interface(is_filtered: bool) -> &'static str {
 fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
     let advice = match warning.difference()? {
         Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --no-rdma",
-        Difference::Capability { own: Capability::NoUsablePort, .. } => {
+        Difference::Capability { own: Capability::NoUsablePort, .. } | Difference::Group { .. } => {
             "'mingle rdma' on that host shows why"
         }
         Difference::Capability { own: Capability::Disabled, .. } => {

@@ -126,10 +126,7 @@ impl Found {
         for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));
         }
-        let choice = match verdict.transport {
-            Transport::Roce(addressing) => machine.choose_for(addressing),
-            _ => machine.choose(),
-        };
+        let choice = machine.choose_in(verdict.transport);
         let (used, unused) = (ports(&choice, true), ports(&choice, false));
         let unused = if unused.is_empty() { unused } else { format!("; not used: {unused}") };
         stderr::say(format_args!("RDMA: {} on {used}{unused}", verdict.transport));

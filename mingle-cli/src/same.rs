@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use mingle_core::env::{MINGLE_SET, alike};
 use mingle_core::rdma::Machine;
 use mingle_core::tools::interfaces;
-use mingle_core::{Trait, Traits};
+use mingle_core::{Place, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
@@ -72,6 +72,8 @@ pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Result<Trait
     traits.extend(host.traits());
     traits.extend(machine.and_then(distances));
     traits.extend(mtu(config));
+    let levels = config.place.as_ref().map(Place::levels);
+    traits.extend(levels.map(|levels| Trait::shown("--place", format!("{levels} parts"))));
     traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     if let Some(command) = &config.same.command {
         let printed = script::run("--same-cmd", command, config.check_timeout)?;

@@ -9,14 +9,16 @@
 //! | Open MPI | `OMPI_COMM_WORLD_RANK` | `OMPI_COMM_WORLD_SIZE` | |
 //! | PMI | `PMI_RANK` | `PMI_SIZE` | |
 //!
+//! Slurm also passes the place of a node in the network, as `SLURM_TOPOLOGY_ADDR`.
+//!
 //! Options and `MINGLE_*` come first. RANK and WORLD_SIZE are not read: images carry stale ones.
 
 use std::ffi::OsString;
 use std::fmt;
 
-use mingle_core::Seed;
 use mingle_core::env::{MINGLE_SET, is_own};
 use mingle_core::{JobId, Rank, World, WorldSize};
+use mingle_core::{Place, Seed};
 
 use crate::exit::Stop;
 
@@ -126,6 +128,24 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
                 Err(wrong(variable, &text, &format!("{error}; correct it, unset it, or give --seed")))
             }
         }
+    }
+
+    /// The place of this node in the network: the switches or blocks above it. Slurm's topology plugins write
+    /// them with points, as `s0.s4.node7`, and what each is as `switch.switch.node` (`topology_tree.c`,
+    /// `topology_block.c`). A part may be a list of switches, or empty. A ring or a torus has no such parts.
+    pub(crate) fn place(&self) -> Result<Option<Provided<Place>>, Stop> {
+        let variable = "SLURM_TOPOLOGY_ADDR";
+        let names = [variable, "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURMD_NODENAME"];
+        let [address, pattern, node] = names.map(|name| self.text(name));
+        let (Some(address), Some(pattern), Some(node)) = (address?, pattern?, node?) else { return Ok(None) };
+        let kinds: Vec<&str> = pattern.split('.').collect();
+        let mut parts: Vec<&str> = address.splitn(kinds.len(), '.').collect();
+        let is_known = kinds.iter().rev().skip(1).all(|kind| matches!(*kind, "switch" | "block"));
+        // Programs that pdsh or ssh has started have the variables of the node that they were started from.
+        let is_own = parts.pop() == Some(node.as_str()) && parts.len() + 1 == kinds.len();
+        let place = Place::of(parts);
+        let is_place = is_known && kinds.last() == Some(&"node") && is_own && place.levels() > 0;
+        Ok(is_place.then_some(Provided { variable, value: place }))
     }
 
     /// Whether this is the shell of a batch script, which runs on one node of several.
@@ -324,6 +344,36 @@ mod tests {
         assert_eq!(provided(&listed), [None, None, None]);
         let other = [("SKYPILOT_NODE_RANK", "3"), own[1], (MINGLE_SET, list)];
         assert!(scheduler(&other).text("SKYPILOT_NODE_RANK").unwrap().is_some(), "the next task's");
+    }
+
+    #[test]
+    fn slurms_topology_is_a_place_where_it_is_that_of_this_node() {
+        let place = |address: &str, pattern: &str, node: &str| {
+            let environment = [
+                ("SLURM_TOPOLOGY_ADDR", address),
+                ("SLURM_TOPOLOGY_ADDR_PATTERN", pattern),
+                ("SLURMD_NODENAME", node),
+            ];
+            scheduler(&environment).place().unwrap().map(|provided| provided.to_string())
+        };
+        let from = |place: &str| Some(format!("{place} from SLURM_TOPOLOGY_ADDR"));
+        assert_eq!(place("s0.s4.gpu7", "switch.switch.node", "gpu7"), from("s0/s4"));
+        assert_eq!(place("b1.gpu7.example.org", "block.node", "gpu7.example.org"), from("b1"));
+        assert_eq!(place("s[0-1].s4.gpu7", "switch.switch.node", "gpu7"), from("s[0-1]/s4"));
+        assert_eq!(place("s0..gpu7", "switch.switch.node", "gpu7"), from("s0/"), "an empty part");
+        for (address, pattern, node) in [
+            ("s0.s4.gpu1", "switch.switch.node", "gpu7"),
+            ("gpu7", "node", "gpu7"),
+            ("gpu7", "switch.node", "gpu7"),
+            (".gpu7", "switch.node", "gpu7"),
+            ("r1.gpu7", "ring.node", "gpu7"),
+            ("t1.gpu7", "torus.node", "gpu7"),
+            ("s0.s4", "switch.switch", "s4"),
+            ("s0.gpu7", "switch.node", ""),
+            ("s0.gpu7", "", "gpu7"),
+        ] {
+            assert_eq!(place(address, pattern, node), None, "{address} {pattern} {node}");
+        }
     }
 
     #[test]

@@ -48,8 +48,8 @@ pub use error::Error;
 #[doc(inline)]
 pub use error::Failure;
 pub use model::{
-    End, Expected, HostName, JobId, JobInterfaces, Member, Metadata, Rank, Roster, Sameness, SamenessLine,
-    Secret, Trait, TraitDifference, Traits, World, WorldSize,
+    End, Expected, HostName, JobId, JobInterfaces, Member, Metadata, Place, Rank, Roster, Sameness,
+    SamenessLine, Secret, Trait, TraitDifference, Traits, World, WorldSize,
 };
 #[doc(inline)]
 pub use proto::{Change, Event, Formed, Paths, RankBy, Warning};

@@ -92,11 +92,12 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) last_call: Option<String>,
 
-    /// Order of ranks that are not given: address or host [default: address]
+    /// Order of ranks that are not given: address, host or place [default: address]
     ///
     /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by
     /// number; 'host' by host name, node-9 before node-10, for pods that keep their names and change their
-    /// addresses.
+    /// addresses; 'place' by --place, so that neighbours in a ring are near to each other. With 'place' no
+    /// rank is taken from a scheduler.
     #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
     pub(crate) rank_by: Option<String>,
 
@@ -160,6 +161,16 @@ pub(crate) struct JoinArgs {
     /// others, then virtual bridges, and loopback is used only where there is nothing else.
     #[arg(short, long, value_name = "IF", help_heading = NODE)]
     pub(crate) interface: Vec<String>,
+
+    /// Where this host is in the network, for --rank-by place: block/rack
+    ///
+    /// Up to 8 names with / between them, the broadest first, the host aside; each 1 to 128 printable
+    /// characters. Ranks whose names begin in the same way are next to each other. The order of the names
+    /// themselves means nothing, and is the same at each start. Nodes without a place come last. @FILE reads
+    /// the place from a file, such as one that an init container has written. In Slurm the default is
+    /// SLURM_TOPOLOGY_ADDR.
+    #[arg(long, value_name = "PLACE", help_heading = NODE, hide_short_help = true)]
+    pub(crate) place: Option<String>,
 
     /// MASTER_PORT, where this node is rank 0 [default: a free one]
     ///
@@ -366,6 +377,7 @@ Environment:
   Values given neither way come from a scheduler, and stderr names them:
     rank   SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX,
            SKYPILOT_NODE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK
+    place  SLURM_TOPOLOGY_ADDR, with --rank-by place
     world  SLURM_NNODES, LWS_GROUP_SIZE, SKYPILOT_NUM_NODES,
            OMPI_COMM_WORLD_SIZE, PMI_SIZE
     job    SLURM_JOB_ID with SLURM_STEP_ID, SKYPILOT_TASK_ID

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
 use mingle_core::{
-    Expected, JobId, Network, Paths, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, WorldSize,
+    Expected, JobId, Network, Paths, Place, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, WorldSize,
 };
 
 use crate::args::{JoinArgs, RunArgs};
@@ -42,6 +42,10 @@ const GONE_AFTER: Duration = Duration::from_secs(30);
 /// The default of `--check-timeout`.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// The warning of a node that has no place and should be ranked by it.
+const WITHOUT_PLACE: &str = "--rank-by place: this host has no place, so its rank comes behind those of hosts that have \
+                             one; give --place (or MINGLE_PLACE)";
+
 /// The formats whose variables hold for each of several processes on a node.
 const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
 
@@ -59,6 +63,8 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
     pub(crate) network: Network,
     rank_by: Option<RankBy>,
+    /// The place of this host, where ranks are ordered by place.
+    pub(crate) place: Option<Place>,
     paths: Option<Paths>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
@@ -96,13 +102,16 @@ impl Config {
         let scheduler = Scheduler(&environment);
         let reader = Reader(&environment);
         let mut fabric = reader.fabric(&low)?;
-        let Identity { job, world, rank, mut network, provenance } =
-            Identity::read(&mut low, &reader, &scheduler)?;
+        let rank_by = reader.read(low.rank_by.take(), "rank-by", rank_by)?;
+        let by_place = rank_by == Some(RankBy::Place);
+        let Identity { job, world, rank, place, mut network, provenance } =
+            Identity::read(&mut low, by_place, &reader, &scheduler)?;
         fabric.interfaces.clone_from(&network.interfaces);
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
+        warnings.extend((by_place && place.is_none()).then(|| WITHOUT_PLACE.to_owned()));
         let slots = match reader.read(low.slots, "slots", slots_number)? {
             Some(count) => SlotCount { count, is_given: true },
             None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
@@ -123,7 +132,8 @@ impl Config {
             warnings,
             rank,
             network,
-            rank_by: reader.read(low.rank_by, "rank-by", rank_by)?,
+            rank_by,
+            place,
             paths: reader.read(low.paths, "paths", paths)?,
             private: reader.flag(low.private, "private")?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
@@ -206,6 +216,9 @@ impl Config {
         }
         if let Some(order) = self.rank_by {
             builder = builder.rank_by(order);
+        }
+        if let Some(place) = &self.place {
+            builder = builder.place(place);
         }
         if let Some(Timeout(limit)) = self.timeout {
             builder = builder.timeout(limit);
@@ -303,12 +316,19 @@ struct Identity {
     job: JobId,
     world: WorldSize,
     rank: Option<Rank>,
+    place: Option<Place>,
     network: Network,
     provenance: Provenance,
 }
 
 impl Identity {
-    fn read<E, S>(low: &mut JoinArgs, reader: &Reader<E>, scheduler: &Scheduler<S>) -> Result<Self, Stop>
+    /// With `by_place` the place decides on the rank, and a scheduler does not.
+    fn read<E, S>(
+        low: &mut JoinArgs,
+        by_place: bool,
+        reader: &Reader<E>,
+        scheduler: &Scheduler<S>,
+    ) -> Result<Self, Stop>
     where
         E: Fn(&str) -> Option<OsString>,
         S: Fn(&str) -> Option<OsString>,
@@ -322,13 +342,16 @@ impl Identity {
         let (job, world) = (job.clone(), *world);
         let given = reader.read(low.rank.take(), "rank", |text| sizes::rank(text, world))?;
         let mut of_rank = Provenance::default();
-        let rank = of_rank.or(given, "rank", || scheduler.rank(world))?;
+        let rank = of_rank.or(given, "rank", || if by_place { Ok(None) } else { scheduler.rank(world) })?;
         provenance.0.splice(0..0, of_rank.0);
+        let given = reader.read(low.place.take(), "place", values::place)?;
+        let place = provenance.or(given, "place", || if by_place { scheduler.place() } else { Ok(None) })?;
+        let place = place.filter(|_| by_place);
         let mut network = NetworkArgs::from(&*low).of_node(reader)?;
         if network.seeds.is_empty() {
             network.seeds.extend(provenance.or(None, "seed", || scheduler.seed())?);
         }
-        Ok(Self { job, world, rank, network, provenance })
+        Ok(Self { job, world, rank, place, network, provenance })
     }
 }
 

@@ -1,18 +1,21 @@
 //! Parses each value, or says what is wrong with it.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
 use mingle_core::error::InvalidId;
-use mingle_core::{Expected, JobId, Paths, Rank, RankBy, Seed, World, WorldSize, env};
+use mingle_core::{Expected, JobId, Paths, Place, Rank, RankBy, Seed, World, WorldSize, env};
 
 use crate::scheduler;
 use crate::stderr::LogFormat;
 
 /// The host's name, from the kernel.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
+/// The most bytes that are read of a file with a place, more than a place can have.
+const LONGEST_PLACE: u64 = 4096;
 /// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
 /// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -106,8 +109,27 @@ pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
     match text {
         "address" => Ok(RankBy::Address),
         "host" => Ok(RankBy::Host),
-        _ => Err("the order is 'address' or 'host'"),
+        "place" => Ok(RankBy::Place),
+        _ => Err("the order is 'address', 'host' or 'place'"),
     }
+}
+
+/// A place, or `@` and a file that holds one.
+pub(crate) fn place(text: &str) -> Result<Place, String> {
+    let Some(path) = text.strip_prefix('@') else { return place_of(text) };
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(LONGEST_PLACE).read_to_end(&mut bytes));
+    read.map_err(|error| {
+        format!("{error}; the file must be there before mingle starts, so let an init container write it")
+    })?;
+    let text = String::from_utf8_lossy(&bytes);
+    place_of(text.trim()).map_err(|error| format!("{:?}: {error}", text.trim()))
+}
+
+fn place_of(text: &str) -> Result<Place, String> {
+    text.parse().map_err(|error| {
+        format!("{error}; name what this host is part of, the broadest first, such as block-1/rack-7")
+    })
 }
 
 pub(crate) fn paths(text: &str) -> Result<Paths, &'static str> {

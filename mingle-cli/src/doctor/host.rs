@@ -2,7 +2,11 @@
 
 use std::net::IpAddr;
 
+use mingle_core::Place;
+
 use super::finding::{Finding, Status};
+use crate::exit::Stop;
+use crate::scheduler::Provided;
 
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
@@ -33,6 +37,21 @@ pub(super) fn name(host: &str, hosts: Option<&str>) -> Finding {
             ),
             "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or remove that line from /etc/hosts",
         ),
+    }
+}
+
+/// Where this host is in the network, if it is known.
+pub(super) fn place(found: Result<Option<Provided<Place>>, Stop>) -> Option<Finding> {
+    let (check, looked) = ("place", "place in the network, for --rank-by place");
+    match found {
+        Ok(found) => found.map(|found| Finding::ok(check, looked, found.to_string())),
+        Err(error) => Some(Finding::new(
+            Status::Warning,
+            check,
+            looked,
+            error.to_string(),
+            "correct it, or unset it: mingle ends with code 2",
+        )),
     }
 }
 

@@ -43,10 +43,11 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::DoctorArgs;
-use crate::config::values::{Timeout, timeout};
+use crate::config::values::{self, Timeout, timeout};
 use crate::config::{Config, Reader};
 use crate::exit::Stop;
 use crate::network::NetworkArgs;
+use crate::scheduler::{Provided, Scheduler};
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{advice, environment, join, wants_json};
@@ -280,6 +281,7 @@ impl Visit {
 
         let hosts = files.read("etc/hosts");
         self.findings.push(host::name(host_name().as_str(), hosts.as_deref()));
+        self.findings.extend(host::place(place_of_host()));
         let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
         let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();
         let exempt = environment("no_proxy").or_else(|| environment("NO_PROXY"));
@@ -295,6 +297,14 @@ impl Visit {
         let limits = files.read("proc/self/limits");
         self.findings.extend(host::rdma(limits.as_deref(), devices.as_deref(), summary));
     }
+}
+
+/// The place of this host, and the variable that it comes from.
+fn place_of_host() -> Result<Option<Provided<mingle_core::Place>>, Stop> {
+    let environment = |name: &str| std::env::var_os(name);
+    let variable = |value| Provided { variable: "MINGLE_PLACE", value };
+    let given = Reader(environment).read(None, "place", values::place)?.map(variable);
+    given.map_or_else(|| Scheduler(environment).place(), |given| Ok(Some(given)))
 }
 
 /// The packets of a rendezvous, on each interface that it uses.

@@ -53,7 +53,7 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
                 variables.push(("NCCL_NET", "Socket".to_owned()));
             }
         }
-        Transport::InfiniBand => hcas(&machine.choose(), &mut variables),
+        Transport::InfiniBand => hcas(&machine.choose_in(transport), &mut variables),
         Transport::Roce(addressing) => {
             let choice = machine.choose_for(addressing);
             if choice.kind != RdmaKind::Roce {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
-use crate::model::{Expected, HostName, JobId, Lineage, Metadata, Paths, Rank, Secret, Traits, WorldSize};
+use crate::model::{
+    Expected, HostName, JobId, Lineage, Metadata, Paths, Place, Rank, Secret, Traits, WorldSize,
+};
 use crate::net::error::Error;
 use crate::proto::{self, Event, Former, RankBy};
 use crate::rdma::{Rails, Summary};
@@ -150,6 +152,12 @@ impl RendezvousBuilder {
     /// The order of nodes without a given rank; must be the same on every node. Default: by address.
     pub fn rank_by(mut self, order: RankBy) -> Self {
         self.0.rank_by = order;
+        self
+    }
+
+    /// Where this host is in its network, for [`RankBy::Place`]. Default: no place.
+    pub fn place(mut self, place: &Place) -> Self {
+        self.0.attributes.place = place.hash();
         self
     }
 

@@ -43,7 +43,8 @@ use crate::rdma::Rails;
 use crate::wire::Codec;
 
 pub use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,
+    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, PlaceHash, Slots,
+    Stamp,
 };
 pub use crate::wire::{
     ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION,
@@ -67,6 +68,9 @@ pub enum RankBy {
     Address,
     /// By host name in natural order (`node-9` before `node-10`); then address; then ID.
     Host,
+    /// By the place of the host, so that hosts which share the beginning of theirs are next to each other;
+    /// then as by address. Hosts without a place come last. See [`Place`](crate::Place).
+    Place,
 }
 
 /// How long a node waits for the others by default.

@@ -9,6 +9,7 @@ use super::machine::{
 use super::name::is_nameable_device;
 use super::nccl::GidRule;
 use super::reason::{GidReason, PortReason};
+use super::verdict::Transport;
 
 /// Amazon's PCI vendor number.
 const AMAZON: u16 = 0x1d0f;
@@ -72,15 +73,30 @@ pub struct GidChoice<'a> {
 impl Machine {
     /// The ports and GIDs that a job should use on this machine.
     pub fn choose(&self) -> Choice<'_> {
-        self.choose_by(None)
+        self.choose_by(None, None)
     }
 
     /// The ports and GIDs that a job should use on this machine in a world with this RoCE addressing.
     pub fn choose_for(&self, addressing: Addressing) -> Choice<'_> {
-        self.choose_by(Some(addressing))
+        self.choose_by(Some(RdmaKind::Roce), Some(addressing))
     }
 
-    fn choose_by(&self, wanted: Option<Addressing>) -> Choice<'_> {
+    /// The ports and GIDs that a job should use on this machine in a world that uses this transport.
+    pub fn choose_in(&self, transport: Transport) -> Choice<'_> {
+        match transport {
+            Transport::InfiniBand => self.choose_kind(RdmaKind::InfiniBand),
+            Transport::Roce(addressing) => self.choose_for(addressing),
+            Transport::Efa => self.choose_kind(RdmaKind::Efa),
+            Transport::NotExamined | Transport::NoDevice | Transport::Sockets => self.choose(),
+        }
+    }
+
+    /// The ports and GIDs that a job should use on this machine in a world that uses this kind of RDMA.
+    pub(super) fn choose_kind(&self, kind: RdmaKind) -> Choice<'_> {
+        self.choose_by(Some(kind), None)
+    }
+
+    fn choose_by(&self, kind: Option<RdmaKind>, wanted: Option<Addressing>) -> Choice<'_> {
         let mut ports: Vec<PortChoice<'_>> = Vec::new();
         for device in &self.devices {
             ports.extend(device.ports.iter().map(|port| self.judge(device, port)));
@@ -88,7 +104,7 @@ impl Machine {
         if ports.iter().any(|port| port.excluded.is_none() && !port.device.is_soft) {
             exclude(&mut ports, |port| port.device.is_soft.then_some(PortReason::Soft));
         }
-        let groups = group::choose(self, &mut ports);
+        let groups = group::choose(self, &mut ports, kind);
         let best = groups.iter().find(|group| group.excluded.is_none()).map(|group| group.kind);
         let is_roce = best == Some(RdmaKind::Roce);
         let addressing = if is_roce { wanted.or_else(|| common(&ports)) } else { None };
@@ -198,6 +214,12 @@ impl<'a> Choice<'a> {
         }
         let ports: Vec<_> = self.used().filter_map(|port| Some((port.port, port.gid()?))).collect();
         GidRule::without_index(&ports, self.addressing?)
+    }
+
+    /// What the ports that are used carry together, in Mb/s.
+    pub(super) fn bandwidth(&self) -> u32 {
+        let used = self.groups.iter().filter(|group| group.excluded.is_none());
+        used.fold(0, |total, group| total.saturating_add(group.bandwidth))
     }
 
     /// The rate of each port that is used, in Mb/s.

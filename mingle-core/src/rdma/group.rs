@@ -72,19 +72,27 @@ struct Members<'a> {
 
 type Outsider<'a> = (&'a Facts, PortReason);
 
-/// Chooses a group, and excludes the ports of the others.
-pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>]) -> Vec<Group> {
+/// Chooses a group, of this kind if the world uses that, and excludes the ports of the others.
+pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>], kind: Option<RdmaKind>) -> Vec<Group> {
     let facts = facts(machine, ports);
     let nearness_says = facts.iter().any(|port| !port.near.is_empty());
     let groups = split(&facts, &networks(machine, ports)).into_iter().map(Members::new);
     let mut groups: Vec<Members<'_>> = groups.collect();
     mourn(&mut groups, machine, ports);
     settle(&mut groups, nearness_says);
+    if let Some(kind) = kind
+        && !groups.iter().any(|group| group.lost.is_none() && group.kind() == kind)
+    {
+        for group in &mut groups {
+            group.lost = (group.kind() != kind).then_some(GroupReason::World);
+        }
+        settle(&mut groups, nearness_says);
+    }
     let shown = groups.iter().map(|group| group.shown(ports)).collect();
     let best =
         groups.iter().find(|group| group.lost.is_none()).and_then(|group| group.ports.first().copied());
     for group in &groups {
-        if let (Some(lost), Some(best)) = (group.lost, best) {
+        if let Some(lost) = group.lost {
             for port in group.ports.iter().chain(group.outsiders.iter().map(|(port, _)| port)) {
                 ports[port.place].excluded = Some(reason(port, best, lost));
             }
@@ -97,8 +105,9 @@ pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>]) -> Vec<Gro
     shown
 }
 
-/// Why a port is not used whose group has lost against that of `best`.
-fn reason(port: &Facts, best: &Facts, lost: GroupReason) -> PortReason {
+/// Why a port is not used whose group has lost, against that of `best` if any is used.
+fn reason(port: &Facts, best: Option<&Facts>, lost: GroupReason) -> PortReason {
+    let Some(best) = best.filter(|_| lost != GroupReason::World) else { return PortReason::Group(lost) };
     match (port.kind, best.kind) {
         (RdmaKind::Roce | RdmaKind::Efa, RdmaKind::InfiniBand) => PortReason::BesideInfiniBand,
         (RdmaKind::Efa, RdmaKind::Roce) => PortReason::BesideRdma,
@@ -320,7 +329,8 @@ fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
 /// Notes which groups lose, and why. Of those within a quarter of the largest bandwidth nearness decides,
 /// then the default route, then the kind.
 fn settle(groups: &mut [Members<'_>], nearness_says: bool) {
-    let most = groups.iter().map(|group| group.whole).max().unwrap_or(0);
+    let left = groups.iter().filter(|group| group.lost.is_none());
+    let most = left.map(|group| group.whole).max().unwrap_or(0);
     let is_close = |own: u32| u64::from(own) * 4 >= u64::from(most) * 3;
     lose(
         groups,

@@ -85,6 +85,8 @@ pub enum GroupReason {
     },
     /// Nothing else decides, and the other group has the lower PCI address.
     PciAddress,
+    /// The world uses another kind of RDMA, which every rank has.
+    World,
 }
 
 /// Why a GID is not used.
@@ -175,6 +177,7 @@ impl fmt::Display for GroupReason {
             Self::Kind => f.write_str("another kind of RDMA is used"),
             Self::Rate { own, best } => write!(f, "{} is slower than {}", Rate(*own), Rate(*best)),
             Self::PciAddress => f.write_str("the group that is used has the lower PCI address"),
+            Self::World => f.write_str("all ranks use another kind of RDMA"),
         }
     }
 }

@@ -6,17 +6,28 @@ use super::choose::{Choice, RdmaKind};
 use super::gid::Addressing;
 use super::machine::Machine;
 
-/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks.
+/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what all
+/// of them use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
+    /// What the node would use alone.
     pub(crate) capability: Capability,
-    pub(crate) ports: PortCounts,
-    /// The rate of each port in Mb/s, 0 where no port is usable or its rate cannot be read.
-    pub(crate) rate: u32,
+    /// What it would use of InfiniBand, RoCE and EFA, where the world uses that.
+    pub(crate) groups: [Option<GroupSummary>; 3],
     /// Whether a kernel module for GPUDirect RDMA is loaded.
     pub(crate) peer_memory: bool,
     /// Whether this node's job cannot do without RDMA.
     pub(crate) required: bool,
+}
+
+/// The ports of one kind that a node would use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub(crate) struct GroupSummary {
+    pub(crate) ports: PortCounts,
+    /// The rate of each port in Mb/s, 0 where it cannot be read.
+    pub(crate) rate: u32,
+    /// What all ports carry together, in Gb/s.
+    pub(crate) total: u16,
 }
 
 /// The RDMA that a node can use. The order is that of the numbers on the wire.
@@ -45,19 +56,35 @@ pub enum Capability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub(crate) struct PortCounts(pub(super) [u16; 4]);
 
+/// The kinds of RDMA, in the order of [`Summary::groups`].
+pub(super) const KINDS: [Capability; 3] = [Capability::InfiniBand, Capability::Roce, Capability::Efa];
+
 impl Summary {
     /// The summary of a machine. RDMA is not required; [`Summary::required`] changes that.
     pub fn new(machine: &Machine) -> Self {
-        let choice = machine.choose();
-        let (capability, ports) = match choice.kind {
-            RdmaKind::NoDevice => (Capability::NoDevice, PortCounts::default()),
-            RdmaKind::NoUsablePort => (Capability::NoUsablePort, PortCounts::default()),
-            RdmaKind::InfiniBand => (Capability::InfiniBand, PortCounts::of(&choice)),
-            RdmaKind::Roce => (Capability::Roce, PortCounts::by_addressing(machine)),
-            RdmaKind::Efa => (Capability::Efa, PortCounts::of(&choice)),
+        let capability = match machine.choose().kind {
+            RdmaKind::NoDevice => Capability::NoDevice,
+            RdmaKind::NoUsablePort => Capability::NoUsablePort,
+            RdmaKind::InfiniBand => Capability::InfiniBand,
+            RdmaKind::Roce => Capability::Roce,
+            RdmaKind::Efa => Capability::Efa,
         };
-        let rate = choice.rate().unwrap_or(0);
-        Self { capability, ports, rate, peer_memory: machine.peer_memory.is_some(), required: false }
+        let of = |kind| {
+            let choice = machine.choose_kind(kind);
+            let ports = if kind == RdmaKind::Roce {
+                PortCounts::by_addressing(machine)
+            } else {
+                PortCounts::of(&choice)
+            };
+            let group = GroupSummary {
+                ports,
+                rate: choice.rate().unwrap_or(0),
+                total: u16::try_from(choice.bandwidth().div_ceil(1000)).unwrap_or(u16::MAX),
+            };
+            (choice.kind == kind).then_some(group)
+        };
+        let groups = [RdmaKind::InfiniBand, RdmaKind::Roce, RdmaKind::Efa].map(of);
+        Self { capability, groups, peer_memory: machine.peer_memory.is_some(), required: false }
     }
 
     /// The summary of a host that could use RDMA, and whose user has disabled it for NCCL
@@ -65,7 +92,7 @@ impl Summary {
     #[must_use]
     pub fn disabled(self) -> Self {
         if self.capability.is_usable() {
-            Self { capability: Capability::Disabled, ports: PortCounts::default(), ..self }
+            Self { capability: Capability::Disabled, groups: Default::default(), ..self }
         } else {
             self
         }
@@ -75,6 +102,12 @@ impl Summary {
     #[must_use]
     pub fn required(self, required: bool) -> Self {
         Self { required, ..self }
+    }
+
+    /// What the node would use of this kind; none where it has none.
+    pub(super) fn group(&self, kind: Capability) -> Option<GroupSummary> {
+        let at = KINDS.iter().position(|other| *other == kind)?;
+        self.groups[at]
     }
 
     /// Whether the node's devices were examined. Only then can the summary be compared with others.
@@ -134,8 +167,8 @@ impl Summary {
     pub(crate) fn largest() -> Self {
         Self {
             capability: Capability::Efa,
-            ports: PortCounts([u16::MAX; 4]),
-            rate: u32::MAX,
+            groups: [Some(GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX });
+                3],
             peer_memory: true,
             required: true,
         }
@@ -151,10 +184,7 @@ mod tests {
         use Capability::{Disabled, Efa, InfiniBand, NoDevice, NoUsablePort, NotExamined, Roce};
         let disabled = |capability| Summary { capability, ..Summary::largest() }.disabled();
         for capability in [InfiniBand, Roce, Efa] {
-            assert_eq!(
-                (disabled(capability).capability, disabled(capability).ports),
-                (Disabled, PortCounts::default())
-            );
+            assert_eq!((disabled(capability).capability, disabled(capability).groups), (Disabled, [None; 3]));
         }
         for capability in [NotExamined, NoDevice, NoUsablePort, Disabled] {
             assert_eq!(disabled(capability), Summary { capability, ..Summary::largest() });

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{Choice, RdmaKind};
 use super::gid::Addressing;
 use super::reason::Rate;
-use super::summary::{Capability, Summary};
+use super::summary::{Capability, GroupSummary, KINDS, PortCounts, Summary};
 use crate::model::{List, most_frequent};
 
 /// The most ranks that a verdict names. The others are counted.
@@ -92,7 +92,7 @@ pub struct RankDifference {
     pub difference: Difference,
 }
 
-/// How a rank differs from most others, the worst first. The order is that of the numbers on the wire.
+/// How a rank differs from most others. The order is that of the numbers on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Difference {
@@ -121,6 +121,22 @@ pub enum Difference {
     },
     /// Others have loaded a kernel module for GPUDirect RDMA, and it has not.
     PeerMemory,
+    /// Its ports of one kind of RDMA carry another total than those of most others, in Gb/s. Of two kinds of
+    /// RDMA, one is given up for that: by this rank, or by all.
+    Group {
+        /// The kind.
+        kind: Capability,
+        /// Its own total; 0 where it has no such port.
+        own: u16,
+        /// That of most others.
+        most: u16,
+        /// Whether all ranks use this kind. If so, this rank alone would use the other one.
+        is_used: bool,
+        /// The other kind.
+        other: Capability,
+        /// What the other kind carries, on this rank or at least on each.
+        total: u16,
+    },
 }
 
 impl Difference {
@@ -129,7 +145,7 @@ impl Difference {
         match self {
             Self::Capability { own, .. } => *own != Capability::NotExamined,
             Self::Addressing => true,
-            Self::PortCount { .. } | Self::Rate { .. } | Self::PeerMemory => false,
+            Self::PortCount { .. } | Self::Rate { .. } | Self::PeerMemory | Self::Group { .. } => false,
         }
     }
 }
@@ -159,6 +175,18 @@ impl fmt::Display for Difference {
             Self::PeerMemory => f.write_str(
                 "nvidia_peermem is not loaded on that host; GPUDirect RDMA needs that module or DMA-BUF",
             ),
+            Self::Group { kind, own, most, is_used, other, total } => {
+                let (kind, other) = (kind.name(), other.name());
+                match own {
+                    0 => write!(f, "it has no {kind}, most others have {most} Gb/s of it; ")?,
+                    _ => write!(f, "its {kind} carries {own} Gb/s, that of most others {most} Gb/s; ")?,
+                }
+                if *is_used {
+                    write!(f, "{other} with {total} Gb/s is given up there, since all ranks use one kind")
+                } else {
+                    write!(f, "{kind} is given up, and all ranks use {other} with {total} Gb/s")
+                }
+            }
         }
     }
 }
@@ -261,6 +289,14 @@ pub(crate) struct RankSummary {
     pub(crate) summary: Summary,
 }
 
+/// What all ranks can use together.
+struct Offer {
+    kind: Capability,
+    transport: Transport,
+    /// What the rank carries that carries least, in Gb/s.
+    smallest: u16,
+}
+
 /// A comparison in progress: the ranks, and the worst difference of each by its rank.
 struct Comparison<'a> {
     ranks: &'a [RankSummary],
@@ -291,7 +327,9 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// The best transport that all ranks can use together. Notes the ranks that prevent a better one.
+    /// The best transport that all ranks can use together: of the kinds that every rank has, the one whose
+    /// smallest total is largest; of those within a quarter of it, the one that most would use alone, then
+    /// InfiniBand. Notes the ranks that prevent a better one.
     fn transport(&mut self) -> Transport {
         if self.examined().next().is_none() {
             return Transport::NotExamined;
@@ -309,49 +347,103 @@ impl<'a> Comparison<'a> {
             let no_device = capabilities.clone().all(|capability| capability == Capability::NoDevice);
             return if no_device { Transport::NoDevice } else { Transport::Sockets };
         };
-        if capabilities.clone().any(|capability| capability != usable) {
-            for (rank, summary) in self.examined().filter(|(_, summary)| summary.capability != usable) {
-                self.note(rank, Difference::Capability { own: summary.capability, most: usable });
-            }
+        let offers: Vec<Offer> = KINDS.into_iter().filter_map(|kind| self.offer(kind)).collect();
+        let best = offers.iter().map(|offer| offer.smallest).max().unwrap_or(0);
+        let is_close = |offer: &&Offer| u32::from(offer.smallest) * 4 >= u32::from(best) * 3;
+        let prefer = |kind| capabilities.clone().filter(|capability| *capability == kind).count();
+        // Each host knows why it prefers one of two kinds that carry about the same, such as its GPUs. Of
+        // several maxima the first, while `max_by_key` returns the last.
+        let Some(offer) = offers.iter().filter(is_close).rev().max_by_key(|offer| prefer(offer.kind)) else {
+            self.note_what_prevents(usable);
             return Transport::Sockets;
-        }
-        match usable {
-            Capability::Roce => self.addressing().map_or(Transport::Sockets, Transport::Roce),
+        };
+        let is_usual = prefer(offer.kind) >= prefer(usable);
+        self.compare_groups(if is_usual { offer.kind } else { usable }, offer);
+        offer.transport
+    }
+
+    /// What all ranks would have of one kind, where all have it.
+    fn offer(&self, kind: Capability) -> Option<Offer> {
+        let totals = self.examined().map(|(_, summary)| Some(summary.group(kind)?.total));
+        let smallest = totals.collect::<Option<Vec<u16>>>()?.into_iter().min()?;
+        let transport = match kind {
+            Capability::Roce => Transport::Roce(self.addressing()?),
             Capability::Efa => Transport::Efa,
             _ => Transport::InfiniBand,
+        };
+        Some(Offer { kind, transport, smallest })
+    }
+
+    /// Notes the ranks that keep all from using the kind that most would use.
+    fn note_what_prevents(&mut self, usable: Capability) {
+        let without = |summary: Summary| summary.group(usable).is_none();
+        if self.examined().any(|(_, summary)| without(summary)) {
+            for (rank, summary) in self.examined().filter(|(_, summary)| without(*summary)) {
+                self.note(rank, Difference::Capability { own: summary.capability, most: usable });
+            }
+            return;
         }
+        // All have RoCE, and no addressing is common to all.
+        let ranks_with = |addressing| self.ports(addressing).filter(|(_, ports)| *ports > 0).count();
+        // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
+        let favourite = Addressing::ALL.into_iter().rev().max_by_key(|&addressing| ranks_with(addressing));
+        let ports = favourite.into_iter().flat_map(|favourite| self.ports(favourite));
+        for (rank, _) in ports.filter(|(_, ports)| *ports == 0).collect::<Vec<_>>() {
+            self.note(rank, Difference::Addressing);
+        }
+    }
+
+    /// Notes the ranks for which a kind of RDMA is given up: by all ranks, because a rank has little of what
+    /// most would use, or by a rank that has little of what all use.
+    fn compare_groups(&mut self, usable: Capability, offer: &Offer) {
+        let (kind, is_used) = (usable, offer.kind == usable);
+        let total = |summary: Summary, kind| summary.group(kind).map_or(0, |group| group.total);
+        let totals = self.examined().map(|(_, summary)| total(summary, kind));
+        let Some(most) = most_frequent(totals) else { return };
+        for (rank, summary) in self.examined() {
+            let own = total(summary, kind);
+            // Of several maxima the first, while `max_by_key` returns the last.
+            let best = KINDS.into_iter().rev().max_by_key(|kind| total(summary, *kind)).unwrap_or(kind);
+            let other = if is_used { best } else { offer.kind };
+            let total = if is_used { total(summary, best) } else { offer.smallest };
+            let gives_up = !is_used || total > own;
+            if gives_up && (own < most || is_used && summary.capability != kind) {
+                self.note(rank, Difference::Group { kind, own, most, is_used, other, total });
+            }
+        }
+    }
+
+    /// The ports of each examined rank for an addressing.
+    fn ports(&self, addressing: Addressing) -> impl Iterator<Item = (usize, u16)> + Clone + use<'a> {
+        let of = move |summary: Summary| {
+            summary.group(Capability::Roce).map_or(0, |group| group.ports.with(addressing))
+        };
+        self.examined().map(move |(rank, summary)| (rank, of(summary)))
     }
 
     /// The addressing for which every rank has a port: v2 before v1, then the one with the most ports on the
-    /// rank that has the fewest for it. Where there is none, notes the ranks without the addressing that most
-    /// have.
-    fn addressing(&mut self) -> Option<Addressing> {
-        let ranks = self.examined();
-        let ports =
-            |addressing| ranks.clone().map(move |(rank, summary)| (rank, summary.ports.with(addressing)));
-        let fewest = |addressing| ports(addressing).map(|(_, ports)| ports).min().unwrap_or(0);
+    /// rank that has the fewest for it.
+    fn addressing(&self) -> Option<Addressing> {
+        let fewest = |addressing| self.ports(addressing).map(|(_, ports)| ports).min().unwrap_or(0);
         // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
-        let candidates = || Addressing::ALL.into_iter().rev();
-        let common = candidates().filter(|&addressing| fewest(addressing) > 0);
-        let common = common.max_by_key(|&addressing| (addressing.version, fewest(addressing)));
-        if common.is_none() {
-            let ranks_with = |addressing| ports(addressing).filter(|(_, ports)| *ports > 0).count();
-            let favourite = candidates().max_by_key(|&addressing| ranks_with(addressing))?;
-            for (rank, _) in ports(favourite).filter(|(_, ports)| *ports == 0) {
-                self.note(rank, Difference::Addressing);
-            }
-        }
-        common
+        let common = Addressing::ALL.into_iter().rev().filter(|&addressing| fewest(addressing) > 0);
+        common.max_by_key(|&addressing| (addressing.version, fewest(addressing)))
     }
 
     fn compare_ports(&mut self, transport: Transport) {
-        let count = |summary: Summary| match transport {
-            Transport::Roce(addressing) => summary.ports.with(addressing),
-            _ => summary.ports.without_addressing(),
+        let (kind, addressing) = match transport {
+            Transport::Roce(addressing) => (Capability::Roce, Some(addressing)),
+            Transport::Efa => (Capability::Efa, None),
+            _ => (Capability::InfiniBand, None),
         };
-        let counts = self.examined().map(|(rank, summary)| (rank, count(summary)));
+        let groups = self.examined().map(|(rank, summary)| (rank, summary.group(kind).unwrap_or_default()));
+        let count = |ports: PortCounts| match addressing {
+            Some(addressing) => ports.with(addressing),
+            None => ports.without_addressing(),
+        };
+        let counts = groups.clone().map(|(rank, group)| (rank, count(group.ports)));
         self.compare(counts, |own, most| Difference::PortCount { own, most });
-        let rates = self.examined().map(|(rank, summary)| (rank, summary.rate));
+        let rates = groups.map(|(rank, group)| (rank, group.rate));
         self.compare(rates, |own, most| Difference::Rate { own, most });
     }
 
@@ -385,7 +477,6 @@ impl<'a> Comparison<'a> {
 mod tests {
     use super::*;
     use crate::rdma::gid::{AddressFamily, RoceVersion};
-    use crate::rdma::summary::PortCounts;
 
     impl Verdict {
         /// The longest verdict on the wire.
@@ -393,7 +484,14 @@ mod tests {
             let difference = RankDifference {
                 rank: u32::MAX,
                 address: IpAddr::from([0xff; 16]),
-                difference: Difference::Rate { own: u32::MAX, most: u32::MAX },
+                difference: Difference::Group {
+                    kind: Capability::Efa,
+                    own: u16::MAX,
+                    most: u16::MAX,
+                    is_used: true,
+                    other: Capability::Roce,
+                    total: u16::MAX,
+                },
             };
             let differences = (0..99).map(|_| difference.clone()).collect();
             Self { transport: Transport::Roce(Addressing::ALL[3]), differences, unnamed: u32::MAX }
@@ -409,14 +507,17 @@ mod tests {
     const V6: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv6 };
 
     fn rank(last: u8, capability: Capability) -> RankSummary {
-        let usable = capability.is_usable();
-        let summary = Summary {
-            capability,
-            ports: PortCounts(if usable { [8, 0, 0, 0] } else { [0; 4] }),
-            rate: if usable { 400_000 } else { 0 },
-            ..Summary::default()
-        };
+        let mut summary = Summary { capability, ..Summary::default() };
+        if let Some(at) = KINDS.iter().position(|kind| *kind == capability) {
+            let ports = PortCounts([8, 0, 0, 0]);
+            summary.groups[at] = Some(GroupSummary { ports, rate: 400_000, total: 3200 });
+        }
         RankSummary { address: IpAddr::from([10, 0, 0, last]), summary }
+    }
+
+    /// What a rank with RoCE has of it.
+    fn of_roce(rank: &mut RankSummary) -> &mut GroupSummary {
+        rank.summary.groups[1].as_mut().unwrap()
     }
 
     fn roce(last: u8) -> RankSummary {
@@ -470,13 +571,13 @@ mod tests {
     #[test]
     fn ranks_use_the_addressing_that_all_of_them_have() {
         let (mut both, mut other) = (roce(2), roce(3));
-        both.summary.ports = PortCounts([8, 8, 8, 8]);
-        other.summary.ports = PortCounts([0, 8, 0, 8]);
+        of_roce(&mut both).ports = PortCounts([8, 8, 8, 8]);
+        of_roce(&mut other).ports = PortCounts([0, 8, 0, 8]);
         assert_eq!(concluded(&[both, both]), (Transport::Roce(V4), vec![]));
         assert_eq!(concluded(&[both, other]), (Transport::Roce(V6), vec![]));
         // A rank that loses a port does not take all others off RDMA.
         let mut most = both;
-        most.summary.ports = PortCounts([7, 8, 0, 0]);
+        of_roce(&mut most).ports = PortCounts([7, 8, 0, 0]);
         let (transport, lines) = concluded(&[most, roce(3), roce(4)]);
         assert_eq!(transport, Transport::Roce(V4));
         assert_eq!(lines, ["rank 0 (10.0.0.2): it has 7 RDMA ports, most others have 8"]);
@@ -486,12 +587,69 @@ mod tests {
         assert_eq!(lines, [format!("rank 2 (10.0.0.3): {fact}; all ranks use sockets")]);
     }
 
+    /// A rank with InfiniBand and RoCE of these totals in Gb/s, in ports of 200 and 100 Gb/s, that prefers
+    /// the larger one.
+    fn both(last: u8, infiniband: u16, roce: u16) -> RankSummary {
+        let group = |total: u16, rate: u16| {
+            let ports = PortCounts([total / rate, 0, 0, 0]);
+            (total > 0).then_some(GroupSummary { ports, rate: u32::from(rate) * 1000, total })
+        };
+        let capability = if infiniband >= roce { Capability::InfiniBand } else { Capability::Roce };
+        let groups = [group(infiniband, 200), group(roce, 100), None];
+        let summary = Summary { capability, groups, ..Summary::default() };
+        RankSummary { address: IpAddr::from([10, 0, 0, last]), summary }
+    }
+
+    #[test]
+    fn a_dead_port_does_not_change_the_kind_for_all_and_what_is_given_up_is_named() {
+        let healthy = [both(1, 800, 800), both(2, 800, 800), both(3, 800, 800)];
+        assert_eq!(concluded(&healthy), (Transport::InfiniBand, vec![]));
+        // One of four InfiniBand ports is dead: that host alone would use RoCE.
+        let mut ranks = healthy.to_vec();
+        ranks.push(both(4, 600, 800));
+        let given_up = "RoCE with 800 Gb/s is given up there, since all ranks use one kind";
+        let line = format!(
+            "rank 3 (10.0.0.4): its InfiniBand carries 600 Gb/s, that of most others 800 Gb/s; {given_up}"
+        );
+        assert_eq!(concluded(&ranks), (Transport::InfiniBand, vec![line.clone()]));
+        // In a world of two the ranks prefer different kinds.
+        let (transport, lines) = concluded(&[both(1, 800, 800), both(4, 600, 800)]);
+        assert_eq!((transport, lines.len()), (Transport::InfiniBand, 1));
+        // Two are dead: RoCE carries more than a quarter more on every rank.
+        ranks[3] = both(4, 400, 800);
+        let line = "rank 3 (10.0.0.4): its InfiniBand carries 400 Gb/s, that of most others 800 Gb/s; InfiniBand is \
+                    given up, and all ranks use RoCE with 800 Gb/s";
+        assert_eq!(concluded(&ranks), (Transport::Roce(V4), vec![line.to_owned()]));
+        // All are dead, or the host has none.
+        ranks[3] = both(4, 0, 800);
+        let line = "rank 3 (10.0.0.4): it has no InfiniBand, most others have 800 Gb/s of it; InfiniBand is given up, \
+                    and all ranks use RoCE with 800 Gb/s";
+        assert_eq!(concluded(&ranks), (Transport::Roce(V4), vec![line.to_owned()]));
+        // Nothing is left that all have.
+        ranks[2] = both(3, 800, 0);
+        let line = "rank 3 (10.0.0.4): it has RoCE, most others have InfiniBand; all ranks use sockets";
+        assert_eq!(concluded(&ranks), (Transport::Sockets, vec![line.to_owned()]));
+    }
+
+    #[test]
+    fn hosts_that_are_alike_use_what_each_would_use_alone() {
+        // Its GPUs may be nearer to RoCE, although InfiniBand carries as much.
+        let mut rank = both(1, 800, 800);
+        rank.summary.capability = Capability::Roce;
+        assert_eq!(concluded(&[rank; 3]), (Transport::Roce(V4), vec![]));
+        // One with another taste does not change that, and gives nothing up.
+        assert_eq!(concluded(&[rank, rank, both(2, 800, 800)]), (Transport::Roce(V4), vec![]));
+        // Of two kinds within a quarter that are preferred equally often, InfiniBand is used.
+        let other = both(2, 600, 800);
+        assert_eq!(concluded(&[other, both(3, 800, 600)]).0, Transport::InfiniBand);
+    }
+
     #[test]
     fn differences_that_do_not_prevent_rdma_are_warnings_only() {
         let mut few = roce(2);
-        few.summary.ports = PortCounts([1, 0, 0, 0]);
+        of_roce(&mut few).ports = PortCounts([1, 0, 0, 0]);
         let mut slow = roce(3);
-        slow.summary.rate = 2_500;
+        of_roce(&mut slow).rate = 2_500;
         let (transport, lines) = concluded(&[roce(1), few, slow, roce(5)]);
         assert_eq!(transport, Transport::Roce(V4));
         assert_eq!(
@@ -525,7 +683,7 @@ mod tests {
         // More ranks of other rates than a verdict names.
         let mut ranks = vec![needs(roce(1)); 20];
         for (i, rank) in ranks.iter_mut().enumerate() {
-            rank.summary.rate = u32::try_from(i).unwrap();
+            of_roce(rank).rate = u32::try_from(i).unwrap();
         }
         assert!(is_enough(&ranks));
     }

@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, Stamp};
+use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, PlaceHash, Rank, Stamp};
 use crate::rdma::Summary;
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
@@ -56,6 +56,8 @@ pub struct Attributes {
     pub same: Stamp,
     /// Which paths between the nodes are proved.
     pub paths: Paths,
+    /// Where the host is in its network, to order ranks by.
+    pub place: PlaceHash,
 }
 
 /// Where the job reaches a node.
@@ -117,6 +119,7 @@ impl Default for Attributes {
             fabric: Summary::default(),
             same: Stamp::default(),
             paths: Paths::default(),
+            place: PlaceHash::default(),
         }
     }
 }

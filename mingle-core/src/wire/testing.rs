@@ -283,10 +283,16 @@ impl Source<'_> {
     }
 
     fn summary(&mut self) -> Summary {
-        let ports: [u8; 4] = std::array::from_fn(|_| self.byte() % 9);
-        let (capability, rate) = (self.byte() % 7, self.byte() % 251);
-        let flags = [!self.flag(), !self.flag()].map(u8::from);
-        let bytes = [&[capability][..], &ports, &[rate], &flags].concat();
+        let mut bytes = vec![self.byte() % 7];
+        for _ in 0..3 {
+            let is_there = !self.flag();
+            bytes.push(u8::from(is_there));
+            if is_there {
+                bytes.extend((0..4).map(|_| self.byte() % 9));
+                bytes.extend([self.byte() % 251, self.byte() % 251]);
+            }
+        }
+        bytes.extend([!self.flag(), !self.flag()].map(u8::from));
         take(&bytes, super::config()).unwrap_or_default()
     }
 

@@ -10,6 +10,7 @@ mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 mod paths;
+mod places;
 mod rails;
 mod restarts;
 mod running_storms;

@@ -10,6 +10,7 @@ mod call;
 mod challenges;
 mod commit;
 mod ending;
+mod near;
 mod networks;
 mod plan;
 mod ranks;

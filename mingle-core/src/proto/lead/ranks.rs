@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
-use crate::model::{Link, NodeId, Rank, natural};
+use super::near;
+use crate::model::{Link, NodeId, PlaceHash, Rank, natural};
 use crate::proto::RankBy;
 use crate::rdma;
 use crate::wire::NodeInfo;
@@ -24,6 +25,11 @@ impl Applicant {
     /// The endpoint that the node prefers, by which nodes are ordered.
     pub(super) fn address(&self) -> SocketAddr {
         self.node.endpoints.preferred()
+    }
+
+    /// Its place, which has no parts where it has none.
+    pub(super) fn place(&self) -> &PlaceHash {
+        &self.node.attributes.place
     }
 
     /// The node's link on the network of another node's.
@@ -104,7 +110,9 @@ pub(super) fn choose(
 /// The first is the master. Where the one with former rank 0 is gone or has `failed`, it is the first
 /// newcomer that has not, or else the first such node of the others. Nothing is returned where there is no
 /// such node, or where the node with the given rank 0 has failed.
-fn assign(
+///
+/// In the order of places, newcomers first take ranks beside nodes that are near to them.
+pub(super) fn assign(
     mut applicants: Vec<Applicant>,
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
@@ -127,33 +135,42 @@ fn assign(
         }
     }
     let may_lead = |a: &Applicant| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id);
+    if order == RankBy::Place {
+        rest = near::settle(&mut places, rest, may_lead);
+    }
     match places[0].take() {
         Some(first) if first.node.rank.is_some() && failed(first.id) => return None,
         Some(first) if first.node.rank.is_some() || may_lead(&first) => places[0] = Some(first),
         first => {
             rest.extend(first);
             let newcomer = rest.iter().position(may_lead).and_then(|at| rest.remove(at));
-            let another = || places.iter_mut().find(|place| place.as_ref().is_some_and(may_lead))?.take();
-            places[0] = Some(newcomer.or_else(another)?);
+            let mut find = |is: &dyn Fn(&Applicant) -> bool| {
+                places.iter_mut().find(|place| place.as_ref().is_some_and(is))?.take()
+            };
+            let newcomer = newcomer.or_else(|| find(&|a| may_lead(a) && a.node.former.is_none()));
+            places[0] = Some(newcomer.or_else(|| find(&may_lead))?);
         }
     }
     places.into_iter().map(|place| place.or_else(|| rest.pop_front())).collect()
 }
 
 fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
-    let address = a.address().ip().cmp(&b.address().ip());
-    let host = natural(a.node.host.as_str(), b.node.host.as_str());
+    let address = || a.address().ip().cmp(&b.address().ip());
+    let host = || natural(a.node.host.as_str(), b.node.host.as_str());
+    // A place that ends where others go on comes before them.
+    let place = || a.place().is_none().cmp(&b.place().is_none()).then_with(|| a.place().cmp(b.place()));
     let first = match order {
-        RankBy::Address => address.then(host),
-        RankBy::Host => host.then(address),
+        RankBy::Address => address().then_with(host),
+        RankBy::Host => host().then_with(address),
+        RankBy::Place => place().then_with(address).then_with(host),
     };
     first.then_with(|| a.id.cmp(&b.id))
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::model::{Endpoints, HostName};
+    use crate::model::{Endpoints, HostName, Place};
     use crate::wire::Former;
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
@@ -167,7 +184,7 @@ mod tests {
         }
     }
 
-    fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
+    pub(in crate::proto::lead) fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
         assigned.unwrap_or_default().iter().map(|a| a.node.host.to_string()).collect()
     }
 
@@ -220,6 +237,44 @@ mod tests {
         assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
     }
 
+    /// A node in this place.
+    pub(in crate::proto::lead) fn placed(host: &str, last: u8, place: &str) -> Applicant {
+        let mut placed = applicant(host, last, None);
+        placed.node.attributes.place = place.parse::<Place>().unwrap().hash();
+        placed
+    }
+
+    #[test]
+    fn ranks_by_place_keep_together_those_who_share_a_prefix_and_nodes_without_a_place_are_last() {
+        let nodes = vec![
+            applicant("none", 1, None),
+            placed("b2", 2, "y/b"),
+            placed("a2", 3, "x/a"),
+            placed("c1", 4, "x/c"),
+            placed("b1", 5, "y/b"),
+            placed("a1", 6, "x/a"),
+            placed("short", 7, "x"),
+        ];
+        let mut reversed = nodes.clone();
+        reversed.reverse();
+        let ranked = hosts(assign(nodes, RankBy::Place, |_| false));
+        assert_eq!(ranked, hosts(assign(reversed, RankBy::Place, |_| false)));
+        let at = |host: &str| ranked.iter().position(|other| other == host).unwrap();
+        assert_eq!(at("none"), 6);
+        assert_eq!((at("b2") + 1, at("a2") + 1), (at("b1"), at("a1")), "by address in one place: {ranked:?}");
+        assert_eq!(at("short") + 1, at("a2").min(at("c1")), "the shorter place first: {ranked:?}");
+        assert_eq!(at("c1").abs_diff(at("a2")) % 3, if at("c1") > at("a2") { 2 } else { 1 }, "{ranked:?}");
+    }
+
+    #[test]
+    fn the_size_of_a_group_does_not_change_the_order_of_groups() {
+        let first = |few: usize| {
+            let nodes = (0..32u8).map(|n| placed("n", n, if usize::from(n) < few { "a/1" } else { "b/1" }));
+            assign(nodes.collect(), RankBy::Place, |_| false).unwrap()[0].node.attributes.place.clone()
+        };
+        assert_eq!(first(15), first(17));
+    }
+
     #[test]
     fn given_ranks_are_kept_and_the_others_fill_the_gaps_in_order() {
         let nodes = vec![
@@ -232,7 +287,7 @@ mod tests {
     }
 
     /// A node that had this rank in the world before.
-    fn survivor(host: &str, last: u8, former: u32) -> Applicant {
+    pub(in crate::proto::lead) fn survivor(host: &str, last: u8, former: u32) -> Applicant {
         let mut survivor = applicant(host, last, None);
         survivor.node.former = Some(Former { rank: Rank(former), members: 0 });
         survivor

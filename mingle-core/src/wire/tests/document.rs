@@ -7,8 +7,8 @@ use std::path::Path;
 
 use super::*;
 use crate::model::{
-    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, Sameness, Trait, Traits,
-    WorldSize,
+    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Place, Rank, Roster, Sameness, Trait,
+    Traits, WorldSize,
 };
 use crate::rdma::{Addressing, Rail, Rails, Tally};
 
@@ -122,6 +122,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
                 metadata: metadata(),
                 fabric: Summary::largest(),
                 same: traits().stamp(false),
+                place: "block-1/rack-7".parse::<Place>().unwrap().hash(),
                 ..Attributes::default()
             },
         },

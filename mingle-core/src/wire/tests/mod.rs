@@ -7,8 +7,8 @@ use std::num::NonZeroU16;
 
 use super::*;
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
-    Sameness, Stamp, Trait, Traits, World, WorldSize,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, PlaceHash,
+    Rank, Sameness, Stamp, Trait, Traits, World, WorldSize,
 };
 use crate::rdma::{Addressing, Summary, Tally, Verdict};
 
@@ -115,6 +115,7 @@ fn of_paths() -> [Message; 3] {
                     fabric: Summary::largest(),
                     same: Stamp(u64::MAX),
                     paths: Paths::All,
+                    place: PlaceHash::example(99),
                 },
             },
         }),

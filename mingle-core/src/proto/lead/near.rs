@@ -1,0 +1,257 @@
+//! Which newcomers take which ranks, so that nodes which are near to each other in the network are neighbours.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::ranks::Applicant;
+use crate::model::Place;
+
+/// The hashes of the first parts of a place. The nodes with the same beginning are a group.
+type Beginning = Vec<[u8; 4]>;
+
+/// Gives newcomers a free rank beside nodes with which they share the beginning of their place: the longest
+/// beginnings first. Returns the others, in their order. Rank 0 is for those who may lead.
+pub(super) fn settle(
+    ranks: &mut [Option<Applicant>],
+    newcomers: VecDeque<Applicant>,
+    may_lead: impl Fn(&Applicant) -> bool,
+) -> VecDeque<Applicant> {
+    let mut all: Vec<Option<Applicant>> = newcomers.into_iter().map(Some).collect();
+    for levels in (1..=Place::LEVELS).rev() {
+        let mut left = Left::new(&mut all, levels);
+        if left.groups.is_empty() {
+            continue;
+        }
+        // A gap between two groups would do for either, so those within a group come first.
+        let (within, mut between): (Vec<Gap>, Vec<Gap>) =
+            gaps(ranks, levels).into_iter().partition(|gap| gap.before == gap.behind);
+        for gap in &within {
+            left.fill(gap, ranks, &may_lead);
+        }
+        // From one on before which nobody is left: what is left of a group before a gap has no other one then.
+        let start = between.iter().position(|gap| !left.has(gap.before.as_ref()));
+        between.rotate_left(start.unwrap_or(0));
+        for gap in &between {
+            left.fill(gap, ranks, &may_lead);
+        }
+    }
+    all.into_iter().flatten().collect()
+}
+
+/// The newcomers that have no rank yet, by their groups.
+struct Left<'a> {
+    all: &'a mut [Option<Applicant>],
+    groups: BTreeMap<Beginning, VecDeque<usize>>,
+}
+
+impl<'a> Left<'a> {
+    fn new(all: &'a mut [Option<Applicant>], levels: usize) -> Self {
+        let mut groups: BTreeMap<Beginning, VecDeque<usize>> = BTreeMap::new();
+        for (at, newcomer) in all.iter().enumerate() {
+            if let Some(beginning) = beginning(newcomer.as_ref(), levels) {
+                groups.entry(beginning).or_default().push_back(at);
+            }
+        }
+        Self { all, groups }
+    }
+
+    fn has(&self, group: Option<&Beginning>) -> bool {
+        group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.is_empty())
+    }
+
+    /// The next of a group that may have this rank.
+    fn take(
+        &mut self,
+        group: Option<&Beginning>,
+        rank: usize,
+        may_lead: impl Fn(&Applicant) -> bool,
+    ) -> Option<Applicant> {
+        let group = self.groups.get_mut(group?)?;
+        let fits = |at: &usize| rank > 0 || self.all[*at].as_ref().is_some_and(&may_lead);
+        let at = group.iter().position(fits).and_then(|place| group.remove(place))?;
+        self.all[at].take()
+    }
+
+    /// Fills a gap from its lower end with those of the group before it, then from its upper end with those
+    /// of the group behind it.
+    fn fill(&mut self, gap: &Gap, ranks: &mut [Option<Applicant>], may_lead: impl Fn(&Applicant) -> bool) {
+        let mut free = gap.ranks.clone();
+        free.retain(|rank| {
+            ranks[*rank] = self.take(gap.before.as_ref(), *rank, &may_lead);
+            ranks[*rank].is_none()
+        });
+        for rank in free.into_iter().rev() {
+            ranks[rank] = self.take(gap.behind.as_ref(), rank, &may_lead);
+        }
+    }
+}
+
+/// Free ranks in a row, on the ring of all ranks, and the groups of the nodes before and behind them.
+struct Gap {
+    before: Option<Beginning>,
+    ranks: Vec<usize>,
+    behind: Option<Beginning>,
+}
+
+fn gaps(ranks: &[Option<Applicant>], levels: usize) -> Vec<Gap> {
+    let Some(first) = ranks.iter().position(Option::is_some) else { return Vec::new() };
+    let mut gaps = Vec::new();
+    let (mut before, mut free) = (first, Vec::new());
+    for at in (first + 1..=first + ranks.len()).map(|at| at % ranks.len()) {
+        if ranks[at].is_none() {
+            free.push(at);
+            continue;
+        }
+        if !free.is_empty() {
+            let [before, behind] = [before, at].map(|at| beginning(ranks[at].as_ref(), levels));
+            gaps.push(Gap { before, ranks: std::mem::take(&mut free), behind });
+        }
+        before = at;
+    }
+    gaps
+}
+
+fn beginning(node: Option<&Applicant>, levels: usize) -> Option<Beginning> {
+    Some(node?.place().beginning(levels)?.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::{Duration, Instant};
+
+    use super::super::ranks::assign;
+    use super::super::ranks::tests::{hosts, placed, survivor};
+    use super::*;
+    use crate::model::{NodeId, Rank};
+    use crate::proto::RankBy;
+    use crate::wire::Former;
+
+    /// How many edges of the ring connect nodes of different blocks.
+    fn crossings(ranked: &[Applicant]) -> usize {
+        let next = ranked.iter().cycle().skip(1);
+        ranked.iter().zip(next).filter(|(a, b)| a.place().shared(b.place()) == 0).count()
+    }
+
+    /// 64 nodes in four blocks of four racks, whose addresses say nothing of their place.
+    fn blocks() -> Vec<Applicant> {
+        let at = |n: u8| {
+            let mixed = n.wrapping_mul(37) % 64;
+            placed(&format!("n{n}"), mixed, &format!("block-{}/rack-{}", n / 16, n / 4 % 4))
+        };
+        (0..64).map(at).collect()
+    }
+
+    /// The nodes of this world as they come to the next one.
+    fn survivors(ranked: Vec<Applicant>) -> Vec<Applicant> {
+        let with_rank = |(mut a, rank): (Applicant, u32)| {
+            a.node.former = Some(Former { rank: Rank(rank), members: 0 });
+            a
+        };
+        ranked.into_iter().zip(0..).map(with_rank).collect()
+    }
+
+    #[test]
+    fn four_edges_of_a_ring_of_four_blocks_cross_and_a_replacement_adds_two_at_most() {
+        let ranked = assign(blocks(), RankBy::Place, |_| false).unwrap();
+        assert_eq!(crossings(&ranked), 4);
+        let (all, places) = (survivors(ranked), ["block-0", "block-1", "block-2", "block-3", "elsewhere"]);
+        for (lost, place) in (0..64).flat_map(|lost| places.map(|place| (lost, place))) {
+            let mut nodes = all.clone();
+            let gone = nodes.remove(lost);
+            let new = placed("new", 200, &format!("{place}/rack-9"));
+            let is_same = gone.place().shared(new.place()) > 0;
+            nodes.push(new);
+            nodes.reverse();
+            let ranked = assign(nodes, RankBy::Place, |_| false).unwrap();
+            let kept = ranked.iter().zip(0..).filter(|(a, rank)| a.node.former.is_some_and(|former| former.rank == Rank(*rank))).count();
+            assert_eq!((kept, ranked[lost].node.host.as_str()), (63, "new"));
+            let limit = if is_same { 4..=4 } else { 4..=6 };
+            assert!(limit.contains(&crossings(&ranked)), "{lost}, {place}: {}", crossings(&ranked));
+        }
+    }
+
+    #[test]
+    fn several_replacements_take_ranks_beside_nodes_of_their_place() {
+        let all = survivors(assign(blocks(), RankBy::Place, |_| false).unwrap());
+        let mut rng = 7_u64;
+        let mut draw = |below: usize| {
+            rng = rng.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(rng >> 33).unwrap() % below
+        };
+        for round in 0..500 {
+            // Each of the lost is replaced by another node of its rack.
+            let mut nodes = all.clone();
+            let lost: Vec<Applicant> = (0..1 + draw(8)).map(|_| nodes.remove(draw(nodes.len()))).collect();
+            let whole_racks = (0..16).filter(|rack| {
+                let place = format!("block-{}/rack-{}", rack / 4, rack % 4).parse::<Place>().unwrap().hash();
+                nodes.iter().all(|a| *a.place() != place)
+            });
+            if whole_racks.count() > 0 {
+                continue;
+            }
+            nodes.extend(lost.into_iter().rev().map(|mut a| {
+                a.node.former = None;
+                a
+            }));
+            let ranked = assign(nodes, RankBy::Place, |_| false).unwrap();
+            assert_eq!(crossings(&ranked), 4, "round {round}");
+            let next = ranked.iter().cycle().skip(1);
+            let racks = ranked.iter().zip(next).filter(|(a, b)| a.place() != b.place()).count();
+            assert_eq!(racks, 16, "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_newcomer_near_the_neighbours_of_rank_0_takes_it() {
+        let (b, c) = (survivor("b", 1, 1), survivor("c", 2, 2));
+        let near = |mut node: Applicant, place: &str| {
+            node.node.attributes.place = place.parse::<Place>().unwrap().hash();
+            node
+        };
+        let mut nodes = vec![near(b, "x"), near(c, "y"), placed("far", 3, "z"), placed("near", 4, "x")];
+        let ranked = |nodes: &[Applicant], order| hosts(assign(nodes.to_vec(), order, |_| false));
+        assert_eq!(ranked(&nodes, RankBy::Place), ["near", "b", "c", "far"]);
+        assert_eq!(ranked(&nodes, RankBy::Address), ["far", "b", "c", "near"], "places say nothing then");
+        nodes[3].node.attributes.may_be_master = false;
+        assert_eq!(ranked(&nodes, RankBy::Place), ["far", "b", "c", "near"]);
+    }
+
+    #[test]
+    #[ignore = "a measurement: run it in release mode, with --nocapture"]
+    #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures and prints")]
+    fn the_time_to_rank_10_000_places() {
+        let node = |n: u32| {
+            let mixed = n.wrapping_mul(7_919) % 10_000;
+            let place = format!("zone-{}/block-{}/rack-{}", mixed / 5_000, mixed / 500, mixed / 16);
+            let mut a = placed(&format!("node-{n}"), 1, &place);
+            a.id = NodeId(u128::from(n + 1).to_be_bytes());
+            a.node.endpoints = SocketAddr::from((std::net::Ipv4Addr::from(0x0a00_0000 + n), 29500)).into();
+            a
+        };
+        let all: Vec<Applicant> = (0..10_000).map(node).collect();
+        let half = survivors(assign(all.clone(), RankBy::Place, |_| false).unwrap());
+        let half = half.into_iter().map(|mut a| {
+            a.node.former = a.node.former.filter(|former| former.rank.get() % 2 == 0);
+            a
+        });
+        let half: Vec<Applicant> = half.collect();
+        for (what, order, nodes) in [
+            ("by address", RankBy::Address, &all),
+            ("by place", RankBy::Place, &all),
+            ("by place, half of them replaced", RankBy::Place, &half),
+        ] {
+            let mut times: Vec<Duration> = (0..21)
+                .map(|_| {
+                    let nodes = nodes.clone();
+                    let start = Instant::now();
+                    let ranked = assign(nodes, order, |_| false);
+                    let time = start.elapsed();
+                    assert_eq!(ranked.map(|ranked| ranked.len()), Some(10_000));
+                    time
+                })
+                .collect();
+            times.sort();
+            println!("{what}: median {:?}, longest {:?}, n = {}", times[10], times[20], times.len());
+        }
+    }
+}

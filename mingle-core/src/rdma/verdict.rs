@@ -191,6 +191,14 @@ impl fmt::Display for Difference {
     }
 }
 
+impl RankDifference {
+    /// Whether this is about `rank`, which the others cannot use RDMA with, or do not know whether they can.
+    pub(crate) fn keeps_rdma_from(&self, rank: usize) -> bool {
+        let is_capability = matches!(self.difference, Difference::Capability { .. } | Difference::Addressing);
+        is_capability && usize::try_from(self.rank) == Ok(rank)
+    }
+}
+
 impl fmt::Display for RankDifference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rank {} ({}): {}", self.rank, self.address, self.difference)

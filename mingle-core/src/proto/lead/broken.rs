@@ -8,12 +8,39 @@ use crate::model::{BrokenPath, NodeId};
 use crate::proto::report::Failure;
 use crate::wire::{Broken, REFUSED, Refusal};
 
+/// The paths that were broken in the last round, and in the one that had fewest: each round may try another
+/// network, and on that of the job the fewest are broken.
+#[derive(Debug, Clone, Default)]
+pub(super) struct BrokenRounds {
+    pub(super) last: BrokenPaths,
+    fewest: BrokenPaths,
+}
+
+impl BrokenRounds {
+    /// Paths that were broken may be proved in the next round while the leader `persists`. Otherwise, those of
+    /// the round that had fewest.
+    pub(super) fn settle(&mut self, persists: bool) -> Option<BrokenPaths> {
+        let last = std::mem::take(&mut self.last);
+        if last.is_empty() {
+            return None;
+        }
+        self.fewest = last.or_fewer(std::mem::take(&mut self.fewest));
+        (!persists).then(|| std::mem::take(&mut self.fewest))
+    }
+
+    /// A node has no seat any more.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.last.forget(node);
+        self.fewest.forget(node);
+    }
+}
+
 /// The broken paths, by prover: with their targets, and how many more there are.
 #[derive(Debug, Clone, Default)]
 pub(super) struct BrokenPaths(BTreeMap<NodeId, (Vec<(NodeId, BrokenPath)>, u32)>);
 
 impl BrokenPaths {
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -23,8 +50,7 @@ impl BrokenPaths {
         self.0.insert(from, (named.collect(), broken.more));
     }
 
-    /// A node has no seat any more.
-    pub(super) fn forget(&mut self, node: NodeId) {
+    fn forget(&mut self, node: NodeId) {
         self.0.remove(&node);
         for (paths, _) in self.0.values_mut() {
             paths.retain(|&(to, _)| to != node);
@@ -35,18 +61,21 @@ impl BrokenPaths {
     /// The member at more ends of broken paths than any other node, if there is one.
     pub(super) fn most(&self, book: &Book) -> Option<NodeId> {
         let mut ends: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for (&from, (paths, _)) in &self.0 {
-            for end in paths.iter().flat_map(|&(to, _)| [from, to]) {
-                *ends.entry(end).or_default() += 1;
-            }
+        for end in self.ends().flat_map(|(from, to)| [from, to]) {
+            *ends.entry(end).or_default() += 1;
         }
         let most = ends.values().max().copied()?;
         let mut at_most = ends.into_iter().filter(|&(_, count)| count == most).map(|(end, _)| end);
         at_most.next().filter(|&end| at_most.next().is_none() && book.member(end).is_some())
     }
 
+    /// The provers and targets of the paths.
+    pub(super) fn ends(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
+        self.0.iter().flat_map(|(&from, (paths, _))| paths.iter().map(move |&(to, _)| (from, to)))
+    }
+
     /// Those of an earlier round, if that had fewer.
-    pub(super) fn or_fewer(self, earlier: Self) -> Self {
+    fn or_fewer(self, earlier: Self) -> Self {
         let are_fewer = !earlier.is_empty() && earlier.count() < self.count();
         if are_fewer { earlier } else { self }
     }

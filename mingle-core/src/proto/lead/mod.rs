@@ -19,8 +19,9 @@ mod rounds;
 mod seats;
 #[cfg(test)]
 mod tests;
+mod unfit;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -39,6 +40,7 @@ use call::Call;
 use challenges::Challenges;
 use round::Fate;
 use rounds::Rounds;
+use unfit::Start;
 
 /// Joining nodes that were all silent for this long have left.
 const LEFT: Duration = Duration::from_secs(1);
@@ -68,6 +70,8 @@ pub(crate) struct Lead {
     warned: BTreeSet<NodeId>,
     /// Members whose connections are to be closed.
     expelled: Vec<NodeId>,
+    /// The nodes that were left out, and why.
+    left_out: BTreeMap<NodeId, Refusal>,
 }
 
 impl Lead {
@@ -85,6 +89,7 @@ impl Lead {
             overdue: false,
             warned: BTreeSet::new(),
             expelled: Vec::new(),
+            left_out: BTreeMap::new(),
         }
     }
 
@@ -349,12 +354,20 @@ impl Lead {
 
     /// Starts a round if all seats are taken, or if the last call is over.
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
-        let may_start = !self.frozen && !self.overdue && self.is_collecting();
+        let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         if !may_start || (self.book.seated() < shared.most() && !self.call.is_over()) {
             return;
         }
-        if self.rounds.start(&mut self.book, arrivals, shared) {
-            self.repeat(arrivals, shared);
+        let start = self.rounds.start(&mut self.book, arrivals, shared);
+        self.started(start, arrivals, shared);
+    }
+
+    fn started(&mut self, start: Start, arrivals: &Arrivals, shared: &mut Shared) {
+        match start {
+            Start::Begun => self.repeat(arrivals, shared),
+            Start::Again => self.fill_seats(arrivals, shared),
+            Start::Not => {}
+            Start::Without(unfit) => self.leave_out(unfit, shared),
         }
     }
 
@@ -396,9 +409,12 @@ impl Lead {
     /// there are none, the same members get two more rounds.
     fn blame(&mut self, unready: &[NodeId], arrivals: &Arrivals, shared: &mut Shared) {
         let are_replaced = self.put_behind_standbys(unready, arrivals);
-        if are_replaced || !self.rounds.end_unready(unready, &mut self.book, shared) {
-            self.fill_seats(arrivals, shared);
-        }
+        let start = if are_replaced {
+            Start::Again
+        } else {
+            self.rounds.end_unready(unready, &mut self.book, shared)
+        };
+        self.started(start, arrivals, shared);
     }
 
     /// This process was stopped in a round. Members may have given up meanwhile, although what they sent

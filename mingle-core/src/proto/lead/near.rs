@@ -163,7 +163,11 @@ mod tests {
             nodes.push(new);
             nodes.reverse();
             let ranked = assign(nodes, RankBy::Place, |_| false).unwrap();
-            let kept = ranked.iter().zip(0..).filter(|(a, rank)| a.node.former.is_some_and(|former| former.rank == Rank(*rank))).count();
+            let kept = ranked
+                .iter()
+                .zip(0..)
+                .filter(|(a, rank)| a.node.former.is_some_and(|former| former.rank == Rank(*rank)))
+                .count();
             assert_eq!((kept, ranked[lost].node.host.as_str()), (63, "new"));
             let limit = if is_same { 4..=4 } else { 4..=6 };
             assert!(limit.contains(&crossings(&ranked)), "{lost}, {place}: {}", crossings(&ranked));

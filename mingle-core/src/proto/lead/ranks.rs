@@ -43,23 +43,32 @@ impl Applicant {
     }
 }
 
+/// Nodes that have no address family in common: those with IPv6 alone, and those with IPv4 alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Apart {
+    pub(super) six: Vec<NodeId>,
+    pub(super) four: Vec<NodeId>,
+}
+
 /// Leaves the endpoints of one address family that all nodes have. The job's own traffic between any two
 /// nodes needs a family that both have, and NCCL can be given one for all. IPv4 comes first unless `ipv6` is
 /// set; the other family follows after a round that has failed. Returns how often all families were tried
-/// before; where no family is common, a node with IPv6 alone and one with IPv4 alone.
+/// before; where no family is common, the nodes with IPv6 alone and those with IPv4 alone.
 pub(super) fn settle_family(
     applicants: &mut [Applicant],
     ipv6: bool,
     failed_rounds: u64,
-) -> Result<usize, (NodeId, NodeId)> {
+) -> Result<usize, Apart> {
     let has = |a: &Applicant, is_ipv6: bool| a.node.endpoints.iter().any(|e| e.is_ipv6() == is_ipv6);
     let common = |is_ipv6: bool| applicants.iter().all(|a| has(a, is_ipv6));
     let families: Vec<bool> = [ipv6, !ipv6].into_iter().filter(|&is_ipv6| common(is_ipv6)).collect();
     let turn = usize::try_from(failed_rounds).unwrap_or(0);
     let Some(&chosen) = families.get(turn % families.len().max(1)) else {
-        let only = |is_ipv6: bool| applicants.iter().find(|a| !has(a, !is_ipv6));
+        let only =
+            |is_ipv6: bool| applicants.iter().filter(|a| !has(a, !is_ipv6)).map(|a| a.id).collect::<Vec<_>>();
         // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
-        return only(true).zip(only(false)).map_or(Ok(0), |(six, four)| Err((six.id, four.id)));
+        let apart = Apart { six: only(true), four: only(false) };
+        return if apart.six.is_empty() || apart.four.is_empty() { Ok(0) } else { Err(apart) };
     };
     for applicant in applicants {
         applicant.node.keep_family(chosen);
@@ -226,7 +235,11 @@ pub(super) mod tests {
             vec![both(3), only(1), applicant("four", 2, None)],
             vec![applicant("four", 2, None), both(3), only(1)],
         ] {
-            assert_eq!(settle_family(&mut nodes, false, 0), Err((id(1), id(2))), "IPv6 alone, IPv4 alone");
+            assert_eq!(
+                settle_family(&mut nodes, false, 0),
+                Err(Apart { six: vec![id(1)], four: vec![id(2)] }),
+                "IPv6 alone, IPv4 alone"
+            );
         }
     }
 

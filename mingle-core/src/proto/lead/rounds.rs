@@ -7,20 +7,20 @@ use std::time::Duration;
 
 use super::alike::{self, Alike};
 use super::book::Book;
-use super::broken::BrokenPaths;
+use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
 use super::networks::Network;
 use super::plan::{self, Plan};
-use super::ranks::{self, Applicant};
+use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
+use super::unfit::{self, Start, Unfit};
 use crate::model::NodeId;
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
-use crate::rdma::Verdict;
 use crate::wire::{Broken, Message, Part, Ready, Refusal, Want};
 
 /// For this long another round starts although no node is left that can be master, or although paths were
@@ -50,10 +50,7 @@ pub(super) struct Rounds {
     proving_since: Option<Time>,
     /// Provers and masters between which the proof has failed.
     unproved: BTreeSet<(NodeId, NodeId)>,
-    /// The paths that were broken in the last round, and in the one that had fewest: each may try another
-    /// network, and on that of the job the fewest are broken.
-    broken: BrokenPaths,
-    fewest: BrokenPaths,
+    broken: BrokenRounds,
     /// What the members have told of their traits.
     alike: Alike,
 }
@@ -82,8 +79,7 @@ impl Rounds {
             unready: Vec::new(),
             proving_since: None,
             unproved: BTreeSet::new(),
-            broken: BrokenPaths::default(),
-            fewest: BrokenPaths::default(),
+            broken: BrokenRounds::default(),
             alike: Alike::default(),
         }
     }
@@ -125,58 +121,15 @@ impl Rounds {
         }
     }
 
-    /// Starts a round with the members of a full book, where none is under way. Returns whether there is one
-    /// now.
-    pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> bool {
+    /// Starts a round with the members of a full book, where none is under way.
+    pub(super) fn start(&mut self, book: &mut Book, arrivals: &Arrivals, shared: &mut Shared) -> Start {
         if !self.alike.settle(book, shared) {
-            return false;
+            return Start::Not;
         }
-        let mut applicants = plan::applicants(book, arrivals, shared);
-        let since = *self.proving_since.get_or_insert(shared.now);
-        let persists = shared.now < since + PERSIST;
-        let broken = std::mem::take(&mut self.broken);
-        if !broken.is_empty() {
-            self.fewest = broken.or_fewer(std::mem::take(&mut self.fewest));
-            if !persists {
-                let because = std::mem::take(&mut self.fewest).ending();
-                self.end_because(because, book, shared);
-                return false;
-            }
-        }
-        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
-        let Ok(turn) = family.inspect_err(|&apart| {
-            if persists {
-                // A host's addresses may have changed, and its join with the new ones be under way.
-                shared.set_after(Timer::Wave, AGAIN);
-            } else {
-                self.unproved.insert(apart);
-                self.end_because(ending::unproved(&self.unproved, book, shared), book, shared);
-            }
-        }) else {
-            return false;
-        };
-        let network = Network::settle(&applicants, turn);
-        let order = shared.config.rank_by;
-        let Some(assigned) = ranks::choose_again(applicants, order, &self.unproved, persists) else {
-            self.end_because(ending::unproved(&self.unproved, book, shared), book, shared);
-            return false;
-        };
-        let comparable: Vec<_> = assigned.iter().map(Applicant::comparable).collect();
-        let verdict = Verdict::of(&comparable);
-        if !verdict.is_enough(&comparable) {
-            let refusal = Refusal::NoRdma(verdict.clone());
-            self.end(refusal, Failure::NoRdma { verdict }, book, shared);
-            return false;
-        }
-        let sameness = self.alike.compare(&assigned, &verdict, shared);
-        if let Some(because) = alike::refusal(&assigned, &sameness) {
-            self.end_because(because, book, shared);
-            return false;
-        }
-        let compared = (verdict, sameness);
-        let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
-        let Some(plan) = Plan::new(self.started + 1, &assigned, compared, wants_roster, &network) else {
-            return false;
+        let plan = match self.plan(book, arrivals, shared) {
+            Ok(plan) => plan,
+            Err(None) => return Start::Not,
+            Err(Some(unfit)) => return self.end_or_leave_out(unfit, book, shared),
         };
         self.started += 1;
         for (_, entry) in book.entries_mut() {
@@ -184,7 +137,54 @@ impl Rounds {
         }
         shared.event(Event::Preparing { round: self.started });
         self.phase = Phase::Proving(Round::start(plan, shared));
-        true
+        Start::Begun
+    }
+
+    /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
+    fn plan(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Result<Plan, Option<Unfit>> {
+        let since = *self.proving_since.get_or_insert(shared.now);
+        let persists = shared.now < since + PERSIST;
+        if let Some(broken) = self.broken.settle(persists) {
+            let worst = unfit::worst(broken.ends(), book, shared);
+            return Err(Some(Unfit::new(worst, broken.ending())));
+        }
+        let (assigned, network) = self.assign(persists, book, arrivals, shared)?;
+        let verdict = unfit::compare_rdma(&assigned, unfit::spare(book, shared)).map_err(Some)?;
+        let sameness = self.alike.compare(&assigned, &verdict, shared);
+        if let Some(because) = alike::refusal(&assigned, &sameness) {
+            return Err(Some(Unfit::new(Vec::new(), because)));
+        }
+        let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
+        Plan::new(self.started + 1, &assigned, (verdict, sameness), wants_roster, &network).ok_or(None)
+    }
+
+    /// The nodes in the order of their ranks, and the network that they use.
+    fn assign(
+        &mut self,
+        persists: bool,
+        book: &Book,
+        arrivals: &Arrivals,
+        shared: &mut Shared,
+    ) -> Result<(Vec<Applicant>, Network), Option<Unfit>> {
+        let mut applicants = plan::applicants(book, arrivals, shared);
+        let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
+        let turn = family.map_err(|Apart { six, four }| {
+            if persists {
+                // A host's addresses may have changed, and its join with the new ones be under way.
+                shared.set_after(Timer::Wave, AGAIN);
+                return None;
+            }
+            self.unproved.insert((six[0], four[0]));
+            let because = ending::unproved(&self.unproved, book, shared);
+            Some(Unfit::new(unfit::apart(six, four, shared), because))
+        })?;
+        let network = Network::settle(&applicants, turn);
+        let assigned = ranks::choose_again(applicants, shared.config.rank_by, &self.unproved, persists);
+        let Some(assigned) = assigned else {
+            let worst = unfit::worst(self.unproved.iter().copied(), book, shared);
+            return Err(Some(Unfit::new(worst, ending::unproved(&self.unproved, book, shared))));
+        };
+        Ok((assigned, network))
     }
 
     /// Repeats what has not been answered: prepare, commit, or why there is no world.
@@ -280,7 +280,7 @@ impl Rounds {
         match &mut self.phase {
             Phase::Proving(round) if round.number() == broken.round => {
                 if book.member(from).is_some() {
-                    self.broken.insert(from, broken, round);
+                    self.broken.last.insert(from, broken, round);
                     round.add_failure(shared);
                 }
             }
@@ -305,7 +305,7 @@ impl Rounds {
         if !round.is_master_proved() {
             self.unproved.insert((shared.me(), master));
         } else if let Some(broken) = round.broken() {
-            self.broken.insert(shared.me(), &broken, round);
+            self.broken.last.insert(shared.me(), &broken, round);
         } else if !round.is_failing() {
             return Fate::GoesOn;
         }
@@ -321,14 +321,17 @@ impl Rounds {
         self.void(book, shared);
         let failed = self.unproved.iter().filter(|&&(_, of)| of == master);
         let failed: Vec<NodeId> = failed.map(|&(prover, _)| prover).collect();
-        Fate::Unproved(if failed.is_empty() { self.broken.most(book).into_iter().collect() } else { failed })
+        Fate::Unproved(if failed.is_empty() {
+            self.broken.last.most(book).into_iter().collect()
+        } else {
+            failed
+        })
     }
 
     /// A member has no seat any more: what it could not reach is held against nobody, nor is it itself.
     pub(super) fn forget(&mut self, member: NodeId) {
         self.unproved.retain(|&(prover, master)| prover != member && master != member);
         self.broken.forget(member);
-        self.fewest.forget(member);
     }
 
     /// Forgets everything but the number of the last round.
@@ -345,8 +348,8 @@ impl Rounds {
     }
 
     /// These members were not ready in a round that took too long. After some rounds that the same ones have
-    /// held up no world can form. Returns whether that is so.
-    pub(super) fn end_unready(&mut self, unready: &[NodeId], book: &mut Book, shared: &mut Shared) -> bool {
+    /// held up no world can form with them.
+    pub(super) fn end_unready(&mut self, unready: &[NodeId], book: &mut Book, shared: &mut Shared) -> Start {
         if self.unready.iter().any(|id| unready.contains(id)) {
             self.unready.retain(|id| unready.contains(id));
         } else {
@@ -355,10 +358,11 @@ impl Rounds {
         }
         self.overdue += u32::from(!unready.is_empty());
         if self.overdue < UNREADY_ROUNDS {
-            return false;
+            return Start::Again;
         }
-        self.end_because(ending::unready(&self.unready, book), book, shared);
-        true
+        let unready = std::mem::take(&mut self.unready);
+        let because = ending::unready(&unready, book);
+        self.end_or_leave_out(Unfit::new(unready, because), book, shared)
     }
 
     /// The master has named a dial of this node's.
@@ -486,12 +490,17 @@ impl Rounds {
         true
     }
 
-    fn end_because(&mut self, (why, failure): (Refusal, Failure), book: &mut Book, shared: &mut Shared) {
-        self.end(why, failure, book, shared);
+    /// No world can form with these nodes: they are left out if enough others are here, or else all end.
+    fn end_or_leave_out(&mut self, unfit: Unfit, book: &mut Book, shared: &mut Shared) -> Start {
+        if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(book, shared) {
+            return Start::Without(unfit);
+        }
+        self.phase = Phase::Ending(Ending::start(unfit.refusal, unfit.failure, book, shared));
+        Start::Not
     }
 
-    /// No world can form: all learn why.
-    fn end(&mut self, refusal: Refusal, failure: Failure, book: &mut Book, shared: &mut Shared) {
-        self.phase = Phase::Ending(Ending::start(refusal, failure, book, shared));
+    /// This node leaves itself out.
+    pub(super) fn leave(&mut self, failure: Failure) {
+        self.phase = Phase::Over(Err(failure));
     }
 }

@@ -34,6 +34,9 @@ impl Lead {
             shared.send(source, from, &Message::Refuse(refusal));
             return;
         }
+        if let Some(refusal) = self.left_out.get(&from) {
+            return shared.send(source, from, &Message::Refuse(refusal.clone()));
+        }
         if self.rounds.refuses_join(from, source, &self.book, shared) {
             return;
         }

@@ -5,7 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::model::{HostName, WorldSize};
+use super::Failure;
+use crate::model::{HostName, Peer, WorldSize};
 use crate::rdma::BrokenRail;
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
@@ -41,6 +42,13 @@ pub enum Warning {
         theirs: WorldSize,
         /// The size that this node expects.
         ours: WorldSize,
+    },
+    /// The world forms without a node, which has a seat and with which it could not form.
+    LeftOut {
+        /// The node.
+        node: Peer,
+        /// Why it could not.
+        failure: Box<Failure>,
     },
     /// This node reaches the master at another address than most.
     MasterElsewhere {
@@ -162,6 +170,7 @@ impl fmt::Display for Warning {
                 f,
                 "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
             ),
+            Self::LeftOut { node, failure } => write!(f, "the world forms without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(
                 f,
                 "this node reaches the master at {master}, and prints that; most nodes reach it at another address"

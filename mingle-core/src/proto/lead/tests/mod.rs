@@ -5,6 +5,7 @@ mod challenges;
 mod elastic;
 mod networks;
 mod rounds;
+mod unfit;
 
 use std::net::SocketAddr;
 

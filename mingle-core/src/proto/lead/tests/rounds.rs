@@ -17,7 +17,7 @@ use crate::wire::{
 };
 
 /// The rounds that were prepared.
-fn rounds(outputs: &[Output]) -> Vec<u64> {
+pub(super) fn rounds(outputs: &[Output]) -> Vec<u64> {
     let rounds = outputs.iter().filter_map(|output| match output {
         Output::Event(Event::Preparing { round }) => Some(*round),
         _ => None,
@@ -26,7 +26,7 @@ fn rounds(outputs: &[Output]) -> Vec<u64> {
 }
 
 /// The nodes to which this round is prepared, each once.
-fn prepared(outputs: &[Output], round: u64) -> Vec<u8> {
+pub(super) fn prepared(outputs: &[Output], round: u64) -> Vec<u8> {
     let sent = sent(outputs).into_iter();
     let nodes = sent.filter_map(|(to, message)| match message {
         Message::Prepare(prepare) if prepare.round == round => Some(to),
@@ -48,7 +48,7 @@ fn wait(leader: &mut Leader, until: Time, members: &[u8]) -> Vec<Output> {
     all
 }
 
-fn failure(outputs: &[Output]) -> Option<&Failure> {
+pub(super) fn failure(outputs: &[Output]) -> Option<&Failure> {
     outputs.iter().find_map(|output| match output {
         Output::Event(Event::Failed(failure)) => Some(failure),
         _ => None,
@@ -60,7 +60,7 @@ fn has_formed(outputs: &[Output]) -> bool {
 }
 
 /// The paths from a node to these nodes are broken.
-fn broken(round: u64, partners: &[u8], more: u32) -> Message {
+pub(super) fn broken(round: u64, partners: &[u8], more: u32) -> Message {
     // The rounds are on two networks in turn.
     let network = usize::from(round.is_multiple_of(2));
     let to = |&partner: &u8| BrokenTo {
@@ -79,7 +79,7 @@ fn reach(node: u8) -> Reach {
     Reach::new(40_000, links.collect::<Vec<_>>())
 }
 
-fn with_paths(node: u8) -> impl FnOnce(&mut NodeInfo) {
+pub(super) fn with_paths(node: u8) -> impl FnOnce(&mut NodeInfo) {
     move |info| {
         info.reach = reach(node);
         info.attributes.paths = Paths::All;
@@ -97,7 +97,7 @@ fn leader_of_paths(world: u32, members: &[u8]) -> (Leader, Vec<Output>) {
 }
 
 /// The leader's connections that prove its paths.
-fn path_dials(outputs: &[Output]) -> Vec<DialId> {
+pub(super) fn path_dials(outputs: &[Output]) -> Vec<DialId> {
     let dials = outputs.iter().filter_map(|output| match output {
         Output::DialPath { dial, .. } => Some(*dial),
         _ => None,

@@ -1,0 +1,195 @@
+//! Members with which no world could form are left out if enough others are here.
+
+use std::time::Duration;
+
+use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
+use super::*;
+use crate::proto::{Failure, PathNews};
+use crate::wire::Former;
+
+/// The hosts that were left out, as the leader reports them.
+fn left_out(outputs: &[Output]) -> Vec<String> {
+    let hosts = outputs.iter().filter_map(|output| match output {
+        Output::Event(Event::Warning(Warning::LeftOut { node, .. })) => Some(node.host.to_string()),
+        _ => None,
+    });
+    hosts.collect()
+}
+
+/// The nodes to which a refusal for this reason was sent.
+fn refused(outputs: &[Output], reason: fn(&Refusal) -> bool) -> Vec<u8> {
+    let refused = sent(outputs).into_iter().filter_map(|(to, message)| match message {
+        Message::Refuse(refusal) if reason(&refusal) => Some(to),
+        _ => None,
+    });
+    let mut refused: Vec<u8> = refused.collect();
+    refused.dedup();
+    refused
+}
+
+fn for_paths(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::PathsBroken(..))
+}
+
+fn for_rdma(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NoRdma(_))
+}
+
+/// The nodes of the last round.
+fn last_round(outputs: &[Output]) -> Vec<u8> {
+    prepared(outputs, *rounds(outputs).last().expect("a round has begun"))
+}
+
+/// A leader of a world of this size that other nodes join with these summaries, the leader's own first.
+fn with_fabrics(world: &str, fabrics: &[Summary]) -> (Leader, Vec<Output>) {
+    let size: WorldSize = world.parse().unwrap();
+    let mut leader = Leader::of(2, |config| {
+        config.world = size;
+        config.node.attributes.fabric = fabrics[0];
+    });
+    let mut all = Vec::new();
+    for (&fabric, member) in fabrics[1..].iter().zip(2..) {
+        all.extend(leader.join(member, |node| node.attributes.fabric = fabric));
+    }
+    all.extend(leader.run(ms(0)));
+    (leader, all)
+}
+
+#[test]
+fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
+    for (world, reports, expected) in [
+        ("3:4", &[(2, &[4][..]), (3, &[4])][..], Some(4)),
+        ("3:4", &[(2, &[3, 4])], Some(2)),
+        // Of a single path, its prover: others have reached the target.
+        ("3:4", &[(3, &[2])], Some(3)),
+        // Too few would be left.
+        ("4", &[(2, &[4]), (3, &[4])], None),
+    ] {
+        let size: WorldSize = world.parse().unwrap();
+        let mut leader = Leader::of(2, |config| {
+            config.world = size;
+            with_paths(1)(&mut config.node);
+        });
+        let mut all: Vec<Output> =
+            [2, 3, 4].into_iter().flat_map(|member| leader.join(member, with_paths(member))).collect();
+        while leader.now < ms(20_000) && !leader.node.has_ended() && left_out(&all).is_empty() {
+            let round = *rounds(&all).last().unwrap();
+            for member in [2, 3, 4] {
+                all.extend(leader.hear(member, &Message::Pong));
+            }
+            for &(from, partners) in reports {
+                all.extend(leader.hear(from, &broken(round, partners, 0)));
+            }
+            let outputs = leader.run(leader.now + Duration::from_millis(100));
+            for dial in path_dials(&outputs) {
+                leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
+            }
+            all.extend(outputs);
+        }
+        let Some(node) = expected else {
+            assert!(matches!(failure(&all), Some(Failure::PathsBroken { .. })), "{world} {reports:?}");
+            continue;
+        };
+        assert!(leader.now >= ms(12_000), "it persists: {:?}", leader.now);
+        assert_eq!(left_out(&all), [format!("host-{node}")], "{reports:?}");
+        assert_eq!(refused(&all, for_paths), [node]);
+        // The next round begins without another call, and the node stays out.
+        let others: Vec<u8> = (2..=4).filter(|&other| other != node).collect();
+        assert_eq!(last_round(&all), others, "{reports:?}");
+        assert_eq!(refused(&leader.ask(node, with_paths(node)), for_paths), [node]);
+    }
+}
+
+#[test]
+fn a_node_without_the_rdma_that_others_require_is_left_out() {
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (_, all) = with_fabrics("3:4", &[has, has, lacks, has]);
+    assert_eq!((left_out(&all), refused(&all, for_rdma)), (vec!["host-3".to_owned()], vec![3]));
+    assert_eq!(last_round(&all), [2, 4]);
+    // The one that requires it is alone.
+    let (_, all) = with_fabrics("3:4", &[lacks, lacks, has, lacks]);
+    assert_eq!((refused(&all, for_rdma), last_round(&all)), (vec![3], vec![2, 4]));
+    // Too few would be left, of one size or of a range.
+    for (world, fabrics) in [("4", [has, has, lacks, has]), ("3:4", [has, lacks, lacks, has])] {
+        let (_, all) = with_fabrics(world, &fabrics);
+        assert!(left_out(&all).is_empty() && rounds(&all).is_empty(), "{world}");
+        assert_eq!(refused(&all, for_rdma), [2, 3, 4], "{world}");
+    }
+}
+
+#[test]
+fn a_bad_node_of_a_world_of_one_size_gives_its_seat_to_a_spare() {
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let mut leader = Leader::of(3, |config| {
+        with_paths(1)(&mut config.node);
+        config.node.attributes.fabric = has;
+    });
+    let join = |leader: &mut Leader, member, fabric| {
+        leader.join(member, |node| {
+            with_paths(member)(node);
+            node.attributes.fabric = fabric;
+        })
+    };
+    // The round of the first three goes on while the spare comes, and a member of it leaves.
+    let mut all = join(&mut leader, 2, has);
+    all.extend(join(&mut leader, 3, has));
+    all.extend(join(&mut leader, 4, lacks));
+    all.extend(join(&mut leader, 5, has));
+    assert_eq!(rounds(&all), [1]);
+    leader.node.handle_closed(leader.now, ConnId(3));
+    all.extend(leader.run(leader.now));
+    assert_eq!((left_out(&all), refused(&all, for_rdma)), (vec!["host-4".to_owned()], vec![4]));
+    assert_eq!(last_round(&all), [2, 5]);
+}
+
+#[test]
+fn a_leader_with_which_no_world_can_form_leaves_it_to_the_others() {
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (leader, all) = with_fabrics("3:4", &[lacks, has, has, has]);
+    assert!(matches!(failure(&all), Some(Failure::NoRdma { .. })) && leader.node.has_ended());
+    assert_eq!(refused(&all, |refusal| *refusal == Refusal::Closing).len() % 3, 0);
+    assert!(refused(&all, for_rdma).is_empty(), "the others look for another leader");
+}
+
+#[test]
+fn the_fewer_nodes_of_one_family_are_left_out() {
+    let six: SocketAddr = "[fd00::4]:29500".parse().unwrap();
+    let four = endpoint(2);
+    let mut leader = Leader::of(2, |config| config.world = "3:4".parse().unwrap());
+    let mut all = Vec::new();
+    for (member, endpoint) in [(2, four), (3, endpoint(3)), (4, six)] {
+        all.extend(leader.join(member, |node| node.endpoints = endpoint.into()));
+    }
+    while leader.now < ms(20_000) && left_out(&all).is_empty() {
+        all.extend(leader.run(leader.now + Duration::from_millis(100)));
+        for member in [2, 3, 4] {
+            all.extend(leader.hear(member, &Message::Pong));
+        }
+    }
+    assert_eq!(left_out(&all), ["host-4"]);
+    all.extend(leader.run(leader.now));
+    assert_eq!(last_round(&all), [2, 3]);
+}
+
+#[test]
+fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
+    let (has, lacks) = (Summary::largest().required(false), Summary::largest().required(false).disabled());
+    let former = |rank| Some(Former { rank: Rank(rank), members: 3 });
+    for (min, expected) in [(3, vec![2, 3]), (4, vec![2, 3, 4])] {
+        let mut leader = Leader::of(2, |config| {
+            config.world = format!("{min}:4").parse().unwrap();
+            config.node.attributes.fabric = has;
+            config.node.former = former(0);
+        });
+        let mut all = Vec::new();
+        for (member, fabric) in [(2, has), (3, has), (4, lacks)] {
+            all.extend(leader.join(member, |node| {
+                node.attributes.fabric = fabric;
+                node.former = former(u32::from(member) - 1).filter(|_| member < 4);
+            }));
+        }
+        all.extend(leader.run(ms(0)));
+        assert_eq!(last_round(&all), expected, "at least {min}");
+        assert_eq!(left_out(&all).len(), 3 - expected.len());
+    }
+}

@@ -1,0 +1,159 @@
+//! The members without which a world can form that cannot form with them: they are left out.
+
+use std::collections::BTreeMap;
+
+use super::Lead;
+use super::book::Book;
+use super::ranks::Applicant;
+use crate::model::NodeId;
+use crate::proto::report::{Event, Failure, Warning};
+use crate::proto::scale::UNANSWERED_COPIES;
+use crate::proto::shared::Shared;
+use crate::proto::timer::Timer;
+use crate::rdma::{RankSummary, Verdict};
+use crate::wire::{Message, Refusal};
+
+/// The most nodes that were left out whose joins are remembered.
+const REMEMBERED: usize = 64;
+
+/// Members that a leader leaves out, and the reason.
+#[derive(Debug)]
+pub(super) struct Unfit {
+    pub(super) nodes: Vec<NodeId>,
+    pub(super) refusal: Refusal,
+    pub(super) failure: Failure,
+}
+
+/// What comes of the wish to start a round.
+#[derive(Debug)]
+pub(super) enum Start {
+    /// It has begun.
+    Begun,
+    /// It may begin.
+    Again,
+    /// Something is awaited, or no world can form.
+    Not,
+    /// It may begin without these members.
+    Without(Unfit),
+}
+
+impl Unfit {
+    /// If there are no `nodes`, the fault is that of all.
+    pub(super) fn new(nodes: Vec<NodeId>, (refusal, failure): (Refusal, Failure)) -> Self {
+        Self { nodes, refusal, failure }
+    }
+}
+
+impl Lead {
+    /// These members learn why the world forms without them. If this node is one of them, the others look for
+    /// another leader.
+    pub(super) fn leave_out(&mut self, unfit: Unfit, shared: &mut Shared) {
+        let Unfit { nodes, refusal, failure } = unfit;
+        if nodes.contains(&shared.me()) {
+            self.dismiss(shared);
+            return self.rounds.leave(failure);
+        }
+        for &id in &nodes {
+            let Some(entry) = self.book.get(id) else { continue };
+            let (node, failure) = (entry.peer(), Box::new(failure.clone()));
+            shared.event(Event::Warning(Warning::LeftOut { node, failure }));
+            for attempt in 0..UNANSWERED_COPIES {
+                entry.reach(id, attempt, &Message::Refuse(refusal.clone()), shared);
+            }
+            self.rounds.forget(id);
+        }
+        if self.left_out.len() > REMEMBERED {
+            self.left_out.clear();
+        }
+        self.left_out.extend(nodes.iter().map(|&id| (id, refusal.clone())));
+        self.expelled.extend(nodes);
+        if shared.config.world.is_range() {
+            self.call.end(shared);
+        }
+        // The round begins once their connections are closed.
+        shared.timers.set(Timer::Wave, shared.now);
+    }
+}
+
+/// How many nodes can be left out: as many as are here beyond the fewest. Standbys that have held up a round
+/// themselves do not count.
+pub(super) fn spare(book: &Book, shared: &Shared) -> usize {
+    let fresh = |id: &&NodeId| book.get(**id).is_some_and(|entry| !entry.replaced);
+    let standbys = book.standbys().iter().filter(fresh).count();
+    let here = usize::try_from(book.seated()).unwrap_or(usize::MAX).saturating_add(standbys);
+    here.saturating_sub(usize::try_from(shared.config.world.min().get()).unwrap_or(usize::MAX))
+}
+
+/// The node at most ends of proofs that have failed, which are given as provers and targets. Of several, a
+/// member before the leader, a newcomer before a node that was in the world before, and a prover before a
+/// target: others may have reached that.
+pub(super) fn worst(
+    pairs: impl Iterator<Item = (NodeId, NodeId)>,
+    book: &Book,
+    shared: &Shared,
+) -> Vec<NodeId> {
+    let mut ends: BTreeMap<NodeId, (usize, usize)> = BTreeMap::new();
+    for (prover, target) in pairs {
+        ends.entry(prover).or_default().1 += 1;
+        ends.entry(target).or_default().0 += 1;
+    }
+    let weight = |&(id, (of_target, of_prover)): &(NodeId, (usize, usize))| {
+        let is_new = book.get(id).is_some_and(|entry| entry.node.former.is_none());
+        (of_target + of_prover, id != shared.me(), is_new, of_prover, id)
+    };
+    ends.into_iter().max_by_key(weight).map(|(id, _)| id).into_iter().collect()
+}
+
+/// Those of two sets of nodes, without a family in common, without which the others go on: the smaller one
+/// that has not the leader.
+pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec<NodeId> {
+    let has_leader = |nodes: &[NodeId]| nodes.contains(&shared.me());
+    if has_leader(&six) || (!has_leader(&four) && four.len() < six.len()) { four } else { six }
+}
+
+/// Compares the RDMA devices of all nodes. A world cannot form where some nodes lack what others require; and
+/// if so many nodes are to spare, no newcomer takes RDMA from nodes that were in the world before.
+pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Unfit> {
+    let all: Vec<RankSummary> = ranks.iter().map(Applicant::comparable).collect();
+    let verdict = Verdict::of(&all);
+    let lacking = if verdict.is_enough(&all) {
+        let worsening = worsening(ranks, &verdict);
+        if worsening.is_empty() || worsening.len() > spare {
+            return Ok(verdict);
+        }
+        worsening
+    } else {
+        lacking(ranks, &verdict, spare)
+    };
+    let because = (Refusal::NoRdma(verdict.clone()), Failure::NoRdma { verdict });
+    Err(Unfit::new(lacking, because))
+}
+
+/// At most so many nodes without which the others use RDMA together; or if these are too many, without which
+/// nobody requires it.
+fn lacking(ranks: &[Applicant], verdict: &Verdict, spare: usize) -> Vec<NodeId> {
+    let differs = |rank: usize| verdict.differences().iter().any(|other| other.keeps_rdma_from(rank));
+    let without = |is_out: &dyn Fn(usize) -> bool| {
+        let (out, rest): (Vec<_>, Vec<_>) = ranks.iter().enumerate().partition(|&(rank, _)| is_out(rank));
+        let rest: Vec<RankSummary> = rest.into_iter().map(|(_, applicant)| applicant.comparable()).collect();
+        let is_enough = out.len() <= spare && Verdict::of(&rest).is_enough(&rest);
+        is_enough.then(|| out.into_iter().map(|(_, applicant)| applicant.id).collect())
+    };
+    let requires = |rank: usize| ranks[rank].comparable().summary.required;
+    without(&differs).or_else(|| without(&requires)).unwrap_or_default()
+}
+
+/// The newcomers that would take RDMA from nodes that were in the world before.
+fn worsening(ranks: &[Applicant], verdict: &Verdict) -> Vec<NodeId> {
+    let (former, new): (Vec<_>, Vec<_>) = ranks.iter().partition(|applicant| applicant.node.former.is_some());
+    let former: Vec<RankSummary> = former.into_iter().map(Applicant::comparable).collect();
+    let best = Verdict::of(&former).transport;
+    if former.is_empty() || !best.is_rdma() || verdict.transport.is_rdma() {
+        return Vec::new();
+    }
+    let worsens = |applicant: &&Applicant| {
+        let with = [&former[..], &[applicant.comparable()]].concat();
+        !Verdict::of(&with).transport.is_rdma()
+    };
+    new.into_iter().filter(worsens).map(|applicant| applicant.id).collect()
+}

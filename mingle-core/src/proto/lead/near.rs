@@ -1,4 +1,5 @@
-//! Which newcomers take which ranks, so that nodes which are near to each other in the network are neighbours.
+//! Which newcomers take which ranks, so that nodes which are near to each other in the network are
+//! neighbours.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -27,7 +28,8 @@ pub(super) fn settle(
         for gap in &within {
             left.fill(gap, ranks, &may_lead);
         }
-        // From one on before which nobody is left: what is left of a group before a gap has no other one then.
+        // From one on before which nobody is left: what is left of a group before a gap has no other one
+        // then.
         let start = between.iter().position(|gap| !left.has(gap.before.as_ref()));
         between.rotate_left(start.unwrap_or(0));
         for gap in &between {
@@ -180,7 +182,7 @@ mod tests {
         for round in 0..500 {
             // Each of the lost is replaced by another node of its rack.
             let mut nodes = all.clone();
-            let lost: Vec<Applicant> = (0..1 + draw(8)).map(|_| nodes.remove(draw(nodes.len()))).collect();
+            let lost: Vec<Applicant> = (0..=draw(8)).map(|_| nodes.remove(draw(nodes.len()))).collect();
             let whole_racks = (0..16).filter(|rack| {
                 let place = format!("block-{}/rack-{}", rack / 4, rack % 4).parse::<Place>().unwrap().hash();
                 nodes.iter().all(|a| *a.place() != place)
@@ -217,7 +219,7 @@ mod tests {
 
     #[test]
     #[ignore = "a measurement: run it in release mode, with --nocapture"]
-    #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures and prints")]
+    #[expect(clippy::disallowed_methods, reason = "it measures and prints")]
     fn the_time_to_rank_10_000_places() {
         let node = |n: u32| {
             let mixed = n.wrapping_mul(7_919) % 10_000;

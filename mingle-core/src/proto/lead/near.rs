@@ -16,6 +16,10 @@ pub(super) fn settle(
     newcomers: VecDeque<Applicant>,
     may_lead: impl Fn(&Applicant) -> bool,
 ) -> VecDeque<Applicant> {
+    if ranks.iter().all(Option::is_none) {
+        // All are newcomers, and in order.
+        return newcomers;
+    }
     let mut all: Vec<Option<Applicant>> = newcomers.into_iter().map(Some).collect();
     for levels in (1..=Place::LEVELS).rev() {
         let mut left = Left::new(&mut all, levels);

@@ -18,6 +18,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use fabric::{Node, four, start, warnings_of};
+use lab::proc::Proc;
 use lab::world::{World, finish_all, line_with};
 use lab::{Lab, MINGLE, Options};
 use machine::Machine;
@@ -124,6 +125,38 @@ fn with_require_same_on_one_node_a_difference_ends_all_with_code_4() {
 }
 
 #[test]
+fn under_mingle_run_commands_start_with_a_warning_and_with_require_same_none_starts() {
+    let Some(lab) = Options::nodes(3).start() else { return };
+    let line = "--same image differs: \"v8\" on rank 1, \"v7\" on the others";
+    let run = |job: &str, restarts: &str, required: &str| -> Vec<Proc> {
+        let start = |node: usize| {
+            let image = if node == 1 { "v8" } else { "v7" };
+            // One node that requires it is enough.
+            let required = if node == 2 { required } else { "" };
+            let more = format!(
+                "run --job-id {job} --world 3 --timeout 30s --same image={image} {restarts} {required}"
+            );
+            let mut args: Vec<&str> = more.split_whitespace().collect();
+            args.extend(["--", "sh", "-c", "echo started"]);
+            lab.spawn(node, &args)
+        };
+        (0..3).map(start).collect()
+    };
+    for (job, restarts) in [("once", ""), ("restarts", "--max-restarts 1")] {
+        for outcome in finish_all(run(job, restarts, "")) {
+            assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
+            assert_eq!(outcome.stdout, "started\n", "{}", outcome.render());
+            assert_eq!(warnings_of(&outcome), [line], "{}", outcome.render());
+        }
+        for outcome in finish_all(run(&format!("required-{job}"), restarts, "--require-same")) {
+            assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
+            assert_eq!(outcome.stdout, "", "{}", outcome.render());
+            assert!(outcome.stderr.contains(line), "{}", outcome.render());
+        }
+    }
+}
+
+#[test]
 fn what_a_command_prints_is_compared_and_only_its_hash_is_told() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let start = |job: &str, texts: [&str; 2]| {
@@ -205,7 +238,7 @@ fn the_deadlines_message_and_the_watch_name_the_expected_hosts_that_are_absent()
         "{}",
         watched.render()
     );
-    let [leader, follower] = nodes.map(lab::proc::Proc::finish);
+    let [leader, follower] = nodes.map(Proc::finish);
     follower.failed(3, &["; missing 10.77.0.12, gpu08.example, gpu09.example\n"]);
     // The follower has left by then.
     leader.failed(3, &["; missing 10.77.0.11, 10.77.0.12, gpu08.example, gpu09.example"]);

@@ -113,7 +113,9 @@ impl Machine {
     }
 
     pub fn remove_device(&self, device: &str) -> &Self {
-        fs::remove_file(self.0.join("class/infiniband").join(device)).unwrap();
+        let path = self.0.join("class/infiniband").join(device);
+        // A link in what was saved of a host, and a folder in a machine that was made.
+        if path.is_symlink() { fs::remove_file(path) } else { fs::remove_dir_all(path) }.unwrap();
         self
     }
 

@@ -216,8 +216,8 @@ pub(crate) struct JoinArgs {
 
     /// End all ranks with code 4 unless all can use RDMA together
     ///
-    /// Without it, if one rank lacks RDMA, or has RoCE where others have InfiniBand, all ranks use sockets,
-    /// and a warning names that rank. NCCL by itself would hang.
+    /// Without it, if one rank lacks RDMA, or has RoCE alone where others have InfiniBand alone, all use
+    /// sockets, and a warning names that rank. NCCL by itself would hang.
     #[arg(long, help_heading = FABRIC, conflicts_with = "no_rdma")]
     pub(crate) require_rdma: bool,
 

@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::List;
 
-/// The place of a host in its network: the names of what it is part of, the broadest first, such as a block of
-/// racks and a rack in it. The host itself is no part. The default has no parts, which is no place.
+/// The place of a host in its network: the names of what it is part of, the broadest first, such as a block
+/// of racks and a rack in it. The host itself is no part. The default has no parts, which is no place.
 ///
 /// Nodes send a hash of 32 bits of each part. Of two parts of the same broader part that have the same hash,
 /// one in four billion pairs, the hosts are ordered as if the parts were one.

@@ -7,7 +7,7 @@
 //! choose            a Machine to a Choice: which ports and GIDs, with a reason for each
 //! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
-//! verdict           the Summaries of all nodes to one Verdict: what all use, which the leader sends with the commit
+//! verdict           the Summaries of all nodes to one Verdict on what all use, which the commit brings
 //! rails             a Machine to Rails, which its neighbours try to reach
 //! tally             how many nodes can use RDMA so far, for observers
 //! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM

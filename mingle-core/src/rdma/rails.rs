@@ -58,8 +58,8 @@ pub struct BrokenRail {
 }
 
 impl Rails {
-    /// The rails of a machine: the ports of [`Machine::choose_for`] in their order. A machine without RoCE has
-    /// none, nor has a port whose interface has an odd name.
+    /// The rails of a machine: the ports of [`Machine::choose_for`] in their order. A machine without RoCE
+    /// has none, nor has a port whose interface has an odd name.
     pub fn new(machine: &Machine) -> Self {
         Self(Addressing::ALL.map(|addressing| {
             let choice = machine.choose_for(addressing);

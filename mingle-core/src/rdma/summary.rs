@@ -6,8 +6,8 @@ use super::choose::{Choice, RdmaKind};
 use super::gid::Addressing;
 use super::machine::Machine;
 
-/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what all
-/// of them use.
+/// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what
+/// all of them use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// What the node would use alone.

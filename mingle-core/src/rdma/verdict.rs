@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::choose::{Choice, RdmaKind};
 use super::gid::Addressing;
 use super::reason::Rate;
-use super::summary::{Capability, GroupSummary, KINDS, PortCounts, Summary};
+use super::summary::{Capability, KINDS, PortCounts, Summary};
 use crate::model::{List, most_frequent};
 
 /// The most ranks that a verdict names. The others are counted.
@@ -485,6 +485,7 @@ impl<'a> Comparison<'a> {
 mod tests {
     use super::*;
     use crate::rdma::gid::{AddressFamily, RoceVersion};
+    use crate::rdma::summary::GroupSummary;
 
     impl Verdict {
         /// The longest verdict on the wire.

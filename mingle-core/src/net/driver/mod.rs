@@ -108,7 +108,8 @@ impl Driver {
     /// Takes part until the world has formed, or has failed to.
     async fn rendezvous(mut self) -> Result<Assignment, Error> {
         let node = self.node()?;
-        let outcome = self.run(node).await;
+        // On the heap: the node is large.
+        let outcome = Box::pin(self.run(node)).await;
         self.connections.close_all().await;
         let (node, formed) = outcome?;
         Ok(self.assignment(node, formed))

@@ -1,4 +1,5 @@
-//! Which newcomers take which ranks, so that nodes which are near to each other in the network are neighbours.
+//! Which newcomers take which ranks, so that nodes which are near to each other in the network are
+//! neighbours.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,6 +16,10 @@ pub(super) fn settle(
     newcomers: VecDeque<Applicant>,
     may_lead: impl Fn(&Applicant) -> bool,
 ) -> VecDeque<Applicant> {
+    if ranks.iter().all(Option::is_none) {
+        // All are newcomers, and in order.
+        return newcomers;
+    }
     let mut all: Vec<Option<Applicant>> = newcomers.into_iter().map(Some).collect();
     for levels in (1..=Place::LEVELS).rev() {
         let mut left = Left::new(&mut all, levels);
@@ -27,7 +32,8 @@ pub(super) fn settle(
         for gap in &within {
             left.fill(gap, ranks, &may_lead);
         }
-        // From one on before which nobody is left: what is left of a group before a gap has no other one then.
+        // From one on before which nobody is left: what is left of a group before a gap has no other one
+        // then.
         let start = between.iter().position(|gap| !left.has(gap.before.as_ref()));
         between.rotate_left(start.unwrap_or(0));
         for gap in &between {
@@ -183,9 +189,8 @@ mod tests {
             usize::try_from(rng >> 33).unwrap() % below
         };
         for round in 0..500 {
-            // Each of the lost is replaced by another node of its rack.
             let mut nodes = all.clone();
-            let lost: Vec<Applicant> = (0..1 + draw(8)).map(|_| nodes.remove(draw(nodes.len()))).collect();
+            let lost: Vec<Applicant> = (0..=draw(8)).map(|_| nodes.remove(draw(nodes.len()))).collect();
             let whole_racks = (0..16).filter(|rack| {
                 let place = format!("block-{}/rack-{}", rack / 4, rack % 4).parse::<Place>().unwrap().hash();
                 nodes.iter().all(|a| *a.place() != place)
@@ -193,36 +198,44 @@ mod tests {
             if whole_racks.count() > 0 {
                 continue;
             }
-            nodes.extend(lost.into_iter().rev().map(|mut a| {
+            // Each of the lost is replaced by another node of its rack, but some by one from elsewhere.
+            let strangers = draw(2);
+            nodes.extend(lost.into_iter().zip(0..).map(|(mut a, at)| {
                 a.node.former = None;
+                if at < strangers {
+                    a.node.attributes.place = format!("elsewhere-{round}").parse::<Place>().unwrap().hash();
+                }
                 a
             }));
             let ranked = assign(nodes, RankBy::Place, |_| false).unwrap();
-            assert_eq!(crossings(&ranked), 4, "round {round}");
             let next = ranked.iter().cycle().skip(1);
             let racks = ranked.iter().zip(next).filter(|(a, b)| a.place() != b.place()).count();
-            assert_eq!(racks, 16, "round {round}");
+            let (most, most_racks) = (4 + 2 * strangers, 16 + 2 * strangers);
+            assert!(crossings(&ranked) <= most && racks <= most_racks, "round {round}: {racks}");
         }
     }
 
     #[test]
     fn a_newcomer_near_the_neighbours_of_rank_0_takes_it() {
-        let (b, c) = (survivor("b", 1, 1), survivor("c", 2, 2));
-        let near = |mut node: Applicant, place: &str| {
+        let with = |mut node: Applicant, place: &str| {
             node.node.attributes.place = place.parse::<Place>().unwrap().hash();
             node
         };
-        let mut nodes = vec![near(b, "x"), near(c, "y"), placed("far", 3, "z"), placed("near", 4, "x")];
-        let ranked = |nodes: &[Applicant], order| hosts(assign(nodes.to_vec(), order, |_| false));
-        assert_eq!(ranked(&nodes, RankBy::Place), ["near", "b", "c", "far"]);
-        assert_eq!(ranked(&nodes, RankBy::Address), ["far", "b", "c", "near"], "places say nothing then");
-        nodes[3].node.attributes.may_be_master = false;
-        assert_eq!(ranked(&nodes, RankBy::Place), ["far", "b", "c", "near"]);
+        // Some of these come before the others in the order of places, and some behind them.
+        for far in ["far-1", "far-2", "far-3", "far-4", "far-5", "far-6"] {
+            let (b, c) = (with(survivor("b", 1, 1), "x"), with(survivor("c", 2, 2), "y"));
+            let mut nodes = vec![b, c, placed("far", 3, far), placed("near", 4, "x")];
+            let ranked = |nodes: &[Applicant], order| hosts(assign(nodes.to_vec(), order, |_| false));
+            assert_eq!(ranked(&nodes, RankBy::Place), ["near", "b", "c", "far"]);
+            assert_eq!(ranked(&nodes, RankBy::Address), ["far", "b", "c", "near"], "places say nothing then");
+            nodes[3].node.attributes.may_be_master = false;
+            assert_eq!(ranked(&nodes, RankBy::Place), ["far", "b", "c", "near"]);
+        }
     }
 
     #[test]
     #[ignore = "a measurement: run it in release mode, with --nocapture"]
-    #[expect(clippy::disallowed_methods, clippy::print_stdout, reason = "it measures and prints")]
+    #[expect(clippy::disallowed_methods, reason = "it measures and prints")]
     fn the_time_to_rank_10_000_places() {
         let node = |n: u32| {
             let mixed = n.wrapping_mul(7_919) % 10_000;

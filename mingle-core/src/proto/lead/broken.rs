@@ -17,8 +17,8 @@ pub(super) struct BrokenRounds {
 }
 
 impl BrokenRounds {
-    /// Paths that were broken may be proved in the next round while the leader `persists`. Otherwise, those of
-    /// the round that had fewest.
+    /// Paths that were broken may be proved in the next round while the leader `persists`. Otherwise, the
+    /// broken paths of the round that had fewest.
     pub(super) fn settle(&mut self, persists: bool) -> Option<BrokenPaths> {
         let last = std::mem::take(&mut self.last);
         if last.is_empty() {

@@ -462,7 +462,7 @@ impl Lead {
     pub(crate) fn on_traits(&mut self, from: NodeId, part: Part, shared: &mut Shared) {
         let stamp = self.book.member(from).map(|entry| entry.node.attributes.same.bare());
         if stamp == Some(Stamp(part.round)) {
-            self.rounds.on_traits(part, shared);
+            self.rounds.alike.add(part, shared);
         }
     }
 

@@ -14,14 +14,14 @@ use super::networks::Network;
 use super::plan::{self, Plan};
 use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
-use super::unfit::{self, Start, Unfit};
+use super::unfit::{self, Planned, Start, Unfit};
 use crate::model::NodeId;
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
-use crate::wire::{Broken, Message, Part, Ready, Refusal, Want};
+use crate::wire::{Broken, Message, Ready, Refusal, Want};
 
 /// For this long another round starts although no node is left that can be master, or although paths were
 /// broken. A round of failed proofs takes 4.3 s, so the third begins after 8.6 s: a network that heals within
@@ -52,7 +52,7 @@ pub(super) struct Rounds {
     unproved: BTreeSet<(NodeId, NodeId)>,
     broken: BrokenRounds,
     /// What the members have told of their traits.
-    alike: Alike,
+    pub(super) alike: Alike,
 }
 
 #[derive(Debug, Clone)]
@@ -141,9 +141,8 @@ impl Rounds {
     }
 
     /// The plan of the next round; or none yet, or the reason why these nodes can form no world.
-    fn plan(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Result<Plan, Option<Unfit>> {
-        let since = *self.proving_since.get_or_insert(shared.now);
-        let persists = shared.now < since + PERSIST;
+    fn plan(&mut self, book: &Book, arrivals: &Arrivals, shared: &mut Shared) -> Planned<Plan> {
+        let persists = shared.now < *self.proving_since.get_or_insert(shared.now) + PERSIST;
         if let Some(broken) = self.broken.settle(persists) {
             let worst = unfit::worst(broken.ends(), book, shared);
             return Err(Some(Unfit::new(worst, broken.ending())));
@@ -165,7 +164,7 @@ impl Rounds {
         book: &Book,
         arrivals: &Arrivals,
         shared: &mut Shared,
-    ) -> Result<(Vec<Applicant>, Network), Option<Unfit>> {
+    ) -> Planned<(Vec<Applicant>, Network)> {
         let mut applicants = plan::applicants(book, arrivals, shared);
         let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
         let turn = family.map_err(|Apart { six, four }| {
@@ -290,8 +289,18 @@ impl Rounds {
 
     /// Something has happened on a connection to a partner.
     pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, book: &mut Book, shared: &mut Shared) {
+        self.step(book, shared, |round, shared| round.on_path(dial, news, shared));
+    }
+
+    /// The master has named a dial of this node's.
+    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, book: &mut Book, shared: &mut Shared) {
+        self.step(book, shared, |round, shared| round.on_proved(master, dial, shared));
+    }
+
+    /// Takes a step of a round, which may be the last before the commit.
+    fn step(&mut self, book: &Book, shared: &mut Shared, step: impl FnOnce(&mut Round, &mut Shared) -> bool) {
         if let Some(round) = self.round()
-            && round.on_path(dial, news, shared)
+            && step(round, shared)
             && round.agreed_endpoint(book, shared).is_some()
         {
             shared.timers.set(Timer::Commit, shared.now);
@@ -361,18 +370,8 @@ impl Rounds {
             return Start::Again;
         }
         let unready = std::mem::take(&mut self.unready);
-        let because = ending::unready(&unready, book);
-        self.end_or_leave_out(Unfit::new(unready, because), book, shared)
-    }
-
-    /// The master has named a dial of this node's.
-    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, book: &mut Book, shared: &mut Shared) {
-        if let Some(round) = self.round()
-            && round.on_proved(master, dial, shared)
-            && round.agreed_endpoint(book, shared).is_some()
-        {
-            shared.timers.set(Timer::Commit, shared.now);
-        }
+        let unfit = Unfit::new(unready.clone(), ending::unready(&unready, book));
+        self.end_or_leave_out(unfit, book, shared)
     }
 
     /// A member wants parts of the roster.
@@ -393,11 +392,6 @@ impl Rounds {
             _ if book.member(from).is_some() => shared.send(source, from, &Message::Void(want.round)),
             _ => {}
         }
-    }
-
-    /// A member tells a part of its traits.
-    pub(super) fn on_traits(&mut self, part: Part, shared: &mut Shared) {
-        self.alike.add(part, shared);
     }
 
     /// Commits if all are ready; a world of one has nobody to wait for.

@@ -24,6 +24,9 @@ pub(super) struct Unfit {
     pub(super) failure: Failure,
 }
 
+/// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
+pub(super) type Planned<T> = Result<T, Option<Unfit>>;
+
 /// What comes of the wish to start a round.
 #[derive(Debug)]
 pub(super) enum Start {

@@ -53,7 +53,7 @@ pub enum Failure {
         /// The nodes, six at most.
         nodes: Vec<Peer>,
     },
-    /// A node requires RDMA, and not all ranks can use it together.
+    /// Not all ranks can use RDMA together, and a node requires it or the world before used it.
     NoRdma {
         /// Which ranks differ, and in what.
         verdict: Verdict,
@@ -116,7 +116,7 @@ impl fmt::Display for Failure {
                 )
             }
             Self::NoRdma { verdict } => {
-                f.write_str("RDMA is required, and not all ranks can use it together")?;
+                f.write_str("the job needs RDMA, and not all ranks can use it together")?;
                 if verdict.differences().is_empty() {
                     f.write_str("; no rank has a port for it")?;
                 }

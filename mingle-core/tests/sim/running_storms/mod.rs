@@ -109,6 +109,12 @@ fn is_settled(net: &Network) -> bool {
     worlds.values().any(|(here, size)| here == size) && (!is_range || worlds.len() == 1)
 }
 
+/// Whether the host was not in the world before, of a job whose worlds may have one of several sizes.
+fn is_elastic_newcomer(net: &Network, host: usize) -> bool {
+    let config = &net.hosts[host].config;
+    config.world.is_range() && config.lineage.generation > 0 && config.node.former.is_none()
+}
+
 /// Checks what is promised, whenever the run has ended. Returns the excuses.
 fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, String> {
     if let Some(broken) = net.broken.first() {
@@ -126,6 +132,10 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
                 Failure::MasterUnproved { pairs } => unproved(net, pairs, end.at),
                 Failure::PathsBroken { paths, .. } => {
                     broken(net, paths, end.at).or_else(|| broken(net, paths, sent))
+                }
+                // The nodes of the world before use RDMA, and go on without a newcomer that cannot.
+                Failure::NoRdma { .. } if is_elastic_newcomer(net, end.host) => {
+                    Some("it would take RDMA away")
                 }
                 _ => None,
             };

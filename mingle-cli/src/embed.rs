@@ -44,7 +44,7 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
-/// caller. It returns once the world has formed and [`Told::Formed`] is told.
+/// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has formed and [`Told::Formed`] is told.
 ///
 /// To end it early, the caller makes the socket `ends`, which must not block, readable: all sockets are closed, and the other nodes know
 /// at once that this one is gone. Nothing else is shared with other threads, so this one may have a table of file
@@ -52,11 +52,16 @@ impl std::error::Error for Failed {}
 ///
 /// # Errors
 /// Each failure that `mingle` has an exit code for, a bug included.
-pub fn join(arguments: Vec<String>, ends: UnixStream, told: impl Fn(Told) + 'static) -> Result<(), Failed> {
-    caller::during(told, ends, || exit::contain(|| attend(arguments))).map_err(Failed::new)
+pub fn join(
+    arguments: Vec<String>,
+    keeps_listener: bool,
+    ends: UnixStream,
+    told: impl Fn(Told) + 'static,
+) -> Result<(), Failed> {
+    caller::during(told, ends, || exit::contain(|| attend(arguments, keeps_listener))).map_err(Failed::new)
 }
 
-fn attend(arguments: Vec<String>) -> Result<(), Stop> {
+fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
     #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
     let started = Instant::now();
     let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
@@ -69,7 +74,7 @@ fn attend(arguments: Vec<String>) -> Result<(), Stop> {
     })?;
     let mut config = Config::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
-    config.keeps_listener = true;
+    config.keeps_listener = keeps_listener;
     Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
         join::join_and_then(&config, &found, journal, async |mut assignment, journal| {

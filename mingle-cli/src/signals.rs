@@ -25,12 +25,12 @@ impl Signals {
     /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay
     /// ignored, and a command inherits that.
     pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
+        // Handlers hide which signals were ignored, so that is read before the first handler.
+        static IGNORED: OnceLock<u64> = OnceLock::new();
         if let Some(ends) = caller::ends() {
             let ends = ends.and_then(UnixStream::from_std);
             return Ok(Self(Vec::new(), Some(ends.map_err(|error| Stop::System("hear the caller", error))?)));
         }
-        // Handlers hide which signals were ignored, so that is read before the first handler.
-        static IGNORED: OnceLock<u64> = OnceLock::new();
         let ignored = IGNORED.get_or_init(ignored);
         let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);
         let stream = |taken: &Signal| match signal(SignalKind::from_raw(*taken as i32)) {

@@ -17,6 +17,9 @@ use serde_json::{Value, json};
 
 use queue::{Item, Queue};
 
+/// A kind, a text or a dictionary, and a descriptor.
+type Taken<'py> = (&'static str, Bound<'py, PyAny>, Option<i32>);
+
 /// A rendezvous, from the arguments of the program. It begins at once.
 #[pyclass(frozen, weakref, module = "mingle._mingle")]
 struct Joining {
@@ -27,7 +30,7 @@ struct Joining {
 #[pymethods]
 impl Joining {
     #[new]
-    fn new(py: Python<'_>, arguments: Vec<String>) -> PyResult<Self> {
+    fn new(py: Python<'_>, arguments: Vec<String>, keeps_listener: bool) -> PyResult<Self> {
         descriptors::of_tokio();
         let (queue, writer) = Queue::new()?;
         let (sender, separated) = std::sync::mpsc::channel();
@@ -39,7 +42,7 @@ impl Joining {
             // Where a table has no room for a copy, no rendezvous begins, and Python sees the end.
             let Ok(ends) = writer.socket() else { return };
             let teller = writer.clone();
-            if let Err(failed) = embed::join(arguments, ends, move |told| teller.tell(told)) {
+            if let Err(failed) = embed::join(arguments, keeps_listener, ends, move |told| teller.tell(told)) {
                 writer.put(Item::Failed(failed));
             }
         })?;
@@ -55,8 +58,8 @@ impl Joining {
         self.queue.fd()
     }
 
-    /// What has happened since the last call, in order: a kind, a text or a dictionary, and a descriptor or None.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&'static str, Bound<'py, PyAny>, Option<i32>)>> {
+    /// What has happened since the last call, in order.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Taken<'py>>> {
         self.queue
             .take()?
             .into_iter()

@@ -107,7 +107,7 @@ impl Writer {
             Told::Line(line) => self.put(Item::Line(line)),
             Told::Event(event) => self.put(Item::Event(event)),
             Told::Formed(document, listener) => {
-                self.put_with(Item::Formed(document), listener.as_ref().map(|listener| listener.as_raw_fd()));
+                self.put_with(Item::Formed(document), listener.as_ref().map(AsRawFd::as_raw_fd));
             }
         }
     }

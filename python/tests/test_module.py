@@ -87,6 +87,7 @@ class Module(unittest.TestCase):
             # Nobody accepts, but the kernel does.
             socket.create_connection(first.master, timeout=PATIENCE).close()
         self.assertIsNone(first.listener)
+        self.assertEqual([node.listener for node in meet("listener", 2, listener=False)], [None, None])
         with self.assertRaises(ConnectionRefusedError):
             socket.create_connection(first.master, timeout=PATIENCE)
 
@@ -232,7 +233,7 @@ class Module(unittest.TestCase):
         stub = STUB.read_text()
         for function in ("def join(", "async def join_async("):
             arguments = stub[stub.index(function) :].split(") ->")[0]
-            self.assertEqual({name.replace("_", "-") for name in re.findall(r"^    (\w+):", arguments, re.M)} - {"on-event"}, options)
+            self.assertEqual({name.replace("_", "-") for name in re.findall(r"^    (\w+):", arguments, re.M)} - {"listener", "on-event"}, options)
 
 
 def sockets(process):

@@ -135,19 +135,22 @@ class Assignment:
         return f"<mingle.Assignment rank {self.rank} of {self.world} in {self.job!r}, master {address} port {port}>"
 
 
-def join(job_id=None, world=None, *, on_event=None, **options):
+def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
     """Joins the world of ``world`` nodes called ``job_id``, waits until it has formed, and returns an :class:`Assignment`.
 
     ``options`` are those of the program, with ``_`` for ``-``: ``rank=2``, ``interface="10.1.0.0/16"``, ``seed=["gpu1"]``,
     ``timeout=90``. A flag is ``True``, and an option that can be repeated takes a list. What is not given comes from the
     variable ``MINGLE_...`` or from a scheduler, as for the program.
 
+    With ``listener=False`` rank 0 closes its listening socket before the world forms, for a program that opens the port by
+    itself: whoever connects before that is refused, and may try again.
+
     ``on_event`` is called with each event, a dictionary as ``--events`` writes it. Without it the logger ``mingle`` gets the
     lines that the program prints: warnings, and the rest as ``INFO``.
 
     Raises :class:`Error`. Ctrl-C and every other exception leave the world at once.
     """
-    joining = _begin(job_id, world, options)
+    joining = _begin(job_id, world, listener, options)
     try:
         poll = select.poll()
         poll.register(joining.fileno(), select.POLLIN)
@@ -161,13 +164,13 @@ def join(job_id=None, world=None, *, on_event=None, **options):
         raise
 
 
-async def join_async(job_id=None, world=None, *, on_event=None, **options):
+async def join_async(job_id=None, world=None, *, listener=True, on_event=None, **options):
     """As :func:`join`, in an event loop of asyncio. To cancel the task leaves the world at once."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     is_told = asyncio.Event()
-    joining = _begin(job_id, world, options)
+    joining = _begin(job_id, world, listener, options)
     fd = joining.fileno()
     loop.add_reader(fd, is_told.set)
     try:
@@ -185,8 +188,8 @@ async def join_async(job_id=None, world=None, *, on_event=None, **options):
         raise
 
 
-def _begin(job_id, world, options):
-    joining = Joining(_arguments({"job_id": job_id, "world": world, **options}))
+def _begin(job_id, world, listener, options):
+    joining = Joining(_arguments({"job_id": job_id, "world": world, **options}), listener)
     _held.add(joining)
     return joining
 

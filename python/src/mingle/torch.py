@@ -7,8 +7,8 @@
 stands in the URL; more options of mingle stand there too, such as ``&interface=eth0``. Each process joins by itself, takes its
 rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
 
-Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: the socket is
-closed there, and another program has some milliseconds in which it can take the port.
+Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
+port itself, and another program has some milliseconds in which it can take the port.
 """
 
 from __future__ import annotations
@@ -36,18 +36,15 @@ def rendezvous(url, timeout=timedelta(minutes=10), **_):
     """Yields the store, the rank and the number of processes of the world that this URL names."""
     options = _options(url, timeout)
     use_libuv = options.pop("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
-    assignment = join(**options)
+    assignment = join(listener=TAKES_SOCKET, **options)
     _export(assignment)
     host, port = assignment.master
     more = {"use_libuv": use_libuv} if TAKES_LIBUV else {}
-    listener = assignment.take_listener()
-    if listener is not None:
-        if TAKES_SOCKET:
-            # The store closes it in the end.
-            more["master_listen_fd"] = listener
-        else:
-            os.close(listener)
-    yield TCPStore(host, port, assignment.world, assignment.rank == 0, timeout, **more), assignment.rank, assignment.world
+    if assignment.listener is not None:
+        # The store closes it in the end.
+        more["master_listen_fd"] = assignment.take_listener()
+    is_master = assignment.rank == 0
+    yield TCPStore(host, port, assignment.world, is_master, timeout, **more), assignment.rank, assignment.world
     raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
 
 

@@ -44,11 +44,12 @@ impl fmt::Display for Failed {
 impl std::error::Error for Failed {}
 
 /// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
-/// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has formed and [`Told::Formed`] is told.
+/// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has
+/// formed and [`Told::Formed`] is told.
 ///
-/// To end it early, the caller makes the socket `ends`, which must not block, readable: all sockets are closed, and the other nodes know
-/// at once that this one is gone. Nothing else is shared with other threads, so this one may have a table of file
-/// descriptors of its own. It must be in no tokio runtime.
+/// To end it early, the caller makes the socket `ends`, which must not block, readable: all sockets are
+/// closed, and the other nodes know at once that this one is gone. Nothing else is shared with other threads,
+/// so this one may have a table of file descriptors of its own. It must be in no tokio runtime.
 ///
 /// # Errors
 /// Each failure that `mingle` has an exit code for, a bug included.

@@ -1,5 +1,5 @@
-//! `eval "$(mingle --job-id foo --world 4)"`: the command line of mingle-core, as the program `mingle` and for
-//! mingle-python. It promises no stability: a Rust program uses mingle-core.
+//! `eval "$(mingle --job-id foo --world 4)"`: the command line of mingle-core, as the program `mingle` and
+//! for mingle-python. It promises no stability: a Rust program uses mingle-core.
 //!
 //! ```text
 //! intent -> stdout    the guard, before anything can go wrong

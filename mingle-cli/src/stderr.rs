@@ -1,4 +1,5 @@
-//! Stderr, which is for people: one line for each message. Within another program that program gets the lines.
+//! Stderr, which is for people: one line for each message. Within another program that program gets the
+//! lines.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,7 +1,8 @@
 //! A table of file descriptors for a thread alone, so that no child of this process inherits what it opens.
 //!
-//! A child that `fork` makes, as PyTorch's `DataLoader` does, would hold the sockets of a rendezvous open. Other
-//! nodes would then take the node for alive after its process was killed, and its ports would stay taken.
+//! A child that `fork` makes, as PyTorch's `DataLoader` does, would hold the sockets of a rendezvous open.
+//! Other nodes would then take the node for alive after its process was killed, and its ports would stay
+//! taken.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +13,8 @@ use std::sync::OnceLock;
 use nix::libc;
 use tokio::runtime::Builder;
 
-/// Gives this thread a table of its own, without the descriptors of the process but standard input, output and
-/// error, `keep`, and those of [`of_tokio`]. The kernel has this since Linux 5.9.
+/// Gives this thread a table of its own, without the descriptors of the process but standard input, output
+/// and error, `keep`, and those of [`of_tokio`]. The kernel has this since Linux 5.9.
 pub(crate) fn separate(keep: RawFd) -> io::Result<()> {
     let mut kept = of_tokio().clone();
     kept.insert(keep);
@@ -30,9 +31,9 @@ pub(crate) fn separate(keep: RawFd) -> io::Result<()> {
     Ok(())
 }
 
-/// tokio keeps two descriptors for the whole process, and each of its runtimes copies one: they are opened here,
-/// in the table of the process. If another thread opens one in the same moment, that is kept as well, which does
-/// no harm.
+/// tokio keeps two descriptors for the whole process, and each of its runtimes copies one: they are opened
+/// here, in the table of the process. If another thread opens one in the same moment, that is kept as well,
+/// which does no harm.
 pub(crate) fn of_tokio() -> &'static BTreeSet<RawFd> {
     static KEPT: OnceLock<BTreeSet<RawFd>> = OnceLock::new();
     KEPT.get_or_init(|| {

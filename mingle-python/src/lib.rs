@@ -1,7 +1,8 @@
 //! The part of the Python module `mingle` that is not Python: a rendezvous on a thread of its own.
 //!
-//! The thread never takes Python's lock. It puts what it has to say into a queue, and a socket becomes readable,
-//! for which Python waits as for any other: with `poll`, which a signal interrupts, or in an event loop.
+//! The thread never takes Python's lock. It puts what it has to say into a queue, and a socket becomes
+//! readable, for which Python waits as for any other: with `poll`, which a signal interrupts, or in an event
+//! loop.
 
 mod descriptors;
 mod queue;

@@ -1,4 +1,5 @@
-//! What a thread with descriptors of its own tells Python: values in memory, and descriptors through a socket.
+//! What a thread with descriptors of its own tells Python: values in memory, and descriptors through a
+//! socket.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};

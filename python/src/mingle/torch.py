@@ -4,7 +4,7 @@
     torch.distributed.init_process_group(init_method="mingle://foo?world_size=4")
 
 ``foo`` is the job ID, percent-encoded. ``world_size`` counts processes, and is the argument of ``init_process_group`` or
-stands in the URL; more options of mingle stand there too, such as ``&interface=eth0``. Each process joins by itself, takes its
+stands in the URL; more options of mingle stand there too, such as ``&interface=eth0&ipv6=true``. Each process joins by itself, takes its
 rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
 
 Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
@@ -60,7 +60,8 @@ def _options(url, timeout):
     parts = urlsplit(url)
     if parts.path not in ("", "/"):
         raise UsageError(f"{url}: the job ID ends at {parts.path!r}; write a / in it as %2F", 2, "usage")
-    options = {"slots": 1, **dict(parse_qsl(parts.query, keep_blank_values=True))}
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    options = {"slots": 1, **{name: value == "true" or value for name, value in given}}
     # PyTorch writes -1 for what is not given. It counts processes, and the variables of mingle and schedulers count nodes.
     world = options.pop("world_size", "-1")
     if world == "-1":

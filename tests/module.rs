@@ -31,7 +31,7 @@ fn packages() -> PathBuf {
 }
 
 /// Runs a file of tests. Its results are in the output, and in the exit code.
-fn run(packages: &Path, tests: &str) -> Option<Output> {
+fn run(packages: &Path, tests: &str) -> Result<Output, String> {
     let python = std::env::var("MINGLE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
     let mut command = Command::new(&python);
     command.args(["-m", "unittest", "--verbose", tests]).current_dir(python_folder());
@@ -41,11 +41,7 @@ fn run(packages: &Path, tests: &str) -> Option<Output> {
             command.env_remove(name);
         }
     }
-    let output = command.output();
-    if let Err(error) = &output {
-        eprintln!("skipped: {python}: {error}");
-    }
-    output.ok()
+    command.output().map_err(|error| format!("{python}: {error}"))
 }
 
 #[test]
@@ -53,7 +49,10 @@ fn the_module_keeps_its_promises_in_python() {
     let packages = packages();
     // Each prints a line for each test, `skipped` with the reason included.
     for tests in ["tests/test_module.py", "tests/test_torch.py"] {
-        let Some(Output { status, stdout, stderr }) = run(&packages, tests) else { return };
+        let Output { status, stdout, stderr } = match run(&packages, tests) {
+            Ok(output) => output,
+            Err(reason) => return eprintln!("skipped: {reason}"),
+        };
         let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert!(status.success(), "{tests}: {status}\n{said}");
         eprintln!("{said}");

@@ -120,7 +120,7 @@ fn a_planted_import_is_found() {
 
 #[test]
 fn no_source_file_is_longer_than_a_person_reads_at_once() {
-    for folder in ["mingle-core/src", "mingle-cli/src", "mingle-bench/src"] {
+    for folder in ["mingle-core/src", "mingle-cli/src", "mingle-bench/src", "mingle-python/src"] {
         for (path, text) in sources(folder).iter().filter(|(path, _)| !is_test(path)) {
             let lines = without_tests(text).lines().count();
             assert!(
@@ -133,7 +133,7 @@ fn no_source_file_is_longer_than_a_person_reads_at_once() {
 
 #[test]
 fn no_line_is_wider_than_the_page() {
-    let folders = ["mingle-core", "mingle-cli", "mingle-bench/src", "tests", "examples"];
+    let folders = ["mingle-core", "mingle-cli", "mingle-bench/src", "mingle-python", "tests", "examples"];
     let wide = folders.iter().flat_map(|folder| {
         let sources = sources(folder).into_iter().filter(|(path, _)| !path.starts_with("target/"));
         sources.flat_map(move |(path, text)| {

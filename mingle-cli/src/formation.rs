@@ -6,6 +6,7 @@ use std::time::Duration;
 use mingle_core::env::{Facts, Format, Variable, Variables};
 use mingle_core::tools::interfaces;
 use mingle_core::{Assignment, Formed, JobId};
+use serde_json::Value;
 
 use crate::config::Config;
 use crate::events::Timings;
@@ -68,6 +69,12 @@ impl<'a> Formation<'a> {
     /// The world in a format.
     pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<Text, Stop> {
         Text::formed(format, self.facts(), variables, self.timings)
+    }
+
+    /// The world as JSON, for a program that holds this one.
+    pub(crate) fn document(&self, variables: &Variables) -> Result<Value, Stop> {
+        let text = self.text(Format::JSON, variables)?;
+        serde_json::from_str(text.as_str()).map_err(|error| Stop::Stdout(error.into()))
     }
 
     /// Writes the files of --output, for as long as this `holder` lives. Waits for other processes, such as

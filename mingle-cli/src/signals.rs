@@ -6,16 +6,20 @@ use std::task::Poll;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::net::UnixStream;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
+use crate::caller;
 use crate::exit::Stop;
 use crate::process::Stat;
 
 /// The signals that end a rendezvous.
 pub(crate) const ENDING: [Signal; 2] = [Signal::SIGINT, Signal::SIGTERM];
 
-/// Receives the signals that arrive after it was made. Make and use it within a runtime.
-pub(crate) struct Signals(Vec<(Signal, Stream)>);
+/// Receives the signals that arrive after it was made. Make and use it within a runtime. Within another
+/// program, which has handlers of its own, it takes none, and receives SIGINT once that program asks for the
+/// end.
+pub(crate) struct Signals(Vec<(Signal, Stream)>, Option<UnixStream>);
 
 impl Signals {
     /// Handles these signals, except those that this process was started to ignore, as by nohup(1): they stay
@@ -23,16 +27,24 @@ impl Signals {
     pub(crate) fn new(wanted: &[Signal]) -> Result<Self, Stop> {
         // Handlers hide which signals were ignored, so that is read before the first handler.
         static IGNORED: OnceLock<u64> = OnceLock::new();
+        if let Some(ends) = caller::ends() {
+            let ends = ends.and_then(UnixStream::from_std);
+            return Ok(Self(Vec::new(), Some(ends.map_err(|error| Stop::System("hear the caller", error))?)));
+        }
         let ignored = IGNORED.get_or_init(ignored);
         let taken = wanted.iter().filter(|signal| ignored & (1 << (**signal as i32 - 1)) == 0);
         let stream = |taken: &Signal| match signal(SignalKind::from_raw(*taken as i32)) {
             Ok(stream) => Ok((*taken, stream)),
             Err(error) => Err(Stop::System("handle signals", error)),
         };
-        taken.map(stream).collect::<Result<_, _>>().map(Self)
+        Ok(Self(taken.map(stream).collect::<Result<_, _>>()?, None))
     }
 
     pub(crate) async fn next(&mut self) -> Signal {
+        if let Some(ends) = &self.1 {
+            let _ = ends.readable().await;
+            return Signal::SIGINT;
+        }
         std::future::poll_fn(|context| {
             let mut streams = self.0.iter_mut();
             let come =

@@ -1,4 +1,5 @@
-//! Stderr, which is for people: one line for each message.
+//! Stderr, which is for people: one line for each message. Within another program that program gets the
+//! lines.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,11 +7,17 @@ use std::io::{self, IsTerminal as _, Write as _};
 
 use tracing::Level;
 
+use crate::caller::{self, Told};
+
 /// Writes `mingle: ` and the message. A closed or full stderr is ignored.
 pub(crate) fn say(message: fmt::Arguments<'_>) {
+    let text = message.to_string();
+    let text = printable(&text);
+    if caller::tell(|| Told::Line(text.clone().into_owned())) {
+        return;
+    }
     // One write for each line, so that lines of several processes do not mix.
-    let line = format!("mingle: {}\n", printable(&message.to_string()));
-    let _ = io::stderr().write_all(line.as_bytes());
+    let _ = io::stderr().write_all(format!("mingle: {text}\n").as_bytes());
 }
 
 /// The help, for a user who has given nothing.
@@ -33,7 +40,9 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
 
 /// Whether a line on stderr can be redrawn in place.
 pub(crate) fn is_live() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+    !caller::is_there()
+        && io::stderr().is_terminal()
+        && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
 /// The form of a line of the log.
@@ -52,10 +61,11 @@ pub(crate) fn log(verbose: u8, format: LogFormat) {
         _ => Level::TRACE,
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(is_live()).init(),
-        LogFormat::Json => log.json().init(),
-    }
+    // A second rendezvous in one process finds the log started.
+    let _ = match format {
+        LogFormat::Text => log.with_ansi(is_live()).try_init(),
+        LogFormat::Json => log.json().try_init(),
+    };
 }
 
 #[cfg(test)]

@@ -91,6 +91,8 @@ pub(crate) struct Config {
     pub(crate) stays: bool,
     /// Whether all nodes are to be listed, whatever the formats.
     pub(crate) lists_all: bool,
+    /// Whether rank 0 hands its listening socket on.
+    pub(crate) keeps_listener: bool,
 }
 
 impl Config {
@@ -148,6 +150,7 @@ impl Config {
             },
             stays: false,
             lists_all: false,
+            keeps_listener: false,
             job,
             world,
         };
@@ -206,6 +209,7 @@ impl Config {
             .network(self.network.clone())
             .private(self.private)
             .stay(self.stays)
+            .keep_listener(self.keeps_listener)
             .expected(self.expected.clone())
             .slots(self.slots.count)
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))

@@ -17,6 +17,7 @@ use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::caller::{self, Told};
 use crate::config::Config;
 use crate::exit::{self, Stop};
 use crate::{advice, stderr, stdout};
@@ -246,6 +247,12 @@ impl Journal {
 
     /// One write for each line, so that lines of several processes do not mix and no reader sees half a line.
     fn write(&mut self, event: &str, mut facts: Value) {
+        caller::tell(|| {
+            let mut told = facts.clone();
+            told["event"] = event.into();
+            told["ms"] = since(self.started).into();
+            Told::Event(told)
+        });
         let Some(file) = &mut self.file else { return };
         #[expect(clippy::disallowed_methods, reason = "readers compare these times with the calendar")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

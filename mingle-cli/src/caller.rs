@@ -1,0 +1,53 @@
+//! The program that this thread works for, where that is not `mingle`: it is told what `mingle` would print.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
+
+use serde_json::Value;
+
+/// What the caller is told.
+#[derive(Debug)]
+pub enum Told {
+    /// A line for people, which `mingle` prints on stderr. A warning begins with `warning: `.
+    Line(String),
+    /// An event, as `--events` writes it, without its time of day.
+    Event(Value),
+    /// A world has formed: the document of `--format json`, with the `generation` of the world, and on rank 0
+    /// the socket that listens on MASTER_PORT.
+    Formed(Value, Option<TcpListener>),
+}
+
+/// How this thread reaches its caller.
+struct Caller {
+    told: Box<dyn Fn(Told)>,
+    ends: UnixStream,
+}
+
+thread_local! {
+    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+}
+
+/// Does this work for a caller, which makes `ends` readable to end the work.
+pub(crate) fn during<T>(told: impl Fn(Told) + 'static, ends: UnixStream, work: impl FnOnce() -> T) -> T {
+    CALLER.set(Some(Caller { told: Box::new(told), ends }));
+    let done = work();
+    CALLER.set(None);
+    done
+}
+
+/// Tells the caller, if there is one.
+pub(crate) fn tell(what: impl FnOnce() -> Told) -> bool {
+    CALLER.with_borrow(|caller| caller.as_ref().inspect(|caller| (caller.told)(what())).is_some())
+}
+
+/// Whether there is a caller.
+pub(crate) fn is_there() -> bool {
+    CALLER.with_borrow(Option::is_some)
+}
+
+/// What becomes readable when the caller asks for the end.
+pub(crate) fn ends() -> Option<io::Result<UnixStream>> {
+    CALLER.with_borrow(|caller| caller.as_ref().map(|caller| caller.ends.try_clone()))
+}

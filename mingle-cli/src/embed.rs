@@ -1,0 +1,119 @@
+//! A rendezvous inside another program, with the options and variables of `mingle`.
+//!
+//! Nothing is printed and no signal is handled: the caller is told what happens, and asks for the end.
+
+use std::fmt;
+use std::os::unix::net::UnixStream;
+use std::time::Instant;
+
+use clap::Parser as _;
+use mingle_core::Error;
+use mingle_core::env::Format;
+use mingle_core::error::{Failure, Report};
+use serde_json::{Value, json};
+
+pub use crate::caller::Told;
+
+use crate::args::LowArgs;
+use crate::config::{Config, Split};
+use crate::events::Journal;
+use crate::exit::{self, Stop};
+use crate::formation::Formation;
+use crate::output::Holder;
+use crate::{caller, environment_or_files, join, prepare, usage};
+
+/// Why no world has formed, as `mingle` would say it.
+#[derive(Debug)]
+pub struct Failed {
+    /// The exit code of `mingle`.
+    pub code: u8,
+    /// The kind in the error of `--format json`.
+    pub kind: &'static str,
+    /// The message, with advice.
+    pub message: String,
+    /// What is known, by name: after a timeout, which nodes were here.
+    pub facts: Value,
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failed {}
+
+/// Joins the world that these arguments of `mingle`, its variables and a scheduler describe, and tells the
+/// caller; rank 0 keeps its listening socket for the caller if that wants it. It returns once the world has
+/// formed and [`Told::Formed`] is told.
+///
+/// To end it early, the caller makes the socket `ends`, which must not block, readable: all sockets are
+/// closed, and the other nodes know at once that this one is gone. Nothing else is shared with other threads,
+/// so this one may have a table of file descriptors of its own. It must be in no tokio runtime.
+///
+/// # Errors
+/// Each failure that `mingle` has an exit code for, a bug included.
+pub fn join(
+    arguments: Vec<String>,
+    keeps_listener: bool,
+    ends: UnixStream,
+    told: impl Fn(Told) + 'static,
+) -> Result<(), Failed> {
+    caller::during(told, ends, || exit::contain(|| attend(arguments, keeps_listener))).map_err(Failed::new)
+}
+
+fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
+    #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
+    let started = Instant::now();
+    let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
+    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+        // Without the lines about the usage of the program.
+        Stop::Usage(text) => {
+            Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
+        }
+        stop => stop,
+    })?;
+    let mut config = Config::scheduled(low.join, environment_or_files)?;
+    Split::Unattended.check(config.world)?;
+    config.keeps_listener = keeps_listener;
+    Journal::during(&config, started, |journal| {
+        let found = prepare(&config)?;
+        join::join_and_then(&config, &found, journal, async |mut assignment, journal| {
+            let listener = assignment.listener.take();
+            let formation = Formation::new(&config, &found, &assignment, journal.timings());
+            let variables = formation.variables(Format::JSON)?;
+            let mut document: Value = formation.document(&variables)?;
+            document["generation"] = 0.into();
+            formation.write_outputs(Holder::own(), started.elapsed()).await?;
+            formation.report(&variables, started.elapsed());
+            caller::tell(|| Told::Formed(document, listener));
+            Ok(())
+        })
+    })
+}
+
+impl Failed {
+    fn new(stop: Stop) -> Self {
+        let facts = match &stop {
+            Stop::Rendezvous(error) => facts(error),
+            _ => json!({}),
+        };
+        Self { code: stop.code().get(), kind: stop.kind(), message: stop.to_string(), facts }
+    }
+}
+
+/// What an error knows beside its text.
+fn facts(error: &Error) -> Value {
+    match error {
+        Error::PortTaken { port, .. } | Error::DiscoveryPortTaken { port, .. } => json!({ "port": port }),
+        Error::Failed(Failure::Deadline(report)) => {
+            let Report { world, joined, heard, missing, absent, .. } = &**report;
+            let heard: Vec<String> = heard.iter().map(ToString::to_string).collect();
+            let missing: Vec<[u32; 2]> = missing.iter().map(|run| [run.first, run.last]).collect();
+            json!({
+                "world": world.to_string(), "joined": joined, "heard": heard, "missing": missing, "absent": absent,
+            })
+        }
+        _ => json!({}),
+    }
+}

@@ -1,0 +1,219 @@
+//! `eval "$(mingle --job-id foo --world 4)"`: the command line of mingle-core, as the program `mingle` and
+//! for mingle-python. It promises no stability: a Rust program uses mingle-core.
+//!
+//! ```text
+//! intent -> stdout    the guard, before anything can go wrong
+//! args -> config      what was typed, then what it means; scheduler fills in what was not typed
+//! network             the options of the network, of all commands that have them
+//! fabric, slots       what RDMA this host has, and how many workers it runs
+//! same, script        what is compared with the other nodes; commands that run before this node joins
+//! join, signals       the rendezvous, which a signal ends early; progress and stderr show it
+//! output              the result in files; process: what proc(5) says of one
+//! formation           the world, as it is printed and handed on
+//! stdout, or exit     the result, or why there is none
+//! advice              exit codes, and what a user can do about each failure and warning
+//! events              what happens, for programs; with the time that each phase took
+//!
+//! embed, caller       the same rendezvous inside another program: what it is told instead of a terminal
+//!
+//! run                 the subcommand that starts a command in the world, and again where one fails
+//! rdma                the subcommand that shows RDMA by itself
+//! watch               the subcommand that listens to a job, or to all
+//! doctor              the subcommand that says what would keep a world from forming
+//! completions, man    the arguments, for shells and for man(1)
+//! install             the subcommand that copies the program
+//! ```
+
+mod advice;
+mod args;
+mod caller;
+mod completions;
+mod config;
+mod doctor;
+pub mod embed;
+mod events;
+mod exit;
+mod fabric;
+mod formation;
+mod install;
+mod intent;
+mod join;
+mod man;
+mod nccl_conf;
+mod network;
+mod output;
+mod process;
+mod progress;
+mod rdma;
+mod run;
+mod same;
+mod scheduler;
+mod script;
+mod signals;
+mod slots;
+mod stderr;
+mod stdout;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::error::{ContextKind, ContextValue};
+use clap::{CommandFactory as _, Parser as _};
+use mingle_core::Secret;
+
+use args::{Command, LowArgs};
+use config::{Config, Split};
+use events::Journal;
+use exit::Stop;
+use fabric::Found;
+use formation::Formation;
+use intent::Intent;
+use output::Holder;
+use stdout::Stdout;
+
+/// Runs the program with the arguments of this process, and returns its exit code.
+pub fn main() -> ExitCode {
+    #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
+    let started = Instant::now();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if args.first().is_some_and(|name| name == run::guard::NAME) {
+        run::guard::guard(args.get(1..).unwrap_or_default());
+        return ExitCode::SUCCESS;
+    }
+    if args.len() == 1 && io::stdout().is_terminal() && !is_configured(&args) {
+        stderr::help(&LowArgs::command().render_help().to_string());
+        return ExitCode::from(2);
+    }
+    let variable = std::env::var_os("MINGLE_FORMAT");
+    let intent = Intent::of(args.get(1..).unwrap_or_default(), variable.as_deref());
+    let (mut stdout, begun) = Stdout::begin(intent);
+
+    let ended = begun.and_then(|()| exit::catch(|| run(args, started, &mut stdout)));
+    let Err(stop) = ended else { return ExitCode::SUCCESS };
+    stop.report();
+    if let Err(error) = stdout.failed(&stop) {
+        // A failure of stdout itself has been reported above.
+        if !matches!(stop, Stop::Stdout(_)) {
+            error.report();
+        }
+    }
+    ExitCode::from(stop.code().get())
+}
+
+/// Whether variables, of mingle or of a scheduler, say anything about the job.
+fn is_configured(args: &[OsString]) -> bool {
+    let has_variable = std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MINGLE_"));
+    has_variable
+        || LowArgs::try_parse_from(args)
+            .is_ok_and(|low| Config::scheduled(low.join, |name| std::env::var_os(name)).is_ok())
+}
+
+fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(), Stop> {
+    let joins = Intent::joins(args.get(1..).unwrap_or_default());
+    let low = match LowArgs::try_parse_from(args) {
+        Ok(low) => low,
+        Err(error) if error.use_stderr() => return Err(usage(error, joins)),
+        Err(help) => return Stdout::plain(help.render().to_string()),
+    };
+    match low.command {
+        Some(Command::Run(args)) => return run::run(*args, started),
+        Some(Command::Rdma(args)) => return rdma::run(&args),
+        Some(Command::Doctor(args)) => return doctor::run(args),
+        Some(Command::Watch(args)) => return watch::run(args),
+        Some(Command::Install(args)) => return install::run(&args),
+        Some(Command::Completions(args)) => return completions::run(&args),
+        Some(Command::Man(args)) => return man::run(&args),
+        Some(Command::Secret(_)) => {
+            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+            return Stdout::plain(secret.reveal() + "\n");
+        }
+        None => {}
+    }
+    let config = Config::scheduled(low.join, environment_or_files)?;
+    Split::Unattended.check(config.world)?;
+    stdout.settle(config.format)?;
+    Journal::during(&config, started, |journal| form(&config, started, journal))
+}
+
+/// Waits for the world, and prints it.
+fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
+    let found = prepare(config)?;
+    let formed = join::join_and_then(config, &found, journal, async |assignment, journal| {
+        let timings = journal.timings();
+        let formation = Formation::new(config, &found, &assignment, timings);
+        let variables = formation.variables(config.format)?;
+        let text = formation.text(config.format, &variables)?;
+        formation.write_outputs(Holder::parent(), started.elapsed()).await?;
+        Ok((assignment, timings, variables, text))
+    });
+    let (assignment, timings, variables, text) = formed?;
+    Stdout::formed(&text)?;
+    Formation::new(config, &found, &assignment, timings).report(&variables, started.elapsed());
+    Ok(())
+}
+
+/// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
+/// node waits for others.
+fn prepare(config: &Config) -> Result<Found, Stop> {
+    stderr::log(config.verbose, config.log_format);
+    if !config.quiet {
+        for warning in &config.warnings {
+            stderr::say(format_args!("warning: {warning}"));
+        }
+        if let Some(provenance) = &config.provenance {
+            stderr::say(format_args!("{provenance}"));
+        }
+    }
+    for output in &config.outputs {
+        output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
+    }
+    if let Some(check) = &config.check {
+        script::run("--check", check, config.check_timeout)?;
+    }
+    let mut found = config.fabric.find(environment)?;
+    if config.world.max().get() > 1 {
+        let traits = same::traits(config, found.machine())?;
+        found.compare(traits, config.same.required);
+    }
+    if !config.quiet {
+        found.warn();
+    }
+    Ok(found)
+}
+
+/// A variable of the environment, or else of NCCL's configuration files; one that is not UTF-8 counts as set
+/// by the user as well.
+fn environment(name: &str) -> Option<String> {
+    let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    value.or_else(|| nccl_conf::value(name))
+}
+
+/// As [`environment`], with values that are not UTF-8.
+fn environment_or_files(name: &str) -> Option<OsString> {
+    std::env::var_os(name).or_else(|| nccl_conf::value(name).map(OsString::from))
+}
+
+/// Whether --format asks for a report for programs.
+fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
+    match format {
+        None | Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'"))),
+    }
+}
+
+/// The parser's own message: what is wrong, a suggestion, and the usage. Where the command `joins` a world,
+/// the options of other launchers have a suggestion.
+fn usage(mut error: clap::Error, joins: bool) -> Stop {
+    if joins
+        && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && let Some(option) = args::of_other_launchers(word)
+    {
+        error.insert(ContextKind::SuggestedArg, ContextValue::String(option.to_owned()));
+    }
+    let text = error.render().to_string();
+    Stop::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())
+}

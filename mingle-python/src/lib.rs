@@ -1,0 +1,138 @@
+//! The part of the Python module `mingle` that is not Python: a rendezvous on a thread of its own.
+//!
+//! The thread never takes Python's lock. It puts what it has to say into a queue, and a socket becomes
+//! readable, for which Python waits as for any other: with `poll`, which a signal interrupts, or in an event
+//! loop.
+
+mod descriptors;
+mod queue;
+
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use mingle_cli::embed::{self, Failed};
+use pyo3::IntoPyObjectExt as _;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use serde_json::{Value, json};
+
+use queue::{Item, Queue};
+
+/// A kind, a text or a dictionary, and a descriptor.
+type Taken<'py> = (&'static str, Bound<'py, PyAny>, Option<i32>);
+
+/// A rendezvous, from the arguments of the program. It begins at once.
+#[pyclass(frozen, weakref, module = "mingle._mingle")]
+struct Joining {
+    queue: Queue,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[pymethods]
+impl Joining {
+    #[new]
+    fn new(py: Python<'_>, arguments: Vec<String>, keeps_listener: bool) -> PyResult<Self> {
+        descriptors::of_tokio();
+        let (queue, writer) = Queue::new()?;
+        let (sender, separated) = std::sync::mpsc::channel();
+        let fd = writer.fd();
+        let thread = thread::Builder::new().name("mingle".to_owned()).spawn(move || {
+            let is_separate = descriptors::separate(fd).is_ok();
+            // The caller is gone only if its process ends.
+            let _ = sender.send(is_separate);
+            // Where a table has no room for a copy, no rendezvous begins, and Python sees the end.
+            let Ok(ends) = writer.socket() else { return };
+            let teller = writer.clone();
+            if let Err(failed) = embed::join(arguments, keeps_listener, ends, move |told| teller.tell(told)) {
+                writer.put(Item::Failed(failed));
+            }
+        })?;
+        // The socket of the thread is in both tables, and this one's stays open for each child.
+        if py.detach(move || separated.recv()).unwrap_or(false) {
+            let _ = nix::unistd::close(fd);
+        }
+        Ok(Self { queue, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// The descriptor that is readable while there is something to take; -1 after the end.
+    fn fileno(&self) -> i32 {
+        self.queue.fd()
+    }
+
+    /// What has happened since the last call, in order.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Taken<'py>>> {
+        self.queue
+            .take()?
+            .into_iter()
+            .map(|(item, fd)| {
+                Ok(match item {
+                    Item::Line(line) => ("line", line.into_bound_py_any(py)?, fd),
+                    Item::Event(event) => ("event", object(py, &event)?, fd),
+                    Item::Formed(document) => ("formed", object(py, &document)?, fd),
+                    Item::Failed(Failed { code, kind, message, facts }) => {
+                        let failed =
+                            json!({ "code": code, "kind": kind, "message": message, "facts": facts });
+                        ("failed", object(py, &failed)?, fd)
+                    }
+                })
+            })
+            .collect()
+    }
+
+    /// Waits until the thread has ended and all its sockets are closed.
+    fn finish(&self, py: Python<'_>) {
+        // A panic of the thread was an error already.
+        py.detach(|| self.take_thread().map(JoinHandle::join));
+        self.queue.close();
+    }
+
+    /// Leaves, and returns once all sockets are closed.
+    fn end(&self, py: Python<'_>) {
+        self.queue.ask_for_the_end();
+        self.finish(py);
+    }
+
+    /// In a child that `fork` has made: the thread is not there, and its sockets neither.
+    #[pyo3(name = "_forget")]
+    fn forget(&self) {
+        std::mem::forget(self.take_thread());
+        self.queue.close();
+    }
+}
+
+impl Joining {
+    fn take_thread(&self) -> Option<JoinHandle<()>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A document as dictionaries and lists.
+fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
+    match value {
+        Value::Null => Ok(py.None().into_bound(py)),
+        Value::Bool(value) => value.into_bound_py_any(py),
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => number.into_bound_py_any(py),
+            None => number.as_f64().into_bound_py_any(py),
+        },
+        Value::String(text) => text.into_bound_py_any(py),
+        Value::Array(values) => {
+            let values: Vec<_> = values.iter().map(|value| object(py, value)).collect::<PyResult<_>>()?;
+            Ok(PyList::new(py, values)?.into_any())
+        }
+        Value::Object(values) => {
+            let dict = PyDict::new(py);
+            for (name, value) in values {
+                dict.set_item(name, object(py, value)?)?;
+            }
+            Ok(dict.into_any())
+        }
+    }
+}
+
+/// The native part of the module `mingle`.
+#[pymodule]
+fn _mingle(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<Joining>()
+}

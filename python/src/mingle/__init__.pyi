@@ -1,0 +1,156 @@
+import os
+from collections.abc import Callable, Mapping, MutableMapping
+from types import TracebackType
+from typing import Any, Literal, Union
+
+from typing_extensions import Self, TypeAlias
+
+__all__ = [
+    "Assignment",
+    "CheckError",
+    "ConflictError",
+    "DeadlineError",
+    "Error",
+    "Member",
+    "NetworkError",
+    "SecretError",
+    "UsageError",
+    "join",
+    "join_async",
+]
+
+__version__: str
+
+# Seconds, or a text such as "90s" or "10m"; 0 is for ever.
+Time: TypeAlias = Union[float, str]
+# One, or several. A text may have several with commas.
+Many: TypeAlias = Union[str, list[str], tuple[str, ...]]
+Path: TypeAlias = Union[str, os.PathLike[str]]
+
+class Error(Exception):
+    code: int
+    kind: str
+    facts: dict[str, Any]
+    def __init__(
+        self, message: str = "", code: int = 1, kind: str = "other", facts: dict[str, Any] | None = None
+    ) -> None: ...
+
+class UsageError(Error, ValueError): ...
+class DeadlineError(Error, TimeoutError): ...
+class ConflictError(Error): ...
+class NetworkError(Error, ConnectionError): ...
+class SecretError(DeadlineError): ...
+class CheckError(Error): ...
+
+class Member:
+    rank: int
+    id: str
+    host: str
+    address: str
+    port: int
+    slots: int
+    metadata: dict[str, str]
+
+class Assignment:
+    job: str
+    rank: int
+    world: int
+    master: tuple[str, int]
+    local: str
+    interface: str | None
+    digest: str
+    slots: dict[str, int]
+    env: dict[str, str]
+    unset: list[str]
+    fabric: dict[str, Any]
+    differences: list[str]
+    timings: dict[str, int | None]
+    roster: tuple[Member, ...]
+    generation: int
+    listener: int | None
+    def take_listener(self) -> int | None: ...
+    def export(self, environ: MutableMapping[str, str] = ...) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+def join(
+    job_id: str | None = None,
+    world: int | str | None = None,
+    *,
+    listener: bool = True,
+    on_event: Callable[[Mapping[str, Any]], object] | None = None,
+    last_call: Time | None = ...,
+    rank_by: Literal["address", "host"] | None = ...,
+    paths: Literal["auto", "all", "ring", "master"] | None = ...,
+    discovery_port: int | None = ...,
+    group: str | None = ...,
+    ipv6: bool | None = ...,
+    secret_file: Path | None = ...,
+    private: bool | None = ...,
+    rank: int | Literal["hostname"] | None = ...,
+    interface: Many | None = ...,
+    master_port: int | None = ...,
+    seed: Many | None = ...,
+    seed_dir: Path | None = ...,
+    broadcast: bool | None = ...,
+    ttl: int | None = ...,
+    timeout: Time | None = ...,
+    require_rdma: bool | None = ...,
+    no_rdma: bool | None = ...,
+    no_gid_pin: bool | None = ...,
+    tune_sockets: bool | None = ...,
+    set: Many | None = ...,
+    same: Many | None = ...,
+    same_cmd: str | None = ...,
+    require_same: bool | None = ...,
+    check: str | None = ...,
+    check_timeout: Time | None = ...,
+    expect: str | None = ...,
+    slots: int | None = ...,
+    output: Many | None = ...,
+    events: Path | None = ...,
+    quiet: bool | None = ...,
+    verbose: bool | None = ...,
+) -> Assignment: ...
+async def join_async(
+    job_id: str | None = None,
+    world: int | str | None = None,
+    *,
+    listener: bool = True,
+    on_event: Callable[[Mapping[str, Any]], object] | None = None,
+    last_call: Time | None = ...,
+    rank_by: Literal["address", "host"] | None = ...,
+    paths: Literal["auto", "all", "ring", "master"] | None = ...,
+    discovery_port: int | None = ...,
+    group: str | None = ...,
+    ipv6: bool | None = ...,
+    secret_file: Path | None = ...,
+    private: bool | None = ...,
+    rank: int | Literal["hostname"] | None = ...,
+    interface: Many | None = ...,
+    master_port: int | None = ...,
+    seed: Many | None = ...,
+    seed_dir: Path | None = ...,
+    broadcast: bool | None = ...,
+    ttl: int | None = ...,
+    timeout: Time | None = ...,
+    require_rdma: bool | None = ...,
+    no_rdma: bool | None = ...,
+    no_gid_pin: bool | None = ...,
+    tune_sockets: bool | None = ...,
+    set: Many | None = ...,
+    same: Many | None = ...,
+    same_cmd: str | None = ...,
+    require_same: bool | None = ...,
+    check: str | None = ...,
+    check_timeout: Time | None = ...,
+    expect: str | None = ...,
+    slots: int | None = ...,
+    output: Many | None = ...,
+    events: Path | None = ...,
+    quiet: bool | None = ...,
+    verbose: bool | None = ...,
+) -> Assignment: ...

@@ -1,0 +1,91 @@
+"""``import mingle.torch`` lets processes of PyTorch find each other without a launcher:
+
+    import mingle.torch
+    torch.distributed.init_process_group(init_method="mingle://foo?world_size=4")
+
+``foo`` is the job ID, percent-encoded. ``world_size`` counts processes, and is the argument of ``init_process_group`` or
+stands in the URL; more options of mingle stand there too, such as ``&interface=eth0&ipv6=true``. Each process joins by itself, takes its
+rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
+
+Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
+port itself, and another program has some milliseconds in which it can take the port.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from torch.distributed import TCPStore
+from torch.distributed.rendezvous import register_rendezvous_handler
+
+from . import UsageError, join
+
+__all__ = ["rendezvous"]
+
+# Seconds: the longest timeout of mingle.
+LONGEST = 365 * 24 * 3600
+
+# Whether TCPStore takes a socket, and whether it can be told which server to use. It is not a function of Python.
+TAKES_SOCKET = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
+TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
+
+
+def rendezvous(url, timeout=timedelta(minutes=10), **_):
+    """Yields the store, the rank and the number of processes of the world that this URL names."""
+    options = _options(url, timeout)
+    use_libuv = options.pop("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
+    assignment = join(listener=TAKES_SOCKET, **options)
+    _export(assignment)
+    host, port = assignment.master
+    more = {"use_libuv": use_libuv} if TAKES_LIBUV else {}
+    if assignment.listener is not None:
+        # The store closes it in the end.
+        more["master_listen_fd"] = assignment.take_listener()
+    is_master = assignment.rank == 0
+    yield TCPStore(host, port, assignment.world, is_master, timeout, **more), assignment.rank, assignment.world
+    raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
+
+
+def _options(url, timeout):
+    """The options of :func:`mingle.join` in this URL."""
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        raise UsageError(
+            "mingle:// in a worker of torchrun, which has formed a world and given this process a rank: leave init_method "
+            "out, and let the agents meet by torchrun --rdzv-backend=mingle",
+            2,
+            "usage",
+        )
+    parts = urlsplit(url)
+    if parts.path not in ("", "/"):
+        raise UsageError(f"{url}: the job ID ends at {parts.path!r}; write a / in it as %2F", 2, "usage")
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    options = {"slots": 1, **{name: value == "true" or value for name, value in given}}
+    # PyTorch writes -1 for what is not given. It counts processes, and the variables of mingle and schedulers count nodes.
+    world = options.pop("world_size", "-1")
+    if world == "-1":
+        raise UsageError(f"{url}: how many processes are there? Write {url}?world_size=4, or give world_size=4", 2, "usage")
+    if not os.environ.get("MINGLE_TIMEOUT"):
+        options.setdefault("timeout", min(timeout.total_seconds(), LONGEST))
+    # The host of urlsplit() would be in small letters.
+    return {"job_id": unquote(parts.netloc) or None, "world": world, **options}
+
+
+def _export(assignment):
+    """Sets the variables of this process: those that count processes, and those for NCCL, Gloo and others."""
+    here = [m.rank for m in assignment.roster if (m.host, m.address) == _host(assignment)]
+    assignment.env = {
+        name: value for name, value in assignment.env.items() if name != "NODE_RANK" and not name.startswith("PET_")
+    }
+    assignment.export()
+    os.environ["LOCAL_RANK"] = str(here.index(assignment.rank))
+    os.environ["LOCAL_WORLD_SIZE"] = str(len(here))
+
+
+def _host(assignment):
+    own = assignment.roster[assignment.rank]
+    return own.host, own.address
+
+
+register_rendezvous_handler("mingle", rendezvous)

@@ -1,0 +1,266 @@
+"""Tests of the module, on loopback. Run `python -m unittest` here, with the module in the path."""
+
+import asyncio
+import logging
+import os
+import pickle
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import mingle
+
+# Longer than anything here takes on a busy machine.
+PATIENCE = 60
+HELP = Path(__file__).parents[2] / "tests/help/mingle.long"
+STUB = Path(mingle.__file__).with_name("__init__.pyi")
+
+
+def job(name):
+    """A job ID that no other run of these tests has."""
+    return f"module-{name}-{os.getpid()}"
+
+
+def join(name, world, **options):
+    return mingle.join(job(name), world, timeout=PATIENCE, **options)
+
+
+def meet(name, world, **options):
+    """A world whose nodes are threads of this process; by rank."""
+    with ThreadPoolExecutor(world) as pool:
+        nodes = [pool.submit(join, name, world, **options) for _ in range(world)]
+        return sorted((node.result() for node in nodes), key=lambda node: node.rank)
+
+
+def python(code):
+    """Another Python that runs this code."""
+    code = "import mingle\n" + textwrap.dedent(code)
+    path = os.pathsep.join([str(Path(mingle.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
+    environ = {**os.environ, "PYTHONPATH": path}
+    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+
+
+def waits(name):
+    """Another Python in a world of two that nobody else joins; it says `leads` once it waits."""
+    return python(
+        f"""
+        def say(event):
+            if event["event"] == "leading":
+                print("leads", flush=True)
+        try:
+            mingle.join({job(name)!r}, 2, timeout={PATIENCE}, on_event=say)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        """
+    )
+
+
+class Module(unittest.TestCase):
+    def setUp(self):
+        os.environ["MINGLE_INTERFACE"] = "lo"
+
+    def test_nodes_meet_and_each_has_what_the_program_prints(self):
+        nodes = meet("meet", 4)
+        self.assertEqual([(node.rank, node.world, node.generation) for node in nodes], [(rank, 4, 0) for rank in range(4)])
+        first, second, *_ = nodes
+        self.assertEqual(len({node.master for node in nodes}), 1)
+        self.assertEqual(first.env["MASTER_ADDR"], first.master[0])
+        self.assertEqual(second.env["RANK"], "1")
+        self.assertEqual(first.local, "127.0.0.1")
+        self.assertEqual([member.rank for member in second.roster], [0, 1, 2, 3])
+        self.assertEqual(second.roster[0].port, first.master[1])
+        environ = {"RANK": "7", "HOME": "/"}
+        second.export(environ)
+        self.assertEqual((environ["RANK"], environ["HOME"]), ("1", "/"))
+        self.assertEqual([node.listener is None for node in nodes], [False, True, True, True])
+        for node in nodes:
+            node.close()
+
+    def test_the_listener_of_rank_0_answers_and_with_closes_it(self):
+        with meet("listener", 2)[0] as first:
+            # Nobody accepts, but the kernel does.
+            socket.create_connection(first.master, timeout=PATIENCE).close()
+        self.assertIsNone(first.listener)
+        self.assertEqual([node.listener for node in meet("listener", 2, listener=False)], [None, None])
+        with self.assertRaises(ConnectionRefusedError):
+            socket.create_connection(first.master, timeout=PATIENCE)
+
+    def test_a_world_forms_of_the_module_and_asyncio_together(self):
+        async def both():
+            options = {"timeout": PATIENCE}
+            return await asyncio.gather(*(mingle.join_async(job("async"), 2, **options) for _ in range(2)))
+
+        first, second = asyncio.run(both())
+        self.assertEqual({first.rank, second.rank}, {0, 1})
+
+    def test_a_cancelled_task_frees_its_place_at_once(self):
+        async def cancelled():
+            leads = asyncio.Event()
+            task = asyncio.ensure_future(
+                mingle.join_async(job("cancel"), 2, rank=0, on_event=lambda e: e["event"] == "leading" and leads.set())
+            )
+            await asyncio.wait_for(leads.wait(), PATIENCE)
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        asyncio.run(cancelled())
+        # Rank 0 would be taken if the node were still there.
+        with ThreadPoolExecutor(2) as pool:
+            nodes = [pool.submit(join, "cancel", 2, rank=rank) for rank in range(2)]
+            self.assertEqual([node.result().rank for node in nodes], [0, 1])
+
+    def test_a_timeout_names_what_is_missing(self):
+        with self.assertRaises(mingle.DeadlineError) as raised:
+            mingle.join(job("alone"), 2, timeout="300ms", quiet=True)
+        error = raised.exception
+        self.assertIsInstance(error, TimeoutError)
+        self.assertEqual((error.code, error.kind, error.facts["joined"], error.facts["world"]), (3, "deadline", 1, "2"))
+        self.assertIn("nobody else was heard", str(error))
+        again = pickle.loads(pickle.dumps(error))
+        self.assertEqual((str(again), again.code, again.facts), (str(error), 3, error.facts))
+
+    def test_wrong_options_and_variables_are_refused_at_once(self):
+        for wanted, options in [
+            ("--rank 7: rank 7 does not exist", {"rank": 7}),
+            ("--timeout", {"timout": 3}),
+            ("--interface", {"interface": "1.2.3.4/99"}),
+            ("--world 0", {"world": 0}),
+            ("--job-id", {"job_id": "x" * 200}),
+            ("--master-port", {"master_port": "no"}),
+        ]:
+            with self.assertRaises(mingle.UsageError, msg=options) as raised:
+                mingle.join(**{"job_id": job("wrong"), "world": 2, **options})
+            self.assertIn(wanted, str(raised.exception))
+            self.assertEqual(raised.exception.code, 2)
+        os.environ["MINGLE_RANK"] = "many"
+        try:
+            with self.assertRaisesRegex(ValueError, "MINGLE_RANK=many"):
+                mingle.join(job("wrong"), 2)
+        finally:
+            del os.environ["MINGLE_RANK"]
+        with self.assertRaises(mingle.CheckError):
+            mingle.join(job("wrong"), 2, check="exit 3")
+
+    def test_variables_and_schedulers_count_as_for_the_program(self):
+        os.environ.update(MINGLE_JOB_ID=job("variables").replace("-", "%2D"), MINGLE_WORLD="1", MINGLE_FORMAT="hostfile")
+        try:
+            self.assertEqual(mingle.join().job, job("variables"))
+            del os.environ["MINGLE_WORLD"]
+            os.environ.update(SLURM_NODEID="0", SLURM_NNODES="1", SLURM_JOB_ID="7")
+            self.assertEqual(mingle.join().world, 1)
+        finally:
+            for name in list(os.environ):
+                if name.startswith(("MINGLE_", "SLURM_")):
+                    del os.environ[name]
+
+    def test_a_conflict_and_a_taken_port_have_their_exceptions(self):
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(join, "conflict", 2, rank=0)
+            with self.assertRaises(mingle.ConflictError) as raised:
+                join("conflict", 3, rank=1)
+            self.assertEqual((raised.exception.code, raised.exception.kind), (4, "world_differs"))
+            join("conflict", 2, rank=1)
+            first.result().close()
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            with self.assertRaises(mingle.NetworkError) as raised:
+                mingle.join(job("port"), 2, master_port=port)
+        error = raised.exception
+        self.assertEqual((error.code, error.kind, error.facts), (5, "port_taken", {"port": port}))
+
+    def test_ctrl_c_ends_a_join_and_other_nodes_get_the_place(self):
+        with waits("interrupt") as other:
+            self.assertEqual(other.stdout.readline(), "leads\n")
+            other.send_signal(signal.SIGINT)
+            self.assertEqual(other.stdout.readline(), "interrupted\n")
+            self.assertEqual(other.wait(PATIENCE), 0)
+        self.assertEqual([node.rank for node in meet("interrupt", 2)], [0, 1])
+
+    def test_what_a_callback_raises_ends_a_join(self):
+        def fail(event):
+            raise KeyError(event["event"])
+
+        with self.assertRaisesRegex(KeyError, "started"):
+            mingle.join(job("callback"), 2, on_event=fail)
+
+    def test_the_logger_gets_what_the_program_prints(self):
+        with self.assertLogs("mingle", logging.INFO) as logs:
+            mingle.join(job("log"), 1)
+        self.assertRegex(logs.output[-1], "INFO:mingle:world of 1 formed in .* rank 0, master 127.0.0.1:")
+        self.assertNotIn("mingle: ", logs.output[-1])
+
+    def test_a_forked_child_has_no_socket_of_a_join_and_no_listener(self):
+        seen = []
+
+        def fork(event):
+            if event["event"] == "leading":
+                # The thread that joins has sockets, and the child none of them.
+                threads = Path("/proc/self/task").iterdir()
+                seen.append(any(sockets(thread) for thread in threads))
+                seen.append(in_child(lambda: sockets("/proc/self")))
+                raise InterruptedError
+
+        with self.assertRaises(InterruptedError):
+            mingle.join(job("fork"), 2, on_event=fork)
+        with mingle.join(job("fork"), 1) as node:
+            seen.append(bool(sockets("/proc/self")))
+            seen.append(in_child(lambda: sockets("/proc/self")))
+            # The object is of no use there, and does no harm either.
+            seen.append(in_child(node.close))
+        self.assertEqual(seen, [True, False, True, False, False])
+
+    def test_no_descriptor_is_left_behind(self):
+        mingle.join(job("left"), 1).close()
+        before = os.listdir("/proc/self/fd")
+        for _ in range(20):
+            mingle.join(job("left"), 1)
+            with self.assertRaises(mingle.UsageError):
+                mingle.join(job("left"), 1, rank=7)
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
+
+    def test_the_stub_has_the_options_of_the_program(self):
+        if not HELP.exists() or not STUB.exists():
+            self.skipTest("only in the project")
+        options = set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", HELP.read_text(), re.M))
+        options -= {"help", "version", "format", "tf-ps", "log-format"}
+        stub = STUB.read_text()
+        for function in ("def join(", "async def join_async("):
+            arguments = stub[stub.index(function) :].split(") ->")[0]
+            self.assertEqual({name.replace("_", "-") for name in re.findall(r"^    (\w+):", arguments, re.M)} - {"listener", "on-event"}, options)
+
+
+def sockets(process):
+    """The internet sockets of a process or thread, by inode."""
+    internet = set()
+    for kind in ("tcp", "tcp6", "udp", "udp6"):
+        path = Path("/proc/net", kind)
+        internet |= {line.split()[9] for line in path.read_text().splitlines()[1:]} if path.exists() else set()
+    links = []
+    for fd in Path(process, "fd").iterdir():
+        try:
+            links.append(os.readlink(fd))
+        except OSError:
+            pass  # That of the folder itself.
+    return internet & {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+def in_child(work):
+    """Whether this gives anything in a child; an error is something."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(bool(work()))
+        except BaseException:
+            os._exit(2)
+    return bool(os.waitpid(child, 0)[1])
+
+
+if __name__ == "__main__":
+    unittest.main()

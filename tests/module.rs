@@ -1,0 +1,60 @@
+//! The Python module, as a wheel would install it, in the Python of Debian, or the one that
+//! `MINGLE_TEST_PYTHON` names.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests panic, and run programs")]
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The folder `python` of the project.
+fn python_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../python").canonicalize().unwrap()
+}
+
+/// A folder with the packages of the wheel: the files of this project, and the library that cargo has built.
+fn packages() -> PathBuf {
+    // Tests lie in the folder `deps` beside the libraries.
+    let built = std::env::current_exe().unwrap().parent().unwrap().with_file_name("lib_mingle.so");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    drop(fs::remove_dir_all(&folder));
+    fs::create_dir_all(folder.join("mingle")).unwrap();
+    let source = python_folder().join("src");
+    symlink(source.join("mingle_torchrun"), folder.join("mingle_torchrun")).unwrap();
+    for entry in fs::read_dir(source.join("mingle")).unwrap() {
+        let entry = entry.unwrap();
+        symlink(entry.path(), folder.join("mingle").join(entry.file_name())).unwrap();
+    }
+    symlink(built, folder.join("mingle/_mingle.abi3.so")).unwrap();
+    folder
+}
+
+/// Runs a file of tests. Its results are in the output, and in the exit code.
+fn run(packages: &Path, tests: &str) -> Result<Output, String> {
+    let python = std::env::var("MINGLE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
+    let mut command = Command::new(&python);
+    command.args(["-m", "unittest", "--verbose", tests]).current_dir(python_folder());
+    command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("MINGLE_") {
+            command.env_remove(name);
+        }
+    }
+    command.output().map_err(|error| format!("{python}: {error}"))
+}
+
+#[test]
+fn the_module_keeps_its_promises_in_python() {
+    let packages = packages();
+    // Each prints a line for each test, `skipped` with the reason included.
+    for tests in ["tests/test_module.py", "tests/test_torch.py"] {
+        let Output { status, stdout, stderr } = match run(&packages, tests) {
+            Ok(output) => output,
+            Err(reason) => return eprintln!("skipped: {reason}"),
+        };
+        let said = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success(), "{tests}: {status}\n{said}");
+        eprintln!("{said}");
+    }
+}

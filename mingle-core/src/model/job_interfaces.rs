@@ -11,6 +11,7 @@ pub struct JobInterfaces {
     pub gloo: Option<String>,
 }
 
+#[cfg(any(feature = "net", test))]
 impl JobInterfaces {
     /// Whether the user has given none.
     pub(crate) fn are_default(&self) -> bool {

@@ -367,7 +367,7 @@ impl Lead {
             Start::Begun => self.repeat(arrivals, shared),
             Start::Again => self.fill_seats(arrivals, shared),
             Start::Not => {}
-            Start::Without(unfit) => self.leave_out(unfit, shared),
+            Start::Without(unfit) => self.leave_out(*unfit, shared),
         }
     }
 

@@ -485,7 +485,7 @@ impl Rounds {
     }
 
     /// No world can form with these nodes: they are left out if enough others are here, or else all end.
-    fn end_or_leave_out(&mut self, unfit: Unfit, book: &mut Book, shared: &mut Shared) -> Start {
+    fn end_or_leave_out(&mut self, unfit: Box<Unfit>, book: &mut Book, shared: &mut Shared) -> Start {
         if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(book, shared) {
             return Start::Without(unfit);
         }

@@ -25,7 +25,7 @@ pub(super) struct Unfit {
 }
 
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
-pub(super) type Planned<T> = Result<T, Option<Unfit>>;
+pub(super) type Planned<T> = Result<T, Option<Box<Unfit>>>;
 
 /// What comes of the wish to start a round.
 #[derive(Debug)]
@@ -37,13 +37,13 @@ pub(super) enum Start {
     /// Something is awaited, or no world can form.
     Not,
     /// It may begin without these members.
-    Without(Unfit),
+    Without(Box<Unfit>),
 }
 
 impl Unfit {
     /// If there are no `nodes`, the fault is that of all.
-    pub(super) fn new(nodes: Vec<NodeId>, (refusal, failure): (Refusal, Failure)) -> Self {
-        Self { nodes, refusal, failure }
+    pub(super) fn new(nodes: Vec<NodeId>, (refusal, failure): (Refusal, Failure)) -> Box<Self> {
+        Box::new(Self { nodes, refusal, failure })
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec
 
 /// Compares the RDMA devices of all nodes. A world cannot form where some nodes lack what others require; and
 /// if so many nodes are to spare, no newcomer takes RDMA from nodes that were in the world before.
-pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Unfit> {
+pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Box<Unfit>> {
     let all: Vec<RankSummary> = ranks.iter().map(Applicant::comparable).collect();
     let verdict = Verdict::of(&all);
     let lacking = if verdict.is_enough(&all) {

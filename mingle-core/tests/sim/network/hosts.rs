@@ -14,6 +14,8 @@ use super::queue::Happening;
 use super::{Fabric, Fact, Network};
 
 pub const PORT: u16 = 29500;
+/// How long nodes wait if a test does not say.
+const TIMEOUT: Option<Duration> = Some(Duration::from_secs(60));
 
 /// Why a node ended without a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,10 +167,9 @@ impl Network {
         let tag = job.parse::<JobId>().unwrap().tag();
         let mut node = NodeInfo::new(HostName::new(&format!("host-{number}")), endpoint.into());
         node.rank = rank.map(|rank| world.rank(rank).unwrap());
-        (node.attributes.fabric, node.attributes.same) = (summary, traits.stamp(false));
-        node.attributes.stays = true;
-        let timeout = Some(Duration::from_secs(60));
-        let config = Config { timeout, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
+        (node.attributes.fabric, node.attributes.same, node.attributes.stays) =
+            (summary, traits.stamp(false), true);
+        let config = Config { timeout: TIMEOUT, traits, ..Config::new(NodeId([0; 16]), tag, world, node) };
         self.hosts.push(Host {
             node: None,
             config,

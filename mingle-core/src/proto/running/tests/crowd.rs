@@ -110,9 +110,8 @@ impl Crowd {
             changes: Vec::new(),
         };
         for rank in 0..count {
-            let plain = config(0);
-            let mut node =
-                Node::new(Config { id: node_id(rank), world: world.into(), ..plain }, seed, Time::ZERO);
+            let config = Config { id: node_id(rank), world: world.into(), ..config(0) };
+            let mut node = Node::new(config, seed, Time::ZERO);
             while node.poll_output().is_some() {}
             let partner = |rank: usize| Partner {
                 id: node_id(rank),

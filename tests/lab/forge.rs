@@ -94,11 +94,12 @@ impl Body {
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         // In a world of four, with this rank and no former one.
         let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
-        let fabric = [5, 1, 0, 0, 0, 0, 0, 0];
+        // One port of RoCE v1 over IPv4, without a rate, and nothing else.
+        let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster, does not stay; RoCE; nothing to compare; paths to the master alone.
+        // roster, does not stay; RoCE; nothing to compare; paths to the master alone; no place.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
-        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0]).0
+        who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0]).0
     }
 
     pub fn prepare(round: u64, lease: u32, rank: u32, master: Id, at: SocketAddrV4, to: Ipv4Addr) -> Vec<u8> {

@@ -122,6 +122,27 @@ fn a_world_of_10000_forms_in_seconds() {
 }
 
 #[test]
+#[ignore = "takes 300 MB, and minutes unless it is a release build; CONTRIBUTING.md has the command"]
+fn ten_thousand_nodes_of_a_range_form_within_the_last_call_and_200_ms() {
+    for nodes in [5_000, 9_999, 10_000] {
+        let mut net = Network::new(51, Weather::fine());
+        net.tracing = false;
+        for number in 1..=nodes {
+            let host = net.add(number, nodes, None, Time::ZERO);
+            net.hosts[host].config.world = "5000:10000".parse().unwrap();
+        }
+        let call = net.hosts[0].config.last_call;
+        assert!(net.run(Duration::from_secs(50)), "some have not ended at {:?}", net.now);
+        assert_eq!(net.broken, [""; 0]);
+        assert!((0..net.hosts.len()).all(|host| formed(&net, host).world.get() == nodes));
+        let took = net.hosts.iter().filter_map(|host| host.ended).max().unwrap();
+        eprintln!("{nodes} nodes of 5000:10000 at once: {took:.1?}");
+        let call = if nodes < 10_000 { call } else { Duration::ZERO };
+        assert!(took.saturating_sub(Time::ZERO) <= call + ms(200), "{took:?}");
+    }
+}
+
+#[test]
 #[ignore = "a measurement for the limits in proto/scale.rs; CONTRIBUTING.md has the command and the figures"]
 fn what_a_world_of_each_size_costs() {
     for nodes in [8, 16, 32, 64, 65, 128, 256, 1000] {

@@ -25,6 +25,8 @@ impl Network {
 
     pub(super) fn start_command(&mut self, host: usize, node: Node, formed: &Formed) {
         let running = node.into_running(formed).expect("every node that stays wants the roster");
+        // As the driver does: from now on each connection is greeted.
+        self.close_watched(host);
         let lineage = running.lineage();
         let other = |slot: &Host| match &slot.outcome {
             Some(Ok(theirs)) if theirs.digest != formed.digest => {

@@ -88,11 +88,17 @@ impl Network {
         let slot = &self.hosts[target];
         let is_newcomer = self.hosts[host].node.is_some();
         let runs = slot.running.is_some() && (slot.config.lineage == own || is_newcomer);
-        if !runs {
+        // Its port is open while the world forms, and greets nobody.
+        let forms = slot.node.is_some() && slot.config.lineage.generation == own.generation;
+        if !runs && (!forms || is_newcomer) {
             return self.watch_at(at, watch, Watch::News(WatchNews::Refused));
         }
         self.watching.get_mut(&watch).unwrap().target = Some((target, slot.life));
         self.hosts[target].found.watched_by.insert(watch);
+        if !runs {
+            self.watch_at(at, watch, Watch::News(WatchNews::Opened));
+            return self.watch_at(at + PROBE, watch, Watch::Probe);
+        }
         let from = self.hosts[host].config.node.endpoints.preferred().ip();
         self.with_running(target, |running, now| running.handle_guest(now, from));
         self.watch_at(at, watch, Watch::News(WatchNews::Opened));

@@ -109,12 +109,6 @@ fn is_settled(net: &Network) -> bool {
     worlds.values().any(|(here, size)| here == size) && (!is_range || worlds.len() == 1)
 }
 
-/// Whether the host was not in the world before, of a job whose worlds may have one of several sizes.
-fn is_elastic_newcomer(net: &Network, host: usize) -> bool {
-    let config = &net.hosts[host].config;
-    config.world.is_range() && config.lineage.generation > 0 && config.node.former.is_none()
-}
-
 /// Checks what is promised, whenever the run has ended. Returns the excuses.
 fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, String> {
     if let Some(broken) = net.broken.first() {
@@ -133,10 +127,8 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
                 Failure::PathsBroken { paths, .. } => {
                     broken(net, paths, end.at).or_else(|| broken(net, paths, sent))
                 }
-                // The nodes of the world before use RDMA, and go on without a newcomer that cannot.
-                Failure::NoRdma { .. } if is_elastic_newcomer(net, end.host) => {
-                    Some("it would take RDMA away")
-                }
+                // Nobody requires it, but members that have used it go on without a newcomer that cannot.
+                Failure::NoRdma { .. } => Some("it would take RDMA away"),
                 _ => None,
             };
             excuses.insert(excuse.ok_or_else(|| format!("{}: {failure}", end.host))?);

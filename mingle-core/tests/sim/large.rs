@@ -123,7 +123,7 @@ fn a_world_of_10000_forms_in_seconds() {
 
 #[test]
 #[ignore = "takes 300 MB, and minutes unless it is a release build; CONTRIBUTING.md has the command"]
-fn ten_thousand_nodes_of_a_range_form_within_the_last_call_and_200_ms() {
+fn worlds_of_5000_to_10000_nodes_form_within_the_last_call_and_200_ms() {
     for nodes in [5_000, 9_999, 10_000] {
         let mut net = Network::new(51, Weather::fine());
         net.tracing = false;

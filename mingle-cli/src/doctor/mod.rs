@@ -66,7 +66,7 @@ const WAIT: Duration = Duration::from_secs(30);
 /// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the
 /// user has not asked for the report.
 const RULES: Duration = Duration::from_secs(2);
-const RULES_AFTER: Duration = Duration::from_millis(250);
+const RULES_AFTER: Duration = Duration::from_millis(500);
 /// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 

@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! a neighbour is silent     its node is suspected, and all are told; if it stays silent and others do not
-//!                           reach it either, it is gone, and the world is over: `watch`
+//!                           reach it either, it is gone, and the world is over: `watch`, and `looks` for
+//!                           what this node answers to members that doubt another
 //! a command fails           its node notifies all others (Over), and they stop their commands: `ending`
 //! a newcomer asks           a member pings all others; one that does not answer in 8 s is gone, and the
 //!                           world is over as above: `liveness`

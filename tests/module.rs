@@ -15,8 +15,8 @@ fn python_folder() -> PathBuf {
 
 /// A folder with the packages of the wheel: the files of this project, and the library that cargo has built.
 fn packages() -> PathBuf {
-    // Tests lie in the folder `deps` beside the libraries.
-    let built = std::env::current_exe().unwrap().parent().unwrap().with_file_name("lib_mingle.so");
+    // `cargo test` leaves the library beside the tests, and nothing in the folder above.
+    let built = std::env::current_exe().unwrap().with_file_name("lib_mingle.so");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(folder.join("mingle")).unwrap();

@@ -122,15 +122,22 @@ pub(super) fn choose(
 ///
 /// In the order of places, newcomers first take ranks beside nodes that are near to them.
 pub(super) fn assign(
-    mut applicants: Vec<Applicant>,
+    applicants: Vec<Applicant>,
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
 ) -> Option<Vec<Applicant>> {
     let former = |a: &Applicant| a.node.former.map(|former| former.rank);
-    applicants.sort_by(|a, b| former(a).cmp(&former(b)).then_with(|| compare(a, b, order)));
+    // An applicant is large, so only numbers are moved while this sorts.
+    let mut sorted: Vec<usize> = (0..applicants.len()).collect();
+    sorted.sort_by(|&a, &b| {
+        let (a, b) = (&applicants[a], &applicants[b]);
+        former(a).cmp(&former(b)).then_with(|| compare(a, b, order))
+    });
     let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
     let place = |rank: Rank| usize::try_from(rank.get()).ok();
-    let (given, others): (Vec<_>, Vec<_>) = applicants.into_iter().partition(|a| a.node.rank.is_some());
+    let mut applicants: Vec<Option<Applicant>> = applicants.into_iter().map(Some).collect();
+    let applicants = sorted.into_iter().filter_map(|at| applicants[at].take());
+    let (given, others): (Vec<_>, Vec<_>) = applicants.partition(|a| a.node.rank.is_some());
     for applicant in given {
         // The book holds each rank once, all below the world's size.
         let at = applicant.node.rank.and_then(place)?;

@@ -26,15 +26,15 @@ const LONGEST_DELAY: Duration = Duration::from_secs(300);
 pub(super) struct Row {
     pub(super) restarts: Restarts,
     count: u32,
-    /// Whether the world goes on without a node that is gone.
+    /// Whether the world goes on without a node that is gone. Without `--max-restarts` none does.
     is_elastic: bool,
     /// The rank of the last world whose node was gone, as this node has found and reported it.
     gone: Option<u32>,
 }
 
 impl Row {
-    pub(super) fn new(restarts: Restarts, is_elastic: bool) -> Self {
-        Self { restarts, count: 0, is_elastic, gone: None }
+    pub(super) fn new(restarts: Restarts, is_range: bool) -> Self {
+        Self { restarts, count: 0, is_elastic: is_range && restarts.most > 0, gone: None }
     }
 
     /// Takes over the highest count that a node of the world knows. If some have found that a node was gone,
@@ -191,6 +191,8 @@ mod tests {
             assert!(next.is_used_up());
         }
         assert_eq!(used_up.number(End::Exited(1)).unwrap(), "1 of 1");
+        let without_restarts = Row::new(row(0, 0).restarts, true);
+        assert!(without_restarts.after(End::Gone).is_none() && !without_restarts.hesitates());
         let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
         elastic.gone = Some(1);

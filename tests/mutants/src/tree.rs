@@ -159,6 +159,7 @@ impl Tree {
 fn alone(manifest: &str) -> String {
     let lines = manifest.lines().map(|line| match line {
         _ if line.starts_with("members =") => "members = [\"mingle-core\"]",
+        _ if line.starts_with("default-members =") => "",
         "[workspace.lints.rust]" => {
             "[workspace.lints.rust]\narithmetic_overflow = \"allow\"\nunconditional_panic = \"allow\""
         }

@@ -7,6 +7,7 @@ mod joining;
 mod lead;
 mod leaving;
 mod round;
+mod standby;
 mod unready;
 
 use std::net::SocketAddr;

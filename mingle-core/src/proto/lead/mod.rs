@@ -173,9 +173,9 @@ impl Lead {
         self.overdue
     }
 
-    /// The members that were expelled since the last call.
-    pub(crate) fn take_expelled(&mut self) -> Vec<NodeId> {
-        std::mem::take(&mut self.expelled)
+    /// The next of the members that were expelled. No round begins before the last one is taken.
+    pub(crate) fn take_expelled(&mut self) -> Option<NodeId> {
+        self.expelled.pop()
     }
 
     pub(crate) fn announce(&self, shared: &Shared) -> Message {

@@ -450,7 +450,7 @@ impl Rounds {
     /// A member leaves: the round is void, and the next starts afresh.
     pub(super) fn void_for_change(&mut self, book: &Book, shared: &mut Shared) {
         self.void(book, shared);
-        self.proving_since = None;
+        (self.proving_since, self.broken) = (None, BrokenRounds::default());
         self.failed = 0;
         self.overdue = 0;
     }

@@ -161,7 +161,7 @@ impl Node {
 
     /// Closes the connections of expelled members, and frees their seats.
     pub(super) fn close_expelled(&mut self) {
-        for id in self.lead.take_expelled() {
+        while let Some(id) = self.lead.take_expelled() {
             for conn in self.arrivals.evict(id) {
                 self.shared.close(conn);
             }

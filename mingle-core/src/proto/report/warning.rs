@@ -170,7 +170,7 @@ impl fmt::Display for Warning {
                 f,
                 "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
             ),
-            Self::LeftOut { node, failure } => write!(f, "the world forms without {node}: {failure}"),
+            Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(
                 f,
                 "this node reaches the master at {master}, and prints that; most nodes reach it at another address"

@@ -106,6 +106,9 @@ fn a_node_without_the_rdma_that_others_require_is_left_out() {
     let (_, all) = with_fabrics("3:4", &[has, has, lacks, has]);
     assert_eq!((left_out(&all), refused(&all, for_rdma)), (vec!["host-3".to_owned()], vec![3]));
     assert_eq!(last_round(&all), [2, 4]);
+    // Two at once, and the round is one of all others.
+    let (_, all) = with_fabrics("3:5", &[has, lacks, has, lacks, has]);
+    assert_eq!((left_out(&all).len(), last_round(&all)), (2, vec![3, 5]));
     // The one that requires it is alone.
     let (_, all) = with_fabrics("3:4", &[lacks, lacks, has, lacks]);
     assert_eq!((refused(&all, for_rdma), last_round(&all)), (vec![3], vec![2, 4]));

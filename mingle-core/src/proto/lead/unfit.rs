@@ -126,7 +126,7 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
         }
         worsening
     } else {
-        lacking(ranks, &verdict, spare)
+        lacking(ranks, spare)
     };
     let because = (Refusal::NoRdma(verdict.clone()), Failure::NoRdma { verdict });
     Err(Unfit::new(lacking, because))
@@ -134,16 +134,27 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
 
 /// At most so many nodes without which the others use RDMA together; or if these are too many, without which
 /// nobody requires it.
-fn lacking(ranks: &[Applicant], verdict: &Verdict, spare: usize) -> Vec<NodeId> {
-    let differs = |rank: usize| verdict.differences().iter().any(|other| other.keeps_rdma_from(rank));
-    let without = |is_out: &dyn Fn(usize) -> bool| {
-        let (out, rest): (Vec<_>, Vec<_>) = ranks.iter().enumerate().partition(|&(rank, _)| is_out(rank));
-        let rest: Vec<RankSummary> = rest.into_iter().map(|(_, applicant)| applicant.comparable()).collect();
-        let is_enough = out.len() <= spare && Verdict::of(&rest).is_enough(&rest);
-        is_enough.then(|| out.into_iter().map(|(_, applicant)| applicant.id).collect())
-    };
-    let requires = |rank: usize| ranks[rank].comparable().summary.required;
-    without(&differs).or_else(|| without(&requires)).unwrap_or_default()
+fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
+    let (mut out, mut rest): (Vec<NodeId>, Vec<&Applicant>) = (Vec::new(), ranks.iter().collect());
+    // A verdict names some of those that differ, and that without them the next.
+    while out.len() <= spare {
+        let summaries: Vec<RankSummary> = rest.iter().map(|applicant| applicant.comparable()).collect();
+        let verdict = Verdict::of(&summaries);
+        if verdict.is_enough(&summaries) {
+            return out;
+        }
+        let differs = |rank: usize| verdict.differences().iter().any(|other| other.keeps_rdma_from(rank));
+        let named: Vec<NodeId> =
+            rest.iter().enumerate().filter(|&(rank, _)| differs(rank)).map(|(_, a)| a.id).collect();
+        if named.is_empty() {
+            break;
+        }
+        rest.retain(|applicant| !named.contains(&applicant.id));
+        out.extend(named);
+    }
+    let requires = |applicant: &&Applicant| applicant.comparable().summary.required;
+    let requiring: Vec<NodeId> = ranks.iter().filter(requires).map(|applicant| applicant.id).collect();
+    if requiring.len() <= spare { requiring } else { Vec::new() }
 }
 
 /// The newcomers that would take RDMA from nodes that were in the world before.

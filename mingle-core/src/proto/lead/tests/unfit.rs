@@ -109,6 +109,10 @@ fn a_node_without_the_rdma_that_others_require_is_left_out() {
     // Two at once, and the round is one of all others.
     let (_, all) = with_fabrics("3:5", &[has, lacks, has, lacks, has]);
     assert_eq!((left_out(&all).len(), last_round(&all)), (2, vec![3, 5]));
+    // More than a verdict names.
+    let fabrics: Vec<Summary> = [[has; 8], [lacks; 8]].concat();
+    let (_, all) = with_fabrics("8:16", &fabrics);
+    assert_eq!((left_out(&all).len(), last_round(&all)), (8, (2..=8).collect()));
     // The one that requires it is alone.
     let (_, all) = with_fabrics("3:4", &[lacks, lacks, has, lacks]);
     assert_eq!((refused(&all, for_rdma), last_round(&all)), (vec![3], vec![2, 4]));

@@ -130,7 +130,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
                 .to_owned()
         }
         Failure::Differs { .. } => "make them the same; without --require-same the world would form".to_owned(),
-        Failure::NoRdma { verdict } => {
+        Failure::NoRdma { verdict, is_required } => {
             let mut advice = Vec::new();
             if verdict.differences().is_empty() {
                 advice.push("'mingle rdma' says why".to_owned());
@@ -142,7 +142,9 @@ fn about_failure(failure: &Failure) -> Option<String> {
                     advice.push(format!("for rank {}: {about}", difference.rank));
                 }
             }
-            advice.push("without --require-rdma the world would form".to_owned());
+            if *is_required {
+                advice.push("without --require-rdma the world would form".to_owned());
+            }
             advice.join("; ")
         }
         _ => return None,

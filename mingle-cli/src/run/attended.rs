@@ -57,6 +57,7 @@ pub(super) struct Attended<'a> {
     config: &'a Config,
     /// How many nodes are in this world.
     world: World,
+    generation: u32,
     /// Whether the command still runs.
     runs: bool,
     /// Why the world ended, if another node ended it.
@@ -85,6 +86,7 @@ impl<'a> Attended<'a> {
         (config, world): (&'a Config, World),
     ) -> Self {
         Self {
+            generation: running.generation(),
             running,
             runs: crew.runs(),
             crew,
@@ -161,8 +163,13 @@ impl<'a> Attended<'a> {
             }
             Change::Cause(over) => {
                 journal.cause(&over);
-                self.row.blame(over.rank);
-                say_cause(&over, &self.row, self.config);
+                // Other nodes may know by now that the job ends, and would not come to a next world.
+                if self.ends_the_job() {
+                    say_cause(&over, "", self.config);
+                } else {
+                    self.row.blame(self.generation, over.rank);
+                    say_cause(&over, self.row.refund(), self.config);
+                }
             }
             Change::Suspected(rank, peer) => {
                 journal.suspected(rank, &peer);
@@ -248,6 +255,11 @@ impl<'a> Attended<'a> {
         }
         crew::signal_all(&left, Signal::SIGTERM);
         if self.over.is_none() { Wait::AtMost(self.row.restarts.stop_timeout) } else { Wait::On }
+    }
+
+    /// Whether the end of this world, which other nodes know, is that of the job.
+    fn ends_the_job(&self) -> bool {
+        self.held.is_none() && matches!(self.after(), After::GiveUp(..))
     }
 
     fn terminate(&self) -> Wait {
@@ -348,9 +360,9 @@ impl<'a> Attended<'a> {
 }
 
 /// Names the node whose end was the reason for the failures of the others' commands.
-pub(super) fn say_cause(over: &Over, row: &Row, config: &Config) {
+pub(super) fn say_cause(over: &Over, refund: &str, config: &Config) {
     if !config.quiet {
-        stderr::say(format_args!("the first cause: {over}{}", row.refund()));
+        stderr::say(format_args!("the first cause: {over}{refund}"));
     }
 }
 

@@ -34,11 +34,17 @@ impl Growth {
                 has_failed: false,
             },
             End::Left | End::Unknown => self,
-            _ if is_recent && !self.has_failed => {
-                Self { pause: (self.pause * 2).min(LONGEST), has_failed: true, ..self }
-            }
+            _ if is_recent => self.failed(),
             _ => self,
         }
+    }
+
+    /// The world that was to grow is no larger: whoever waited for a seat was left out, or is gone.
+    pub(super) fn failed(self) -> Self {
+        if self.has_failed {
+            return self;
+        }
+        Self { pause: (self.pause * 2).min(LONGEST), has_failed: true, ..self }
     }
 
     /// How long after `now` the next growth may be.
@@ -62,6 +68,7 @@ mod tests {
         assert_eq!(grown.wait(at(100)), Duration::from_secs(200));
         let failed = grown.after(End::Gone, at(299)).after(End::Exited(1), at(299));
         assert_eq!(failed.wait(at(300)), Duration::from_secs(300), "once for each growth");
+        assert_eq!(grown.failed().failed().wait(at(300)), Duration::from_secs(300), "no larger");
         let again = failed.after(End::Grows, at(600)).after(End::Killed(9), at(1199));
         assert_eq!(again.wait(at(1200)), Duration::from_secs(600));
         let healthy = again.after(End::Grows, at(2000)).after(End::Exited(1), at(9000));

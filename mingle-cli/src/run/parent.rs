@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::Variables;
-use mingle_core::{Assignment, Change, End, Error, Failure, RunningWorld};
+use mingle_core::{Assignment, Change, End, Error, Failure, Roster, RunningWorld};
 use nix::sys::signal::Signal;
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
@@ -102,14 +102,19 @@ async fn supervised(
         // The world has just taken this node in.
         growth = growth.after(End::Grows, now());
     }
-    let mut former = None;
+    let (mut former, mut ended) = (None, None);
     loop {
         let time = started.elapsed();
         let roster = assignment.formed.roster.as_ref();
-        row.agree(roster);
-        if let Some(over) = row.cause(former.as_ref(), roster) {
+        let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
+        row.agree(generation, roster);
+        if let Some(over) = row.cause(former.as_ref(), (generation, roster)) {
             journal.cause(&over);
-            attended::say_cause(&over, &row, config);
+            attended::say_cause(&over, row.refund(), config);
+        }
+        let size = |roster: Option<&Roster>| roster.map(|roster| roster.members().len());
+        if ended == Some(End::Grows) && size(roster) <= size(former.as_ref()) {
+            growth = growth.failed();
         }
         former = roster.cloned();
         let (mut running, after) =
@@ -125,6 +130,7 @@ async fn supervised(
             After::Again { row: next, delay, end } => {
                 row = next;
                 growth = growth.after(end, now());
+                ended = Some(end);
                 delay
             }
         };

@@ -16,7 +16,7 @@ use crate::config::Restarts;
 
 /// The key of the count in each node's metadata.
 const KEY: &str = "restarts";
-/// The key of the rank that was the first cause of the end of the last world.
+/// The key of the first cause of the end of the last world: its generation and the rank, as in `3:1`.
 const GONE: &str = "gone";
 /// The longest pause, that of Kubernetes. A longer `--restart-delay` is never doubled.
 const LONGEST_DELAY: Duration = Duration::from_secs(300);
@@ -28,8 +28,9 @@ pub(super) struct Row {
     count: u32,
     /// Whether the world goes on without a node that is gone. Without `--max-restarts` none does.
     is_elastic: bool,
-    /// The rank of the last world whose node was gone, as this node has found and reported it.
-    gone: Option<u32>,
+    /// The generation of the last world, and the rank whose node was gone, as this node has found and
+    /// reported it.
+    gone: Option<(u32, u32)>,
 }
 
 impl Row {
@@ -39,17 +40,19 @@ impl Row {
 
     /// Takes over the highest count that a node of the world knows. If some have found that a node was gone,
     /// only they know whether the last restart counts.
-    pub(super) fn agree(&mut self, roster: Option<&Roster>) {
+    /// `generation` is that of this world.
+    pub(super) fn agree(&mut self, generation: u32, roster: Option<&Roster>) {
         let members = roster.map(Roster::members).unwrap_or_default();
         let count = |member: &Member| member.metadata.get(KEY).and_then(|text| text.parse().ok());
-        let knows = |member: &&Member| self.is_elastic && member.metadata.get(GONE).is_some();
+        let knows = |member: &&Member| self.is_elastic && found(member, generation).is_some();
         let known = members.iter().filter(knows).map(|member| count(member).unwrap_or(0)).max();
         self.count = known.unwrap_or_else(|| members.iter().filter_map(count).fold(self.count, u32::max));
     }
 
-    /// This node has found that the end of a world was caused by the node of this rank, which is gone.
-    pub(super) fn blame(&mut self, rank: Option<Rank>) {
-        self.gone = rank.map(Rank::get);
+    /// This node has found that the end of the world of this generation was caused by the node of this rank,
+    /// which is gone.
+    pub(super) fn blame(&mut self, generation: u32, rank: Option<Rank>) {
+        self.gone = rank.map(|rank| (generation, rank.get()));
     }
 
     /// Whether a failure may turn out to need no restart of the row, which has none left: in a world that
@@ -64,11 +67,16 @@ impl Row {
     }
 
     /// The first cause of the end of the `former` world, if another node has found it and this node has not.
-    pub(super) fn cause(&mut self, former: Option<&Roster>, now: Option<&Roster>) -> Option<Over> {
+    /// `now` is the world of this generation.
+    pub(super) fn cause(
+        &mut self,
+        former: Option<&Roster>,
+        (generation, now): (u32, Option<&Roster>),
+    ) -> Option<Over> {
         if self.gone.take().is_some() {
             return None;
         }
-        let gone = now?.members().iter().find_map(|member| member.metadata.get(GONE)?.parse::<u32>().ok())?;
+        let gone = now?.members().iter().find_map(|member| found(member, generation))?;
         let member = former?.members().get(usize::try_from(gone).ok()?)?;
         Some(Over { rank: Some(member.rank), peer: Some(member.peer()), end: End::Gone })
     }
@@ -80,8 +88,8 @@ impl Row {
             // A number of at most ten digits fits.
             let _ = metadata.insert(KEY, &self.count.to_string());
         }
-        if let Some(gone) = self.gone {
-            let _ = metadata.insert(GONE, &gone.to_string());
+        if let Some((generation, rank)) = self.gone {
+            let _ = metadata.insert(GONE, &format!("{generation}:{rank}"));
         }
         metadata
     }
@@ -134,6 +142,19 @@ impl Row {
             _ => !self.is_elastic || self.gone.is_none(),
         }
     }
+}
+
+/// The rank that was the first cause of the end of the world before that of this `generation`, as this member
+/// has found it.
+fn found(member: &Member, generation: u32) -> Option<u32> {
+    gone(member.metadata.get(GONE)?, generation)
+}
+
+/// The rank in the value of [`GONE`]. If it is about another world than the last, that rank was another node.
+fn gone(text: &str, generation: u32) -> Option<u32> {
+    let (found, rank) = text.split_once(':')?;
+    (found.parse::<u32>().ok()?.checked_add(1) == Some(generation)).then_some(())?;
+    rank.parse().ok()
 }
 
 #[cfg(test)]
@@ -195,7 +216,7 @@ mod tests {
         assert!(without_restarts.after(End::Gone).is_none() && !without_restarts.hesitates());
         let mut elastic = Row { is_elastic: true, ..used_up };
         assert!(elastic.after(End::Gone).is_some() && elastic.after(End::Exited(1)).is_none());
-        elastic.gone = Some(1);
+        elastic.gone = Some((0, 1));
         assert_eq!(elastic.after(End::Exited(1)).unwrap().left(), 0);
     }
 
@@ -206,8 +227,14 @@ mod tests {
             row = row.after(End::Gone).unwrap();
         }
         assert_eq!(row.metadata().get(KEY), Some("3"));
-        row.agree(None);
+        row.agree(1, None);
         assert_eq!(row.metadata().get(KEY), Some("3"));
+        row.gone = Some((3, 1));
+        assert_eq!(
+            row.metadata().get(GONE).map(|text| (gone(text, 4), gone(text, 5))),
+            Some((Some(1), None))
+        );
+        row.gone = None;
         row.forget();
         assert!(row.metadata().is_empty());
     }

@@ -292,8 +292,8 @@ pub(crate) enum Refusal {
     Closing,
     /// No node can be master: pairs of a prover and the master that it cannot reach.
     MasterUnproved(List<(Peer, Peer), UNPROVED>),
-    /// A node requires RDMA, and not all nodes have it.
-    NoRdma(Verdict),
+    /// Not all nodes have RDMA, which a node requires (true), or which the world before used (false).
+    NoRdma(Verdict, bool),
     /// These members answer, and were not ready in round after round.
     Unready(List<Peer, UNREADY>),
     /// Paths could not be proved: these, and how many more.

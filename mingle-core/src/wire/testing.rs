@@ -366,7 +366,7 @@ impl Draw for Refusal {
             4 => {
                 Self::MasterUnproved((0..from.up_to(UNPROVED)).map(|_| (from.peer(), from.peer())).collect())
             }
-            5 => Self::NoRdma(from.verdict()),
+            5 => Self::NoRdma(from.verdict(), from.flag()),
             6 => Self::Unready((0..from.up_to(UNREADY)).map(|_| from.peer()).collect()),
             8 => Self::Differs(from.sameness()),
             _ => {
@@ -509,7 +509,7 @@ mod tests {
             Refusal::WorldFull => 2,
             Refusal::Closing => 3,
             Refusal::MasterUnproved(_) => 4,
-            Refusal::NoRdma(_) => 5,
+            Refusal::NoRdma(..) => 5,
             Refusal::Unready(_) => 6,
             Refusal::PathsBroken(..) => 7,
             Refusal::Differs(_) => 8,

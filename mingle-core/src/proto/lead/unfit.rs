@@ -107,11 +107,11 @@ pub(super) fn worst(
     ends.into_iter().max_by_key(weight).map(|(id, _)| id).into_iter().collect()
 }
 
-/// Those of two sets of nodes, without a family in common, without which the others go on: the smaller one
-/// that has not the leader.
+/// Those of two sets of nodes, without a family in common, without which the others go on: the smaller one.
+/// Of two of one size, the leader stays.
 pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec<NodeId> {
-    let has_leader = |nodes: &[NodeId]| nodes.contains(&shared.me());
-    if has_leader(&six) || (!has_leader(&four) && four.len() < six.len()) { four } else { six }
+    let weight = |nodes: &Vec<NodeId>| (nodes.len(), nodes.contains(&shared.me()));
+    if weight(&four) < weight(&six) { four } else { six }
 }
 
 /// Compares the RDMA devices of all nodes. A world cannot form where some nodes lack what others require; and
@@ -119,16 +119,18 @@ pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec
 pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Box<Unfit>> {
     let all: Vec<RankSummary> = ranks.iter().map(Applicant::comparable).collect();
     let verdict = Verdict::of(&all);
-    let lacking = if verdict.is_enough(&all) {
+    let is_required = !verdict.is_enough(&all);
+    let lacking = if is_required {
+        lacking(ranks, spare)
+    } else {
         let worsening = worsening(ranks, &verdict);
         if worsening.is_empty() || worsening.len() > spare {
             return Ok(verdict);
         }
         worsening
-    } else {
-        lacking(ranks, spare)
     };
-    let because = (Refusal::NoRdma(verdict.clone()), Failure::NoRdma { verdict });
+    let refusal = Refusal::NoRdma(verdict.clone(), is_required);
+    let because = (refusal, Failure::NoRdma { verdict, is_required });
     Err(Unfit::new(lacking, because))
 }
 

@@ -25,7 +25,7 @@ impl Node {
             }
             Refusal::Unready(nodes) => Some(Failure::Unready { nodes: nodes.into_vec() }),
             Refusal::PathsBroken(paths, more) => Some(Failure::PathsBroken { paths: paths.into_vec(), more }),
-            Refusal::NoRdma(verdict) => Some(Failure::NoRdma { verdict }),
+            Refusal::NoRdma(verdict, is_required) => Some(Failure::NoRdma { verdict, is_required }),
             Refusal::Differs(sameness) => Some(Failure::Differs { sameness }),
             Refusal::Closing => None,
         };

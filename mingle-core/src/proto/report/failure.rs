@@ -57,6 +57,8 @@ pub enum Failure {
     NoRdma {
         /// Which ranks differ, and in what.
         verdict: Verdict,
+        /// Whether a node requires it.
+        is_required: bool,
     },
     /// All commands of the world that this node waited for have ended well, so no seat will be free.
     JobFinished,
@@ -115,8 +117,12 @@ impl fmt::Display for Failure {
                     nodes.join(", ")
                 )
             }
-            Self::NoRdma { verdict } => {
-                f.write_str("the job needs RDMA, and not all ranks can use it together")?;
+            Self::NoRdma { verdict, is_required } => {
+                f.write_str(if *is_required {
+                    "the job needs RDMA, and not all ranks can use it together"
+                } else {
+                    "the job has used RDMA so far, and with the newcomers not all ranks can use it together"
+                })?;
                 if verdict.differences().is_empty() {
                     f.write_str("; no rank has a port for it")?;
                 }

@@ -178,7 +178,9 @@ impl RunningWorld {
         if let Some(rank) = self.context.members.rank_of(sender) {
             self.clear(rank);
         }
-        let finding = self.watch.heard(sender, &mut self.context);
+        // In the next formation a member has another ID, and the same address.
+        let known = self.context.members.at(source).filter(|_| self.is_over()).unwrap_or(sender);
+        let finding = self.watch.heard(known, &mut self.context);
         self.found(finding);
     }
 

@@ -190,7 +190,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
         ("Refuse, closing", Message::Refuse(Refusal::Closing)),
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
-        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example()))),
+        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example(), true))),
         ("Refuse, differs", Message::Refuse(Refusal::Differs(Sameness::example()))),
         ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
         (

@@ -69,7 +69,7 @@ fn refusals() -> [Message; 5] {
     [
         Message::Refuse(Refusal::Differs(fitting(Sameness::largest(), &Verdict::default()))),
         Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
-        Message::Refuse(Refusal::NoRdma(Verdict::largest())),
+        Message::Refuse(Refusal::NoRdma(Verdict::largest(), true)),
         Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
         Message::Refuse(Refusal::PathsBroken((0..99).map(|_| broken_path()).collect(), u32::MAX)),
     ]

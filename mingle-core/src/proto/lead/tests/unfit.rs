@@ -32,7 +32,7 @@ fn for_paths(refusal: &Refusal) -> bool {
 }
 
 fn for_rdma(refusal: &Refusal) -> bool {
-    matches!(refusal, Refusal::NoRdma(_))
+    matches!(refusal, Refusal::NoRdma(_, true))
 }
 
 /// The nodes of the last round.
@@ -176,6 +176,24 @@ fn the_fewer_nodes_of_one_family_are_left_out() {
     assert_eq!(left_out(&all), ["host-4"]);
     all.extend(leader.run(leader.now));
     assert_eq!(last_round(&all), [2, 3]);
+}
+
+#[test]
+fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() {
+    let six = |member: u8| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(member)], 29500));
+    let mut leader = Leader::of(2, |config| config.world = "3:4".parse().unwrap());
+    let mut all = Vec::new();
+    for member in [2, 3, 4] {
+        all.extend(leader.join(member, |node| node.endpoints = six(member).into()));
+    }
+    while leader.now < ms(20_000) && !leader.node.has_ended() {
+        all.extend(leader.run(leader.now + Duration::from_millis(100)));
+        for member in [2, 3, 4] {
+            all.extend(leader.hear(member, &Message::Pong));
+        }
+    }
+    assert!(matches!(failure(&all), Some(Failure::MasterUnproved { .. })) && left_out(&all).is_empty());
+    assert_eq!(refused(&all, |refusal| *refusal == Refusal::Closing).len() % 3, 0);
 }
 
 #[test]

@@ -779,7 +779,11 @@ fn each_refusal_ends_a_node_with_what_it_says() {
             Refusal::PathsBroken([].into_iter().collect(), 7),
             Some(Failure::PathsBroken { paths: vec![], more: 7 }),
         ),
-        (None, Refusal::NoRdma(Verdict::example()), Some(Failure::NoRdma { verdict: Verdict::example() })),
+        (
+            None,
+            Refusal::NoRdma(Verdict::example(), false),
+            Some(Failure::NoRdma { verdict: Verdict::example(), is_required: false }),
+        ),
     ] {
         let mut config = patient(3);
         config.node.rank = rank.map(Rank);

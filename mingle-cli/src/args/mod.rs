@@ -92,6 +92,14 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) last_call: Option<String>,
 
+    /// With a range in --world, permit multiples of this number only
+    ///
+    /// For a job that needs its nodes in groups. Both numbers of --world must be multiples. Nodes that are
+    /// too many for one of these sizes wait, newcomers first and then those of the highest ranks. With --grow
+    /// the world grows when as many newcomers have come as the next size needs.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
+    pub(crate) world_step: Option<String>,
+
     /// Order of ranks that are not given: address, host or place [default: address]
     ///
     /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by

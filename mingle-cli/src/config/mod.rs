@@ -108,6 +108,8 @@ impl Config {
         let by_place = rank_by == Some(RankBy::Place);
         let Identity { job, world, rank, place, mut network, provenance } =
             Identity::read(&mut low, by_place, &reader, &scheduler)?;
+        let step = reader.read(low.world_step.take(), "world-step", |text| sizes::step(text, world))?;
+        let world = step.unwrap_or(world);
         fabric.interfaces.clone_from(&network.interfaces);
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());

@@ -358,11 +358,16 @@ fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
     for (line, wanted) in [
         (&["--world", "3:4", "--rank", "1"][..], "leave --rank away"),
         (&["--world", "3:4", "--last-call", "1m", "--timeout", "30s"], "give a shorter call"),
+        (&["--world", "3:4", "--world-step", "2"], "give a range of multiples"),
+        (&["--world", "4", "--world-step", "2"], "4 does not fit 2"),
+        (&["--world", "4:8", "--world-step", "two"], "\"two\" is not a whole number"),
         (&["--world", "1:4", "--tf-ps", "1", "--format", "tf-config"], "leaves no worker"),
     ] {
         let error = config(&[&["-j", "foo"], line].concat(), &[]).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
+    let steps = config(&["-j", "foo", "-w", "4:8"], &[("MINGLE_WORLD_STEP", "2")]).unwrap();
+    assert_eq!(steps.world.step(), 2);
     let slurm = [("SLURM_NODEID", "3"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "1")];
     let assigned = config(&["-j", "foo", "-w", "3:4"], &slurm).unwrap();
     assert_eq!((assigned.rank, assigned.world.to_string()), (None, "3:4".to_owned()));

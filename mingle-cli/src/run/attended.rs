@@ -186,6 +186,14 @@ impl<'a> Attended<'a> {
                 journal.back(rank, &peer);
                 self.warn(&format!("rank {rank}, {peer}, answers again"));
             }
+            Change::MaySplit { waiting } => {
+                let here = self.world.get().saturating_add(waiting);
+                self.warn(&format!(
+                    "with those that wait for a seat {here} nodes are here, enough for two worlds of {}: if the \
+                     network splits, both may go on; start fewer spares",
+                    self.config.world.min()
+                ));
+            }
             Change::CutOff => {
                 journal.cut_off();
                 self.warn(

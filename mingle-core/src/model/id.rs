@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::Digest;
+use crate::model::{Digest, WorldSize};
 
 /// Why a text or a number is not valid. The message says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,16 @@ pub enum InvalidId {
         min: u32,
         /// The most.
         max: u32,
+    },
+    /// The sizes of a range are multiples of its step.
+    #[error(
+        "the fewest and the most nodes of a range are multiples of its step, and {world} does not fit {step}"
+    )]
+    WorldStep {
+        /// The step that was asked for.
+        step: u32,
+        /// The size of the world.
+        world: WorldSize,
     },
     /// A rank is below the size of its world.
     #[error("rank {rank} does not exist in a world of {world}: ranks are 0 to {last}", last = world - 1)]

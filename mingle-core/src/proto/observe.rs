@@ -106,6 +106,8 @@ pub struct Runs {
     pub restarts_left: Option<u32>,
     /// The lowest ranks that it knows to be suspected, at most 16.
     pub suspected: Vec<u32>,
+    /// How many newcomers wait for a seat, as rank 0 knows; 0 of other ranks.
+    pub waiting: u32,
 }
 
 impl Candidacy {
@@ -172,6 +174,7 @@ impl Observer {
                     has_finished: status.has_finished,
                     restarts_left: status.restarts_left,
                     suspected: status.suspected.into_vec(),
+                    waiting: status.waiting,
                 })
             }
             // Of an observer, perhaps of this one.

@@ -15,7 +15,7 @@ use crate::rdma::{Addressing, Tally, Verdict};
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
 /// The most ranges of missing ranks in an announce.
-pub(crate) const RUNS: usize = 7;
+pub(crate) const RUNS: usize = 6;
 /// The most pairs of prover and master in a refusal.
 pub(crate) const UNPROVED: usize = 3;
 /// The most ranks in a status that are suspected.
@@ -454,6 +454,8 @@ pub(crate) struct Status {
     pub(crate) restarts_left: Option<u32>,
     /// The lowest ranks that it knows to be suspected.
     pub(crate) suspected: List<u32, SUSPECTED>,
+    /// How many newcomers wait for a seat; rank 0 alone knows them.
+    pub(crate) waiting: u32,
 }
 
 /// The encoded roster, which is sent in parts of [`PART`] bytes.

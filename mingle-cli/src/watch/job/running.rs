@@ -46,6 +46,10 @@ impl Answers<'_> {
         self.answered.iter().filter(|runs| runs.has_finished).count()
     }
 
+    fn waiting(&self) -> u32 {
+        self.answered.iter().map(|runs| runs.waiting).max().unwrap_or(0)
+    }
+
     /// The lines above the table. `host` names a rank's host, if that has answered.
     pub(super) fn lines<'a>(
         &self,
@@ -77,6 +81,11 @@ impl Answers<'_> {
         if !named.is_empty() {
             lines.push(format!("suspected to be gone: {}", named.join(", ")));
         }
+        match self.waiting() {
+            0 => {}
+            1 => lines.push("1 node waits for a seat".to_owned()),
+            count => lines.push(format!("{count} nodes wait for a seat")),
+        }
         lines
     }
 
@@ -88,6 +97,7 @@ impl Answers<'_> {
             "finished": self.finished(),
             "restarts_left": self.restarts_left(),
             "suspected": self.suspected(),
+            "waiting": self.waiting(),
         })
     }
 

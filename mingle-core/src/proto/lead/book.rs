@@ -296,9 +296,14 @@ impl Book {
     }
 
     /// Takes the seat of a member, which becomes the last of the standbys.
-    pub(super) fn replace(&mut self, id: NodeId) {
+    pub(super) fn make_standby(&mut self, id: NodeId) {
         self.unseat(id);
         self.add_standby(id);
+    }
+
+    /// The same for a member that holds up a round.
+    pub(super) fn replace(&mut self, id: NodeId) {
+        self.make_standby(id);
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.replaced = true;
         }

@@ -358,6 +358,7 @@ impl Lead {
         if !may_start || (self.book.seated() < shared.most() && !self.call.is_over()) {
             return;
         }
+        self.keep_to_steps(shared);
         let start = self.rounds.start(&mut self.book, arrivals, shared);
         self.started(start, arrivals, shared);
     }

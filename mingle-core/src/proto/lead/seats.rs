@@ -183,6 +183,27 @@ impl Lead {
         !taken.is_empty()
     }
 
+    /// Takes the seats of members that are too many for a size that the world may have: newcomers first, and
+    /// then those of the highest ranks. They become standbys.
+    pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
+        let size = shared.config.world.at_most(self.book.seated());
+        let many = self.book.seated().saturating_sub(size.max(1));
+        if size == 0 || many == 0 {
+            return;
+        }
+        let members = self.book.members();
+        let mut members: Vec<_> =
+            members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id)).collect();
+        members.sort_unstable_by_key(|&(former, id)| (former.is_some(), former, id));
+        let newcomers = members.iter().filter(|(former, _)| former.is_none()).count();
+        members[newcomers..].reverse();
+        for (_, id) in members.into_iter().take(usize::try_from(many).unwrap_or(usize::MAX)) {
+            tracing::debug!(%id, %size, "no seat: the world keeps to its step");
+            self.challenges.remove(id);
+            self.book.make_standby(id);
+        }
+    }
+
     pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         let mut standbys = self.book.standbys().to_vec();
         // A member that has held up a round gets no seat before a node that has not.

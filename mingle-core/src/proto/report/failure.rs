@@ -94,7 +94,7 @@ impl fmt::Display for Failure {
             }
             Self::WorldDiffers { ours, theirs, leader } => write!(
                 f,
-                "this node expects a world of {ours}, but {leader} leads one of {theirs} under the same job ID"
+                "this node expects a world of {ours:#}, but {leader} leads one of {theirs:#} under the same job ID"
             ),
             Self::WorldFull { world, leader } => {
                 write!(f, "the world of {world} formed at {leader} without this node: all seats were taken")

@@ -168,7 +168,7 @@ impl fmt::Display for Warning {
             ),
             Self::WorldDiffers { host, source, theirs, ours } => write!(
                 f,
-                "{host} ({source}) expects a world of {theirs} under this job ID, not {ours}; it was refused"
+                "{host} ({source}) expects a world of {theirs:#} under this job ID, not {ours:#}; it was refused"
             ),
             Self::LeftOut { node, failure } => write!(f, "the others go on without {node}: {failure}"),
             Self::MasterElsewhere { master } => write!(

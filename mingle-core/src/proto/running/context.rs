@@ -87,9 +87,18 @@ impl Context {
         self.shared.rng.random_range(0..world) < members
     }
 
-    /// Whether the world may have more nodes than it has.
-    pub(super) fn has_room(&self) -> bool {
-        self.world() < self.shared.most()
+    /// How many newcomers the next larger size needs; none if the world is as large as it may be.
+    pub(super) fn room(&self) -> Option<usize> {
+        let step = self.shared.config.world.step();
+        usize::try_from(step).ok().filter(|_| self.world().saturating_add(step) <= self.shared.most())
+    }
+
+    /// Whether members and newcomers are enough for two worlds, although its sizes exclude that as long as no
+    /// more nodes than the most are there.
+    pub(super) fn may_split(&self, newcomers: u32) -> bool {
+        let size = self.shared.config.world;
+        let fewest = u64::from(size.min().get());
+        newcomers > 0 && !size.splits() && u64::from(self.world()) + u64::from(newcomers) >= 2 * fewest
     }
 
     /// How long a newcomer has to stay before it is taken in.

@@ -196,6 +196,10 @@ impl RunningWorld {
         }
         if self.context.is_rank_0() {
             self.newcomers.hear(sender, source, &mut self.context);
+            let waiting = self.newcomers.waiting(&self.context);
+            if self.context.may_split(waiting) && !std::mem::replace(&mut self.may_split, true) {
+                self.changes.push_back(Change::MaySplit { waiting });
+            }
         }
         if self.may_check_for_newcomer() {
             Liveness::plan(&mut self.context);

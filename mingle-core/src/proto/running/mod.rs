@@ -73,6 +73,12 @@ pub enum Change {
     /// So few other nodes answer that this one may be cut off. Its command goes on: the job may have another
     /// network.
     CutOff,
+    /// So many newcomers wait for a seat that there are enough nodes for two worlds. If the network splits,
+    /// both may go on. Rank 0 alone reports it, once for each world.
+    MaySplit {
+        /// How many nodes wait.
+        waiting: u32,
+    },
     /// Every node's command has ended well.
     Finished,
 }
@@ -100,6 +106,8 @@ pub struct RunningWorld {
     lost: BTreeSet<Rank>,
     /// No formation follows this one.
     is_last: bool,
+    /// It has reported that there are enough nodes for two worlds.
+    may_split: bool,
     changes: VecDeque<Change>,
 }
 
@@ -148,6 +156,7 @@ impl Node {
             restarts_left: None,
             lost: BTreeSet::new(),
             is_last: false,
+            may_split: false,
             changes: VecDeque::new(),
         }
     }
@@ -293,6 +302,7 @@ impl RunningWorld {
             has_finished: !matches!(self.state, State::Running),
             restarts_left: self.restarts_left,
             suspected: self.suspected.iter().map(|rank| rank.get()).collect(),
+            waiting: self.newcomers.waiting(&self.context),
         }
     }
 

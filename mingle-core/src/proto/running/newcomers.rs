@@ -43,7 +43,7 @@ impl Newcomers {
 
     /// The port at which newcomers have to arrive, on rank 0 of a world that has room.
     pub(super) fn door(&self, context: &Context) -> Option<NonZeroU16> {
-        self.grows_from.filter(|_| context.is_rank_0() && context.has_room())?;
+        self.grows_from.filter(|_| context.is_rank_0() && context.room().is_some())?;
         context.path_port()
     }
 
@@ -67,29 +67,39 @@ impl Newcomers {
         self.schedule(context);
     }
 
+    /// How many wait.
+    pub(super) fn waiting(&self, context: &Context) -> u32 {
+        let now = context.now();
+        let waiting = self.waiting.values().filter(|newcomer| newcomer.heard + SILENT > now).count();
+        u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
     fn forget_silent(&mut self, context: &Context) {
         let now = context.now();
         self.waiting.retain(|_, newcomer| newcomer.heard + SILENT > now);
     }
 
-    /// Sets the timer at which the first newcomer may be taken in.
+    /// Sets the timer at which the first newcomers may be taken in.
     fn schedule(&self, context: &mut Context) {
-        let arrived = self.waiting.values().filter(|newcomer| newcomer.has_arrived);
-        let first = arrived.map(|newcomer| newcomer.since.saturating_add(context.last_call())).min();
-        match first.zip(self.grows_from).filter(|_| context.has_room()) {
+        match self.enough(context).zip(self.grows_from) {
             Some((stayed, from)) => context.timers.set(Timer::Grow, stayed.max(from)),
             None => context.timers.stop(Timer::Grow),
         }
     }
 
-    /// Whether a newcomer that has arrived still asks.
+    /// When as many newcomers have stayed as the next larger size needs.
+    fn enough(&self, context: &Context) -> Option<Time> {
+        let arrived = self.waiting.values().filter(|newcomer| newcomer.has_arrived);
+        let mut stayed: Vec<Time> =
+            arrived.map(|newcomer| newcomer.since.saturating_add(context.last_call())).collect();
+        stayed.sort_unstable();
+        stayed.get(context.room()?.checked_sub(1)?).copied()
+    }
+
+    /// Whether enough newcomers that have arrived still ask.
     pub(super) fn may_grow(&mut self, context: &mut Context) -> bool {
         self.forget_silent(context);
-        let now = context.now();
-        let has_stayed = |newcomer: &Newcomer| {
-            newcomer.has_arrived && newcomer.since.saturating_add(context.last_call()) <= now
-        };
-        let may_grow = context.has_room() && self.waiting.values().any(has_stayed);
+        let may_grow = self.enough(context).is_some_and(|stayed| stayed <= context.now());
         if !may_grow {
             self.schedule(context);
         }

@@ -39,6 +39,7 @@ impl Draw for Status {
             has_finished: from.flag(),
             restarts_left: from.flag().then(|| u32::from(from.byte())),
             suspected: (0..from.byte() % 20).map(|_| from.rank()).collect(),
+            waiting: from.rank(),
         }
     }
 }

@@ -77,7 +77,7 @@ fn candidate() -> Candidate {
         id: A,
         explicit: false,
         members: 3,
-        world: "2:4".parse().unwrap(),
+        world: "2:4".parse::<WorldSize>().unwrap().in_steps_of(2).unwrap(),
         host: HostName::new("a"),
         endpoints: address(1).into(),
     }
@@ -240,6 +240,7 @@ fn bodies_of_running_worlds() -> Vec<(&'static str, Message)> {
                 has_finished: false,
                 restarts_left: Some(3),
                 suspected: [2].into_iter().collect(),
+                waiting: 0,
             }),
         ),
         ("Enough", Message::Enough),

@@ -204,6 +204,7 @@ fn largest() -> Vec<Message> {
             has_finished: true,
             restarts_left: Some(u32::MAX),
             suspected: (0..99).map(|_| u32::MAX).collect(),
+            waiting: u32::MAX,
         }),
     ];
     largest.extend(refusals());
@@ -449,10 +450,10 @@ fn a_message_has_its_golden_bytes() {
         expected: None,
     });
     let announce = encode(TAG, HEAD, &announce);
-    let (body, padding) = announce[HEADER..].split_at(45);
+    let (body, padding) = announce[HEADER..].split_at(46);
     assert!(announce.len() == PADDED && padding.iter().all(|&byte| byte == 0));
     let mut golden = vec![1; 16];
-    golden.extend([0, 1, 4, 4, 1, b'a']);
+    golden.extend([0, 1, 4, 4, 1, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
     golden.extend([3, 1, 1, b'b', 1, 1, 2]);
     golden.extend([1, 0, 2, 0xfb, 0x2c, 0x01]);

@@ -127,6 +127,36 @@ fn a_candidate_that_is_heard_again_and_again_delays_it_for_four_calls_at_most() 
 }
 
 #[test]
+fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
+    // Those of the world before have a rank from there.
+    let round = |members: &[(u8, Option<u32>)], gone: Option<u8>| {
+        let mut leader = elastic_of("2:8", &[], |config| config.world = config.world.in_steps_of(2).unwrap());
+        for &(member, rank) in members {
+            let former = rank.map(|rank| Former { rank: Rank(rank), members: 9 });
+            leader.join(member, |node| node.former = former);
+        }
+        let mut outputs = leader.run(CALL + ms(1));
+        if let Some(gone) = gone {
+            leader.node.handle_closed(leader.now, ConnId(u64::from(gone)));
+            outputs = leader.run(leader.now + ms(1));
+        }
+        let prepares = sent(&outputs).into_iter().filter(|(_, message)| is_prepare(message));
+        let mut members: Vec<u8> = prepares.map(|(to, _)| to).collect();
+        members.sort_unstable();
+        members.dedup();
+        assert!(sizes(&outputs).iter().all(|&size| usize::try_from(size) == Ok(members.len() + 1)));
+        members
+    };
+    let (three, survivors) = ([(2, None), (3, None), (4, None)], [(2, Some(5)), (3, Some(4)), (4, None)]);
+    assert_eq!(round(&three, None), [2, 3, 4]);
+    assert_eq!(round(&three[..2], None), [3]);
+    assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), None), [2, 3, 5]);
+    assert_eq!(round(&survivors[..2], None), [3], "rank 4 is lower than rank 5");
+    assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), Some(5)), [2, 3, 4], "who waits comes first");
+    assert_eq!(round(&survivors, Some(4)), [3]);
+}
+
+#[test]
 fn a_void_keeps_a_call_that_is_over_and_who_came_meanwhile_is_seated_first() {
     let mut leader = elastic("3:6", &[2, 3, 4]);
     assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 4)));

@@ -1,7 +1,7 @@
 //! Nodes that wait for a seat in a world that may grow.
 
 use super::*;
-use crate::model::Link;
+use crate::model::{Link, WorldSize};
 use crate::wire::{Reach, Running};
 
 const CALL: u64 = 15;
@@ -14,7 +14,11 @@ fn seconds(seconds: u64) -> Time {
 
 /// The node of this rank, in a world of four of 3:6.
 fn with_room(rank: u8) -> RunningWorld {
-    let mut config = Config { world: "3:6".parse().unwrap(), ..config(rank) };
+    with_sizes(rank, "3:6".parse().unwrap())
+}
+
+fn with_sizes(rank: u8, world: WorldSize) -> RunningWorld {
+    let mut config = Config { world, ..config(rank) };
     config.node.reach = Reach::new(DOOR, [Link::unknown(address(rank + 1).ip())]);
     let mut node = Node::new(config, 1, Time::ZERO);
     while node.poll_output().is_some() {}
@@ -64,6 +68,42 @@ fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_cal
     let lineage = running.lineage();
     assert_eq!(grows(&mut running, 24, 40), Some(10 + CALL));
     assert_eq!(running.lineage(), lineage.next().unwrap());
+}
+
+#[test]
+fn where_sizes_have_a_step_a_world_grows_for_as_many_newcomers_as_the_next_size_needs() {
+    let mut running = with_sizes(0, "2:6".parse::<WorldSize>().unwrap().in_steps_of(2).unwrap());
+    running.set_growth(Time::ZERO, Duration::ZERO);
+    waits(&mut running, 9, 0, 5);
+    running.handle_guest(seconds(5), address(9).ip());
+    for second in 5..40 {
+        waits(&mut running, 9, second, second + 1);
+    }
+    assert_eq!(grows(&mut running, 40, 41), None, "one is half of a step");
+    for second in 41..70 {
+        waits(&mut running, 9, second, second + 1);
+        waits(&mut running, 10, second, second + 1);
+        running.handle_guest(seconds(second), address(10).ip());
+    }
+    assert!(running.is_over(), "both have stayed");
+}
+
+#[test]
+fn newcomers_that_make_two_worlds_possible_are_reported_once() {
+    for (sizes, expected) in [("3:5", true), ("4", false), ("3:6", false)] {
+        let mut running = with_sizes(0, sizes.parse().unwrap());
+        waits(&mut running, 9, 0, 1);
+        assert_eq!(
+            (running.status().waiting, running.poll_change()),
+            (1, None),
+            "of five, two have no world"
+        );
+        waits(&mut running, 10, 1, 2);
+        let reported = Some(Change::MaySplit { waiting: 2 }).filter(|_| expected);
+        assert_eq!(running.poll_change(), reported, "{sizes}");
+        waits(&mut running, 11, 2, 3);
+        assert_eq!((running.status().waiting, running.poll_change()), (3, None));
+    }
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn a_member_answers_an_observer_of_any_lineage_in_the_turn_of_its_rank() {
         has_finished: false,
         restarts_left: Some(3),
         suspected: std::iter::empty().collect(),
+        waiting: 0,
     };
     assert_eq!(answers(&mut running, Time::from_micros(100)), [(address(77), status.clone())]);
     let later = Time::from_secs(1);

@@ -196,8 +196,7 @@ impl RunningWorld {
         }
         if self.context.is_rank_0() {
             self.newcomers.hear(sender, source, &mut self.context);
-            let waiting = self.newcomers.waiting(&self.context);
-            if self.context.may_split(waiting) && !std::mem::replace(&mut self.may_split, true) {
+            if let Some(waiting) = self.newcomers.suffice_for_another_world(&self.context) {
                 self.changes.push_back(Change::MaySplit { waiting });
             }
         }

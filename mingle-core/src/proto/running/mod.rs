@@ -106,8 +106,6 @@ pub struct RunningWorld {
     lost: BTreeSet<Rank>,
     /// No formation follows this one.
     is_last: bool,
-    /// It has reported that there are enough nodes for two worlds.
-    may_split: bool,
     changes: VecDeque<Change>,
 }
 
@@ -156,7 +154,6 @@ impl Node {
             restarts_left: None,
             lost: BTreeSet::new(),
             is_last: false,
-            may_split: false,
             changes: VecDeque::new(),
         }
     }

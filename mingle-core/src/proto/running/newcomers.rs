@@ -23,6 +23,8 @@ pub(super) struct Newcomers {
     waiting: BTreeMap<NodeId, Newcomer>,
     /// From when on the world may end to take them in; none if it never does.
     grows_from: Option<Time>,
+    /// It was reported that they are enough for another world.
+    have_sufficed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +74,13 @@ impl Newcomers {
         let now = context.now();
         let waiting = self.waiting.values().filter(|newcomer| newcomer.heard + SILENT > now).count();
         u32::try_from(waiting).unwrap_or(u32::MAX)
+    }
+
+    /// How many wait, once they are enough for a world beside this one.
+    pub(super) fn suffice_for_another_world(&mut self, context: &Context) -> Option<u32> {
+        let waiting = self.waiting(context);
+        let suffice = context.may_split(waiting) && !std::mem::replace(&mut self.have_sufficed, true);
+        suffice.then_some(waiting)
     }
 
     fn forget_silent(&mut self, context: &Context) {

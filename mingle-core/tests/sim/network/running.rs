@@ -30,7 +30,9 @@ impl Network {
         let lineage = running.lineage();
         let other = |slot: &Host| match &slot.outcome {
             Some(Ok(theirs)) if theirs.digest != formed.digest => {
-                slot.running.as_ref().is_some_and(|running| running.lineage() == lineage)
+                // A world that is over has the lineage of the next one.
+                let runs = slot.running.as_ref().is_some_and(|running| running.lineage() == lineage);
+                runs && slot.config.lineage == lineage
             }
             _ => false,
         };
@@ -181,7 +183,7 @@ impl Network {
                 Change::Notified => self.hosts[host].notified = true,
                 Change::Cause(over) => self.hosts[host].found.causes.push(over),
                 Change::Suspected(rank, _) => self.hosts[host].found.suspected.push((self.now, rank)),
-                Change::Back(..) | Change::CutOff => {}
+                Change::Back(..) | Change::CutOff | Change::MaySplit { .. } => {}
                 _ => {
                     self.check_finished(host);
                     self.hosts[host].finished = true;

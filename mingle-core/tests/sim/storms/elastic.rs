@@ -87,7 +87,7 @@ fn start(seed: u64) -> Network {
     let max = rng.random_range(min + 1..=2 * min - 1);
     let world: WorldSize = format!("{min}:{max}").parse().unwrap();
     // Most of those that may have a step, 4:6, have one.
-    let world = if !seed.is_multiple_of(4) { world.in_steps_of(2).unwrap_or(world) } else { world };
+    let world = if seed.is_multiple_of(4) { world } else { world.in_steps_of(2).unwrap_or(world) };
     let least = min - u32::from(rng.random_bool(0.2));
     let count = rng.random_range(least..=max);
     let spread = if rng.random_bool(0.5) { 5 } else { 4000 };

@@ -296,18 +296,24 @@ fn each_signal_ends_a_node_with_its_own_code() {
 
 /// A world of four whose round cannot end, because node 2 was stopped before all nodes were here.
 fn unfinished_round(lab: &Lab, job: &str) -> [Proc; 4] {
-    // A path to the stopped node would not be proved, and nobody would be ready.
-    let line = line_with(job, 4, "--paths master");
-    let zero = leading(lab, 0, &line);
-    let one = lab.spawn(1, &line);
+    unfinished_round_of(lab, &line_with(job, 4, WITHOUT_PATHS))
+}
+
+/// A path to the stopped node would not be proved, and nobody would be ready.
+const WITHOUT_PATHS: &str = "--paths master";
+
+/// The same with these options and their command.
+fn unfinished_round_of(lab: &Lab, line: &[String]) -> [Proc; 4] {
+    let zero = leading(lab, 0, line);
+    let one = lab.spawn(1, line);
     // Now node 0 has the most members, and stays the leader.
     zero.expect_stderr("2 of 4");
-    let two = lab.spawn(2, &line);
+    let two = lab.spawn(2, line);
     for proc in [&zero, &one, &two] {
         proc.expect_latest(SOON, NODES, "3 of 4");
     }
     two.signal("STOP");
-    let three = lab.spawn(3, &line);
+    let three = lab.spawn(3, line);
     for proc in [&zero, &one, &three] {
         proc.expect_latest(SOON, NODES, "4 of 4");
     }
@@ -337,6 +343,33 @@ fn a_leader_that_dies_when_members_are_ready_leaves_the_outcome_unknown() {
         fails(&proc.finish(), 5, &["node0 (10.77.0.10:", "outcome unknown, other nodes may have started"]);
     }
     drop(two);
+}
+
+#[test]
+fn under_max_restarts_a_node_joins_again_where_the_outcome_is_unknown() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    let options = line_with("doubt", 4, WITHOUT_PATHS);
+    let command = ["--max-restarts", "1", "--", "sh", "-c", "echo $RANK"].map(str::to_owned);
+    let line = [&["run".to_owned()], &options[..], &command].concat();
+    let [zero, one, two, three] = unfinished_round_of(&lab, &line);
+    for proc in [&one, &three] {
+        proc.expect_stderr("all nodes are here");
+    }
+    zero.signal("KILL");
+    for proc in [&one, &three] {
+        proc.expect_stderr_within(
+            Duration::from_secs(20),
+            "outcome unknown, other nodes may have started; nothing",
+        );
+    }
+    two.signal("CONT");
+    let mut ranks: Vec<String> = finish_all(vec![one, two, three, lab.spawn(0, &line)])
+        .into_iter()
+        .inspect(|outcome| assert!(outcome.status.success(), "{}", outcome.render()))
+        .map(|outcome| outcome.stdout)
+        .collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, ["0\n", "1\n", "2\n", "3\n"]);
 }
 
 #[test]

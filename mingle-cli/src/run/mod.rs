@@ -18,6 +18,7 @@ mod crew;
 mod find;
 mod growth;
 pub(crate) mod guard;
+mod meeting;
 mod parent;
 mod relay;
 mod row;

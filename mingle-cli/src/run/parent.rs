@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 use mingle_core::env::Variables;
 use mingle_core::{Assignment, Change, End, Error, Failure, Roster, RunningWorld};
 use nix::sys::signal::Signal;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::sleep;
 
 use super::attended::{self, After, Attended, Wait};
@@ -16,6 +15,7 @@ use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, Mark, Member, Worker};
 use super::growth::Growth;
 use super::guard::Guard;
+use super::meeting::Meeting;
 use super::row::Row;
 use crate::config::{Config, LONGEST, Restarts};
 use crate::events::Journal;
@@ -24,7 +24,6 @@ use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::join;
 use crate::output::Holder;
-use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::stderr;
 
@@ -58,6 +57,14 @@ impl<'a> Run<'a> {
     pub(super) fn new(config: &'a Config, found: &'a Found, command: &'a Command, workers: bool) -> Self {
         Self { config, found, command, workers, mark: Mark::own() }
     }
+
+    pub(super) fn config(&self) -> &'a Config {
+        self.config
+    }
+
+    pub(super) fn found(&self) -> &'a Found {
+        self.found
+    }
 }
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
@@ -89,12 +96,8 @@ async fn supervised(
 ) -> Result<(), Stop> {
     let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
-    let (sender, mut events) = unbounded_channel();
-    let rendezvous = run.found.describe(config.rendezvous().stop_timeout(restarts.stop_timeout));
-    let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
-    let mut progress = Progress::new(config, journal);
-    let mut assignment = join::watch(joining, &mut events, &mut progress, &mut signals).await?;
-    drop(progress);
+    let mut meeting = Meeting::new(run, restarts);
+    let mut assignment = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
     let mut growth = Growth::new();
@@ -138,11 +141,7 @@ async fn supervised(
         join::unless_ended(pin!(pause(&mut running, delay)), &mut signals).await?;
         started = now();
         journal.restart(running.generation(), started);
-        // Events of the last world do not belong to the next one.
-        while events.try_recv().is_ok() {}
-        let joining = Box::pin(running.again());
-        assignment =
-            join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+        assignment = meeting.again(running, &mut signals, journal).await?;
     }
 }
 

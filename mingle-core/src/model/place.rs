@@ -124,6 +124,21 @@ impl PlaceHash {
         self.0.get(..levels)
     }
 
+    pub(crate) fn levels(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The parts as numbers of the same order, two in each, with zeros behind the last. Places are in the
+    /// order of these and then of how many parts they have.
+    pub(crate) fn words(&self) -> [u64; Place::LEVELS / 2] {
+        let mut words = [0; Place::LEVELS / 2];
+        for (word, parts) in words.iter_mut().zip(self.0.chunks(2)) {
+            let number = |at: usize| parts.get(at).map_or(0, |part| u64::from(u32::from_be_bytes(*part)));
+            *word = number(0) << 32 | number(1);
+        }
+        words
+    }
+
     /// How many parts it shares with another place, from the broadest on.
     #[cfg(test)]
     pub(crate) fn shared(&self, other: &Self) -> usize {
@@ -173,6 +188,31 @@ mod tests {
         );
         assert_eq!(Place::of(["", ""]), Place::default());
         assert!(Place::default().hash().is_none());
+    }
+
+    #[test]
+    fn the_numbers_of_places_are_in_the_order_of_their_parts() {
+        let parts = [[0; 4], [0, 0, 0, 1], [0, 0, 1, 0], [1, 0, 0, 0], [0xff; 4]];
+        let mut places = vec![PlaceHash::default()];
+        for length in 1..=4 {
+            for mut n in 0..parts.len().pow(length) {
+                places.push(PlaceHash(
+                    (0..length)
+                        .map(|_| {
+                            let part = parts[n % parts.len()];
+                            n /= parts.len();
+                            part
+                        })
+                        .collect(),
+                ));
+            }
+        }
+        let key = |place: &PlaceHash| (place.words(), place.levels());
+        let mut by_numbers = places.clone();
+        by_numbers.sort_by_key(key);
+        places.sort();
+        assert_eq!(by_numbers, places);
+        assert_eq!(PlaceHash::example(8).words(), [u64::MAX; 4]);
     }
 
     #[test]

@@ -7,34 +7,36 @@ use super::ranks::Applicant;
 use crate::model::Place;
 
 /// The hashes of the first parts of a place. The nodes with the same beginning are a group.
-type Beginning = Vec<[u8; 4]>;
+type Beginning<'a> = &'a [[u8; 4]];
 
 /// Gives newcomers a free rank beside nodes with which they share the beginning of their place: the longest
-/// beginnings first. Returns the others, in their order. Rank 0 is for those who may lead.
+/// beginnings first. Returns the others, in their order. Rank 0 is for those who may lead. All are numbers of
+/// `nodes`.
 pub(super) fn settle(
-    ranks: &mut [Option<Applicant>],
-    newcomers: VecDeque<Applicant>,
-    may_lead: impl Fn(&Applicant) -> bool,
-) -> VecDeque<Applicant> {
+    nodes: &[Applicant],
+    ranks: &mut [Option<usize>],
+    newcomers: VecDeque<usize>,
+    may_lead: impl Fn(usize) -> bool,
+) -> VecDeque<usize> {
     if ranks.iter().all(Option::is_none) {
         // All are newcomers, and in order.
         return newcomers;
     }
-    let mut all: Vec<Option<Applicant>> = newcomers.into_iter().map(Some).collect();
+    let mut all: Vec<Option<usize>> = newcomers.into_iter().map(Some).collect();
     for levels in (1..=Place::LEVELS).rev() {
-        let mut left = Left::new(&mut all, levels);
+        let mut left = Left::new(nodes, &mut all, levels);
         if left.groups.is_empty() {
             continue;
         }
         // A gap between two groups would do for either, so those within a group come first.
-        let (within, mut between): (Vec<Gap>, Vec<Gap>) =
-            gaps(ranks, levels).into_iter().partition(|gap| gap.before == gap.behind);
+        let (within, mut between): (Vec<Gap<'_>>, Vec<Gap<'_>>) =
+            gaps(nodes, ranks, levels).into_iter().partition(|gap| gap.before == gap.behind);
         for gap in &within {
             left.fill(gap, ranks, &may_lead);
         }
         // From one on before which nobody is left: what is left of a group before a gap has no other one
         // then.
-        let start = between.iter().position(|gap| !left.has(gap.before.as_ref()));
+        let start = between.iter().position(|gap| !left.has(gap.before));
         between.rotate_left(start.unwrap_or(0));
         for gap in &between {
             left.fill(gap, ranks, &may_lead);
@@ -45,60 +47,60 @@ pub(super) fn settle(
 
 /// The newcomers that have no rank yet, by their groups.
 struct Left<'a> {
-    all: &'a mut [Option<Applicant>],
-    groups: BTreeMap<Beginning, VecDeque<usize>>,
+    all: &'a mut [Option<usize>],
+    groups: BTreeMap<Beginning<'a>, VecDeque<usize>>,
 }
 
 impl<'a> Left<'a> {
-    fn new(all: &'a mut [Option<Applicant>], levels: usize) -> Self {
-        let mut groups: BTreeMap<Beginning, VecDeque<usize>> = BTreeMap::new();
+    fn new(nodes: &'a [Applicant], all: &'a mut [Option<usize>], levels: usize) -> Self {
+        let mut groups: BTreeMap<Beginning<'a>, VecDeque<usize>> = BTreeMap::new();
         for (at, newcomer) in all.iter().enumerate() {
-            if let Some(beginning) = beginning(newcomer.as_ref(), levels) {
+            if let Some(beginning) = newcomer.and_then(|newcomer| beginning(nodes, newcomer, levels)) {
                 groups.entry(beginning).or_default().push_back(at);
             }
         }
         Self { all, groups }
     }
 
-    fn has(&self, group: Option<&Beginning>) -> bool {
-        group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.is_empty())
+    fn has(&self, group: Option<Beginning<'_>>) -> bool {
+        group.and_then(|group| self.groups.get(&group)).is_some_and(|group| !group.is_empty())
     }
 
     /// The next of a group that may have this rank.
     fn take(
         &mut self,
-        group: Option<&Beginning>,
+        group: Option<Beginning<'a>>,
         rank: usize,
-        may_lead: impl Fn(&Applicant) -> bool,
-    ) -> Option<Applicant> {
-        let group = self.groups.get_mut(group?)?;
-        let fits = |at: &usize| rank > 0 || self.all[*at].as_ref().is_some_and(&may_lead);
+        may_lead: impl Fn(usize) -> bool,
+    ) -> Option<usize> {
+        let group = self.groups.get_mut(&group?)?;
+        let fits = |at: &usize| rank > 0 || self.all[*at].is_some_and(&may_lead);
         let at = group.iter().position(fits).and_then(|place| group.remove(place))?;
         self.all[at].take()
     }
 
     /// Fills a gap from its lower end with those of the group before it, then from its upper end with those
     /// of the group behind it.
-    fn fill(&mut self, gap: &Gap, ranks: &mut [Option<Applicant>], may_lead: impl Fn(&Applicant) -> bool) {
+    fn fill(&mut self, gap: &Gap<'a>, ranks: &mut [Option<usize>], may_lead: impl Fn(usize) -> bool) {
         let mut free = gap.ranks.clone();
         free.retain(|rank| {
-            ranks[*rank] = self.take(gap.before.as_ref(), *rank, &may_lead);
+            ranks[*rank] = self.take(gap.before, *rank, &may_lead);
             ranks[*rank].is_none()
         });
         for rank in free.into_iter().rev() {
-            ranks[rank] = self.take(gap.behind.as_ref(), rank, &may_lead);
+            ranks[rank] = self.take(gap.behind, rank, &may_lead);
         }
     }
 }
 
 /// Free ranks in a row, on the ring of all ranks, and the groups of the nodes before and behind them.
-struct Gap {
-    before: Option<Beginning>,
+struct Gap<'a> {
+    before: Option<Beginning<'a>>,
     ranks: Vec<usize>,
-    behind: Option<Beginning>,
+    behind: Option<Beginning<'a>>,
 }
 
-fn gaps(ranks: &[Option<Applicant>], levels: usize) -> Vec<Gap> {
+fn gaps<'a>(nodes: &'a [Applicant], ranks: &[Option<usize>], levels: usize) -> Vec<Gap<'a>> {
     let Some(first) = ranks.iter().position(Option::is_some) else { return Vec::new() };
     let mut gaps = Vec::new();
     let (mut before, mut free) = (first, Vec::new());
@@ -108,7 +110,7 @@ fn gaps(ranks: &[Option<Applicant>], levels: usize) -> Vec<Gap> {
             continue;
         }
         if !free.is_empty() {
-            let [before, behind] = [before, at].map(|at| beginning(ranks[at].as_ref(), levels));
+            let [before, behind] = [before, at].map(|at| beginning(nodes, ranks[at]?, levels));
             gaps.push(Gap { before, ranks: std::mem::take(&mut free), behind });
         }
         before = at;
@@ -116,8 +118,8 @@ fn gaps(ranks: &[Option<Applicant>], levels: usize) -> Vec<Gap> {
     gaps
 }
 
-fn beginning(node: Option<&Applicant>, levels: usize) -> Option<Beginning> {
-    Some(node?.place().beginning(levels)?.to_vec())
+fn beginning(nodes: &[Applicant], node: usize, levels: usize) -> Option<Beginning<'_>> {
+    nodes[node].place().beginning(levels)
 }
 
 #[cfg(test)]

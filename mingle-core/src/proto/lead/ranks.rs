@@ -1,6 +1,5 @@
 //! Which node gets which rank, and which one is the master.
 
-use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
@@ -30,6 +29,11 @@ impl Applicant {
     /// Its place, which has no parts where it has none.
     pub(super) fn place(&self) -> &PlaceHash {
         &self.node.attributes.place
+    }
+
+    /// The rank that it had in the world before.
+    fn former(&self) -> Option<Rank> {
+        self.node.former.map(|former| former.rank)
     }
 
     /// The node's link on the network of another node's.
@@ -126,61 +130,71 @@ pub(super) fn assign(
     order: RankBy,
     failed: impl Fn(NodeId) -> bool,
 ) -> Option<Vec<Applicant>> {
-    let former = |a: &Applicant| a.node.former.map(|former| former.rank);
-    // An applicant is large, so only numbers are moved while this sorts.
-    let mut sorted: Vec<usize> = (0..applicants.len()).collect();
-    sorted.sort_by(|&a, &b| {
-        let (a, b) = (&applicants[a], &applicants[b]);
-        former(a).cmp(&former(b)).then_with(|| compare(a, b, order))
-    });
-    let mut places: Vec<Option<Applicant>> = applicants.iter().map(|_| None).collect();
+    // An applicant is large, so only numbers are moved until each has its rank.
+    let nodes = &applicants;
+    let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
     let place = |rank: Rank| usize::try_from(rank.get()).ok();
-    let mut applicants: Vec<Option<Applicant>> = applicants.into_iter().map(Some).collect();
-    let applicants = sorted.into_iter().filter_map(|at| applicants[at].take());
-    let (given, others): (Vec<_>, Vec<_>) = applicants.partition(|a| a.node.rank.is_some());
+    let (given, others): (Vec<usize>, Vec<usize>) =
+        sorted(nodes, order).into_iter().partition(|&at| nodes[at].node.rank.is_some());
     for applicant in given {
         // The book holds each rank once, all below the world's size.
-        let at = applicant.node.rank.and_then(place)?;
+        let at = nodes[applicant].node.rank.and_then(place)?;
         *places.get_mut(at)? = Some(applicant);
     }
     let mut rest = VecDeque::new();
     for applicant in others {
-        match former(&applicant).and_then(place).and_then(|at| places.get_mut(at)) {
+        match nodes[applicant].former().and_then(place).and_then(|at| places.get_mut(at)) {
             Some(free @ None) => *free = Some(applicant),
             _ => rest.push_back(applicant),
         }
     }
-    let may_lead = |a: &Applicant| a.node.rank.is_none() && a.node.attributes.may_be_master && !failed(a.id);
+    let has_failed = |at: usize| failed(nodes[at].id);
+    let is_given = |at: usize| nodes[at].node.rank.is_some();
+    let may_lead = |at: usize| !is_given(at) && nodes[at].node.attributes.may_be_master && !has_failed(at);
     if order == RankBy::Place {
-        rest = near::settle(&mut places, rest, may_lead);
+        rest = near::settle(nodes, &mut places, rest, may_lead);
     }
     match places[0].take() {
-        Some(first) if first.node.rank.is_some() && failed(first.id) => return None,
-        Some(first) if first.node.rank.is_some() || may_lead(&first) => places[0] = Some(first),
+        Some(first) if is_given(first) && has_failed(first) => return None,
+        Some(first) if is_given(first) || may_lead(first) => places[0] = Some(first),
         first => {
             rest.extend(first);
-            let newcomer = rest.iter().position(may_lead).and_then(|at| rest.remove(at));
-            let mut find = |is: &dyn Fn(&Applicant) -> bool| {
-                places.iter_mut().find(|place| place.as_ref().is_some_and(is))?.take()
-            };
-            let newcomer = newcomer.or_else(|| find(&|a| may_lead(a) && a.node.former.is_none()));
+            let newcomer = rest.iter().position(|&at| may_lead(at)).and_then(|at| rest.remove(at));
+            let mut find =
+                |is: &dyn Fn(usize) -> bool| places.iter_mut().find(|place| place.is_some_and(is))?.take();
+            let newcomer = newcomer.or_else(|| find(&|at| may_lead(at) && nodes[at].former().is_none()));
             places[0] = Some(newcomer.or_else(|| find(&may_lead))?);
         }
     }
-    places.into_iter().map(|place| place.or_else(|| rest.pop_front())).collect()
+    let mut applicants: Vec<Option<Applicant>> = applicants.into_iter().map(Some).collect();
+    places.into_iter().map(|place| applicants[place.or_else(|| rest.pop_front())?].take()).collect()
 }
 
-fn compare(a: &Applicant, b: &Applicant, order: RankBy) -> Ordering {
-    let address = || a.address().ip().cmp(&b.address().ip());
-    let host = || natural(a.node.host.as_str(), b.node.host.as_str());
-    // A place that ends where others go on comes before them.
-    let place = || a.place().is_none().cmp(&b.place().is_none()).then_with(|| a.place().cmp(b.place()));
-    let first = match order {
-        RankBy::Address => address().then_with(host),
-        RankBy::Host => host().then_with(address),
-        RankBy::Place => place().then_with(address).then_with(host),
+/// The numbers of the applicants: those with a former rank last and by it, the others in `order`. Equal ones
+/// are in the order of their IDs.
+fn sorted(nodes: &[Applicant], order: RankBy) -> Vec<usize> {
+    /// What is compared first, in one piece: an applicant's own data are far apart.
+    #[derive(PartialEq, Eq, PartialOrd, Ord)]
+    struct Key {
+        former: Option<Rank>,
+        /// A place that ends where others go on comes before them.
+        place: Option<(bool, [u64; 4], usize)>,
+        address: Option<IpAddr>,
+    }
+    let key = |a: &Applicant| Key {
+        former: a.former(),
+        place: (order == RankBy::Place).then(|| (a.place().is_none(), a.place().words(), a.place().levels())),
+        address: (order != RankBy::Host).then(|| a.address().ip()),
     };
-    first.then_with(|| a.id.cmp(&b.id))
+    let mut keys: Vec<(Key, usize)> = nodes.iter().map(key).zip(0..).collect();
+    keys.sort_unstable_by(|(one, a), (other, b)| {
+        one.cmp(other).then_with(|| {
+            let (a, b) = (&nodes[*a], &nodes[*b]);
+            let host = natural(a.node.host.as_str(), b.node.host.as_str());
+            host.then_with(|| a.address().ip().cmp(&b.address().ip())).then_with(|| a.id.cmp(&b.id))
+        })
+    });
+    keys.into_iter().map(|(_, at)| at).collect()
 }
 
 #[cfg(test)]

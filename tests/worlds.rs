@@ -112,6 +112,11 @@ fn ranks_follow_places_with_rank_by_place_and_json_and_the_doctor_show_them() {
     let documents: Vec<serde_json::Value> =
         outcomes.iter().map(|outcome| serde_json::from_str(&outcome.stdout).unwrap()).collect();
     let rank = |node: usize| documents[node]["rank"].as_u64().unwrap();
+    for (document, node) in documents.iter().flat_map(|document| (0..4).map(move |node| (document, node))) {
+        let place = if node == 1 { "block-2/rack-1" } else { places[node] };
+        let at = usize::try_from(rank(node)).unwrap();
+        assert_eq!(document["roster"][at]["metadata"]["place"], place, "{document}");
+    }
     assert_eq!(documents[1]["place"], "block-2/rack-1", "{}", outcomes[1].render());
     assert_eq!(documents[0]["place"], places[0]);
     // Which block is first follows from the hashes of their names.

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
 use mingle_core::{
-    Expected, JobId, Network, Paths, Place, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret, WorldSize,
+    Expected, JobId, Metadata, Network, Paths, Place, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret,
+    WorldSize,
 };
 
 use crate::args::{JoinArgs, RunArgs};
@@ -214,6 +215,7 @@ impl Config {
             .keep_listener(self.keeps_listener)
             .expected(self.expected.clone())
             .slots(self.slots.count)
+            .metadata(self.metadata(Metadata::default()))
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
             .roster(self.lists_all || self.formats().any(Format::needs_roster));
@@ -237,6 +239,15 @@ impl Config {
 }
 
 impl Config {
+    /// What all nodes learn of this one: what is given, and its place. A place that is too long for what is left
+    /// of the room is not told; ranks are ordered by its hash.
+    pub(crate) fn metadata(&self, mut metadata: Metadata) -> Metadata {
+        if let Some(place) = &self.place {
+            let _ = metadata.insert("place", &place.to_string());
+        }
+        metadata
+    }
+
     /// How long to wait for all; none means for ever.
     pub(crate) fn timeout(&self) -> Option<Duration> {
         self.timeout.map_or(Some(RendezvousBuilder::TIMEOUT), |Timeout(limit)| limit)

@@ -137,7 +137,7 @@ async fn supervised(
                 delay
             }
         };
-        running.set_metadata(row.metadata());
+        running.set_metadata(config.metadata(row.metadata()));
         join::unless_ended(pin!(pause(&mut running, delay)), &mut signals).await?;
         started = now();
         journal.restart(running.generation(), started);

@@ -67,6 +67,10 @@ pub enum Fact {
     NoneFormed,
     /// A node dialled where a path has a flaw.
     PathBroken,
+    /// A world whose hosts have two kinds of RDMA uses one of them.
+    TwoKinds,
+    /// A world uses another kind of RDMA than some of its hosts would alone.
+    KindGivenUp,
     /// All paths worked again before all nodes had ended.
     PathHealed,
 }

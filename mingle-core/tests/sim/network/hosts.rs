@@ -242,6 +242,11 @@ impl Network {
         self.hosts[host].shared.insert(SocketAddr::from((ip, PORT)));
     }
 
+    /// Hosts that are added from now on have two kinds of RDMA, or one of the two.
+    pub fn mix_kinds(&mut self) {
+        self.fabrics.mix_kinds();
+    }
+
     /// Replaces the RDMA devices that were drawn for a host.
     pub fn set_fabric(&mut self, host: usize, fabric: Fabric) {
         let host = &mut self.hosts[host];

@@ -166,6 +166,7 @@ impl Kind for Trouble {
                 (Fact::CutInRound, 20),
                 (Fact::NoneFormed, 20),
             ],
+            Self::Fabric => &[(Fact::TwoKinds, 350), (Fact::KindGivenUp, 70)],
             Self::Paths => &[(Fact::PathBroken, 100), (Fact::PathHealed, 100)],
             _ => &[],
         }
@@ -173,6 +174,7 @@ impl Kind for Trouble {
 
     fn run(self, seed: u64, tracing: bool) -> (Network, Result<Checked, String>) {
         let mut net = run(seed, self, tracing);
+        count_kinds(&mut net);
         let checked = elastic::check(&mut net).and_then(|()| check(self, &net));
         (net, checked)
     }
@@ -181,4 +183,18 @@ impl Kind for Trouble {
 #[test]
 fn worlds_in_trouble_keep_every_promise() {
     keep_every_promise::<Trouble>();
+}
+
+/// Counts a world in which kinds of RDMA were chosen.
+fn count_kinds(net: &mut Network) {
+    let formed = net.hosts.iter().filter_map(|host| Some((host, host.outcome.as_ref()?.as_ref().ok()?)));
+    let formed: Vec<_> = formed.map(|(host, formed)| (host.fabric, formed.verdict.transport)).collect();
+    let used = formed.iter().filter(|(_, transport)| transport.is_rdma());
+    let mixed = used.clone().any(|(fabric, _)| fabric.is_mixed());
+    let given_up = used.clone().any(|(fabric, transport)| fabric.gives_up(*transport));
+    for (fact, is_so) in [(Fact::TwoKinds, mixed), (Fact::KindGivenUp, given_up)] {
+        if is_so {
+            *net.history.facts.entry(fact).or_default() += 1;
+        }
+    }
 }

@@ -97,6 +97,9 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let weather = weather(&mut rng);
     let mut net = Network::varied(seed, weather);
     slow_down(trouble, &mut net, &mut rng);
+    if trouble == Trouble::Fabric && seed.is_multiple_of(2) {
+        net.mix_kinds();
+    }
     let world: u32 = rng.random_range(2..=8);
     let count = if trouble == Trouble::Standby { world + 1 } else { world };
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };

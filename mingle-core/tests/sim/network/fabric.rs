@@ -32,8 +32,8 @@ use Fabric::{Both, Disabled, Efa, InfiniBand, NotExamined, Nothing, Roce, Roce4,
 
 const ALL: [Fabric; 9] = [NotExamined, Nothing, Unusable, Disabled, InfiniBand, Efa, Roce4, Roce6, Roce];
 
-/// The fabrics of a world whose hosts have two kinds of RDMA: as many ports as the others, a dead port, so many
-/// that their host alone would use RoCE, and RoCE that carries less.
+/// The fabrics of a world whose hosts have two kinds of RDMA: both carry the same; a port of InfiniBand is
+/// dead; so many are that their host alone would use RoCE; RoCE carries less.
 const BOTH: [Fabric; 4] = [Both(800, 800), Both(600, 800), Both(400, 800), Both(800, 500)];
 
 /// What else a host of such a world may have. The ports of these carry 400 Gb/s.
@@ -207,8 +207,9 @@ impl Fabric {
         }
     }
 
-    /// The kind that hosts with these fabrics have to use: of those that all have, the one whose smallest total
-    /// is largest; of those that carry three quarters of it, the one that most would use alone, then the first.
+    /// The kind that hosts with these fabrics have to use: of those that all have, the one whose smallest
+    /// total is largest; of those that carry three quarters of it, the one that most would use alone, then the
+    /// first.
     fn common(fabrics: &[Self]) -> Option<usize> {
         let know = |family| fabrics.iter().all(|fabric| fabric.knows(family));
         let has_roce = know(AddressFamily::Ipv4) || know(AddressFamily::Ipv6);

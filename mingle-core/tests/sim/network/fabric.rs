@@ -224,8 +224,8 @@ impl Fabric {
         (0..3).find(|&kind| is_close(kind) && votes(kind) == most)
     }
 
-    /// Whether hosts with these fabrics may use `transport`: those that were asked must have it, and no other
-    /// kind may be better. Sockets are right only where they have nothing else in common.
+    /// Whether hosts with these fabrics may use `transport`: those that were asked must have it, and no
+    /// other kind may be better. Sockets are right only where they have nothing else in common.
     pub fn suits(transport: Transport, fabrics: &[Self]) -> bool {
         let asked: Vec<Self> = fabrics.iter().copied().filter(|&fabric| fabric != NotExamined).collect();
         let is_right = kind_of(transport) == Self::common(&asked);

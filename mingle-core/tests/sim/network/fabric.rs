@@ -208,8 +208,8 @@ impl Fabric {
     }
 
     /// The kind that hosts with these fabrics have to use: of those that all have, the one whose smallest
-    /// total is largest; of those that carry three quarters of it, the one that most would use alone, then the
-    /// first.
+    /// total is largest; of those that carry three quarters of it, the one that most would use alone; of
+    /// several such the first.
     fn common(fabrics: &[Self]) -> Option<usize> {
         let know = |family| fabrics.iter().all(|fabric| fabric.knows(family));
         let has_roce = know(AddressFamily::Ipv4) || know(AddressFamily::Ipv6);

@@ -242,7 +242,7 @@ impl Network {
         self.hosts[host].shared.insert(SocketAddr::from((ip, PORT)));
     }
 
-    /// Hosts that are added from now on have two kinds of RDMA, or one of the two.
+    /// In each second world, hosts that are added from now on have two kinds of RDMA, or one of the two.
     pub fn mix_kinds(&mut self) {
         self.fabrics.mix_kinds();
     }

@@ -77,8 +77,8 @@ pub(crate) fn weather(rng: &mut Xoshiro256PlusPlus) -> Weather {
     }
 }
 
-/// Makes timers or packets late.
-fn slow_down(trouble: Trouble, net: &mut Network, rng: &mut Xoshiro256PlusPlus) {
+/// Makes timers or packets late, and hosts have two kinds of RDMA.
+fn burden(trouble: Trouble, net: &mut Network, rng: &mut Xoshiro256PlusPlus) {
     match trouble {
         Trouble::LateTimers => {
             let most = ms([5, 150][rng.random_range(0..2)]);
@@ -88,6 +88,7 @@ fn slow_down(trouble: Trouble, net: &mut Network, rng: &mut Xoshiro256PlusPlus) 
             net.weather.delay = (ms([0, 50, 150][rng.random_range(0..3)]), ms(rng.random_range(210..=400)));
             net.weather.loss /= 2.0;
         }
+        Trouble::Fabric => net.mix_kinds(),
         _ => {}
     }
 }
@@ -96,10 +97,7 @@ fn usual(seed: u64, trouble: Trouble, late: Option<(usize, Time)>) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xbad);
     let weather = weather(&mut rng);
     let mut net = Network::varied(seed, weather);
-    slow_down(trouble, &mut net, &mut rng);
-    if trouble == Trouble::Fabric && seed.is_multiple_of(2) {
-        net.mix_kinds();
-    }
+    burden(trouble, &mut net, &mut rng);
     let world: u32 = rng.random_range(2..=8);
     let count = if trouble == Trouble::Standby { world + 1 } else { world };
     let spread = if rng.random_bool(0.5) { 5 } else { 2000 };

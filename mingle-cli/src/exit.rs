@@ -150,6 +150,7 @@ impl From<Unfit> for Stop {
     fn from(error: Unfit) -> Self {
         match error {
             Unfit::Unsafe(error) => Self::Unsafe(error),
+            Unfit::Ipv6(..) => Self::Usage(format!("{error}; or choose another --format")),
             other => Self::Unfit(other),
         }
     }

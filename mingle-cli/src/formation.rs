@@ -66,6 +66,11 @@ impl<'a> Formation<'a> {
         Ok(format.variables(self.facts(), environment)?)
     }
 
+    /// The arguments that the launcher of a format takes.
+    pub(crate) fn arguments(&self, format: Format) -> Vec<String> {
+        format.arguments(self.facts())
+    }
+
     /// The world in a format.
     pub(crate) fn text(&self, format: Format, variables: &Variables) -> Result<Text, Stop> {
         Text::formed(format, self.facts(), variables, self.timings)

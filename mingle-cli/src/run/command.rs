@@ -17,8 +17,10 @@ use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::output::writable;
 
-/// The placeholder for a hostfile of Open MPI in an argument.
+/// The placeholder for a file that lists all nodes, in an argument.
 const HOSTFILE: &str = "{hostfile}";
+/// The placeholder for the arguments of the format's launcher, a word of its own.
+const ARGUMENTS: &str = "{args}";
 /// The step that an error names if the file for it cannot be written.
 const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
 /// How many names are tried for a hostfile.
@@ -26,7 +28,11 @@ const NAMES: u32 = 100;
 
 /// A command with its arguments, in which placeholders such as `{rank}` are not filled in yet.
 #[derive(Debug)]
-pub(super) struct Command(Vec<OsString>);
+pub(super) struct Command {
+    words: Vec<OsString>,
+    /// The format of the world, whose launcher's arguments `{args}` stands for.
+    format: Format,
+}
 
 /// A file for the command. It is removed when dropped; a process that becomes the command does not drop it.
 #[derive(Debug)]
@@ -39,18 +45,25 @@ impl Drop for Hostfile {
 }
 
 impl Command {
-    /// The parser guarantees at least one argument.
-    pub(super) fn new(words: Vec<OsString>) -> Self {
-        Self(words)
+    /// The parser guarantees at least one argument. `{args}` needs a format with arguments.
+    pub(super) fn new(words: Vec<OsString>, format: Format) -> Result<Self, Stop> {
+        if !format.has_arguments() && words.iter().any(|word| word == ARGUMENTS) {
+            let all: Vec<&str> = Format::all().filter(|f| f.has_arguments()).map(Format::name).collect();
+            return Err(Stop::Usage(format!(
+                "{ARGUMENTS} in the command: the format {format} has no arguments; give --format {}",
+                all.join(" or ")
+            )));
+        }
+        Ok(Self { words, format })
     }
 
     fn name(&self) -> &OsStr {
-        self.0.first().map_or(OsStr::new(""), OsString::as_os_str)
+        self.words.first().map_or(OsStr::new(""), OsString::as_os_str)
     }
 
     /// Whether an argument lists all nodes.
     pub(super) fn lists_all(&self) -> bool {
-        self.0.iter().any(|word| contains(word, HOSTFILE))
+        self.words.iter().any(|word| contains(word, HOSTFILE))
     }
 
     /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
@@ -69,7 +82,7 @@ impl Command {
 
     /// The error if the command cannot be started.
     pub(super) fn failed(&self, error: io::Error) -> Stop {
-        let hint = if self.0.len() == 1 && self.name().as_bytes().contains(&b' ') {
+        let hint = if self.words.len() == 1 && self.name().as_bytes().contains(&b' ') {
             " (give the words of the command as separate arguments, or use sh -c)"
         } else {
             ""
@@ -79,7 +92,8 @@ impl Command {
 
     /// The file for `{hostfile}`, if an argument has that.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
-        if self.lists_all() { write_hostfile(formation).map(Some) } else { Ok(None) }
+        let format = if self.format.is_text() && self.format.needs_roster() { self.format } else { Format::HOSTFILE };
+        if self.lists_all() { write_hostfile(formation, format).map(Some) } else { Ok(None) }
     }
 
     /// The process to start in this world, as the only one on this node or as one of its workers.
@@ -105,7 +119,15 @@ impl Command {
             ("{master_port}", formed.master.port().to_string().into()),
             (HOSTFILE, path.to_owned()),
         ];
-        let mut words = self.0.iter().map(|word| filled(word, &fillings));
+        let mut words = Vec::with_capacity(self.words.len());
+        for word in &self.words {
+            if word == ARGUMENTS {
+                words.extend(formation.arguments(self.format).into_iter().map(OsString::from));
+            } else {
+                words.push(filled(word, &fillings));
+            }
+        }
+        let mut words = words.into_iter();
         let mut process = process::Command::new(words.next().unwrap_or_default());
         process.args(words);
         for name in variables.unset() {
@@ -138,10 +160,10 @@ impl Command {
 }
 
 /// A new file in the folder for temporary files, which no other process can have created.
-fn write_hostfile(formation: &Formation<'_>) -> Result<Hostfile, Stop> {
+fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile, Stop> {
     let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
-    let variables = formation.variables(Format::HOSTFILE)?;
-    let text = formation.text(Format::HOSTFILE, &variables)?;
+    let variables = formation.variables(format)?;
+    let text = formation.text(format, &variables)?;
     // Short enough for a file name.
     let job: String = job_to_env(formation.job()).replace('%', "_").chars().take(40).collect();
     for number in 0..NAMES {
@@ -202,9 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn arguments_need_a_format_that_has_them() {
+        let stop = |words: &[&str], format| {
+            let words = words.iter().map(OsString::from).collect();
+            Command::new(words, format).err().map(|stop| (stop.code().get(), stop.to_string()))
+        };
+        assert_eq!(stop(&["vllm", "serve", "{args}"], Format::VLLM), None);
+        // Only a whole word is replaced.
+        assert_eq!(stop(&["sh", "-c", "echo {args}"], Format::SH), None);
+        let (code, text) = stop(&["vllm", "serve", "{args}"], Format::SH).unwrap();
+        assert!(code == 2 && text.contains("the format sh has no arguments; give --format vllm"), "{text}");
+    }
+
+    #[test]
     fn a_program_that_cannot_start_is_an_error_before_the_rendezvous() {
         let stop = |words: &[&str]| {
-            let command = Command::new(words.iter().map(OsString::from).collect());
+            let words = words.iter().map(OsString::from).collect();
+            let command = Command::new(words, Format::SH).unwrap();
             command.check().err().map(|stop| (stop.code().get(), stop.to_string()))
         };
         assert_eq!(stop(&["sh"]), None);

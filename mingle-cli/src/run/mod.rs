@@ -39,7 +39,6 @@ use parent::Run;
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
-    let command = Command::new(args.command);
     let mut config = Config::scheduled(args.join, environment_or_files)?;
     let split = match (restarts.most, flag_or_variable(args.allow_split, "allow-split")?) {
         (0, _) => Split::Unattended,
@@ -47,6 +46,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
         (_, true) => Split::Allowed,
     };
     split.check(config.world)?;
+    let command = Command::new(args.command, config.format)?;
     restarts.check_growth(&config)?;
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;

@@ -114,7 +114,12 @@ impl JobId {
     /// The ports of all jobs, which a firewall may admit alone.
     pub(crate) const PORTS: RangeInclusive<u16> = 29_500..=29_999;
 
-    /// The ports that a node of this job tries, in order: all of 29500 to 29999, each once.
+    /// The port in [`JobId::PORTS`] at which vLLM's data parallel ranks meet (`data_parallel_rpc_port`,
+    /// vllm/config/parallel.py): a job of vLLM on this host would not start.
+    const VLLMS: u16 = 29_550;
+
+    /// The ports that a node of this job tries, in order: all of 29500 to 29999 but 29550, which vLLM opens
+    /// itself, each once.
     ///
     /// All hosts of a job start at the same port, so a firewall sees few ports. Two jobs on one host rarely
     /// start at the same one.
@@ -123,7 +128,7 @@ impl JobId {
     /// # use mingle_core::JobId;
     /// let mut ports: Vec<u16> = "foo".parse::<JobId>()?.ports().collect();
     /// ports.sort_unstable();
-    /// assert_eq!(ports, (29500..=29999).collect::<Vec<u16>>());
+    /// assert_eq!(ports, (29500..=29999).filter(|port| *port != 29550).collect::<Vec<u16>>());
     /// # Ok::<(), mingle_core::error::InvalidId>(())
     /// ```
     pub fn ports(&self) -> impl Iterator<Item = u16> + use<> {
@@ -134,10 +139,11 @@ impl JobId {
         // Any step that shares no factor with 500 = 2^2 * 5^3 visits every port once.
         let steps: Vec<u32> = (1..count).filter(|s| s % 2 != 0 && s % 5 != 0).collect();
         let step = steps[usize::from(hash[2]) % steps.len()];
-        (0..count).map(move |i| {
+        let ports = (0..count).map(move |i| {
             let offset = (start + i * step) % count;
             first + u16::try_from(offset).unwrap_or(0)
-        })
+        });
+        ports.filter(|port| *port != Self::VLLMS)
     }
 }
 

@@ -129,7 +129,7 @@ mod tests {
         let all: Vec<u16> = job.ports().collect();
         let network = Network { discovery_port: all[1], ..Network::default() };
         let ports: Vec<u16> = network.ports(&job).collect();
-        assert_eq!((ports.len(), ports[0], &ports[1..]), (499, all[0], &all[2..]));
+        assert_eq!((ports.len(), ports[0], &ports[1..]), (498, all[0], &all[2..]));
         assert!(Network::default().ports(&job).eq(all));
     }
 }

@@ -16,6 +16,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
     own_ports: false,
+    arguments: None,
     // Only torchrun's static rendezvous reads these.
     left_out: &["PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"],
     owns: &[

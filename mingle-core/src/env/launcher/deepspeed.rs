@@ -11,6 +11,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| node_list::lines_by_address(input)),
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

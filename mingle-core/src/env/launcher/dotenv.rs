@@ -14,6 +14,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(text),
     needs_roster: false,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::{
@@ -61,6 +62,9 @@ pub enum Unfit {
          name, since it cannot hold IPv6 addresses; give the host another name, or use IPv4"
     )]
     Name(Rank, String, Format),
+    /// The format cannot hold IPv6 addresses, and this node has one.
+    #[error("rank {0} has the address {1}, and the format {2} cannot hold IPv6 addresses; use IPv4")]
+    Ipv6(Rank, IpAddr, Format),
     /// Every rank would be a TensorFlow parameter server: their number, and the size of the world.
     #[error("{0} parameter servers leave no worker in a world of {1}; ask for fewer")]
     NoWorkers(u32, u32),
@@ -117,6 +121,27 @@ impl Format {
     /// Whether the job listens on the nodes' own ports alone, so that the paths to these are to be proved.
     pub const fn uses_own_ports(self) -> bool {
         self.0.own_ports
+    }
+
+    /// Whether the launcher takes arguments that [`Format::arguments`] returns.
+    pub const fn has_arguments(self) -> bool {
+        self.0.arguments.is_some()
+    }
+
+    /// Whether this is the text for another program, and neither for a shell nor JSON.
+    pub const fn is_text(self) -> bool {
+        matches!(self.0.syntax, Syntax::Text(_))
+    }
+
+    /// The arguments that the launcher takes, in the order in which they are given; none where it reads
+    /// variables or a file.
+    ///
+    /// ```
+    /// # use mingle_core::env::Format;
+    /// assert!(Format::VLLM.has_arguments() && !Format::JAX.has_arguments());
+    /// ```
+    pub fn arguments(self, facts: Facts<'_>) -> Vec<String> {
+        self.0.arguments.map_or_else(Vec::new, |arguments| arguments(Input { format: self, facts }))
     }
 
     /// The variables of this format: those of every world, and those of its launcher. A program can set them

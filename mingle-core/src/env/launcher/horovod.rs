@@ -14,6 +14,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| Ok(node_list::comma_separated(input)? + "\n")),
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

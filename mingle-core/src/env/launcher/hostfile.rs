@@ -14,6 +14,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| node_list::lines_by_address_or_name(input)),
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

@@ -15,6 +15,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| block(input)),
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

@@ -13,6 +13,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[("JAX_COORDINATOR_ADDRESS", |input| Ok(input.master()))],
 };

@@ -8,6 +8,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Json,
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

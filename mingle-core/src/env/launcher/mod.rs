@@ -44,6 +44,9 @@ launchers! {
     tf_config => TF_CONFIG,
     ray => RAY,
     jax => JAX,
+    vllm => VLLM,
+    sglang => SGLANG,
+    mlx => MLX,
     ti_one => TI_ONE,
     skypilot => SKYPILOT,
 }
@@ -62,6 +65,8 @@ struct Launcher {
     /// Whether the job listens on the ports that the nodes held during the rendezvous, and on no others. Most
     /// listen on ports that the kernel chooses.
     own_ports: bool,
+    /// The arguments that the launcher takes instead of variables, where it does.
+    arguments: Option<fn(Input<'_>) -> Vec<String>>,
     /// The names of the world that this launcher must not see.
     left_out: &'static [&'static str],
     /// The variables that are set for this launcher beside those of the world, with their values, in the
@@ -94,6 +99,11 @@ struct Input<'a> {
 impl<'a> Input<'a> {
     fn roster(self) -> Result<&'a Roster, Unfit> {
         self.facts.formed.roster.as_ref().ok_or(Unfit::NoRoster(self.format))
+    }
+
+    /// The address by which this node takes part in the world.
+    fn local(self) -> String {
+        self.facts.formed.local.to_string()
     }
 
     /// The master's endpoint, such as `10.0.0.1:29503`.

@@ -8,6 +8,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[],
 };

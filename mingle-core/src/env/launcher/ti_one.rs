@@ -12,6 +12,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
     own_ports: false,
+    arguments: None,
     left_out: &[],
     owns: &[
         ("NODE_LIST", node_list::comma_separated),

@@ -1,0 +1,24 @@
+//! SGLang on several nodes: `python3 -m sglang.launch_server --model-path MODEL` with the arguments below.
+//!
+//! `--dist-init-addr`, `--nnodes` and `--node-rank` are arguments of the server
+//! (python/sglang/srt/server_args.py); an IPv6 address is in brackets. SGLANG_HOST_IP is the address that a
+//! node tells the others (python/sglang/srt/utils, `get_local_ip_auto`).
+
+use super::{Launcher, Shell, Syntax};
+
+pub(super) const LAUNCHER: Launcher = Launcher {
+    name: "sglang",
+    about: "SGLang, with SGLANG_HOST_IP; {args} of 'mingle run'",
+    syntax: Syntax::Script(Shell::Posix),
+    needs_roster: false,
+    own_ports: false,
+    arguments: Some(|input| {
+        let formed = input.facts.formed;
+        let mut words = vec!["--dist-init-addr".to_owned(), input.master()];
+        words.extend(["--nnodes".to_owned(), formed.world.to_string()]);
+        words.extend(["--node-rank".to_owned(), formed.rank.to_string()]);
+        words
+    }),
+    left_out: &[],
+    owns: &[("SGLANG_HOST_IP", |input| Ok(input.local()))],
+};

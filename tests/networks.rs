@@ -10,6 +10,8 @@
 mod changes;
 #[path = "networks/cni.rs"]
 mod cni;
+#[path = "networks/commands.rs"]
+mod commands;
 #[path = "networks/folder.rs"]
 mod folder;
 mod lab;

@@ -211,6 +211,9 @@ fn about_warning(warning: &Warning) -> Option<String> {
                      shared --seed-dir"
                 }
                 Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
+                Tried::SeedsAlone => {
+                    "check --seed, --seed-dir and --seed-exec, and firewalls for the job's ports"
+                }
                 Tried::Seeds => {
                     "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
                 }
@@ -226,6 +229,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
+        Warning::SeedCommand { .. } => "check --seed-exec".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,
     })

@@ -203,6 +203,22 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
     pub(crate) seed_dir: Option<String>,
 
+    /// Command that prints addresses of other nodes; run again and again
+    ///
+    /// For hosts that the cloud or a name server knows. It runs by `sh -c`, with nothing put into it, and
+    /// prints lines as for --seed. mingle runs it at once, again after 1 s, and then ever more rarely, every
+    /// 30 s at last, until the world has formed. A run may take 10 s. If it fails, a warning says so once,
+    /// and what it has printed before still counts. It ends with mingle, and so does all that it has started.
+    #[arg(long, value_name = "CMD", help_heading = NODE, hide_short_help = true)]
+    pub(crate) seed_exec: Option<String>,
+
+    /// Neither join nor send to multicast groups
+    ///
+    /// For networks that forbid it. Needs --seed, --seed-dir or --seed-exec. 'mingle watch' without --job-id
+    /// does not list the job then.
+    #[arg(long, help_heading = NODE, hide_short_help = true)]
+    pub(crate) no_multicast: bool,
+
     /// Send by IPv4 broadcast as well as by multicast
     ///
     /// For switches that drop multicast to unregistered groups. A broadcast stays on the local link.
@@ -382,14 +398,10 @@ Environment:
   NCCL_*, GLOO_*, UCX_*, NVSHMEM_*, FI_* and PET_NPROC_PER_NODE stay as you have
   set them. MINGLE_SET lists the variables that mingle has set, so that a second
   eval in the same shell can replace those that you have not changed since.
-  Values given neither way come from a scheduler, and stderr names them:
-    rank   SLURM_NODEID, JOB_COMPLETION_INDEX, LWS_WORKER_INDEX,
-           SKYPILOT_NODE_RANK, OMPI_COMM_WORLD_RANK, PMI_RANK
-    place  SLURM_TOPOLOGY_ADDR, with --rank-by place
-    world  SLURM_NNODES, LWS_GROUP_SIZE, SKYPILOT_NUM_NODES,
-           OMPI_COMM_WORLD_SIZE, PMI_SIZE
-    job    SLURM_JOB_ID with SLURM_STEP_ID, SKYPILOT_TASK_ID
-    seed   LWS_LEADER_ADDRESS
+  Values given neither way come from a scheduler, and stderr names them, such
+  as the rank from SLURM_NODEID. mingle reads those of Slurm, Indexed Job,
+  LeaderWorkerSet, Volcano, SkyPilot, AWS Batch, SageMaker, RunPod, Flux, PBS,
+  LSF, Open MPI and PMI; docs/reference.md lists the variables.
 
 Exit codes, which eval \"$(mingle ...)\" returns as well:
   0    the world has formed

@@ -21,7 +21,7 @@ use crate::fabric::Wanted;
 use crate::network::NetworkArgs;
 use crate::output::Output;
 use crate::same::SameWanted;
-use crate::scheduler::{Provided, Scheduler};
+use crate::scheduler::{Provided, Scheduler, Seeds};
 use crate::slots::{self, SlotCount};
 use crate::stderr::LogFormat;
 use values::{
@@ -102,7 +102,7 @@ impl Config {
         mut low: JoinArgs,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, Stop> {
-        let scheduler = Scheduler(&environment);
+        let scheduler = Scheduler::new(&environment);
         let reader = Reader(&environment);
         let mut fabric = reader.fabric(&low)?;
         let rank_by = reader.read(low.rank_by.take(), "rank-by", rank_by)?;
@@ -366,7 +366,12 @@ impl Identity {
         let place = place.filter(|_| by_place);
         let mut network = NetworkArgs::from(&*low).of_node(reader)?;
         if network.seeds.is_empty() {
-            network.seeds.extend(provenance.or(None, "seed", || scheduler.seed())?);
+            let seeds = provenance.or(None, "seed", || scheduler.seeds())?;
+            network.seeds.extend(seeds.into_iter().flat_map(|Seeds(seeds)| seeds));
+        }
+        if reader.flag(low.no_multicast, "no-multicast")? {
+            network.multicast = false;
+            values::check_without_multicast(&network, world)?;
         }
         Ok(Self { job, world, rank, place, network, provenance })
     }

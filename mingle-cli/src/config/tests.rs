@@ -127,6 +127,25 @@ fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
 }
 
 #[test]
+fn without_multicast_there_must_be_another_way() {
+    let quiet = |more: &[&str]| config(&[&GOOD[..], &["--no-multicast"], more].concat(), &[]);
+    let error = quiet(&[]).unwrap_err();
+    assert_eq!(
+        error,
+        "--no-multicast (or MINGLE_NO_MULTICAST): there is no other way to find the nodes; give --seed, --seed-dir or \
+         --seed-exec"
+    );
+    for way in [["--seed", "a"], ["--seed-dir", "/tmp"], ["--seed-exec", "true"]] {
+        assert!(!quiet(&way).unwrap().network.multicast, "{way:?}");
+    }
+    assert!(quiet(&["--seed", "a", "--broadcast"]).unwrap_err().contains("--broadcast"));
+    assert!(config(&["-j", "foo", "-w", "1", "--no-multicast"], &[]).is_ok(), "nobody is looked for");
+    assert!(
+        config(&[&GOOD[..], &["--seed-exec", " "]].concat(), &[]).unwrap_err().contains("give a command")
+    );
+}
+
+#[test]
 fn the_variables_of_a_scheduler_come_last_and_are_named() {
     let slurm =
         [("SLURM_NODEID", "2"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "12"), ("SLURM_STEP_ID", "0")];

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
 use mingle_core::error::InvalidId;
-use mingle_core::{Expected, JobId, Paths, Place, Rank, RankBy, Seed, World, WorldSize, env};
+use mingle_core::{Expected, JobId, Network, Paths, Place, Rank, RankBy, Seed, World, WorldSize, env};
 
+use crate::exit::Stop;
 use crate::scheduler;
 use crate::stderr::LogFormat;
 
@@ -95,6 +96,19 @@ pub(crate) fn command(text: &str) -> Result<String, &'static str> {
         _ if text.contains('\0') => Err("a command cannot have a NUL"),
         _ => Ok(text.to_owned()),
     }
+}
+
+/// Without multicast there must be another way to find the others, and no broadcast either.
+pub(crate) fn check_without_multicast(network: &Network, world: WorldSize) -> Result<(), Stop> {
+    let has_seeds = !network.seeds.is_empty() || network.seed_dir.is_some() || network.seed_command.is_some();
+    let problem = if network.broadcast {
+        "--broadcast (or MINGLE_BROADCAST) sends to all as well; leave one of them out"
+    } else if !has_seeds && world.max().get() > 1 {
+        "there is no other way to find the nodes; give --seed, --seed-dir or --seed-exec"
+    } else {
+        return Ok(());
+    };
+    Err(Stop::Usage(format!("--no-multicast (or MINGLE_NO_MULTICAST): {problem}")))
 }
 
 /// A limit of time that ends.

@@ -302,9 +302,9 @@ impl Visit {
 /// The place of this host, and the variable that it comes from.
 fn place_of_host() -> Result<Option<Provided<mingle_core::Place>>, Stop> {
     let environment = |name: &str| std::env::var_os(name);
-    let variable = |value| Provided { variable: "MINGLE_PLACE", value };
+    let variable = |value| Provided { variable: "MINGLE_PLACE".into(), value };
     let given = Reader(environment).read(None, "place", values::place)?.map(variable);
-    given.map_or_else(|| Scheduler(environment).place(), |given| Ok(Some(given)))
+    given.map_or_else(|| Scheduler::new(environment).place(), |given| Ok(Some(given)))
 }
 
 /// The packets of a rendezvous, on each interface that it uses.

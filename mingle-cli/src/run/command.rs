@@ -92,7 +92,8 @@ impl Command {
 
     /// The file for `{hostfile}`, if an argument has that.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
-        let format = if self.format.is_text() && self.format.needs_roster() { self.format } else { Format::HOSTFILE };
+        let format =
+            if self.format.is_text() && self.format.needs_roster() { self.format } else { Format::HOSTFILE };
         if self.lists_all() { write_hostfile(formation, format).map(Some) } else { Ok(None) }
     }
 

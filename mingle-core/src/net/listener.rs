@@ -56,7 +56,7 @@ impl Listener {
         let interfaces = network.select_interfaces()?;
         let failed = |source| Error::Socket { what: "cannot open a UDP port".to_owned(), source };
         let own = bind_observer(network.ttl).map_err(failed)?;
-        let links = Links::open(groups, &network, false, interfaces, own)?;
+        let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
         let every = |period| {
             let mut interval = interval_at(Instant::from_std(clock() + period), period);
             // After a pause of this process, one tick is enough.

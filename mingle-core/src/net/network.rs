@@ -42,6 +42,9 @@ pub struct Network {
     /// Whether the node also sends and receives IPv4 broadcasts, for switches that drop groups without a
     /// registered member. A broadcast does not leave the link. Default: no.
     pub broadcast: bool,
+    /// Whether the node joins the multicast groups and sends to them. Without, it needs another way to find
+    /// the others: [`Network::seeds`], [`Network::seed_dir`] or [`Network::seed_command`]. Default: yes.
+    pub multicast: bool,
     /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default:
     /// no.
     pub prefers_ipv6: bool,
@@ -51,6 +54,10 @@ pub struct Network {
     /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
     /// reach by their seeds is enough. Default: none.
     pub seeds: Vec<Seed>,
+    /// A command for `sh -c` that prints the addresses of other nodes as [`Seed::list`] reads them, a line or
+    /// several. It is run again and again until the world has formed, after 1 s at first and every 30 s at
+    /// last, for 10 s at most. Default: none.
+    pub seed_command: Option<String>,
     /// The interfaces that the user has given to the job's libraries, to whose addresses paths are proved
     /// too. Default: none.
     pub job_interfaces: JobInterfaces,
@@ -67,6 +74,16 @@ impl Network {
     pub fn groups(&self, job: &JobId) -> [SocketAddr; 2] {
         let v4 = self.group.unwrap_or_else(|| job.group_v4());
         [(v4, self.discovery_port).into(), (job.group_v6(), self.discovery_port).into()]
+    }
+
+    /// The groups that a node joins and sends to: all of them, or none.
+    pub(crate) fn joined_groups(&self, job: &JobId) -> Vec<SocketAddr> {
+        self.groups(job).into_iter().filter(|_| self.multicast).collect()
+    }
+
+    /// The port of broadcasts, if they are wanted.
+    pub(crate) fn broadcasts(&self) -> Option<u16> {
+        Some(self.discovery_port).filter(|_| self.broadcast)
     }
 
     /// The ports that a node without a given one tries, in order: those of the job without the discovery
@@ -99,9 +116,11 @@ impl Default for Network {
             group: None,
             ttl: 1,
             broadcast: false,
+            multicast: true,
             prefers_ipv6: false,
             master_port: None,
             seeds: Vec::new(),
+            seed_command: None,
             job_interfaces: JobInterfaces::default(),
             seed_dir: None,
         }

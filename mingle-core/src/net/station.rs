@@ -94,8 +94,12 @@ impl Station {
     /// [`Error::PortTaken`] and [`Error::Socket`], as for a rendezvous.
     pub fn open(interfaces: Vec<Interface>, job: &JobId, network: &Network) -> Result<Self, Error> {
         let endpoint = bind_endpoint(network, job)?;
-        let sockets =
-            DatagramSockets::open(endpoint.sockets, network.groups(job), network.broadcast, &interfaces)?;
+        let sockets = DatagramSockets::open(
+            endpoint.sockets,
+            network.joined_groups(job),
+            network.broadcasts(),
+            &interfaces,
+        )?;
         Ok(Self {
             port: endpoint.port,
             listeners: endpoint.listeners,

@@ -1,10 +1,10 @@
 //! MLX's ring: a process reads its rank in MLX_RANK and the addresses of all in the file that MLX_HOSTFILE
 //! names.
 //!
-//! The file is a JSON list with a list of `IP:PORT` for each rank, at which that rank accepts the connection of
-//! its neighbour (mlx/distributed/ring/ring.cpp, `load_nodes` and `accept_connections`). MLX ends the address
-//! at the first colon and opens sockets of IPv4 alone, so there are no IPv6 addresses. The ports are those that
-//! the nodes held during the rendezvous.
+//! The file is a JSON list with a list of `IP:PORT` for each rank, at which that rank accepts the connection
+//! of its neighbour (mlx/distributed/ring/ring.cpp, `load_nodes` and `accept_connections`). MLX ends the
+//! address at the first colon and opens sockets of IPv4 alone, so there are no IPv6 addresses. The ports are
+//! those that the nodes held during the rendezvous.
 
 use super::{Input, Launcher, Syntax, Unfit, endpoint};
 

@@ -8,7 +8,7 @@ use super::{Launcher, Shell, Syntax};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "sglang",
-    about: "SGLang, with SGLANG_HOST_IP; {args} of 'mingle run'",
+    about: "SGLang, with SGLANG_HOST_IP and {args}",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
     own_ports: false,

@@ -3,14 +3,14 @@
 //! `--nnodes`, `--node-rank`, `--master-addr` and `--master-port` are arguments of `vllm serve`
 //! (vllm/engine/arg_utils.py), which has no variables for them. All nodes but the first have no server for
 //! requests: `--headless` (vllm/entrypoints/cli/serve.py, `run_headless`). VLLM_HOST_IP is the address that a
-//! node tells the others (vllm/utils/network_utils.py, `get_ip`); without it vLLM takes the address by which it
-//! would reach the Internet.
+//! node tells the others (vllm/utils/network_utils.py, `get_ip`); without it vLLM takes the address by which
+//! it would reach the Internet.
 
 use super::{Launcher, Shell, Syntax};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "vllm",
-    about: "vLLM, with VLLM_HOST_IP; {args} of 'mingle run'",
+    about: "vLLM, with VLLM_HOST_IP and {args}",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: false,
     own_ports: false,

@@ -31,9 +31,9 @@ pub(crate) struct Advertiser {
 }
 
 impl Advertiser {
-    /// None for a private job, and for a world of one.
+    /// None for a private job, for a world of one, and without multicast.
     pub(crate) fn new(rendezvous: &Rendezvous) -> Option<Self> {
-        if rendezvous.private || rendezvous.is_alone() {
+        if rendezvous.private || rendezvous.is_alone() || !rendezvous.network.multicast {
             return None;
         }
         let notice = match &rendezvous.secret {

@@ -3,12 +3,14 @@
 //! ```text
 //! seed         the text that names a host, or several
 //! sources      seeds and folder as a stream of addresses
+//! seed_command a command that prints addresses
 //! seed_dir     a shared folder with a file of addresses per node
 //! advertiser   a leader's datagram once a second to the directory groups
 //! ```
 
 pub(crate) mod advertiser;
 mod seed;
+mod seed_command;
 pub(crate) mod seed_dir;
 pub(crate) mod sources;
 

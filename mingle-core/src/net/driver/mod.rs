@@ -333,7 +333,7 @@ fn open_links(
     interfaces: Vec<Interface>,
     own: Vec<std::net::UdpSocket>,
 ) -> Result<Links, Error> {
-    let groups = settings.network.groups(&settings.job);
+    let groups = settings.network.joined_groups(&settings.job);
     let links = Links::open(groups, &settings.network, settings.is_alone(), interfaces, own)?;
     for warning in links.warnings() {
         settings.notify(Event::Warning(warning));

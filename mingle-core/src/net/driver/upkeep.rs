@@ -81,6 +81,9 @@ impl Driver {
 
     /// How this node has looked for others so far.
     fn tried(&self) -> Tried {
+        if !self.settings.network.multicast {
+            return Tried::SeedsAlone;
+        }
         match (self.peers.are_followed(), self.settings.network.broadcast) {
             (false, true) => Tried::Broadcast,
             (false, false) => Tried::Multicast,

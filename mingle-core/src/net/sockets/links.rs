@@ -32,14 +32,14 @@ impl Links {
     /// Joins the groups on `interfaces`, unless the world is one node `alone`. `own` are the sockets of the
     /// node's own port.
     pub(crate) fn open(
-        groups: [SocketAddr; 2],
+        groups: Vec<SocketAddr>,
         network: &Network,
         alone: bool,
         interfaces: Vec<Interface>,
         own: Vec<UdpSocket>,
     ) -> Result<Self, Error> {
         let joined = if alone { &[] } else { &interfaces[..] };
-        let broadcast = network.broadcast && !alone;
+        let broadcast = network.broadcasts().filter(|_| !alone);
         let sockets = DatagramSockets::open(own, groups, broadcast, joined)?;
         let watched = sockets.own.iter().chain(sockets.broadcast.as_ref().map(|(socket, _)| socket));
         let receivers = watched.cloned().map(Watched::new).collect::<Result<_, _>>()?;
@@ -85,7 +85,7 @@ impl Links {
         let mut warnings: Vec<Warning> =
             self.sockets.groups.iter().flat_map(Groups::warnings).cloned().collect();
         let joined: usize = self.sockets.groups.iter().map(Groups::joined).sum();
-        if joined == 0 && !self.alone {
+        if joined == 0 && !self.alone && !self.sockets.groups.is_empty() {
             warnings.push(Warning::NoneJoined);
         }
         warnings
@@ -197,7 +197,8 @@ mod tests {
         let network = Network { discovery_port: hog.local_addr().unwrap().port(), ..Network::default() };
         let own = UdpSocket::bind("127.0.0.1:0").unwrap();
         let job = "foo".parse().unwrap();
-        let mut links = Links::open(network.groups(&job), &network, false, Vec::new(), vec![own]).unwrap();
+        let mut links =
+            Links::open(network.joined_groups(&job), &network, false, Vec::new(), vec![own]).unwrap();
         // Pushed behind the group whose port another program holds without sharing it.
         let free = "239.192.1.2:0".parse().unwrap();
         links.sockets.groups.push(Groups::join(free, &[]).unwrap());

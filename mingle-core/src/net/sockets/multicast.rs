@@ -27,18 +27,17 @@ pub(crate) struct DatagramSockets {
 }
 
 impl DatagramSockets {
-    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on `interfaces`. `own` are the sockets of
-    /// the node's own port. Broadcasts use the groups' port.
+    /// Joins the groups, IPv4 first and IPv6 if the kernel has it, on `interfaces`; none if there are none.
+    /// `own` are the sockets of the node's own port. Broadcasts use this port, if they are wanted.
     pub(crate) fn open(
         own: Vec<UdpSocket>,
-        groups: [SocketAddr; 2],
-        broadcast: bool,
+        groups: Vec<SocketAddr>,
+        broadcast: Option<u16>,
         interfaces: &[Interface],
     ) -> Result<Self, Error> {
-        let port = groups[0].port();
         let groups = Groups::join_all(groups.into_iter().take(own.len()), interfaces)?;
         let mut sockets = Self { own: own.into_iter().map(Arc::new).collect(), groups, broadcast: None };
-        if broadcast {
+        if let Some(port) = broadcast {
             let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
             SockRef::from(&*sockets.own[0]).set_broadcast(true).map_err(failed)?;
             let to = SocketAddr::from((Ipv4Addr::BROADCAST, port));

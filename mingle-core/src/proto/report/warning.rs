@@ -116,6 +116,13 @@ pub enum Warning {
         /// Why.
         error: String,
     },
+    /// The command that prints addresses has failed, or has printed something else. Reported once.
+    SeedCommand {
+        /// The command.
+        command: String,
+        /// What happened.
+        error: String,
+    },
     /// The shared folder of addresses does not answer.
     SeedDirSilent,
     /// The shared folder of addresses cannot be written to.
@@ -139,6 +146,8 @@ pub enum Tried {
     NoSeedKnown,
     /// By multicast and by UDP to the seeds' addresses.
     Seeds,
+    /// By UDP to the seeds' addresses.
+    SeedsAlone,
 }
 
 impl fmt::Display for Tried {
@@ -148,6 +157,7 @@ impl fmt::Display for Tried {
             Self::Broadcast => "by multicast or broadcast",
             Self::NoSeedKnown => "by multicast, and no address of a seed is known so far",
             Self::Seeds => "by multicast or from the seeds",
+            Self::SeedsAlone => "from the seeds, without multicast",
         })
     }
 }
@@ -199,6 +209,9 @@ impl fmt::Display for Warning {
                 write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
             }
             Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
+            Self::SeedCommand { command, error } => {
+                write!(f, "the seed command {command:?} {error}; it is run again")
+            }
             Self::SeedDirSilent => {
                 f.write_str("the seed folder does not answer: other nodes are looked for without it")
             }

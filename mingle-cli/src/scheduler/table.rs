@@ -1,0 +1,175 @@
+//! The schedulers, one entry each: what each calls the rank, the size of the world, the job and the hosts.
+
+/// What a scheduler passes to a node.
+pub(super) struct Source {
+    /// The name, as in documents and in the help.
+    #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the documents with it"))]
+    pub(super) name: &'static str,
+    /// The variables count only where this one is set: their names are not the scheduler's alone.
+    pub(super) needs: Option<&'static str>,
+    pub(super) rank: Option<Number>,
+    /// Whether the rank counts only where the size of the world is known.
+    pub(super) rank_needs_world: bool,
+    pub(super) world: Option<Number>,
+    pub(super) job: Option<Job>,
+    /// Where other nodes may be.
+    pub(super) hosts: Option<Hosts>,
+}
+
+/// Where a number stands.
+#[derive(Clone, Copy)]
+pub(super) enum Number {
+    Variable(&'static str),
+    /// The place of the host that one variable names in the JSON list of another one.
+    Item {
+        own: &'static str,
+        list: &'static str,
+    },
+    /// The hosts of a JSON list.
+    Items(&'static str),
+    /// The hosts in the file that the variable names.
+    Lines(&'static str),
+    /// The pods of the job's one task.
+    OfTask,
+}
+
+/// Where hosts are listed.
+#[derive(Clone, Copy)]
+pub(super) enum Hosts {
+    Address(&'static str),
+    Json(&'static str),
+    File(&'static str),
+    /// The hosts of all tasks.
+    OfTasks,
+}
+
+/// What makes a job's ID.
+pub(super) struct Job {
+    pub(super) prefix: &'static str,
+    pub(super) variable: &'static str,
+    /// A part of the job with processes of its own.
+    pub(super) step: Option<&'static str>,
+}
+
+/// Volcano's variables of a task: `VC_`, the task in capitals, and one of these two ends.
+pub(super) const OF_TASKS: &str = "VC_";
+pub(super) const NUMBER: &str = "_NUM";
+pub(super) const HOSTS: &str = "_HOSTS";
+
+const NONE: Source = Source {
+    name: "",
+    needs: None,
+    rank: None,
+    rank_needs_world: false,
+    world: None,
+    job: None,
+    hosts: None,
+};
+
+/// All schedulers. Where several provide a job or hosts, the first one is named.
+pub(super) const SOURCES: [Source; 13] = [
+    // srun(1), "output environment variables".
+    Source {
+        name: "Slurm",
+        rank: Some(Number::Variable("SLURM_NODEID")),
+        world: Some(Number::Variable("SLURM_NNODES")),
+        job: Some(Job { prefix: "slurm-", variable: "SLURM_JOB_ID", step: Some("SLURM_STEP_ID") }),
+        ..NONE
+    },
+    // lws/pkg/utils/pod/pod_utils.go.
+    Source {
+        name: "LeaderWorkerSet",
+        rank: Some(Number::Variable("LWS_WORKER_INDEX")),
+        world: Some(Number::Variable("LWS_GROUP_SIZE")),
+        hosts: Some(Hosts::Address("LWS_LEADER_ADDRESS")),
+        ..NONE
+    },
+    // kubernetes/pkg/controller/job/indexed_job_utils.go. Also JobSet with one replica: each counts for
+    // itself.
+    Source { name: "Indexed Job", rank: Some(Number::Variable("JOB_COMPLETION_INDEX")), ..NONE },
+    // volcano/pkg/controllers/job/plugins: env/env.go has the index of a pod within its task; svc/svc.go has
+    // the size and the hosts of every task. The index is the rank where the job has one task.
+    Source {
+        name: "Volcano",
+        rank: Some(Number::Variable("VC_TASK_INDEX")),
+        rank_needs_world: true,
+        world: Some(Number::OfTask),
+        hosts: Some(Hosts::OfTasks),
+        ..NONE
+    },
+    // skypilot/sky/skylet/constants.py.
+    Source {
+        name: "SkyPilot",
+        rank: Some(Number::Variable("SKYPILOT_NODE_RANK")),
+        world: Some(Number::Variable("SKYPILOT_NUM_NODES")),
+        job: Some(Job { prefix: "", variable: "SKYPILOT_TASK_ID", step: None }),
+        ..NONE
+    },
+    // AWS Batch User Guide, "Multi-node parallel jobs: Environment variables". The main node is not told its
+    // address.
+    Source {
+        name: "AWS Batch",
+        rank: Some(Number::Variable("AWS_BATCH_JOB_NODE_INDEX")),
+        world: Some(Number::Variable("AWS_BATCH_JOB_NUM_NODES")),
+        hosts: Some(Hosts::Address("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS")),
+        ..NONE
+    },
+    // sagemaker-training-toolkit/ENVIRONMENT_VARIABLES.md.
+    Source {
+        name: "SageMaker",
+        rank: Some(Number::Item { own: "SM_CURRENT_HOST", list: "SM_HOSTS" }),
+        world: Some(Number::Items("SM_HOSTS")),
+        hosts: Some(Hosts::Json("SM_HOSTS")),
+        ..NONE
+    },
+    // Runpod's documentation, "Instant Clusters: configuration". Its WORLD_SIZE counts GPUs. NODE_RANK is a
+    // name that others use as well, mingle among them.
+    Source {
+        name: "RunPod",
+        needs: Some("PRIMARY_ADDR"),
+        rank: Some(Number::Variable("NODE_RANK")),
+        rank_needs_world: true,
+        world: Some(Number::Variable("NUM_NODES")),
+        hosts: Some(Hosts::Address("PRIMARY_ADDR")),
+        ..NONE
+    },
+    // flux-core/doc/man7/flux-environment.rst. The rank counts tasks: one on each node is a node's.
+    Source {
+        name: "Flux",
+        rank: Some(Number::Variable("FLUX_TASK_RANK")),
+        world: Some(Number::Variable("FLUX_JOB_NNODES")),
+        job: Some(Job { prefix: "flux-", variable: "FLUX_JOB_ID", step: None }),
+        ..NONE
+    },
+    // OpenPBS Reference Guide, "PBS environment variables": the file has a host once for each of its slots,
+    // as Open MPI reads it (orte/mca/ras/tm/ras_tm_module.c).
+    Source {
+        name: "PBS",
+        world: Some(Number::Lines("PBS_NODEFILE")),
+        job: Some(Job { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
+        hosts: Some(Hosts::File("PBS_NODEFILE")),
+        ..NONE
+    },
+    // Using Platform LSF HPC, "Automatic generation of the job host file": a line for each slot.
+    Source {
+        name: "LSF",
+        world: Some(Number::Lines("LSB_DJOB_HOSTFILE")),
+        job: Some(Job { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
+        hosts: Some(Hosts::File("LSB_DJOB_HOSTFILE")),
+        ..NONE
+    },
+    // ompi/docs/tuning-apps/environment-var.rst. It counts processes: one on each node is a node's.
+    Source {
+        name: "Open MPI",
+        rank: Some(Number::Variable("OMPI_COMM_WORLD_RANK")),
+        world: Some(Number::Variable("OMPI_COMM_WORLD_SIZE")),
+        ..NONE
+    },
+    // mpich/doc/wiki/developer_guide: PMI-1, as Hydra and others set it. It counts processes as well.
+    Source {
+        name: "PMI",
+        rank: Some(Number::Variable("PMI_RANK")),
+        world: Some(Number::Variable("PMI_SIZE")),
+        ..NONE
+    },
+];

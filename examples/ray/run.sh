@@ -21,7 +21,10 @@ if [ "$RANK" != 0 ]; then
     # Ray waits until the head is up, and uses the address by which it reaches the head. With --block it would fail
     # a minute after the head has ended.
     ray start --address="$RAY_ADDRESS"
-    while ray status --address="$RAY_ADDRESS" >/dev/null 2>&1; do sleep 5; done
+    # The head's port is open as long as the head runs. `ray status` would wait for a head that is gone for most of a
+    # minute.
+    head="exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT"
+    while timeout 5 bash -c "$head" 2>/dev/null; do sleep 1; done
     exit
 fi
 # Without --node-ip-address the head uses the address by which it would reach the Internet.

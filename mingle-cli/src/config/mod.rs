@@ -115,6 +115,7 @@ impl Config {
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
+        provenance.check_tasks(&scheduler)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
         warnings.extend((by_place && place.is_none()).then(|| WITHOUT_PLACE.to_owned()));
         let slots = match reader.read(low.slots, "slots", slots_number)? {
@@ -405,6 +406,18 @@ impl Provenance {
         let (is_slurms, text) = (provided.is_from_slurm(), provided.to_string());
         self.0.push(Origin { setting, is_slurms, text });
         Ok(Some(provided.value))
+    }
+
+    /// Refuses a rank of Slurm's that several tasks of a node have.
+    fn check_tasks<S: Fn(&str) -> Option<OsString>>(&self, scheduler: &Scheduler<S>) -> Result<(), Stop> {
+        let is_ranked = self.0.iter().any(|origin| origin.is_slurms && origin.setting == "rank");
+        let Some((tasks, nodes)) = scheduler.tasks_beyond_nodes()?.filter(|_| is_ranked) else {
+            return Ok(());
+        };
+        Err(Stop::Usage(format!(
+            "this step has {tasks} tasks on {nodes} nodes, and the tasks of a node have one rank in SLURM_NODEID; start \
+             one on each node with srun --ntasks-per-node=1, which starts the workers by torchrun or mingle run --workers"
+        )))
     }
 
     /// A warning where this is the shell of a Slurm batch script; an error where the world comes from Slurm

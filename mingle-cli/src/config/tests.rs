@@ -172,6 +172,12 @@ fn the_variables_of_a_scheduler_come_last_and_are_named() {
     assert!(batch.warnings[0].contains("srun"), "{:?}", batch.warnings);
     assert!(config(&[&GOOD[..], &["-r", "0"]].concat(), &slurm[..3]).unwrap().warnings.is_empty());
 
+    let several = [&slurm[..], &[("SLURM_STEP_NUM_TASKS", "8"), ("SLURM_STEP_NUM_NODES", "4")]].concat();
+    let error = config(&[], &several).unwrap_err();
+    assert!(error.starts_with("this step has 8 tasks on 4 nodes"), "{error}");
+    assert!(error.contains("srun --ntasks-per-node=1"), "{error}");
+    assert!(config(&["-r", "1"], &several).is_ok(), "Slurm's rank does not count");
+
     let two = [&slurm[..], &[("PMI_SIZE", "32")]].concat();
     assert!(config(&[], &two).unwrap_err().contains("SLURM_NNODES=4 and PMI_SIZE=32 disagree"));
     assert!(config(&["-w", "4"], &two).is_ok(), "the schedulers are not asked for a given value");

@@ -254,6 +254,13 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         Ok(is_place.then_some(Provided { variable: variable.into(), value: place }))
     }
 
+    /// How many tasks the step of Slurm has, if more than nodes: SLURM_NODEID is the same in all tasks of a node.
+    pub(crate) fn tasks_beyond_nodes(&self) -> Result<Option<(u32, u32)>, Stop> {
+        let (tasks, nodes) = (self.number("SLURM_STEP_NUM_TASKS")?, self.number("SLURM_STEP_NUM_NODES")?);
+        let both = tasks.zip(nodes).map(|(tasks, nodes)| (tasks.value, nodes.value));
+        Ok(both.filter(|(tasks, nodes)| tasks > nodes && (self.variable)("OMPI_COMM_WORLD_RANK").is_none()))
+    }
+
     /// Whether this is the shell of a batch script, which runs on one node of several.
     pub(crate) fn is_batch_shell(&self) -> Result<bool, Stop> {
         let nodes = self.number("SLURM_NNODES")?;

@@ -254,7 +254,7 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         Ok(is_place.then_some(Provided { variable: variable.into(), value: place }))
     }
 
-    /// How many tasks the step of Slurm has, if more than nodes: SLURM_NODEID is the same in all tasks of a node.
+    /// How many tasks the step of Slurm has, if more than nodes: all tasks of a node have one SLURM_NODEID.
     pub(crate) fn tasks_beyond_nodes(&self) -> Result<Option<(u32, u32)>, Stop> {
         let (tasks, nodes) = (self.number("SLURM_STEP_NUM_TASKS")?, self.number("SLURM_STEP_NUM_NODES")?);
         let both = tasks.zip(nodes).map(|(tasks, nodes)| (tasks.value, nodes.value));

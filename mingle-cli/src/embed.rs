@@ -13,14 +13,15 @@ use mingle_core::error::{Failure, Report};
 use serde_json::{Value, json};
 
 pub use crate::caller::Told;
+pub use crate::stay::Word;
 
-use crate::args::LowArgs;
+use crate::args::{Command, LowArgs, RunArgs};
 use crate::config::{Config, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::formation::Formation;
 use crate::output::Holder;
-use crate::{caller, environment_or_files, join, prepare, usage};
+use crate::{caller, environment_or_files, join, prepare, stay, usage};
 
 /// Why no world has formed, as `mingle` would say it.
 #[derive(Debug)]
@@ -62,18 +63,55 @@ pub fn join(
     caller::during(told, ends, || exit::contain(|| attend(arguments, keeps_listener))).map_err(Failed::new)
 }
 
-fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
-    #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
-    let started = Instant::now();
-    let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
-    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+/// As [`join`], and stays with the world: it returns once the caller has left or all nodes have finished. Of
+/// the options those of `mingle run` count too that say when a world is over. The caller writes a [`Word`] in a
+/// packet to the socket `ends`, or closes it; while no world has formed, each leaves at once.
+///
+/// # Errors
+/// As for [`join`], in the first formation and in each later one.
+pub fn stay(
+    arguments: Vec<String>,
+    keeps_listener: bool,
+    ends: UnixStream,
+    told: impl Fn(Told) + 'static,
+) -> Result<(), Failed> {
+    let work = || {
+        let args = run_args(arguments)?;
+        stay::stay(args, keeps_listener, now())
+    };
+    caller::during(told, ends, || exit::contain(work)).map_err(Failed::new)
+}
+
+fn run_args(arguments: Vec<String>) -> Result<RunArgs, Stop> {
+    let own = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect::<Vec<_>>();
+    // A command is required there, and none is started here.
+    let words =
+        own(&["mingle", "run"]).into_iter().chain(arguments).chain(own(&["--format=json", "--", ":"]));
+    match parse(words)?.command {
+        Some(Command::Run(args)) => Ok(*args),
+        _ => Err(Stop::Usage("these options are of another command".to_owned())),
+    }
+}
+
+fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
+    LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
         // Without the lines about the usage of the program.
         Stop::Usage(text) => {
             Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
         }
         stop => stop,
-    })?;
-    let mut config = Config::scheduled(low.join, environment_or_files)?;
+    })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
+    let started = now();
+    let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
+    let mut config = Config::scheduled(parse(words)?.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     config.keeps_listener = keeps_listener;
     Journal::during(&config, started, |journal| {

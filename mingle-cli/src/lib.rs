@@ -15,6 +15,7 @@
 //! events              what happens, for programs; with the time that each phase took
 //!
 //! embed, caller       the same rendezvous inside another program: what it is told instead of a terminal
+//! stay                a world that stays, inside another program
 //!
 //! run                 the subcommand that starts a command in the world, and again where one fails
 //! rdma                the subcommand that shows RDMA by itself
@@ -51,6 +52,7 @@ mod scheduler;
 mod script;
 mod signals;
 mod slots;
+mod stay;
 mod stderr;
 mod stdout;
 mod watch;

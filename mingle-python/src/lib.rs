@@ -10,7 +10,7 @@ mod queue;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use mingle_cli::embed::{self, Failed};
+use mingle_cli::embed::{self, Failed, Word};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -21,7 +21,8 @@ use queue::{Item, Queue};
 /// A kind, a text or a dictionary, and a descriptor.
 type Taken<'py> = (&'static str, Bound<'py, PyAny>, Option<i32>);
 
-/// A rendezvous, from the arguments of the program. It begins at once.
+/// A rendezvous, from the arguments of the program. It begins at once. One that stays goes on after the world
+/// has formed, until Python says that this node leaves, or all have finished.
 #[pyclass(frozen, weakref, module = "mingle._mingle")]
 struct Joining {
     queue: Queue,
@@ -31,7 +32,8 @@ struct Joining {
 #[pymethods]
 impl Joining {
     #[new]
-    fn new(py: Python<'_>, arguments: Vec<String>, keeps_listener: bool) -> PyResult<Self> {
+    #[pyo3(signature = (arguments, keeps_listener, stays = false))]
+    fn new(py: Python<'_>, arguments: Vec<String>, keeps_listener: bool, stays: bool) -> PyResult<Self> {
         descriptors::of_tokio();
         let (queue, writer) = Queue::new()?;
         let (sender, separated) = std::sync::mpsc::channel();
@@ -43,7 +45,12 @@ impl Joining {
             // Where a table has no room for a copy, no rendezvous begins, and Python sees the end.
             let Ok(ends) = writer.socket() else { return };
             let teller = writer.clone();
-            if let Err(failed) = embed::join(arguments, keeps_listener, ends, move |told| teller.tell(told)) {
+            let told = move |told| teller.tell(told);
+            let done = match stays {
+                true => embed::stay(arguments, keeps_listener, ends, told),
+                false => embed::join(arguments, keeps_listener, ends, told),
+            };
+            if let Err(failed) = done {
                 writer.put(Item::Failed(failed));
             }
         })?;
@@ -68,6 +75,7 @@ impl Joining {
                 Ok(match item {
                     Item::Line(line) => ("line", line.into_bound_py_any(py)?, fd),
                     Item::Event(event) => ("event", object(py, &event)?, fd),
+                    Item::Changed(change) => ("changed", object(py, &change)?, fd),
                     Item::Formed(document) => ("formed", object(py, &document)?, fd),
                     Item::Failed(Failed { code, kind, message, facts }) => {
                         let failed =
@@ -77,6 +85,27 @@ impl Joining {
                 })
             })
             .collect()
+    }
+
+    /// The program wants to start again. A world that is not over yet ends for all nodes, with this exit code.
+    /// With `holds_port` the next world takes another port at once.
+    fn next(&self, code: u8, holds_port: bool) {
+        self.queue.say(Word::Next { code: code.max(1), holds_port });
+    }
+
+    /// The program has ended well.
+    fn succeed(&self) {
+        self.queue.say(Word::Finish);
+    }
+
+    /// The program has failed with this exit code and does not start again.
+    fn fail(&self, code: u8) {
+        self.queue.say(Word::Fail(code.max(1)));
+    }
+
+    /// The node leaves.
+    fn leave(&self) {
+        self.queue.say(Word::Leave);
     }
 
     /// Waits until the thread has ended and all its sockets are closed.

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use mingle_cli::embed::{Failed, Told};
+use mingle_cli::embed::{Failed, Told, Word};
 use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, Shutdown, SockFlag, SockType, UnixAddr,
@@ -20,6 +20,7 @@ pub(crate) enum Item {
     Line(String),
     Event(serde_json::Value),
     Formed(serde_json::Value),
+    Changed(serde_json::Value),
     Failed(Failed),
 }
 
@@ -52,6 +53,12 @@ impl Queue {
 
     pub(crate) fn fd(&self) -> RawFd {
         lock(&self.socket).as_ref().map_or(-1, AsRawFd::as_raw_fd)
+    }
+
+    /// Sends a word to the thread. Where there is none, the thread has ended.
+    pub(crate) fn say(&self, word: Word) {
+        let flags = MsgFlags::MSG_NOSIGNAL;
+        let _ = sendmsg::<UnixAddr>(self.fd(), &[IoSlice::new(&word.bytes())], &[], flags, None);
     }
 
     /// Makes the socket of the thread readable.
@@ -107,6 +114,7 @@ impl Writer {
         match told {
             Told::Line(line) => self.put(Item::Line(line)),
             Told::Event(event) => self.put(Item::Event(event)),
+            Told::Changed(change) => self.put(Item::Changed(change)),
             Told::Formed(document, listener) => {
                 self.put_with(Item::Formed(document), listener.as_ref().map(AsRawFd::as_raw_fd));
             }

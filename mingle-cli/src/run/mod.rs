@@ -36,6 +36,8 @@ use crate::{environment_or_files, join, prepare};
 use command::Command;
 use parent::Run;
 
+pub(crate) use parent::unless_over;
+
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;

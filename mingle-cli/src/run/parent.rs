@@ -220,9 +220,9 @@ async fn attend(
     }
 }
 
-/// Starts the command, and collects the changes of the world meanwhile. The start ends without a command if
-/// the world is over, so a node whose output waits for a reader holds up no other node.
-async fn unless_over<T>(
+/// Begins what this node does in the world, and collects the changes of the world meanwhile. It ends before
+/// that if the world is over, so a node whose output waits for a reader holds up no other node.
+pub(crate) async fn unless_over<T>(
     begun: impl Future<Output = Result<T, Stop>>,
     running: &mut RunningWorld,
 ) -> Result<(Option<T>, Vec<Change>), Stop> {

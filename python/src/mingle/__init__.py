@@ -7,7 +7,8 @@
 
 Each node calls :func:`join`, which waits until all have come and each has proved that it reaches the others. It reads the
 same ``MINGLE_*`` variables as the program ``mingle``, takes missing values from the same schedulers, and forms worlds
-together with it. ``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch.
+together with it. :class:`RunningWorld` stays with its world, so that lost nodes are noticed and replaced.
+``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ __all__ = [
     "Error",
     "Member",
     "NetworkError",
+    "Over",
+    "RunningWorld",
     "SecretError",
     "UsageError",
     "join",
@@ -188,8 +191,8 @@ async def join_async(job_id=None, world=None, *, listener=True, on_event=None, *
         raise
 
 
-def _begin(job_id, world, listener, options):
-    joining = Joining(_arguments({"job_id": job_id, "world": world, **options}), listener)
+def _begin(job_id, world, listener, options, stays=False):
+    joining = Joining(_arguments({"job_id": job_id, "world": world, **options}), listener, stays)
     _held.add(joining)
     return joining
 
@@ -210,20 +213,29 @@ def _arguments(options):
 def _next(joining, on_event):
     """Passes on what has happened, and returns the assignment once there is one."""
     for kind, what, fd in joining.take():
-        if kind == "event":
-            if on_event is not None:
-                on_event(what)
-        elif kind == "line":
-            if on_event is None:
-                _log(what)
-        elif kind == "formed":
+        if kind == "formed":
             assignment = Assignment(what, fd)
             joining.finish()
             return assignment
-        else:
+        if kind == "failed":
             joining.finish()
-            raise ERRORS.get(what["code"], Error)(what["message"], what["code"], what["kind"], what["facts"])
+            raise _error(what)
+        _pass_on(kind, what, on_event)
     return None
+
+
+def _pass_on(kind, what, on_event):
+    """Passes on an event, or a line of the program."""
+    if kind == "event":
+        if on_event is not None:
+            on_event(what)
+    elif on_event is None:
+        _log(what)
+
+
+def _error(what):
+    """The exception for a failure."""
+    return ERRORS.get(what["code"], Error)(what["message"], what["code"], what["kind"], what["facts"])
 
 
 def _log(line):
@@ -248,3 +260,7 @@ def _after_fork():
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+from ._running import Over, RunningWorld  # noqa: E402 - it needs the names above
+
+RunningWorld.__module__ = Over.__module__ = __name__

@@ -1,41 +1,55 @@
 """torchrun --rdzv-backend=mingle: torchrun's agents find each other with mingle.
 
-Each agent runs the program ``mingle``, which waits for all nodes and returns this node's rank and the endpoint of
-rank 0. The agent of rank 0 then serves a TCPStore on that port, to which every node has proved a connection. The
-workers use the same store.
+Each agent is a node that stays with its world (:class:`mingle.RunningWorld`), on a thread that torch cannot hold up:
 
-torch calls ``next_rendezvous`` at the start, and again when workers of this node have failed or when
-``num_nodes_waiting`` is not 0. Each call is a rendezvous of all nodes. An agent that starts another rendezvous first
-counts itself in the store of the last one, so that the other agents stop their workers and take part too.
+* ``next_rendezvous`` waits for the world of the next generation. The agent of rank 0 serves a TCPStore on the socket on
+  which it has listened, so the port is never free; the agents and their workers use this store. It returns once all
+  agents have reached the store, and begins again if the world is over before that.
+* ``num_nodes_waiting``, which torch asks every 0.1 s while its workers are well, is 1 once the world is over: because
+  another agent starts its workers again, leaves, or is gone, or because a newcomer is to be taken in. The agents then stop
+  their workers and meet again, which uses up no restart.
+* ``shutdown`` closes the rendezvous for all. After success it waits until all agents have ended well; agents that wait for
+  a seat end then, with code 0. After a failure the other agents end as well. torch does not say which of the two it is:
+  it calls ``shutdown`` while it handles an exception, or not.
+
+An agent that is asked to end by a signal does not close: it says farewell at the end of its process, and the others wait for
+another one. While the agents meet, torch keeps the store of the last world, so the next one takes another port.
+
+A world that ends with the exit code ``AGAIN`` starts again; every other exit code closes the rendezvous. An agent that
+closes while the others start again takes part once more and closes that world: nothing else reaches agents that wait
+for each other.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
-import shutil
-import subprocess
-import sysconfig
+import sys
+import time
 from datetime import timedelta
 from typing import Any, Callable, Optional
 
+import mingle
 from torch.distributed import PrefixStore, TCPStore
+from torch.distributed.elastic.rendezvous import api
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
     RendezvousError,
     RendezvousHandler,
-    RendezvousInfo,
     RendezvousParameters,
     RendezvousStateError,
-    RendezvousStoreInfo,
     RendezvousTimeoutError,
 )
 
 __all__ = ["MingleRendezvous", "create_handler", "get_handler"]
 
-# The key for the number of agents that have left the world of this store.
-LEFT = "mingle/left"
+log = logging.getLogger("mingle")
+
+# The exit code of a world whose agents start their workers again: EX_TEMPFAIL of sysexits.h, "try again".
+AGAIN = 75
+# That of torchrun.
+CLOSED = 1
 
 # Variables that torchrun sets for each worker itself: it counts workers, while mingle counts nodes.
 AGENTS_OWN = {"MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "RANK", "WORLD_SIZE"}
@@ -49,6 +63,25 @@ ERRORS = {
     6: RendezvousTimeoutError,
 }
 
+# Options of --rdzv-conf that are options of mingle, in seconds.
+TIMES = {"join_timeout": "timeout", "last_call_timeout": "last_call"}
+
+# What a store raises, depending on the version of torch.
+FAILED = (RuntimeError, OSError)
+
+# Seconds. A silent agent is gone after this time, unless MINGLE_GONE_AFTER says otherwise; c10d takes 15.
+GONE_AFTER = 10
+# How long to try to reach the store before looking whether the world is over, and how long to wait after an error.
+CONNECT = 3
+LOOK = 0.5
+# How long an agent that closes waits for those that start again: as long as torch lets workers stop.
+LAST = 30
+
+# What the installed torch can do. TCPStore is not a function of Python.
+TAKES_SOCKET = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
+TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
+RETURNS_INFO = hasattr(api, "RendezvousInfo")
+
 
 def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
     """The entry point, which torch calls once. torch calls the result to create a handler."""
@@ -57,40 +90,52 @@ def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
 
 def create_handler(params: RendezvousParameters) -> RendezvousHandler:
     """Creates a handler from torchrun's options. ValueError for options that mingle does not support."""
-    if params.min_nodes != params.max_nodes:
-        raise ValueError(
-            f"--nnodes={params.min_nodes}:{params.max_nodes}: a world of mingle has a fixed number of nodes; "
-            f"give --nnodes={params.max_nodes}"
-        )
     # "none" is torchrun's default. With it, all jobs without an ID would meet.
     if not params.run_id or params.run_id == "none":
         raise ValueError("--rdzv-backend=mingle needs the job's name: --rdzv-id=ID, the same on every node")
-    unknown = sorted(set(params.config) - {"join_timeout", "timeout"})
+    unknown = sorted(set(params.config) - {"timeout", *TIMES})
     if unknown:
         raise ValueError(
-            f"--rdzv-conf: {', '.join(unknown)}: with --rdzv-backend=mingle there are join_timeout and timeout; "
-            "options of mingle are variables, such as MINGLE_INTERFACE"
+            f"--rdzv-conf: {', '.join(unknown)}: with --rdzv-backend=mingle there are join_timeout, last_call_timeout and "
+            "timeout; options of mingle are variables, such as MINGLE_INTERFACE"
         )
-    arguments = ["--format=json", f"--job-id={params.run_id}", f"--world={params.max_nodes}"]
+    show()
+    options: dict[str, Any] = {"job_id": params.run_id, "world": str(params.max_nodes)}
+    if params.min_nodes != params.max_nodes:
+        # All agents may meet in one store in the end, so torch takes any range.
+        options.update(world=f"{params.min_nodes}:{params.max_nodes}", grow=True, allow_split=True)
+        if not any(argument.startswith(("--max-restarts", "--max_restarts")) for argument in sys.argv):
+            log.info(
+                "--nnodes=%s:%s: give --max-restarts=1 or more on every node. If a node is gone, the workers of the others "
+                "fail at once, and without a restart left that ends the job.",
+                params.min_nodes,
+                params.max_nodes,
+            )
     endpoint = (params.endpoint or "").strip()
     if endpoint:
-        arguments.append(f"--seed={endpoint}")
-    join_timeout = params.get_as_int("join_timeout")
-    if join_timeout is not None:
-        arguments.append(f"--timeout={join_timeout}")
+        options["seed"] = endpoint
+    for name, option in TIMES.items():
+        seconds = params.get_as_int(name)
+        if seconds is not None:
+            options[option] = seconds
+    if not os.environ.get("MINGLE_GONE_AFTER"):
+        options["gone_after"] = GONE_AFTER
     # Seconds. torchrun always sets a timeout, 900 by default.
     timeout = timedelta(seconds=params.get_as_int("timeout", 900) or 900)
-    return MingleRendezvous(params.run_id, arguments, timeout)
+    return MingleRendezvous(params.run_id, options, timeout)
 
 
 class MingleRendezvous(RendezvousHandler):
-    """A rendezvous for a fixed number of nodes."""
+    """The rendezvous of one agent."""
 
-    def __init__(self, run_id: str, arguments: list[str], timeout: timedelta) -> None:
+    def __init__(self, run_id: str, options: dict[str, Any], timeout: timedelta) -> None:
         self._run_id = run_id
-        self._arguments = arguments
+        self._options = options
         self._timeout = timeout
+        self._world: Optional[mingle.RunningWorld] = None
+        # torch keeps its own, too.
         self._store: Optional[TCPStore] = None
+        self._has_met = False
         self._is_closed = False
 
     def get_backend(self) -> str:
@@ -104,82 +149,145 @@ class MingleRendezvous(RendezvousHandler):
         # The workers cannot open another store: the agent of rank 0 listens on MASTER_PORT already.
         return True
 
-    def next_rendezvous(self) -> RendezvousInfo:
-        if self._is_closed:
-            raise RendezvousClosedError(f"the rendezvous of job {self._run_id} is closed")
-        self._leave()
-        # Keep the earlier store until all nodes are here: it shows the other agents that this one has left.
-        formed = run_mingle(self._arguments)
-        export(formed)
-        address, port = formed["master"]["address"], formed["master"]["port"]
-        rank, world = formed["rank"], formed["world"]
-        # Returns when all agents have connected.
-        self._store = TCPStore(address, port, world, rank == 0, self._timeout, multi_tenant=True)
+    def next_rendezvous(self):
+        world = self._world
+        while True:
+            self._check_closed()
+            try:
+                if world is None:
+                    world = self._world = mingle.RunningWorld(**self._options, listener=TAKES_SOCKET)
+                node = world.next(code=AGAIN, holds_port=True)
+            except mingle.Error as error:
+                raise ERRORS.get(error.code, RendezvousError)(f"mingle: {error}") from error
+            if node is None:
+                self._end()
+            export(node)
+            store = self._open(node)
+            if store is not None:
+                break
+        self._store, self._has_met = store, True
         # The agents use this prefix only; the workers use the rest of the store.
-        store = PrefixStore("mingle/agents", self._store)
-        return RendezvousInfo(store, rank, world, RendezvousStoreInfo(address, port))
+        store = PrefixStore("mingle/agents", store)
+        if not RETURNS_INFO:
+            return store, node.rank, node.world
+        return api.RendezvousInfo(store, node.rank, node.world, api.RendezvousStoreInfo(*node.master))
 
     def num_nodes_waiting(self) -> int:
-        if self._store is None:
-            return 0
-        try:
-            return self._store.add(LEFT, 0)
-        except RuntimeError:
-            # The agent of rank 0 has ended, perhaps because it has no restarts left; it would not take part again. If a
-            # restart is needed, the workers of this node fail as well, and torch calls next_rendezvous.
-            return 0
+        # The answer of torch's own backends is a count; the agent asks whether it is 0.
+        return 0 if self._world is None or self._world.state == "running" else 1
 
     def is_closed(self) -> bool:
         return self._is_closed
 
     def set_closed(self) -> None:
-        self._is_closed = True
+        self._close(True)
 
     def shutdown(self) -> bool:
-        self._is_closed = True
+        self._close(sys.exc_info()[0] is not None)
         return True
 
-    def _leave(self) -> None:
-        if self._store is not None:
+    def _check_closed(self) -> None:
+        """Raises RendezvousClosedError if this agent or another one has closed."""
+        over = None if self._world is None else self._world.over
+        if over is not None and over.how == "exited" and over.code != AGAIN:
+            self._is_closed = True
+            raise RendezvousClosedError(f"job {self._run_id} is closed: {over}")
+        if self._is_closed:
+            raise RendezvousClosedError(f"the rendezvous of job {self._run_id} is closed")
+
+    def _end(self) -> None:
+        """No further world forms: the other agents have ended well, or this one has left."""
+        self._is_closed = True
+        if self._has_met:
+            raise RendezvousClosedError(f"job {self._run_id} is closed: the other agents have ended")
+        # torch has no other way to end an agent that is not needed: launch_agent in torch/distributed/launcher/api.py fails
+        # after RendezvousGracefulExitError.
+        log.info("job %s has finished, and this node was not needed", self._run_id)
+        raise SystemExit(0)
+
+    def _open(self, node: mingle.Assignment) -> Optional[TCPStore]:
+        """The store of this world, which all agents have reached; none if the world is over before."""
+        deadline = time.monotonic() + self._timeout.total_seconds()
+        while self._world.state == "running":
             try:
-                self._store.add(LEFT, 1)
-            except RuntimeError:
-                pass  # The agent of rank 0, which served the store, has ended.
+                # A new server each time: torch would find the keys of an earlier one on the same port.
+                patience = self._timeout if node.rank == 0 else timedelta(seconds=CONNECT)
+                store = TCPStore(
+                    *node.master, node.world, node.rank == 0, patience, wait_for_workers=False, **more(node)
+                )
+            except FAILED:
+                # Rank 0 is gone, or it has not come so far.
+                if node.rank == 0 or time.monotonic() >= deadline:
+                    raise
+                continue
+            store.set_timeout(self._timeout)
+            return store if self._all_come(store, node.world, deadline) else None
+        return None
+
+    def _all_come(self, store: TCPStore, world: int, deadline: float) -> bool:
+        """Waits until all agents have reached the store, and returns false if the world is over before."""
+        # Rank 0 answers at most 5,000 such questions a second.
+        pause = max(0.005, world / 5000)
+        step = 1
+        while True:
+            try:
+                here = store.add("mingle/here", step)
+            except FAILED:
+                # Rank 0 is gone, which the world knows in a moment.
+                here, pause = 0, LOOK
+            if here >= world:
+                return True
+            if self._world.wait(pause):
+                return False
+            if time.monotonic() >= deadline:
+                raise RendezvousTimeoutError(f"{here} of {world} agents have reached the store of rank 0")
+            step = 0
+
+    def _close(self, has_failed: bool) -> None:
+        self._is_closed = True
+        world = self._world
+        if world is None:
+            return
+        try:
+            if has_failed or not world.finish():
+                self._close_for_all(world)
+        except mingle.Error as error:
+            log.warning("%s", error)
+        finally:
+            world.close()
+
+    def _close_for_all(self, world: mingle.RunningWorld) -> None:
+        over = world.over
+        if over is not None and over.how == "exited" and over.code == AGAIN:
+            # The others wait for this agent.
+            world.next(holds_port=True, timeout=LAST)
+        world.fail(CLOSED)
 
 
-def run_mingle(arguments: list[str]) -> dict[str, Any]:
-    """Runs mingle, which waits for all nodes, and returns its JSON document. mingle's stderr goes to the user."""
-    environment = {name: value for name, value in os.environ.items() if name != "MINGLE_OUTPUT"}
-    process = subprocess.Popen([program(), *arguments], env=environment, stdout=subprocess.PIPE)
-    try:
-        output, _ = process.communicate()
-    except BaseException:
-        # torchrun raises an exception for a signal. On SIGTERM mingle notifies the other nodes before it ends.
-        process.terminate()
-        process.wait()
-        raise
-    if process.returncode == 0:
-        return json.loads(output)
-    try:
-        message = json.loads(output)["error"]["message"]
-    except (ValueError, KeyError):
-        message = f"it ended with code {process.returncode}"
-    raise ERRORS.get(process.returncode, RendezvousError)(f"mingle: {message}")
+def more(node: mingle.Assignment) -> dict[str, Any]:
+    """The arguments for the store that not every torch has."""
+    options: dict[str, Any] = {}
+    if TAKES_LIBUV:
+        options["use_libuv"] = os.environ.get("USE_LIBUV", "1") == "1"
+    if node.listener is not None:
+        # The store closes it in the end.
+        options["master_listen_fd"] = node.take_listener()
+    return options
 
 
-def program() -> str:
-    """The path of the program in this package, or else of one in PATH."""
-    folders = [sysconfig.get_path("scripts"), sysconfig.get_path("scripts", "posix_user")]
-    found = shutil.which("mingle", path=os.pathsep.join(folders)) or shutil.which("mingle")
-    if found is None:
-        raise RendezvousError(f"the program mingle is neither in {' nor in '.join(folders)} nor in PATH")
-    return found
+def show() -> None:
+    """Shows on stderr what mingle says, unless the program has set up its logging."""
+    if not log.handlers and not logging.getLogger().handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("mingle: %(message)s"))
+        log.addHandler(handler)
+        log.setLevel(logging.INFO)
 
 
-def export(formed: dict[str, Any]) -> None:
+def export(node: mingle.Assignment) -> None:
     """Sets the variables for NCCL, Gloo and other libraries in this process, whose environment workers inherit."""
-    for name in formed["unset"]:
+    for name in node.unset:
         os.environ.pop(name, None)
-    for name, value in formed["env"].items():
+    for name, value in node.env.items():
         if name not in AGENTS_OWN and not name.startswith("PET_"):
             os.environ[name] = value

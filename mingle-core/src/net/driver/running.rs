@@ -63,6 +63,8 @@ pub struct RunningWorld {
     machine: proto::RunningWorld,
     rejoin: Instant,
     look: Instant,
+    /// How long the next formation waits for the port that the command has used.
+    port_grace: Duration,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -80,7 +82,7 @@ impl RunningWorld {
         driver.keep_seed_file();
         driver.connections.watch_paths();
         let now = clock();
-        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
+        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK, port_grace: GRACE }
     }
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
@@ -191,6 +193,25 @@ impl RunningWorld {
         self.machine.set_growth(self.driver.now(), after);
     }
 
+    /// How many newcomers wait for a seat, as rank 0 knows it: those heard within 10 s, at most 64. 0 on every
+    /// other rank.
+    pub fn newcomers(&mut self) -> u32 {
+        self.machine.newcomers(self.driver.now())
+    }
+
+    /// Tells the newcomers that wait, as rank 0 knows them, that no world follows this one: their rendezvous
+    /// ends with [`Failure::JobFinished`](crate::Failure::JobFinished). Does nothing on every other rank.
+    pub fn release_newcomers(&mut self) {
+        self.machine.release_newcomers(self.driver.now());
+    }
+
+    /// How long [`again`](Self::again) waits until the port that the command has used is free; 5 s if this is
+    /// not called. With zero it takes another port at once, as a program wants that closes its listening
+    /// socket later. A [`Network::master_port`](crate::Network::master_port) that is set has 5 s always.
+    pub fn set_port_grace(&mut self, grace: Duration) {
+        self.port_grace = grace;
+    }
+
     /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
     /// the next world.
     pub fn set_metadata(&mut self, metadata: Metadata) {
@@ -213,8 +234,8 @@ impl RunningWorld {
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits up to 5 s, and then takes another port unless
-    /// [`Network::master_port`](crate::Network::master_port) is set.
+    /// holds the port, this waits up to 5 s or [as long as was set](Self::set_port_grace), and then takes
+    /// another port unless [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
         driver.settings.lineage = self.machine.lineage();
@@ -222,7 +243,7 @@ impl RunningWorld {
         driver.origin = clock();
         driver.began = driver.origin;
         driver.peers.set_former(self.machine.others(), driver.origin);
-        let listeners = driver.listen_again().await?;
+        let listeners = driver.listen_again(self.port_grace).await?;
         driver.open_files = Some(OpenFiles::raise());
         let settings = &driver.settings;
         let (paths, path_port) = path_listeners(settings, driver.port)?;
@@ -242,8 +263,9 @@ impl RunningWorld {
 
 impl Driver {
     /// Listens on the port that the command has used. If it stays taken and is not given, takes another.
-    async fn listen_again(&mut self) -> Result<Vec<TcpListener>, Error> {
-        let until = clock() + GRACE;
+    async fn listen_again(&mut self, grace: Duration) -> Result<Vec<TcpListener>, Error> {
+        let is_given = self.settings.network.master_port.is_some();
+        let until = clock() + if is_given { GRACE } else { grace };
         loop {
             match listen_again(self.links.own()) {
                 Ok(listeners) => return Ok(listeners),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
+use super::RunningWorld;
 use super::context::{Context, Timer};
 use crate::model::NodeId;
 use crate::proto::scale::UNANSWERED_COPIES;
@@ -16,6 +17,26 @@ use crate::wire::Message;
 const SILENT: Duration = Duration::from_secs(10);
 /// The most newcomers that are remembered, since their IDs may be made up.
 const MOST: usize = 64;
+
+impl RunningWorld {
+    /// How many newcomers wait for a seat, as rank 0 knows it; 0 on every other rank.
+    #[must_use]
+    pub fn newcomers(&mut self, now: Time) -> u32 {
+        self.context.at(now);
+        self.newcomers.waiting(&self.context)
+    }
+
+    /// Tells the newcomers that wait, as rank 0 knows them, that no world follows this one, whether it is
+    /// over or about to be.
+    pub fn release_newcomers(&mut self, now: Time) {
+        self.context.at(now);
+        let lineage = self.lineage();
+        // Newcomers believe the lineage of the world that they have heard of.
+        self.context.set_lineage(self.formed);
+        self.newcomers.release(&mut self.context);
+        self.context.set_lineage(lineage);
+    }
+}
 
 /// The newcomers that were heard last.
 #[derive(Debug, Clone, Default)]

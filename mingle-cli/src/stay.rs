@@ -1,0 +1,366 @@
+//! A world that stays, for a caller in the same process: the caller runs what the world is for, and this
+//! thread answers the other nodes, however long the caller does not.
+//!
+//! ```text
+//! caller                          this thread
+//! Next, or the first call    ->   looks for the others              -> Told::Formed
+//!                                 hears what the world does         -> Told::Changed
+//! Next     start again       ->   ends this world for all, unless it is over already; then as above
+//! Finish   all is done       ->   waits until all nodes have said so -> Told::Changed, and the end
+//! Fail     it has failed     ->   ends this world for all, and takes part in no other
+//! Leave, or a closed socket  ->   the same, without a failure: the others go on with another node
+//! ```
+//!
+//! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
+//! none then but Leave.
+
+use std::io;
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use mingle_core::env::{Format, Variables};
+use mingle_core::proto::{Over, Peer};
+use mingle_core::{Assignment, Change, End, Rank, RunningWorld};
+use serde_json::{Value, json};
+use tokio::net::UnixStream;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::args::RunArgs;
+use crate::caller::{self, Told};
+use crate::config::{Config, Restarts, Split, flag_or_variable};
+use crate::events::Journal;
+use crate::exit::Stop;
+use crate::fabric::Found;
+use crate::formation::Formation;
+use crate::output::Holder;
+use crate::progress::Progress;
+use crate::run::unless_over;
+use crate::signals::Signals;
+use crate::{environment_or_files, join, prepare};
+
+/// How often to count the newcomers that wait.
+const COUNT: Duration = Duration::from_millis(500);
+
+/// What a caller says of its part in a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// It wants to start again. A world that is not over yet ends with this exit code.
+    Next {
+        /// The exit code, 1 to 255.
+        code: u8,
+        /// Whether it still holds the socket of the port, so that another port is taken at once.
+        holds_port: bool,
+    },
+    /// It has ended well.
+    Finish,
+    /// It has failed with this exit code, and does not start again.
+    Fail(u8),
+    /// It leaves.
+    Leave,
+}
+
+impl Word {
+    /// The word in a packet.
+    pub fn bytes(self) -> [u8; 2] {
+        match self {
+            Self::Next { code, holds_port: false } => [b'n', code],
+            Self::Next { code, holds_port: true } => [b'p', code],
+            Self::Finish => *b"d ",
+            Self::Fail(code) => [b'f', code],
+            Self::Leave => *b"l ",
+        }
+    }
+
+    fn read(packet: &[u8]) -> Self {
+        match *packet {
+            [b'n', code] => Self::Next { code, holds_port: false },
+            [b'p', code] => Self::Next { code, holds_port: true },
+            [b'd', _] => Self::Finish,
+            [b'f', code] => Self::Fail(code),
+            _ => Self::Leave,
+        }
+    }
+}
+
+/// How a world has ended for this node.
+enum After {
+    /// The caller starts again, and holds the socket of the port.
+    Again { holds_port: bool },
+    /// This node takes part in no other.
+    Gone,
+}
+
+/// Looks for the others, and stays until the caller leaves or all have finished.
+pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Result<(), Stop> {
+    check(&args)?;
+    let restarts = Restarts { most: u32::MAX, ..Restarts::new(&args)? };
+    let mut config = Config::scheduled(args.join, environment_or_files)?;
+    let allows_split = flag_or_variable(args.allow_split, "allow-split")?;
+    if allows_split { Split::Allowed } else { Split::Attended }.check(config.world)?;
+    restarts.check_growth(&config)?;
+    (config.keeps_listener, config.stays) = (keeps_listener, true);
+    Journal::during(&config, started, |journal| {
+        let found = prepare(&config)?;
+        let runtime = join::runtime()?;
+        let done = runtime.block_on(all_worlds(&config, &found, restarts, started, journal));
+        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
+        runtime.shutdown_background();
+        done.inspect_err(|stop| join::explain(stop, &config))
+    })
+}
+
+/// Refuses what is of a command that mingle starts.
+fn check(args: &RunArgs) -> Result<(), Stop> {
+    let given = [
+        ("--max-restarts", args.max_restarts.is_some()),
+        ("--restart-delay", args.restart_delay.is_some()),
+        ("--forget-restarts", args.forget_restarts.is_some()),
+        ("--workers", args.workers.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => Err(Stop::Usage(format!(
+            "{option} is for a command that mingle run starts; here the program decides when it starts again, so leave it out"
+        ))),
+        None => Ok(()),
+    }
+}
+
+async fn all_worlds(
+    config: &Config,
+    found: &Found,
+    restarts: Restarts,
+    mut started: Instant,
+    journal: &mut Journal,
+) -> Result<(), Stop> {
+    let mut signals = Signals::new(&[])?;
+    let mut words = Words::new()?;
+    let (sender, mut events) = unbounded_channel();
+    let rendezvous = found.describe(config.rendezvous().stop_timeout(restarts.stop_timeout));
+    let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
+    let mut assignment =
+        join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+    loop {
+        let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
+        let mut running = assignment.running.take().ok_or_else(missing)?;
+        running.set_gone_after(restarts.gone_after);
+        if restarts.grows {
+            running.set_growth(Duration::ZERO);
+        }
+        let early =
+            tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
+                .await?;
+        match attend(&mut running, early, &mut words, journal).await? {
+            After::Gone => return Ok(()),
+            After::Again { holds_port: true } => running.set_port_grace(Duration::ZERO),
+            After::Again { holds_port: false } => {}
+        }
+        started = now();
+        journal.restart(running.generation(), started);
+        // Events of the last world do not belong to the next one.
+        while events.try_recv().is_ok() {}
+        // The word that was read has made the earlier ones ready.
+        signals = Signals::new(&[])?;
+        let joining = Box::pin(running.again());
+        assignment =
+            join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+    }
+}
+
+/// Tells the caller what it has in this world, and returns what the world has done meanwhile.
+async fn tell_formed(
+    config: &Config,
+    found: &Found,
+    assignment: &mut Assignment,
+    running: &mut RunningWorld,
+    started: Instant,
+    (journal, signals): (&mut Journal, &mut Signals),
+) -> Result<Vec<Change>, Stop> {
+    let listener = assignment.listener.take();
+    let formation = Formation::new(config, found, assignment, journal.timings());
+    let generation = running.generation();
+    let written = async {
+        let variables: Variables = formation.variables(Format::JSON)?;
+        formation.write_outputs(Holder::own(), started.elapsed()).await?;
+        Ok(variables)
+    };
+    let (variables, early) = join::unless_ended(pin!(unless_over(written, running)), signals).await?;
+    if let Some(variables) = variables {
+        let mut document = formation.document(&variables)?;
+        document["generation"] = generation.into();
+        formation.report(&variables, started.elapsed());
+        caller::tell(|| Told::Formed(document, listener));
+    }
+    Ok(early)
+}
+
+/// Stays with the world until it is over, all know that, and the caller has said what follows.
+async fn attend(
+    running: &mut RunningWorld,
+    early: Vec<Change>,
+    words: &mut Words,
+    journal: &mut Journal,
+) -> Result<After, Stop> {
+    let mut attended = Attended { is_notified: false, after: None };
+    for change in early {
+        attended.change(change, journal);
+    }
+    let mut waiting = 0;
+    let mut count = interval(COUNT);
+    count.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            biased;
+            change = running.next() => {
+                if change == Change::Finished {
+                    journal.finished();
+                    changed("finished", json!({}));
+                    return Ok(After::Gone);
+                }
+                attended.change(change, journal);
+            }
+            word = words.next(), if !matches!(attended.after, Some(After::Gone)) => attended.hear(word, running),
+            _ = count.tick() => {
+                let newcomers = running.newcomers();
+                if std::mem::replace(&mut waiting, newcomers) != newcomers {
+                    changed("waiting", json!({ "nodes": newcomers }));
+                }
+            }
+        }
+        if attended.is_notified
+            && let Some(after) = attended.after.take()
+        {
+            return Ok(after);
+        }
+    }
+}
+
+/// A world that has formed.
+struct Attended {
+    /// It is over, and all nodes that can be notified of the end have been.
+    is_notified: bool,
+    /// What the caller wants once it is over.
+    after: Option<After>,
+}
+
+impl Attended {
+    fn change(&mut self, change: Change, journal: &mut Journal) {
+        match change {
+            Change::Notified => self.is_notified = true,
+            Change::Over(over) => {
+                journal.over(&over);
+                changed("over", end(&over));
+            }
+            Change::Cause(over) => {
+                journal.cause(&over);
+                changed("cause", end(&over));
+            }
+            Change::Suspected(rank, peer) => {
+                journal.suspected(rank, &peer);
+                changed("suspected", node(Some(rank), Some(&peer)));
+            }
+            Change::Back(rank, peer) => {
+                journal.back(rank, &peer);
+                changed("back", node(Some(rank), Some(&peer)));
+            }
+            Change::CutOff => {
+                journal.cut_off();
+                changed("cut_off", json!({}));
+            }
+            _ => {}
+        }
+    }
+
+    fn hear(&mut self, word: Word, running: &mut RunningWorld) {
+        match word {
+            Word::Finish => return running.succeed(),
+            Word::Next { code, holds_port } => {
+                self.after = Some(After::Again { holds_port });
+                running.fail(End::Exited(code));
+            }
+            Word::Fail(code) => {
+                self.after = Some(After::Gone);
+                // No later formation would tell those that do not hear it now.
+                running.set_last(true);
+                running.release_newcomers();
+                running.fail(End::Exited(code));
+            }
+            Word::Leave => {
+                self.after = Some(After::Gone);
+                running.fail(End::Left);
+            }
+        }
+    }
+}
+
+fn changed(change: &str, mut facts: Value) {
+    facts["change"] = change.into();
+    caller::tell(|| Told::Changed(facts));
+}
+
+/// How a world has ended, in fields: of `mingle run` the message for people says it.
+fn end(over: &Over) -> Value {
+    let mut facts = node(over.rank, over.peer.as_ref());
+    facts["text"] = over.to_string().into();
+    (facts["end"], facts["code"]) = match over.end {
+        End::Exited(code) => ("exited".into(), code.into()),
+        End::Killed(signal) => ("killed".into(), signal.into()),
+        End::Gone => ("gone".into(), Value::Null),
+        End::Left => ("left".into(), Value::Null),
+        End::Grows => ("grows".into(), Value::Null),
+        _ => ("unknown".into(), Value::Null),
+    };
+    facts
+}
+
+fn node(rank: Option<Rank>, peer: Option<&Peer>) -> Value {
+    json!({ "rank": rank.map(Rank::get), "host": peer.map(|peer| peer.host.as_str()) })
+}
+
+#[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// What the caller says while a world runs.
+struct Words(UnixStream);
+
+impl Words {
+    fn new() -> Result<Self, Stop> {
+        let missing = || Err(io::Error::other("there is no caller"));
+        let socket = caller::ends().unwrap_or_else(missing).and_then(UnixStream::from_std);
+        socket.map(Self).map_err(|error| Stop::System("hear the caller", error))
+    }
+
+    /// Cancel-safe. A socket that the caller has closed says `Leave`, again and again.
+    async fn next(&mut self) -> Word {
+        loop {
+            if self.0.readable().await.is_err() {
+                return Word::Leave;
+            }
+            // The socket keeps packets apart, and one byte more than a word shows a longer packet.
+            let mut packet = [0; 3];
+            match self.0.try_read(&mut packet) {
+                Ok(length) => return Word::read(&packet[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Word::Leave,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_word_survives_its_packet_and_everything_else_leaves() {
+        let next = |holds_port| Word::Next { code: 75, holds_port };
+        for word in [next(false), next(true), Word::Finish, Word::Fail(1), Word::Leave] {
+            assert_eq!(Word::read(&word.bytes()), word);
+        }
+        for packet in [&b""[..], b"n", b"x1", b"n11"] {
+            assert_eq!(Word::read(packet), Word::Leave, "{packet:?}");
+        }
+    }
+}

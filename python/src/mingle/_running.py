@@ -1,0 +1,350 @@
+"""Worlds that stay: :class:`RunningWorld`, which the module ``mingle`` has."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import time
+import weakref
+
+from . import LOOK, Assignment, Error, UsageError, _begin, _error, _held, _pass_on
+
+# The states in which nothing more happens.
+ENDED = ("finished", "left", "failed")
+
+# The object's own sayings, and how a world that is over has ended for a member that is lost.
+LOST = ("gone", "left")
+
+
+class Over:
+    """How a world has ended.
+
+    ``how`` is ``"exited"`` (with the exit code ``code``), ``"killed"`` (by the signal ``code``), ``"gone"`` (the node answers
+    nobody), ``"left"`` (it was asked to leave), ``"grows"`` (nodes that wait are taken in) or ``"unknown"``. ``rank`` and
+    ``host`` are those of the node that has ended it, None where that is not known. ``str()`` is a sentence.
+    """
+
+    def __init__(self, how, rank=None, host=None, code=None, text=""):
+        self.how, self.rank, self.host, self.code, self.text = how, rank, host, code, text
+
+    def __str__(self):
+        return self.text
+
+    def __repr__(self):
+        return f"<mingle.Over {self.text}>"
+
+
+class RunningWorld:
+    """A node's part in the worlds of a job, one generation after the other.
+
+        with mingle.RunningWorld("foo", "2:4", grow=True) as world:
+            for node in world:
+                if train(node, stop=lambda: world.state != "running"):
+                    world.finish()
+
+    The arguments are those of :func:`mingle.join`; ``options`` has those of ``mingle run`` as well that say when a world is
+    over: ``gone_after``, ``grow``, ``allow_split`` and ``stop_timeout``. The node begins to look for the others at once, and
+    stays with each world that forms. A thread that needs no Python hears and answers the other nodes, so a program that
+    stalls is not taken for dead, while one that is killed is gone within a second.
+
+    A world is over for all its nodes when one of them says so, leaves, or is gone. Then each calls :meth:`next`, and the
+    world of the next generation forms, with new nodes in the places of those that are lost.
+
+    What the object knows is up to date whenever an attribute is read. It is for one thread at a time.
+    """
+
+    def __init__(self, job_id=None, world=None, *, listener=True, on_event=None, **options):
+        self._on_event = on_event
+        self._assignment = None
+        self._error = None
+        self._clear("forming")
+        self._joining = _begin(job_id, world, listener, options, True)
+        _held.add(self)
+        _worlds.add(self)
+
+    @property
+    def state(self):
+        """``"forming"``: no world has formed yet. ``"running"``. ``"over"``: the program should stop what it does in this
+        world and call :meth:`next`. ``"finished"``: all nodes have. ``"left"``: this node has. ``"failed"``: no world
+        formed, and :meth:`next` raises why.
+        """
+        self._take()
+        return self._state
+
+    @property
+    def assignment(self):
+        """The :class:`Assignment` in the world that runs or is over; None while none has formed."""
+        self._take()
+        return self._assignment
+
+    @property
+    def over(self):
+        """How the world has ended: an :class:`Over`; None while it runs. The first cause replaces what was heard first."""
+        self._take()
+        return self._over
+
+    @property
+    def gone(self):
+        """The members that are gone or have left, as far as this node knows."""
+        return self._members(self._gone)
+
+    @property
+    def suspected(self):
+        """The members that do not answer, and may be gone."""
+        return self._members(self._suspected)
+
+    @property
+    def waiting(self):
+        """How many newcomers wait for a seat, as rank 0 knows it: 64 at most, and 0 on every other rank."""
+        self._take()
+        return self._waiting
+
+    @property
+    def is_cut_off(self):
+        """Whether so few other nodes answer that this one may be cut off from them."""
+        self._take()
+        return self._is_cut_off
+
+    def fileno(self):
+        """A descriptor that is readable when something has happened, for ``select``; -1 after the end."""
+        return self._joining.fileno()
+
+    def next(self, *, code=1, holds_port=False, timeout=None):
+        """Waits for the world of the next generation, and returns its :class:`Assignment`; None if the job has finished or
+        this node has left, or after ``timeout`` seconds: :attr:`state` is "forming" then, and another call waits on.
+
+        The first call waits for the first world. A later one ends a world that still runs, for all its nodes, as if
+        this program had failed with the exit code ``code`` (1 to 255). The listening socket of the last world is closed if it is
+        still here. With ``holds_port=True`` the program has a socket on the port of the last world for some time more, and the
+        next world takes another port at once.
+
+        Raises :class:`Error`. Ctrl-C and every other exception leave the job at once.
+        """
+        self._again(code, holds_port)
+        self._wait(lambda: self._state != "forming", timeout)
+        return self._formed()
+
+    async def next_async(self, *, code=1, holds_port=False):
+        """As :meth:`next`, in an event loop of asyncio. To cancel the task leaves the job at once."""
+        self._again(code, holds_port)
+        await self._wait_async(lambda: self._state != "forming")
+        return self._formed()
+
+    def wait(self, timeout=None):
+        """Waits until the world no longer runs, ``timeout`` seconds at most, and returns whether that is so."""
+        return self._wait(lambda: self._state != "running", timeout)
+
+    async def wait_async(self):
+        """As :meth:`wait`, in an event loop of asyncio."""
+        await self._wait_async(lambda: self._state != "running")
+
+    def finish(self, timeout=None):
+        """Says that the program has ended well here, and waits until all others have, ``timeout`` seconds at most. Returns
+        whether they have: if the world is over before, all start again, and this node too by :meth:`next`.
+        """
+        if self.state == "running":
+            self._joining.succeed()
+        return self._wait(lambda: self._state != "running", timeout) and self._state == "finished"
+
+    async def finish_async(self):
+        """As :meth:`finish`, in an event loop of asyncio."""
+        if self.state == "running":
+            self._joining.succeed()
+        await self._wait_async(lambda: self._state != "running")
+        return self._state == "finished"
+
+    def fail(self, code=1):
+        """Ends the world for all its nodes with this exit code (1 to 255), and this node's part in the job. Newcomers that
+        rank 0 knows end as well when it is rank 0 that fails. Waits until all have heard it, 15 seconds at most.
+        """
+        if self.state in ("running", "over"):
+            self._joining.fail(_code(code))
+            self._end()
+
+    def close(self):
+        """Leaves: the world is over for its other nodes, and none takes this one for gone. Waits until they know, a second
+        or two at most. Does nothing after the end.
+        """
+        state = self.state
+        if state in ("running", "over"):
+            self._joining.leave()
+            self._end()
+        elif state == "forming":
+            self._joining.end()
+            self._clear("left")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __iter__(self):
+        """The assignment of each generation, as :meth:`next` returns it."""
+        return iter(self.next, None)
+
+    def __repr__(self):
+        return f"<mingle.RunningWorld {self._state} {self._assignment!r}>"
+
+    def _clear(self, state):
+        self._state, self._over = state, None
+        self._gone, self._suspected = set(), set()
+        self._waiting, self._is_cut_off, self._is_taken = 0, False, False
+        if self._assignment is not None:
+            self._assignment.close()
+            self._assignment = None
+
+    def _forget(self):
+        """In a child that ``fork`` has made: this object is the parent's."""
+        self._clear("left")
+
+    def _members(self, ranks):
+        self._take()
+        roster = () if self._assignment is None else self._assignment.roster
+        return tuple(member for member in roster if member.rank in ranks)
+
+    def _again(self, code, holds_port):
+        code = _code(code)
+        # The first world was asked for already.
+        if self.state == "over" or self._state == "running" and self._is_taken:
+            self._clear("forming")
+            self._is_asked = code, holds_port
+            self._joining.next(code, holds_port)
+
+    def _formed(self):
+        if self._error is not None:
+            raise self._error
+        self._is_taken = True
+        return self._assignment
+
+    def _end(self):
+        """Waits until the thread has ended."""
+        self._clear("left")
+        poll = select.poll()
+        poll.register(self._joining.fileno(), select.POLLIN)
+        while not any(flags & select.POLLHUP for _, flags in poll.poll(LOOK)):
+            self._joining.take()
+        self._joining.finish()
+
+    def _wait(self, done, timeout):
+        end = None if timeout is None else time.monotonic() + timeout
+        poll = select.poll()
+        try:
+            self._take()
+            poll.register(max(self._joining.fileno(), 0), select.POLLIN)
+            while not done():
+                left = LOOK if end is None else min(LOOK, 1000 * (end - time.monotonic()))
+                if left <= 0:
+                    return False
+                flags = poll.poll(left)
+                self._take(any(flag & select.POLLHUP for _, flag in flags))
+        except BaseException:
+            self._leave_at_once()
+            raise
+        return True
+
+    async def _wait_async(self, done):
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        is_told = asyncio.Event()
+        fd = self._joining.fileno()
+        try:
+            self._take()
+            while not done():
+                loop.add_reader(fd, is_told.set)
+                await is_told.wait()
+                is_told.clear()
+                loop.remove_reader(fd)
+                poll = select.poll()
+                poll.register(fd, select.POLLIN)
+                self._take(any(flag & select.POLLHUP for _, flag in poll.poll(0)))
+        except BaseException:
+            loop.remove_reader(fd)
+            self._leave_at_once()
+            raise
+
+    def _leave_at_once(self):
+        if self._state == "forming":
+            self._joining.end()
+            self._clear("left")
+        else:
+            # The thread says so to the others.
+            self._joining.leave()
+            self._clear("left")
+
+    def _take(self, is_last=False):
+        """Passes on what has happened. ``is_last``: the thread has ended."""
+        if self._state in ENDED:
+            return
+        for kind, what, fd in self._joining.take():
+            if kind == "formed":
+                self._assignment = Assignment(what, fd)
+                self._state = "running"
+            elif kind == "changed":
+                self._change(what)
+            elif kind == "failed":
+                self._fail(what)
+            else:
+                _pass_on(kind, what, self._on_event)
+        if is_last and self._state not in ENDED:
+            self._fail({"message": "the thread that stays with the world has ended", "code": 1, "kind": "other", "facts": {}})
+
+    def _fail(self, what):
+        self._clear("failed")
+        if what["kind"] == "job_finished":
+            self._state = "finished"
+        else:
+            self._error = _error(what)
+        self._joining.finish()
+
+    def _change(self, what):
+        change, rank = what.pop("change"), what.get("rank")
+        if change in ("over", "cause"):
+            end = what.pop("end")
+            self._over = Over(end, **what)
+            if end in LOST and rank is not None:
+                self._gone.add(rank)
+            if self._state == "forming":
+                # The next one was over before this program could hear of it.
+                self._joining.next(*self._is_asked)
+                self._over = None
+            else:
+                self._state = "over"
+        elif change == "suspected":
+            self._suspected.add(rank)
+        elif change == "back":
+            self._suspected.discard(rank)
+            self._is_cut_off = False
+        elif change == "cut_off":
+            self._is_cut_off = True
+        elif change == "waiting":
+            self._waiting = what["nodes"]
+        elif change == "finished":
+            self._clear("finished")
+            self._joining.finish()
+
+    # What `next` asked for last.
+    _is_asked = 1, False
+    # Whether `next` has returned the assignment of this world.
+    _is_taken = False
+
+
+def _code(code):
+    if not isinstance(code, int) or not 1 <= code <= 255:
+        raise UsageError(f"{code!r} is no exit code of a program that has failed; give 1 to 255", 2, "usage")
+    return code
+
+
+# The worlds of this process, which it leaves at its end.
+_worlds = weakref.WeakSet()
+
+
+def _leave_all():
+    for world in list(_worlds):
+        world.close()
+
+
+atexit.register(_leave_all)
+os.register_at_fork(after_in_child=_worlds.clear)

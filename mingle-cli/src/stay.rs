@@ -14,6 +14,7 @@
 //! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
 //! none then but Leave.
 
+use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -37,7 +38,7 @@ use crate::output::Holder;
 use crate::progress::Progress;
 use crate::run::unless_over;
 use crate::signals::Signals;
-use crate::{environment_or_files, join, prepare};
+use crate::{environment_or_files, join, prepare, stderr};
 
 /// How often to count the newcomers that wait.
 const COUNT: Duration = Duration::from_millis(500);
@@ -143,6 +144,7 @@ async fn all_worlds(
     loop {
         let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
         let mut running = assignment.running.take().ok_or_else(missing)?;
+        let generation = running.generation();
         running.set_gone_after(restarts.gone_after);
         if restarts.grows {
             running.set_growth(Duration::ZERO);
@@ -150,7 +152,7 @@ async fn all_worlds(
         let early =
             tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
                 .await?;
-        match attend(&mut running, early, &mut words, journal).await? {
+        match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
             After::Gone => return Ok(()),
             After::Again { holds_port: true } => running.set_port_grace(Duration::ZERO),
             After::Again { holds_port: false } => {}
@@ -197,11 +199,11 @@ async fn tell_formed(
 /// Stays with the world until it is over, all know that, and the caller has said what follows.
 async fn attend(
     running: &mut RunningWorld,
-    early: Vec<Change>,
+    (generation, early, quiet): (u32, Vec<Change>, bool),
     words: &mut Words,
     journal: &mut Journal,
 ) -> Result<After, Stop> {
-    let mut attended = Attended { is_notified: false, after: None };
+    let mut attended = Attended { is_notified: false, after: None, generation, quiet };
     for change in early {
         attended.change(change, journal);
     }
@@ -214,7 +216,7 @@ async fn attend(
             change = running.next() => {
                 if change == Change::Finished {
                     journal.finished();
-                    changed("finished", json!({}));
+                    attended.tell("finished", json!({}));
                     return Ok(After::Gone);
                 }
                 attended.change(change, journal);
@@ -223,7 +225,7 @@ async fn attend(
             _ = count.tick() => {
                 let newcomers = running.newcomers();
                 if std::mem::replace(&mut waiting, newcomers) != newcomers {
-                    changed("waiting", json!({ "nodes": newcomers }));
+                    attended.tell("waiting", json!({ "nodes": newcomers }));
                 }
             }
         }
@@ -241,6 +243,9 @@ struct Attended {
     is_notified: bool,
     /// What the caller wants once it is over.
     after: Option<After>,
+    /// Which formation of the job this world is.
+    generation: u32,
+    quiet: bool,
 }
 
 impl Attended {
@@ -248,32 +253,49 @@ impl Attended {
         match change {
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
+                self.say(format_args!("{over}; this world is over"));
                 journal.over(&over);
-                changed("over", end(&over));
+                self.tell("over", end(&over));
             }
             Change::Cause(over) => {
+                self.say(format_args!("the first cause: {over}"));
                 journal.cause(&over);
-                changed("cause", end(&over));
+                self.tell("cause", end(&over));
             }
             Change::Suspected(rank, peer) => {
+                self.say(format_args!("warning: rank {rank}, {peer}, does not answer"));
                 journal.suspected(rank, &peer);
-                changed("suspected", node(Some(rank), Some(&peer)));
+                self.tell("suspected", node(Some(rank), Some(&peer)));
             }
             Change::Back(rank, peer) => {
+                self.say(format_args!("warning: rank {rank}, {peer}, answers again"));
                 journal.back(rank, &peer);
-                changed("back", node(Some(rank), Some(&peer)));
+                self.tell("back", node(Some(rank), Some(&peer)));
             }
             Change::CutOff => {
+                self.say(format_args!("warning: most other nodes do not answer; this node may be cut off"));
                 journal.cut_off();
-                changed("cut_off", json!({}));
+                self.tell("cut_off", json!({}));
             }
             _ => {}
         }
     }
 
+    fn say(&self, what: fmt::Arguments<'_>) {
+        if !self.quiet {
+            stderr::say(what);
+        }
+    }
+
+    /// The caller may have asked for the next world already, so it is told which one this is.
+    fn tell(&self, change: &str, mut facts: Value) {
+        (facts["change"], facts["generation"]) = (change.into(), self.generation.into());
+        caller::tell(|| Told::Changed(facts));
+    }
+
     fn hear(&mut self, word: Word, running: &mut RunningWorld) {
         match word {
-            Word::Finish => return running.succeed(),
+            Word::Finish => running.succeed(),
             Word::Next { code, holds_port } => {
                 self.after = Some(After::Again { holds_port });
                 running.fail(End::Exited(code));
@@ -291,11 +313,6 @@ impl Attended {
             }
         }
     }
-}
-
-fn changed(change: &str, mut facts: Value) {
-    facts["change"] = change.into();
-    caller::tell(|| Told::Changed(facts));
 }
 
 /// How a world has ended, in fields: of `mingle run` the message for people says it.

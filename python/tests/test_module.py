@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -231,9 +232,231 @@ class Module(unittest.TestCase):
         options = set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", HELP.read_text(), re.M))
         options -= {"help", "version", "format", "tf-ps", "log-format"}
         stub = STUB.read_text()
-        for function in ("def join(", "async def join_async("):
+        of_run = set(re.findall(r"^ +--([a-z-]+)", HELP.with_name("run.long").read_text(), re.M))
+        stays = {"gone-after", "grow", "allow-split", "stop-timeout"}
+        self.assertLessEqual(stays, of_run)
+        for function, more in [("def join(", set()), ("async def join_async(", set()), ("class RunningWorld:", stays)]:
             arguments = stub[stub.index(function) :].split(") ->")[0]
-            self.assertEqual({name.replace("_", "-") for name in re.findall(r"^    (\w+):", arguments, re.M)} - {"listener", "on-event"}, options)
+            found = {name.replace("_", "-") for name in re.findall(r"^ +(\w+):", arguments, re.M)}
+            self.assertEqual(found - {"listener", "on-event"}, options | more)
+
+
+class Running(unittest.TestCase):
+    """Worlds that stay."""
+
+    def setUp(self):
+        os.environ["MINGLE_INTERFACE"] = "lo"
+        self.worlds = []
+        self.addCleanup(lambda: [world.close() for world in self.worlds])
+
+    def worlds_of(self, name, count, world=None, **options):
+        options = {"timeout": PATIENCE, "quiet": True, **options}
+        new = [mingle.RunningWorld(job(name), world or count, **options) for _ in range(count)]
+        self.worlds += new
+        return new
+
+    def all(self, worlds, work):
+        """Does this with all worlds at once; the results in their order."""
+        with ThreadPoolExecutor(len(worlds)) as pool:
+            return list(pool.map(work, worlds))
+
+    def test_a_world_starts_again_where_one_node_says_so_and_all_finish(self):
+        worlds = self.worlds_of("again", 3)
+        nodes = self.all(worlds, lambda world: world.next())
+        self.assertEqual(sorted(node.rank for node in nodes), [0, 1, 2])
+        self.assertEqual({node.generation for node in nodes}, {0})
+        self.assertEqual([world.state for world in worlds], ["running"] * 3)
+        self.assertFalse(worlds[1].wait(0))
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(worlds[0].next, code=7)
+            self.assertTrue(worlds[1].wait(PATIENCE) and worlds[2].wait(PATIENCE))
+            over = worlds[1].over
+            self.assertEqual((over.how, over.code, over.rank, worlds[1].state), ("exited", 7, nodes[0].rank, "over"))
+            nodes = [*self.all(worlds[1:], lambda world: world.next()), first.result()]
+        self.assertEqual({(node.generation, node.world) for node in nodes}, {(1, 3)})
+        self.assertIsNone(worlds[1].over)
+        self.assertEqual(self.all(worlds, lambda world: world.finish(PATIENCE)), [True] * 3)
+        self.assertEqual([(world.state, world.next()) for world in worlds], [("finished", None)] * 3)
+
+    def test_the_next_world_takes_another_port_at_once_where_the_program_holds_the_last(self):
+        worlds = self.worlds_of("port", 2)
+        nodes = self.all(worlds, lambda world: world.next())
+        listener = next(node for node in nodes if node.rank == 0).take_listener()
+        with socket.socket(fileno=listener):
+            started = time.monotonic()
+            again = self.all(worlds, lambda world: world.next(holds_port=True))
+            # Without `holds_port` a node waits for its port for 5 s.
+            self.assertLess(time.monotonic() - started, 4)
+        self.assertNotEqual(again[0].master, nodes[0].master)
+
+    def test_a_node_that_leaves_says_farewell_and_a_newcomer_takes_its_place(self):
+        first, second = self.worlds_of("leave", 2)
+        second_rank = self.all([first, second], lambda world: world.next().rank)[1]
+        second.close()
+        self.assertTrue(first.wait(PATIENCE))
+        self.assertEqual((first.over.how, [member.rank for member in first.gone]), ("left", [second_rank]))
+        self.assertEqual((second.state, second.next()), ("left", None))
+        worlds = [first, *self.worlds_of("leave", 1, 2)]
+        self.assertEqual({node.generation for node in self.all(worlds, lambda world: world.next())}, {1})
+        self.assertEqual(first.gone, ())
+
+    def test_a_process_that_is_killed_is_gone_and_one_that_stalls_is_not(self):
+        other = python(
+            f"""
+            world = mingle.RunningWorld({job("kill")!r}, 2, timeout={PATIENCE})
+            world.next()
+            print("runs", flush=True)
+            # This holds Python's lock all the time.
+            sum(range(10**15))
+            """
+        )
+        (world,) = self.worlds_of("kill", 1, 2)
+        with other:
+            rank = world.next().rank
+            self.assertEqual(other.stdout.readline(), "runs\n")
+            # A newcomer makes the world look whether its members answer, and one is silent for 8 s if it is gone.
+            (newcomer,) = self.worlds_of("kill", 1, 2)
+            self.assertFalse(world.wait(10))
+            self.assertEqual((newcomer.state, world.suspected), ("forming", ()))
+            other.kill()
+            self.assertTrue(world.wait(PATIENCE))
+        self.assertEqual((world.over.how, [member.rank for member in world.gone]), ("gone", [1 - rank]))
+        self.assertEqual({node.world for node in self.all([world, newcomer], lambda world: world.next())}, {2})
+
+    def test_a_world_with_room_takes_a_newcomer_in(self):
+        worlds = self.worlds_of("grow", 2, "2:3", grow=True, last_call="2s")
+        ranks = [node.rank for node in self.all(worlds, lambda world: world.next())]
+        (newcomer,) = self.worlds_of("grow", 1, "2:3", grow=True, last_call="2s")
+        first = worlds[ranks.index(0)]
+        while first.waiting == 0 and first.state == "running":
+            first.wait(0.05)
+        self.assertEqual((first.waiting, worlds[ranks.index(1)].waiting), (1, 0))
+        self.assertTrue(first.wait(PATIENCE))
+        self.assertEqual(first.over.how, "grows")
+        nodes = self.all([*worlds, newcomer], lambda world: world.next())
+        self.assertEqual({node.world for node in nodes}, {3})
+
+    def test_a_failure_for_good_ends_newcomers_of_rank_0_as_well(self):
+        worlds = self.worlds_of("fail", 2)
+        ranks = [node.rank for node in self.all(worlds, lambda world: world.next())]
+        first, second = (worlds[ranks.index(rank)] for rank in (0, 1))
+        (newcomer,) = self.worlds_of("fail", 1, 2)
+        while first.waiting == 0:
+            first.wait(0.05)
+        first.fail(9)
+        self.assertTrue(second.wait(PATIENCE))
+        self.assertEqual((second.over.how, second.over.code, first.state), ("exited", 9, "left"))
+        self.assertIsNone(newcomer.next(timeout=PATIENCE))
+        self.assertEqual(newcomer.state, "finished")
+
+    def test_the_world_lives_in_an_event_loop(self):
+        first, second = self.worlds_of("loop", 2)
+
+        async def both():
+            await asyncio.gather(first.next_async(), second.next_async())
+            task = asyncio.ensure_future(second.next_async())
+            await asyncio.wait_for(first.wait_async(), PATIENCE)
+            await asyncio.gather(first.next_async(), task)
+            return await asyncio.gather(first.finish_async(), second.finish_async())
+
+        self.assertEqual(asyncio.run(both()), [True, True])
+
+    def test_a_loop_over_the_world_ends_with_the_job(self):
+        def train(world):
+            generations = []
+            for node in world:
+                generations.append(node.generation)
+                # The first world fails.
+                if node.generation > 0:
+                    world.finish()
+                elif node.rank == 1:
+                    world.wait(PATIENCE)
+            return generations
+
+        self.assertEqual(self.all(self.worlds_of("for", 2), train), [[0, 1]] * 2)
+
+    def test_ctrl_c_in_a_world_is_a_farewell(self):
+        other = python(
+            f"""
+            try:
+                with mingle.RunningWorld({job("ctrl")!r}, 2, timeout={PATIENCE}) as world:
+                    world.next()
+                    print("runs", flush=True)
+                    world.wait()
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            """
+        )
+        (world,) = self.worlds_of("ctrl", 1, 2)
+        with other:
+            world.next()
+            self.assertEqual(other.stdout.readline(), "runs\n")
+            other.send_signal(signal.SIGINT)
+            self.assertEqual(other.stdout.readline(), "interrupted\n")
+            self.assertEqual(other.wait(PATIENCE), 0)
+        self.assertTrue(world.wait(PATIENCE))
+        self.assertEqual(world.over.how, "left")
+
+    def test_a_process_that_ends_says_farewell(self):
+        other = python(f"world = mingle.RunningWorld({job('exit')!r}, 2, timeout={PATIENCE})\nworld.next()")
+        (world,) = self.worlds_of("exit", 1, 2)
+        with other:
+            world.next()
+            self.assertTrue(world.wait(PATIENCE))
+        self.assertEqual(world.over.how, "left")
+
+    def test_a_forked_child_has_no_socket_of_a_world(self):
+        (world,) = self.worlds_of("fork", 1)
+        node = world.next()
+        seen = [bool(sockets("/proc/self")), in_child(lambda: sockets("/proc/self")), in_child(lambda: world.state != "left")]
+        self.assertEqual((seen, node.listener is None), ([True, False, False], False))
+        self.assertEqual(world.state, "running")
+        # A child's end is no farewell of the parent.
+        self.assertFalse(in_child(world.close))
+        self.assertEqual(world.state, "running")
+
+    def test_wrong_options_are_refused(self):
+        for wanted, options in [
+            ("--max-restarts", {"max_restarts": 3}),
+            ("--workers", {"workers": 2}),
+            ("--gone-after", {"gone_after": "soon"}),
+            ("--allow-split", {"world": "2:4"}),
+            ("--grow", {"grow": True}),
+            ("--nothing", {"nothing": 1}),
+        ]:
+            world = mingle.RunningWorld(**{"job_id": job("wrong"), "world": 2, **options})
+            for _ in range(2):
+                with self.assertRaises(mingle.UsageError, msg=options) as raised:
+                    world.next()
+                self.assertIn(wanted, str(raised.exception))
+            self.assertEqual((world.state, raised.exception.code), ("failed", 2))
+            world.close()
+        (world,) = self.worlds_of("wrong", 1)
+        for code in (0, 256, "1", None):
+            with self.assertRaisesRegex(mingle.UsageError, "1 to 255"):
+                world.next(code=code)
+        self.assertEqual(world.next().rank, 0)
+
+    def test_a_world_that_does_not_form_says_why(self):
+        (world,) = self.worlds_of("alone", 1, 2, timeout="300ms")
+        with self.assertRaises(mingle.DeadlineError) as raised:
+            world.next()
+        self.assertEqual((raised.exception.code, raised.exception.facts["joined"]), (3, 1))
+        world.fail()
+        self.assertEqual(world.state, "failed")
+
+    def test_no_descriptor_is_left_behind(self):
+        def once():
+            (world,) = self.worlds_of("left", 1)
+            world.next()
+            world.next()
+            world.close()
+
+        once()
+        before = os.listdir("/proc/self/fd")
+        for _ in range(10):
+            once()
+        self.assertEqual(os.listdir("/proc/self/fd"), before)
 
 
 def sockets(process):

@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Union
 
@@ -13,6 +13,8 @@ __all__ = [
     "Error",
     "Member",
     "NetworkError",
+    "Over",
+    "RunningWorld",
     "SecretError",
     "UsageError",
     "join",
@@ -162,3 +164,85 @@ async def join_async(
     quiet: bool | None = ...,
     verbose: bool | None = ...,
 ) -> Assignment: ...
+
+class Over:
+    how: Literal["exited", "killed", "gone", "left", "grows", "unknown"]
+    rank: int | None
+    host: str | None
+    code: int | None
+    text: str
+
+class RunningWorld:
+    def __init__(
+        self,
+        job_id: str | None = None,
+        world: int | str | None = None,
+        *,
+        listener: bool = True,
+        on_event: Callable[[Mapping[str, Any]], object] | None = None,
+        gone_after: Time | None = ...,
+        grow: bool | None = ...,
+        allow_split: bool | None = ...,
+        stop_timeout: Time | None = ...,
+        last_call: Time | None = ...,
+        rank_by: Literal["address", "host", "place"] | None = ...,
+        place: str | None = ...,
+        paths: Literal["auto", "all", "ring", "master"] | None = ...,
+        discovery_port: int | None = ...,
+        group: str | None = ...,
+        ipv6: bool | None = ...,
+        secret_file: Path | None = ...,
+        private: bool | None = ...,
+        rank: int | Literal["hostname"] | None = ...,
+        interface: Many | None = ...,
+        master_port: int | None = ...,
+        seed: Many | None = ...,
+        seed_dir: Path | None = ...,
+        broadcast: bool | None = ...,
+        ttl: int | None = ...,
+        timeout: Time | None = ...,
+        require_rdma: bool | None = ...,
+        no_rdma: bool | None = ...,
+        no_gid_pin: bool | None = ...,
+        tune_sockets: bool | None = ...,
+        set: Many | None = ...,
+        same: Many | None = ...,
+        same_cmd: str | None = ...,
+        require_same: bool | None = ...,
+        check: str | None = ...,
+        check_timeout: Time | None = ...,
+        expect: str | None = ...,
+        slots: int | None = ...,
+        output: Many | None = ...,
+        events: Path | None = ...,
+        quiet: bool | None = ...,
+        verbose: bool | None = ...,
+    ) -> None: ...
+    @property
+    def state(self) -> Literal["forming", "running", "over", "finished", "left", "failed"]: ...
+    @property
+    def assignment(self) -> Assignment | None: ...
+    @property
+    def over(self) -> Over | None: ...
+    @property
+    def gone(self) -> tuple[Member, ...]: ...
+    @property
+    def suspected(self) -> tuple[Member, ...]: ...
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def is_cut_off(self) -> bool: ...
+    def fileno(self) -> int: ...
+    def next(self, *, code: int = 1, holds_port: bool = False, timeout: float | None = None) -> Assignment | None: ...
+    async def next_async(self, *, code: int = 1, holds_port: bool = False) -> Assignment | None: ...
+    def wait(self, timeout: float | None = None) -> bool: ...
+    async def wait_async(self) -> None: ...
+    def finish(self, timeout: float | None = None) -> bool: ...
+    async def finish_async(self) -> bool: ...
+    def fail(self, code: int = 1) -> None: ...
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __iter__(self) -> Iterator[Assignment]: ...

@@ -281,6 +281,7 @@ class RunningWorld:
         for kind, what, fd in self._joining.take():
             if kind == "formed":
                 self._assignment = Assignment(what, fd)
+                self._generation = what["generation"]
                 self._state = "running"
             elif kind == "changed":
                 self._change(what)
@@ -300,18 +301,22 @@ class RunningWorld:
         self._joining.finish()
 
     def _change(self, what):
-        change, rank = what.pop("change"), what.get("rank")
-        if change in ("over", "cause"):
+        change, generation, rank = what.pop("change"), what.pop("generation"), what.get("rank")
+        if change == "finished":
+            self._clear("finished")
+            self._joining.finish()
+        elif self._state == "forming":
+            if change == "over" and generation > self._generation:
+                # A world that was over before this program could hear of it.
+                self._generation = generation
+                self._joining.next(*self._is_asked)
+            # The rest is of the last world.
+        elif change in ("over", "cause"):
             end = what.pop("end")
             self._over = Over(end, **what)
             if end in LOST and rank is not None:
                 self._gone.add(rank)
-            if self._state == "forming":
-                # The next one was over before this program could hear of it.
-                self._joining.next(*self._is_asked)
-                self._over = None
-            else:
-                self._state = "over"
+            self._state = "over"
         elif change == "suspected":
             self._suspected.add(rank)
         elif change == "back":
@@ -321,10 +326,9 @@ class RunningWorld:
             self._is_cut_off = True
         elif change == "waiting":
             self._waiting = what["nodes"]
-        elif change == "finished":
-            self._clear("finished")
-            self._joining.finish()
 
+    # That of the last world that has formed.
+    _generation = -1
     # What `next` asked for last.
     _is_asked = 1, False
     # Whether `next` has returned the assignment of this world.

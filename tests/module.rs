@@ -14,10 +14,10 @@ fn python_folder() -> PathBuf {
 }
 
 /// A folder with the packages of the wheel: the files of this project, and the library that cargo has built.
-fn packages() -> PathBuf {
+fn packages(name: &str) -> PathBuf {
     // `cargo test` leaves the library beside the tests, and nothing in the folder above.
     let built = std::env::current_exe().unwrap().with_file_name("lib_mingle.so");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages").join(name);
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(folder.join("mingle")).unwrap();
     let source = python_folder().join("src");
@@ -44,11 +44,10 @@ fn run(packages: &Path, tests: &str) -> Result<Output, String> {
     command.output().map_err(|error| format!("{python}: {error}"))
 }
 
-#[test]
-fn the_module_keeps_its_promises_in_python() {
-    let packages = packages();
-    // Each prints a line for each test, `skipped` with the reason included.
-    for tests in ["tests/test_module.py", "tests/test_torch.py"] {
+/// Each file prints a line for each test, `skipped` with the reason included.
+fn pass(name: &str, files: &[&str]) {
+    let packages = packages(name);
+    for tests in files {
         let Output { status, stdout, stderr } = match run(&packages, tests) {
             Ok(output) => output,
             Err(reason) => return eprintln!("skipped: {reason}"),
@@ -57,4 +56,14 @@ fn the_module_keeps_its_promises_in_python() {
         assert!(status.success(), "{tests}: {status}\n{said}");
         eprintln!("{said}");
     }
+}
+
+#[test]
+fn the_module_keeps_its_promises_in_python() {
+    pass("module", &["tests/test_module.py", "tests/test_torch.py"]);
+}
+
+#[test]
+fn torchruns_agents_meet_by_the_module() {
+    pass("torchrun", &["tests/test_plugin.py", "tests/test_torchrun.py"]);
 }

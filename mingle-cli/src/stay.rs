@@ -272,6 +272,10 @@ impl Attended {
                 journal.back(rank, &peer);
                 self.tell("back", node(Some(rank), Some(&peer)));
             }
+            Change::MaySplit { waiting } => self.say(format_args!(
+                "warning: {waiting} nodes wait for a seat, enough for a second world: if the network splits, both may go \
+                 on; start fewer spares"
+            )),
             Change::CutOff => {
                 self.say(format_args!("warning: most other nodes do not answer; this node may be cut off"));
                 journal.cut_off();

@@ -46,9 +46,10 @@ impl Joining {
             let Ok(ends) = writer.socket() else { return };
             let teller = writer.clone();
             let told = move |told| teller.tell(told);
-            let done = match stays {
-                true => embed::stay(arguments, keeps_listener, ends, told),
-                false => embed::join(arguments, keeps_listener, ends, told),
+            let done = if stays {
+                embed::stay(arguments, keeps_listener, ends, told)
+            } else {
+                embed::join(arguments, keeps_listener, ends, told)
             };
             if let Err(failed) = done {
                 writer.put(Item::Failed(failed));

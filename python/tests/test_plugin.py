@@ -1,15 +1,18 @@
 """Tests of the installed wheel: its program and its plugin, with a stub of torch. Run `python -m unittest` here."""
 
+import importlib
 import importlib.metadata
 import os
 import sys
 import threading
 import time
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "stub"))
 
+import mingle  # noqa: E402
 from torch.distributed.elastic.rendezvous.api import (  # noqa: E402
     RendezvousClosedError,
     RendezvousParameters,
@@ -21,9 +24,11 @@ JOB = f"wheel-{os.getpid()}"
 
 def create(job=JOB, nodes=2, **kwargs):
     """Creates a handler through the entry point, as torch does."""
-    (entry,) = importlib.metadata.entry_points(group="torchrun.handlers", name="mingle")
+    entries = importlib.metadata.entry_points(group="torchrun.handlers", name="mingle")
+    # Beside an installed wheel there is the folder of the project.
+    handler = next(iter(entries)).load() if entries else importlib.import_module("mingle_torchrun").get_handler
     arguments = {"endpoint": "", "min_nodes": nodes, "max_nodes": nodes, "timeout": 900, "join_timeout": 30, **kwargs}
-    return entry.load()()(RendezvousParameters("mingle", run_id=job, **arguments))
+    return handler()(RendezvousParameters("mingle", run_id=job, **arguments))
 
 
 def all_meet(handlers):
@@ -43,7 +48,7 @@ class Plugin(unittest.TestCase):
         os.environ["MINGLE_INTERFACE"] = "lo"
         os.environ["MINGLE_QUIET"] = "1"
 
-    def test_two_agents_meet_and_meet_again_after_one_leaves(self):
+    def test_two_agents_meet_and_meet_again_after_the_workers_of_one_have_failed(self):
         handlers = [create(), create()]
         (first, info), (second, other) = all_meet(handlers)
         self.assertEqual((info.rank, other.rank, info.world_size), (0, 1, 2))
@@ -59,18 +64,78 @@ class Plugin(unittest.TestCase):
         self.assertEqual(os.environ["GLOO_SOCKET_IFNAME"], "lo")
         self.assertFalse({"RANK", "MASTER_ADDR", "PET_NNODES"} & set(os.environ))
 
-        # The workers of the second agent have failed: it starts a rendezvous, and the first agent sees it waiting.
-        again = threading.Thread(target=second.next_rendezvous)
-        again.start()
-        while again.is_alive() and first.num_nodes_waiting() == 0:
-            time.sleep(0.001)
-        first.next_rendezvous()
-        again.join()
+        # The workers of the second agent have failed: it starts a rendezvous, and the first agent hears it.
+        with ThreadPoolExecutor(1) as pool:
+            again = pool.submit(second.next_rendezvous)
+            self.wait_for(lambda: first.num_nodes_waiting() > 0)
+            info, again = first.next_rendezvous(), again.result()
+        # The store of the last one still has its port.
+        self.assertNotEqual(info.bootstrap_store_info, where)
+        self.assertEqual(info.bootstrap_store_info, again.bootstrap_store_info)
+        self.assertEqual(first.num_nodes_waiting(), 0)
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda handler: handler.shutdown(), handlers))
         self.assertEqual(first.get_run_id(), JOB)
-        first.shutdown()
         self.assertTrue(first.is_closed())
         with self.assertRaises(RendezvousClosedError):
             first.next_rendezvous()
+
+    def test_an_agent_that_fails_closes_for_one_that_wants_to_go_on(self):
+        job = f"{JOB}-closes"
+        (first, _), (second, _) = all_meet([create(job), create(job)])
+        self.fail_and_shut_down(first)
+        self.wait_for(lambda: second.num_nodes_waiting() > 0)
+        with self.assertRaisesRegex(RendezvousClosedError, "is closed"):
+            second.next_rendezvous()
+
+    def test_an_agent_that_fails_closes_for_one_that_waits_for_it_already(self):
+        job = f"{JOB}-waits"
+        (first, _), (second, _) = all_meet([create(job), create(job)])
+        with ThreadPoolExecutor(1) as pool:
+            again = pool.submit(second.next_rendezvous)
+            self.wait_for(lambda: first.num_nodes_waiting() > 0)
+            self.fail_and_shut_down(first)
+            with self.assertRaisesRegex(RendezvousClosedError, "is closed"):
+                again.result()
+
+    def test_an_agent_without_a_seat_ends_with_code_0_once_the_others_have_ended_well(self):
+        job = f"{JOB}-spare"
+        pairs = all_meet([create(job), create(job)])
+        spare = create(job)
+        with ThreadPoolExecutor(3) as pool:
+            waits = pool.submit(spare.next_rendezvous)
+            self.wait_for(lambda: pairs[0][0]._world.waiting > 0)
+            list(pool.map(lambda pair: pair[0].shutdown(), pairs))
+            with self.assertRaises(SystemExit) as raised:
+                waits.result()
+        self.assertEqual(raised.exception.code, 0)
+
+    def test_an_agent_that_vanishes_before_it_has_the_store_does_not_hold_the_others_up(self):
+        job = f"{JOB}-early"
+        handlers = [create(job), create(job)]
+        with ThreadPoolExecutor(3) as pool:
+            meets = pool.submit(handlers[0].next_rendezvous)
+            # It takes part in the world and never opens the store.
+            other = mingle.RunningWorld(job, 2, timeout=30)
+            other.next()
+            other.close()
+            both = [meets, pool.submit(handlers[1].next_rendezvous)]
+            self.assertEqual(sorted(one.result().rank for one in both), [0, 1])
+            list(pool.map(lambda handler: handler.shutdown(), handlers))
+
+    def wait_for(self, condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.001)
+
+    def fail_and_shut_down(self, handler):
+        """As launch_agent, after a failure of the workers."""
+        try:
+            raise ChildProcessError
+        except ChildProcessError:
+            handler.shutdown()
 
     def test_if_no_world_forms_the_timeout_has_a_reason(self):
         with self.assertRaisesRegex(RendezvousTimeoutError, "no world of 2"):
@@ -78,7 +143,6 @@ class Plugin(unittest.TestCase):
 
     def test_unsupported_options_are_refused_at_once(self):
         for wanted, arguments in [
-            ("--nnodes=4", {"min_nodes": 2, "max_nodes": 4}),
             ("--rdzv-id", {"job": "none"}),
             ("is_host", {"is_host": "1"}),
         ]:

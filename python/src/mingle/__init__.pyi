@@ -185,6 +185,7 @@ class RunningWorld:
         allow_split: bool | None = ...,
         stop_timeout: Time | None = ...,
         last_call: Time | None = ...,
+        world_step: int | None = ...,
         rank_by: Literal["address", "host", "place"] | None = ...,
         place: str | None = ...,
         paths: Literal["auto", "all", "ring", "master"] | None = ...,

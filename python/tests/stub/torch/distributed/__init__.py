@@ -7,11 +7,16 @@ STORES = {}
 
 
 class TCPStore:
-    def __init__(self, host_name, port, world_size, is_master, timeout, multi_tenant=False):
+    def __init__(self, host_name, port, world_size, is_master, timeout, *, wait_for_workers, master_listen_fd=None):
+        """master_listen_fd"""
         self.address = (host_name, port)
         self.world_size, self.is_master, self.timeout = world_size, is_master, timeout
-        assert multi_tenant
-        self.values = STORES.setdefault(port, {})
+        assert not wait_for_workers and is_master == (master_listen_fd is not None)
+        # The server has keys of its own, as one that has just started; clients may come first.
+        self.fd, self.values = master_listen_fd, STORES.setdefault(port, {})
+
+    def set_timeout(self, timeout):
+        self.timeout = timeout
 
     def add(self, key, amount):
         self.values[key] = self.values.get(key, 0) + amount

@@ -88,7 +88,8 @@ impl Joining {
             .collect()
     }
 
-    /// The program wants to start again. A world that is not over yet ends for all nodes, with this exit code.
+    /// The program wants to start again. A world that is not over yet ends for all nodes, with this exit
+    /// code.
     /// With `holds_port` the next world takes another port at once.
     fn next(&self, code: u8, holds_port: bool) {
         self.queue.say(Word::Next { code: code.max(1), holds_port });

@@ -17,7 +17,7 @@ import unittest
 from pathlib import Path
 
 try:
-    import torch.distributed  # noqa: F401
+    import torch
 except ImportError:
     raise unittest.SkipTest("skipped: this Python has no torch") from None
 
@@ -57,8 +57,9 @@ class Agent:
 
     def __init__(self, test, name, nodes, *options):
         environ = {**os.environ, "OMP_NUM_THREADS": "1", "MINGLE_INTERFACE": "lo", "AGENT": name}
-        # torch 1.13 cannot parse its own default of these under Python 3.11.
-        environ.update(PET_REDIRECTS="0:0", PET_TEE="0:0")
+        if torch.__version__.startswith("1."):
+            # torch 1.13 cannot parse its own default of these under Python 3.11.
+            environ.update(PET_REDIRECTS="0:1", PET_TEE="0:1")
         command = [sys.executable, "-m", "mingle_torchrun", "--rdzv_backend=mingle", f"--rdzv_id={test.job}", f"--nnodes={nodes}"]
         command += ["--monitor_interval=0.1", *options, test.script, test.folder]
         self.name, self.text, self.changed = name, "", threading.Condition()

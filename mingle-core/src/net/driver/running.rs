@@ -193,8 +193,8 @@ impl RunningWorld {
         self.machine.set_growth(self.driver.now(), after);
     }
 
-    /// How many newcomers wait for a seat, as rank 0 knows it: those heard within 10 s, at most 64. 0 on every
-    /// other rank.
+    /// How many newcomers wait for a seat, as rank 0 knows it: those heard within 10 s, at most 64; 0 on
+    /// every other rank.
     pub fn newcomers(&mut self) -> u32 {
         self.machine.newcomers(self.driver.now())
     }

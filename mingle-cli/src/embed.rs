@@ -63,9 +63,9 @@ pub fn join(
     caller::during(told, ends, || exit::contain(|| attend(arguments, keeps_listener))).map_err(Failed::new)
 }
 
-/// As [`join`], and stays with the world: it returns once the caller has left or all nodes have finished. The
-/// options of `mingle run` count too that say when a world is over. The caller writes a [`Word`] in a packet to
-/// the socket `ends`, or closes it; while no world has formed, each leaves at once.
+/// As [`join`], and stays with the world: it returns once the caller has left or all nodes have finished.
+/// The options of `mingle run` count too that say when a world is over. The caller writes a [`Word`] in a
+/// packet to the socket `ends`, or closes it; while no world has formed, each leaves at once.
 ///
 /// # Errors
 /// As for [`join`], in the first formation and in each later one.

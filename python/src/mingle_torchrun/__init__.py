@@ -276,8 +276,9 @@ def more(node: mingle.Assignment) -> dict[str, Any]:
 
 
 def show() -> None:
-    """Shows on stderr what mingle says, unless the program has set up its logging."""
-    if not log.handlers and not logging.getLogger().handlers:
+    """Shows on stderr what mingle says, unless the program has set up this logger. torch sets up that of all others."""
+    if not log.handlers and log.level == logging.NOTSET:
+        log.propagate = False
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("mingle: %(message)s"))
         log.addHandler(handler)

@@ -240,15 +240,19 @@ class Torchrun(unittest.TestCase):
         for agent in [agents[1], spare]:
             agent.ends(0)
 
-    def test_an_agent_without_restarts_closes_for_agents_that_have_some_left(self):
-        agents = [*self.start("a", 3, "--max_restarts=0"), *self.start("bc", 3, "--max_restarts=5")]
-        for agent in agents:
-            agent.runs(3)
-        self.tell("fail-a")
-        for agent in agents:
-            agent.ends(1)
-        for agent in agents[1:]:
-            self.assertIn("is closed", agent.text)
+    # An agent of torch 1.13 that has failed waits up to 300 s for the others before it closes (_exit_barrier in
+    # elastic/agent/server/api.py).
+    if not torch.__version__.startswith("1."):
+
+        def test_an_agent_without_restarts_closes_for_agents_that_have_some_left(self):
+            agents = [*self.start("a", 3, "--max_restarts=0"), *self.start("bc", 3, "--max_restarts=5")]
+            for agent in agents:
+                agent.runs(3)
+            self.tell("fail-a")
+            for agent in agents:
+                agent.ends(1)
+            for agent in agents[1:]:
+                self.assertIn("is closed", agent.text)
 
     def test_a_rendezvous_that_times_out_says_who_was_there(self):
         (agent,) = self.start("a", 2, "--rdzv_conf=join_timeout=2")

@@ -64,6 +64,6 @@ fn the_module_keeps_its_promises_in_python() {
 }
 
 #[test]
-fn torchruns_agents_meet_by_the_module() {
+fn torchruns_agents_meet_with_mingle() {
     pass("torchrun", &["tests/test_plugin.py", "tests/test_torchrun.py"]);
 }

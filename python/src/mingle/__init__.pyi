@@ -199,6 +199,8 @@ class RunningWorld:
         master_port: int | None = ...,
         seed: Many | None = ...,
         seed_dir: Path | None = ...,
+        seed_exec: str | None = ...,
+        no_multicast: bool | None = ...,
         broadcast: bool | None = ...,
         ttl: int | None = ...,
         timeout: Time | None = ...,

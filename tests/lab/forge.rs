@@ -74,7 +74,7 @@ impl Body {
 
     /// A candidate with a given rank 0 and more members than any other: better than every real one.
     pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
-        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4);
+        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4).number(1);
         best.text(host).number(1).address(at)
     }
 
@@ -93,7 +93,7 @@ impl Body {
 
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         // In a world of four, with this rank and no former one.
-        let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
+        let who = Self::default().number(4).number(4).number(1).bytes(&[1, rank, 0]).text(host);
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the

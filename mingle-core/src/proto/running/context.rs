@@ -35,6 +35,8 @@ pub(super) enum Timer {
     Watch,
     /// It is counted how many members are there.
     Count,
+    /// A neighbour that has said farewell is asked whether it has gone on.
+    Left,
     /// A newcomer may be taken in.
     Grow,
     /// Observers wait for an answer.
@@ -179,6 +181,12 @@ impl Context {
     pub(super) fn ask_all(&mut self, of: NodeId) {
         let question = self.shared.solicit();
         self.multicast(&question);
+        self.ask(of);
+    }
+
+    /// Asks whatever node has this member's address for a leader.
+    pub(super) fn ask(&mut self, of: NodeId) {
+        let question = self.shared.solicit();
         if let Some(address) = self.members.address_of(of) {
             self.send(address, NodeId::ANYONE, &question);
         }

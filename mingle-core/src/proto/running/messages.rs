@@ -206,6 +206,9 @@ impl RunningWorld {
     }
 
     fn on_leaving(&mut self, sender: NodeId) {
+        if self.watch.has(sender) && !self.is_over() {
+            self.left.insert(sender, &mut self.context);
+        }
         self.watch.forget(sender, &mut self.context);
         if let State::Releasing(releasing) = &mut self.state {
             releasing.leaves(sender);

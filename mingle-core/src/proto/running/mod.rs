@@ -20,6 +20,7 @@
 
 mod context;
 mod ending;
+mod left;
 mod liveness;
 mod looks;
 mod members;
@@ -47,6 +48,7 @@ use crate::model::{Digest, End, Lineage, Peer, Rank};
 use crate::wire::Status;
 use context::{Context, Timer};
 use ending::Notifying;
+use left::Left;
 use liveness::Liveness;
 use members::Members;
 use newcomers::Newcomers;
@@ -90,6 +92,7 @@ pub struct RunningWorld {
     state: State,
     liveness: Liveness,
     watch: Watch,
+    left: Left,
     /// The ranks that are suspected, as this node has reported them.
     suspected: BTreeSet<Rank>,
     /// It has reported that it may be cut off.
@@ -141,6 +144,7 @@ impl Node {
         let neighbours = context.neighbours();
         RunningWorld {
             watch: Watch::start(&neighbours, &mut context),
+            left: Left::default(),
             suspected: BTreeSet::new(),
             is_cut_off: false,
             holds: false,
@@ -285,6 +289,7 @@ impl RunningWorld {
                 }
                 Timer::Grow => self.grow(),
                 Timer::Count => self.watch.count(&mut self.context),
+                Timer::Left => self.left.ask(&mut self.context),
                 Timer::Status => self.observers.answer(self.status(), &mut self.context),
             }
         }

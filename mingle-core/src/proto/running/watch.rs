@@ -220,6 +220,11 @@ impl Watch {
         }
     }
 
+    /// Whether this member is watched.
+    pub(super) fn has(&self, member: NodeId) -> bool {
+        self.neighbours.iter().any(|neighbour| neighbour.id == member)
+    }
+
     /// This member's world is over, so its connections may close.
     pub(super) fn forget(&mut self, member: NodeId, context: &mut Context) {
         if let Some(at) = self.neighbours.iter().position(|neighbour| neighbour.id == member) {

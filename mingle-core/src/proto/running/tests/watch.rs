@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::proto::{DialId, WatchNews};
-use crate::wire::{Look, Partner, Sight, Suspicion};
+use crate::wire::{Look, Partner, Running, Sight, Suspicion};
 
 const PATHS: u16 = 41_877;
 
@@ -381,6 +381,28 @@ fn a_neighbour_that_neither_leaves_nor_closes_holds_up_the_next_formation_for_80
     assert!(watcher.run(ms(849), WatchNews::Silent, &[]).changes.is_empty());
     let changes = watcher.run(ms(850), WatchNews::Silent, &[]).changes;
     assert!(matches!(changes[..], [Change::Notified]), "{changes:?}");
+}
+
+#[test]
+fn a_neighbour_that_said_farewell_is_asked_four_times_whether_it_has_gone_on() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    for _ in 0..6 {
+        assert_eq!(watcher.message(3, &Message::Leaving).sent, []);
+    }
+    watcher.hear(next, WatchNews::Closed);
+    let solicit =
+        |(to, message): &(SocketAddr, Message)| *to == address(3) && matches!(message, Message::Solicit(_));
+    for (until, asked) in [(1999, 0), (2000, 1), (16_000, 3)] {
+        let sent: Vec<_> = watcher.run(ms(until), WatchNews::Refused, &[]).sent;
+        assert!(sent.iter().all(solicit) && sent.len() == asked, "{sent:?}");
+    }
+    // It answers with the lineage of the world that it is in.
+    let later = watcher.running.lineage().next().unwrap().next().unwrap();
+    let door = Message::Running(Running { first: address(3), door: None });
+    hear(&mut watcher.running, ms(16_001), 3, later, &door);
+    let changes = watcher.done().changes;
+    assert!(matches!(changes.first(), Some(Change::Over(over)) if over.end == End::Unknown), "{changes:?}");
+    assert_eq!(watcher.run(ms(60_000), WatchNews::Refused, &[]).sent, [], "its world is over");
 }
 
 #[test]

@@ -166,9 +166,11 @@ impl Watch {
             Change::Notified => "notified",
             Change::Finished => "finished",
             // These end nothing.
-            Change::Cause(_) | Change::Suspected(..) | Change::Back(..) | Change::CutOff => {
-                return harmless(&format!("{change:?}"));
-            }
+            Change::Cause(_)
+            | Change::Suspected(..)
+            | Change::Back(..)
+            | Change::CutOff
+            | Change::MaySplit { .. } => return harmless(&format!("{change:?}")),
             _ => "other",
         };
         self.changes.push(name);

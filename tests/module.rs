@@ -38,15 +38,23 @@ fn packages(name: &str) -> PathBuf {
 /// Runs tests, which are arguments of Python's unittest. The results are in the output, and in the exit code.
 fn run(packages: &Path, tests: &[&str]) -> Result<Output, String> {
     let python = std::env::var("MINGLE_TEST_PYTHON").unwrap_or_else(|_| "/usr/bin/python3".to_owned());
-    let mut command = Command::new(&python);
-    command.args(["-m", "unittest", "--verbose"]).args(tests).current_dir(python_folder());
+    let missing = |error| format!("{python}: {error}");
+    Command::new(&python).arg("--version").output().map_err(missing)?;
+    // Background jobs of a shell ignore SIGINT, and processes of the tests would inherit that.
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal=INT,QUIT")
+        .arg(&python)
+        .args(["-m", "unittest", "--verbose"])
+        .args(tests)
+        .current_dir(python_folder());
     command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1");
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("MINGLE_") {
             command.env_remove(name);
         }
     }
-    command.output().map_err(|error| format!("{python}: {error}"))
+    command.output().map_err(missing)
 }
 
 /// Prints a line for each test, `skipped` with the reason included.

@@ -51,6 +51,27 @@ fn three_of_three_to_four_form_a_world_of_three_when_the_last_call_is_over() {
 }
 
 #[test]
+fn two_to_four_nodes_of_three_to_four_do_at_30_percent_loss_as_without_loss() {
+    for count in 2..=4 {
+        let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+        lab.set(&Policy { loss: 30, ..Policy::default() });
+        // At this loss a node may need more than a second to join.
+        let timeout = if count < 3 { "8s" } else { "60s" };
+        let procs = start_some(&lab, count, "3:4", &["--last-call", "5s", "--timeout", timeout]);
+        let outcomes = finish_all(procs);
+        if count < 3 {
+            for outcome in &outcomes {
+                assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
+            }
+            continue;
+        }
+        let world = World::of(&outcomes);
+        world.expect(&lab, &(0..count).collect::<Vec<usize>>());
+        assert_eq!(bounds(&world), vec![("3", "4"); count]);
+    }
+}
+
+#[test]
 fn of_five_nodes_of_four_to_six_in_steps_of_two_four_form_a_world() {
     let Some(lab) = Options::nodes(5).start() else { return };
     let step = ["--world-step", "2"];

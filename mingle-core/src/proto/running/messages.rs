@@ -178,9 +178,9 @@ impl RunningWorld {
         if let Some(rank) = self.context.members.rank_of(sender) {
             self.clear(rank);
         }
-        // In the next formation a member has another ID, and the same address.
-        let known = self.context.members.at(source).filter(|_| self.is_over()).unwrap_or(sender);
-        let finding = self.watch.heard(known, &mut self.context);
+        // In the next formation a member has another ID, and the same address. So has a new process in the
+        // place of one that is gone, so this does not count as a sign of life.
+        let finding = self.watch.heard(sender, &mut self.context);
         self.found(finding);
     }
 

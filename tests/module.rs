@@ -73,7 +73,7 @@ fn pass(name: &str, all: &[&[&str]]) {
 
 #[test]
 fn the_module_keeps_its_promises_in_python() {
-    pass("module", &[&["tests/test_module.py"], &["tests/test_torch.py"]]);
+    pass("module", &[&["tests/test_module.py"], &["tests/test_torch.py"], &["tests/test_jax.py"]]);
 }
 
 #[test]

@@ -8,7 +8,8 @@
 Each node calls :func:`join`, which waits until all have come and each has proved that it reaches the others. It reads the
 same ``MINGLE_*`` variables as the program ``mingle``, takes missing values from the same schedulers, and forms worlds
 together with it. :class:`RunningWorld` stays with its world, so that lost nodes are noticed and replaced.
-``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch.
+``import mingle.torch`` adds ``init_method="mingle://foo?world_size=4"`` to PyTorch, and ``import mingle.jax`` lets
+``jax.distributed.initialize()`` find everything by itself.
 """
 
 from __future__ import annotations
@@ -236,6 +237,13 @@ def _pass_on(kind, what, on_event):
 def _error(what):
     """The exception for a failure."""
     return ERRORS.get(what["code"], Error)(what["message"], what["code"], what["kind"], what["facts"])
+
+
+def _local(assignment):
+    """The index of this process among those of its host, in the order of ranks, and their number."""
+    own = assignment.roster[assignment.rank]
+    here = [m.rank for m in assignment.roster if (m.host, m.address) == (own.host, own.address)]
+    return here.index(own.rank), len(here)
 
 
 def _log(line):

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from torch.distributed import TCPStore
 from torch.distributed.rendezvous import register_rendezvous_handler
 
-from . import UsageError, join
+from . import UsageError, _local, join
 
 __all__ = ["rendezvous"]
 
@@ -74,18 +74,13 @@ def _options(url, timeout):
 
 def _export(assignment):
     """Sets the variables of this process: those that count processes, and those for NCCL, Gloo and others."""
-    here = [m.rank for m in assignment.roster if (m.host, m.address) == _host(assignment)]
     assignment.env = {
         name: value for name, value in assignment.env.items() if name != "NODE_RANK" and not name.startswith("PET_")
     }
     assignment.export()
-    os.environ["LOCAL_RANK"] = str(here.index(assignment.rank))
-    os.environ["LOCAL_WORLD_SIZE"] = str(len(here))
-
-
-def _host(assignment):
-    own = assignment.roster[assignment.rank]
-    return own.host, own.address
+    local, here = _local(assignment)
+    os.environ["LOCAL_RANK"] = str(local)
+    os.environ["LOCAL_WORLD_SIZE"] = str(here)
 
 
 register_rendezvous_handler("mingle", rendezvous)

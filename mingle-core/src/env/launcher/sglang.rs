@@ -2,7 +2,7 @@
 //!
 //! `--dist-init-addr`, `--nnodes` and `--node-rank` are arguments of the server
 //! (python/sglang/srt/server_args.py); an IPv6 address is in brackets. SGLANG_HOST_IP is the address that a
-//! node tells the others (python/sglang/srt/utils, `get_local_ip_auto`).
+//! node tells the others (python/sglang/srt/utils/network.py, `get_local_ip_auto`).
 
 use super::{Launcher, Shell, Syntax};
 

@@ -109,7 +109,7 @@ fn shell(lab: &Lab, node: usize, script: &str) {
 
 #[test]
 fn one_host_and_four_hosts_find_nothing_on_a_healthy_network() {
-    let Some(lab) = Options::nodes(4).start() else { return };
+    let Some(lab) = Options::nodes(4).with_names().start() else { return };
     let report = alone(&lab, 0, "");
     assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
     report.names("ok interface", &["eth0", "10.77.0.10/24, the default route; used, number 1 of 1"]);
@@ -144,7 +144,7 @@ fn one_host_and_four_hosts_find_nothing_on_a_healthy_network() {
 
 #[test]
 fn the_report_for_people_has_a_line_for_each_finding_and_a_matrix() {
-    let Some(lab) = Options::nodes(2).start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let args = ["doctor", "-j", "x", "-w", "2"];
     let both = [lab.spawn(0, &args), lab.spawn(1, &args)];
     for outcome in both.map(Proc::finish) {
@@ -159,7 +159,7 @@ fn the_report_for_people_has_a_line_for_each_finding_and_a_matrix() {
 
 #[test]
 fn a_wrong_argument_is_a_usage_error() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     for (line, message) in [
         ("--world 2", "--job-id"),
         ("--bandwidth", "--world"),
@@ -178,7 +178,7 @@ fn a_wrong_argument_is_a_usage_error() {
 
 #[test]
 fn a_host_with_only_loopback_is_a_problem() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     shell(&lab, 0, "ip link set eth0 down");
     let report = alone(&lab, 0, "");
     report.ends_with(5).names("problem interface", &["only loopback"]);
@@ -187,7 +187,7 @@ fn a_host_with_only_loopback_is_a_problem() {
 
 #[test]
 fn a_dead_nic_and_docker0_are_notes() {
-    let Some(lab) = Options::nodes(1).with_dead_nic().with_docker0().start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().with_dead_nic().with_docker0().start() else { return };
     shell(&lab, 0, "ip link add dead0 type veth peer name dead1 && ip addr add 10.99.0.1/24 dev dead0");
     let report = alone(&lab, 0, "");
     assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
@@ -197,7 +197,7 @@ fn a_dead_nic_and_docker0_are_notes() {
 
 #[test]
 fn a_firewall_on_the_host_itself_is_named_with_its_rule() {
-    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().with_filters().start() else { return };
     lab.firewall(0, &["udp dport 29499", "tcp dport 29500-29999"]);
     let report = alone(&lab, 0, "");
     report.ends_with(5);
@@ -211,7 +211,7 @@ fn a_firewall_on_the_host_itself_is_named_with_its_rule() {
 
 #[test]
 fn a_rule_is_a_warning_for_one_host_and_a_note_where_all_ways_between_the_hosts_work() {
-    let Some(lab) = Options::nodes(2).with_docker0().with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_docker0().with_filters().start() else { return };
     lab.firewall(0, &["iifname docker0 tcp dport 29500-29999"]);
     alone(&lab, 0, "").ends_with(0).names("warning firewall", &["may drop TCP port 29", "docker0"]);
     let report = &together(&lab, "")[0];
@@ -221,7 +221,7 @@ fn a_rule_is_a_warning_for_one_host_and_a_note_where_all_ways_between_the_hosts_
 
 #[test]
 fn a_taken_port_is_named_with_the_program_that_has_it() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let holder = lab.spawn(0, &["-j", "holder", "-w", "2", "-p", "29555"]);
     holder.expect_stderr("leading");
     let report = alone(&lab, 0, "-p 29555");
@@ -233,7 +233,7 @@ fn a_taken_port_is_named_with_the_program_that_has_it() {
 
 #[test]
 fn a_strict_reverse_path_filter_with_another_route_back_is_named() {
-    let Some(lab) = Options::nodes(2).start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
     shell(
         &lab,
         1,
@@ -248,7 +248,7 @@ fn a_strict_reverse_path_filter_with_another_route_back_is_named() {
 
 #[test]
 fn both_hosts_name_packets_that_a_strict_reverse_path_filter_drops_on_asymmetric_routes() {
-    let Some(lab) = Options::nodes(2).start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
     // A second network: node 1 answers by it to packets from the first.
     lab.switch("ip link add br1 type bridge mcast_snooping 0 && ip link set br1 up");
     for node in 0..2 {
@@ -272,7 +272,7 @@ fn both_hosts_name_packets_that_a_strict_reverse_path_filter_drops_on_asymmetric
 
 #[test]
 fn a_host_name_at_127_0_1_1_is_named() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let script = r#"
         echo "127.0.1.1 node0.example.org node0" >/run/hosts.planted
         exec unshare --mount sh -c 'mount --bind /run/hosts.planted /etc/hosts; exec "$mingle" doctor --format json'"#;
@@ -281,8 +281,25 @@ fn a_host_name_at_127_0_1_1_is_named() {
 }
 
 #[test]
+fn a_host_that_cannot_resolve_its_own_name_is_named() {
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
+    let report = Report::of(&lab.shell(0, "sh", r#"exec "$mingle" doctor --format json"#));
+    report.ends_with(0);
+    assert_eq!(report.bad(), Vec::<String>::new(), "{}", report.rendered);
+    let script = r#"
+        echo "127.0.0.1 localhost" >/run/hosts.planted
+        exec unshare --mount sh -c 'mount --bind /run/hosts.planted /etc/hosts; exec "$mingle" doctor --format json'"#;
+    let report = Report::of(&lab.shell(0, "sh", script));
+    report.ends_with(0);
+    report.names(
+        "warning host name",
+        &["node0", "does not resolve", "device.cc", "/etc/hosts", "GLOO_SOCKET_IFNAME"],
+    );
+}
+
+#[test]
 fn unreadable_firewall_rules_are_a_note() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     let script =
         r#"exec setpriv --inh-caps=-all --bounding-set=-all --no-new-privs "$mingle" doctor --format json"#;
     let report = Report::of(&lab.shell(0, "sh", script));
@@ -291,7 +308,7 @@ fn unreadable_firewall_rules_are_a_note() {
 
 #[test]
 fn with_dropped_multicast_a_seed_shows_that_the_rest_works() {
-    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
     for report in together(&lab, "--seed 10.77.0.10") {
         report.ends_with(0);
@@ -309,7 +326,7 @@ fn with_dropped_multicast_a_seed_shows_that_the_rest_works() {
 
 #[test]
 fn a_switch_that_drops_unregistered_groups_is_named() {
-    let Some(lab) = Options::nodes(2).start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
     // The bridge snoops, there is no querier, and it does not flood unknown groups.
     lab.switch(
         "ip link set br0 type bridge mcast_snooping 1
@@ -322,7 +339,7 @@ fn a_switch_that_drops_unregistered_groups_is_named() {
 
 #[test]
 fn a_one_way_cut_is_named_with_its_direction() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
     let reports = together(&lab, "--timeout 5s");
     let words =
@@ -334,7 +351,7 @@ fn a_one_way_cut_is_named_with_its_direction() {
 
 #[test]
 fn all_three_hosts_report_a_cut_between_two() {
-    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().with_filters().start() else { return };
     lab.set(&Policy { cuts: vec![(0, 1)], ..Policy::default() });
     for report in together(&lab, "") {
         // Both reach node 2, which can lead; but a rendezvous proves the path from node 0 to node 1, too.
@@ -346,7 +363,7 @@ fn all_three_hosts_report_a_cut_between_two() {
 
 #[test]
 fn lost_multicast_is_named_with_its_direction() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.firewall(1, &["ip daddr 224.0.0.0/4"]);
     let reports = together(&lab, "");
     for report in &reports {
@@ -358,7 +375,7 @@ fn lost_multicast_is_named_with_its_direction() {
 
 #[test]
 fn a_firewall_on_udp_and_one_on_the_master_port_are_distinguished() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     for (rules, check) in [
         (["udp dport 29499", "udp dport 29500-29999"].as_slice(), "udp"),
         (&["tcp dport 29500-29999"], "tcp"),
@@ -378,7 +395,7 @@ fn a_firewall_on_udp_and_one_on_the_master_port_are_distinguished() {
 
 #[test]
 fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
-    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().with_filters().start() else { return };
     lab.firewall(0, &["udp dport 29499"]);
     let line = ["-j", "late", "-w", "2", "--timeout", "500ms"];
     let started = Instant::now();
@@ -393,7 +410,7 @@ fn a_rendezvous_that_times_out_prints_the_findings_of_the_doctor() {
 
 #[test]
 fn a_hostile_interface_name_never_reaches_the_terminal() {
-    let Some(lab) = Options::nodes(1).start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().start() else { return };
     shell(&lab, 0, "name=$(printf 'x\\033[2Jy'); ip link set eth0 down; ip link set eth0 name \"$name\"");
     let outcome = lab.spawn(0, &["doctor"]).finish();
     assert!(outcome.stdout.contains("interface x\\u{1b}[2Jy"), "{}", outcome.render());

@@ -8,7 +8,7 @@ use super::{Report, spawn};
 
 /// Gives each host 1 Gbit/s in both directions, and `slow` 100 Mbit/s. None where the kernel has no tbf.
 fn hosts(count: usize, slow: Option<usize>) -> Option<Lab> {
-    let lab = Options::nodes(count).alone().start()?;
+    let lab = Options::nodes(count).with_names().alone().start()?;
     let kernel = lab.shell(0, "sh", "tc qdisc add dev lo root tbf rate 1gbit burst 256k latency 20ms");
     if !kernel.status.success() {
         skip(&kernel.stderr);

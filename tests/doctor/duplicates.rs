@@ -19,7 +19,7 @@ fn all_name(lab: &Lab, what: &str, words: &[&str], runs: usize) {
 
 #[test]
 fn the_same_address_on_two_hosts_is_named_by_all() {
-    let Some(lab) = Options::nodes(4).start() else { return };
+    let Some(lab) = Options::nodes(4).with_names().start() else { return };
     lab.at(
         3,
         "ip address flush dev eth0; ip address add 10.77.0.10/24 dev eth0; ip route add default dev eth0",
@@ -29,7 +29,7 @@ fn the_same_address_on_two_hosts_is_named_by_all() {
 
 #[test]
 fn the_same_hardware_address_on_two_hosts_is_named_by_all() {
-    let Some(lab) = Options::nodes(4).start() else { return };
+    let Some(lab) = Options::nodes(4).with_names().start() else { return };
     let address = lab.at(0, "cat /sys/class/net/eth0/address");
     lab.at(3, &format!("ip link set eth0 address {address}"));
     // The bridge sends frames to the port that it has heard last, so now and then a connection is lucky.
@@ -38,7 +38,7 @@ fn the_same_hardware_address_on_two_hosts_is_named_by_all() {
 
 #[test]
 fn docker0_with_the_same_address_on_all_hosts_is_no_finding() {
-    let Some(lab) = Options::nodes(2).with_docker0().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_docker0().start() else { return };
     for report in together(&lab, "") {
         assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
     }

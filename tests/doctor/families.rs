@@ -16,7 +16,7 @@ fn ipv6_alone(lab: &Lab) {
 
 #[test]
 fn one_host_and_two_hosts_find_nothing_on_a_healthy_network_with_only_ipv6() {
-    let Some(lab) = Options::nodes(2).start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
     ipv6_alone(&lab);
     let report = alone(&lab, 0, "");
     assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
@@ -35,7 +35,7 @@ fn one_host_and_two_hosts_find_nothing_on_a_healthy_network_with_only_ipv6() {
 
 #[test]
 fn a_rule_that_drops_ipv6_multicast_is_named() {
-    let Some(lab) = Options::nodes(1).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(1).with_names().with_filters().start() else { return };
     ipv6_alone(&lab);
     lab.firewall(0, &["ip6 daddr ff15::/16"]);
     let report = alone(&lab, 0, "");
@@ -48,7 +48,7 @@ fn a_rule_that_drops_ipv6_multicast_is_named() {
 
 #[test]
 fn with_dropped_ipv6_multicast_a_seed_shows_that_the_rest_works() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     ipv6_alone(&lab);
     lab.switch(
         "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
@@ -63,7 +63,7 @@ fn with_dropped_ipv6_multicast_a_seed_shows_that_the_rest_works() {
 
 #[test]
 fn with_both_families_ipv4_counts_unless_ipv6_is_preferred_or_one_host_has_only_ipv6() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     for node in 0..2 {
         shell(&lab, node, &format!("ip addr add fd77::1{node}/64 dev eth0 nodad"));
     }
@@ -83,7 +83,7 @@ fn with_both_families_ipv4_counts_unless_ipv6_is_preferred_or_one_host_has_only_
 
 #[test]
 fn broadcast_is_tried_with_its_option() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.switch(
         "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
          nft add rule bridge lab f ip daddr 224.0.0.0/4 drop",
@@ -100,7 +100,7 @@ fn broadcast_is_tried_with_its_option() {
 
 #[test]
 fn a_shared_folder_is_another_way_to_find_the_others() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });
     shell(&lab, 0, "mkdir -p /run/seeds");
     for report in together(&lab, "--seed-dir /run/seeds") {

@@ -23,7 +23,7 @@ fn all_are_fine(reports: &[Report], bad: &[&str]) {
 
 #[test]
 fn packets_that_vanish_above_1400_bytes_between_two_hosts_are_named_with_the_mtus() {
-    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(4).with_names().with_filters().start() else { return };
     lab.drop_at_bridge(&["ip saddr 10.77.0.11 ip daddr 10.77.0.13 ip length > 1400"]);
     let words = [
         "TCP segments from node1 (10.77.0.11) to node3 (10.77.0.13) vanish",
@@ -35,7 +35,7 @@ fn packets_that_vanish_above_1400_bytes_between_two_hosts_are_named_with_the_mtu
 
 #[test]
 fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_port_that_answers() {
-    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().with_filters().start() else { return };
     lab.firewall(2, &["ip saddr 10.77.0.11 tcp dport 32768-60999 tcp flags & (syn|ack) == syn"]);
     let words = [
         "node1 (10.77.0.11) cannot open TCP connections to node2 (10.77.0.12): port ",
@@ -47,7 +47,7 @@ fn a_firewall_that_blocks_the_kernels_ports_one_way_is_named_with_the_port_that_
 
 #[test]
 fn networks_that_shorten_packets_in_a_way_that_tcp_follows_have_no_finding() {
-    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().with_filters().start() else { return };
     lab.at(1, "ip link set eth0 mtu 9000");
     all_are_fine(&together(&lab, ""), &[]);
     lab.at(1, "ip link set eth0 mtu 1500");
@@ -65,7 +65,7 @@ fn networks_that_shorten_packets_in_a_way_that_tcp_follows_have_no_finding() {
 
 #[test]
 fn a_router_that_answers_long_packets_by_icmp_has_no_finding_but_that_of_multicast() {
-    let Some(lab) = Options::nodes(3).start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
     lab.route_everything();
     lab.switch("ip link set p2 mtu 1400");
     let seeds = format!("--seed {}", lab.address(0));
@@ -77,7 +77,7 @@ fn a_router_that_answers_long_packets_by_icmp_has_no_finding_but_that_of_multica
 
 #[test]
 fn where_udp_is_blocked_the_paths_are_no_finding() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.firewall(1, &["udp dport 29499", "udp dport 29500-29999"]);
     let reports = together(&lab, "");
     all_are_fine(&reports[..1], &["problem udp"]);
@@ -87,7 +87,7 @@ fn where_udp_is_blocked_the_paths_are_no_finding() {
 
 #[test]
 fn paths_of_ipv6_alone_are_proved_and_a_broken_one_is_named() {
-    let Some(lab) = Options::nodes(2).with_filters().start() else { return };
+    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     lab.add_ipv6();
     for node in 0..lab.len() {
         lab.remove_ipv4(node);
@@ -102,13 +102,13 @@ fn paths_of_ipv6_alone_are_proved_and_a_broken_one_is_named() {
 
 #[test]
 fn on_hosts_whose_default_route_leads_nowhere_the_paths_are_those_between_their_common_addresses() {
-    let Some(lab) = Options::nodes(3).with_route_into_dead_nic().start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().with_route_into_dead_nic().start() else { return };
     all_are_fine(&together(&lab, ""), &[]);
 }
 
 #[test]
 fn a_first_address_out_of_reach_is_named() {
-    let Some(lab) = Options::nodes(3).start() else { return };
+    let Some(lab) = Options::nodes(3).with_names().start() else { return };
     lab.at(
         2,
         "ip address flush dev eth0\nip address add 192.168.55.3/24 dev eth0\n\

@@ -11,33 +11,63 @@ use crate::scheduler::Provided;
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
 
-/// Whether `/etc/hosts` has this host's own name at a loopback address, as Debian's installer writes it
-/// (127.0.1.1; Debian Reference, 5.1.1).
-pub(super) fn name(host: &str, hosts: Option<&str>) -> Finding {
+/// Whether this host's own name resolves: Gloo looks it up where no interface is given, as in JAX on CPUs
+/// (gloo/transport/tcp/device.cc). And whether `/etc/hosts` has it at a loopback address, as Debian's
+/// installer writes it (127.0.1.1; Debian Reference, 5.1.1). `unasked` has the sources of nsswitch.conf that
+/// this program may be unable to ask.
+pub(super) fn name(
+    host: &str,
+    hosts: Option<&str>,
+    lookup: Result<(), String>,
+    unasked: &[String],
+) -> Finding {
     const CHECK: &str = "host name";
-    let looked = format!("host name {host} in /etc/hosts");
-    let Some(hosts) = hosts else {
-        let cure = "nothing, if DNS knows the name";
-        return Finding::new(Status::Note, CHECK, looked, "there is no such file", cure);
-    };
-    let loopback = hosts.lines().find_map(|line| {
+    let looked = format!("host name {host}, in /etc/hosts and by the resolver");
+    let loopback = hosts.unwrap_or_default().lines().find_map(|line| {
         let mut words = line.split('#').next().unwrap_or_default().split_ascii_whitespace();
         let address: IpAddr = words.next()?.parse().ok()?;
         let ours = |word: &str| word.split('.').next() == host.split('.').next();
         (address.is_loopback() && words.any(ours)).then_some(address)
     });
-    match loopback.filter(|_| host != "localhost") {
-        None => Finding::ok(CHECK, looked, "not at a loopback address"),
-        Some(address) => Finding::new(
-            Status::Warning,
-            CHECK,
-            looked,
-            format!(
-                "resolves to {address}: other hosts cannot reach a job that announces itself by this name"
-            ),
-            "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or remove that line from /etc/hosts",
-        ),
+    if let Some(address) = loopback.filter(|_| host != "localhost") {
+        let seen = format!(
+            "resolves to {address}: other hosts cannot reach a job that announces itself by this name"
+        );
+        let cure = "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or remove that line from /etc/hosts";
+        return Finding::new(Status::Warning, CHECK, looked, seen, cure);
     }
+    match lookup {
+        Ok(()) => Finding::ok(CHECK, looked, "resolves, and /etc/hosts has it at no loopback address"),
+        Err(error) if !unasked.is_empty() => {
+            let seen = format!(
+                "not found ({error}); mingle may not have asked {} of nsswitch.conf",
+                unasked.join(", ")
+            );
+            let cure = format!("nothing, if 'getent hosts {host}' prints an address");
+            Finding::new(Status::Note, CHECK, looked, seen, cure)
+        }
+        Err(error) => {
+            let seen = format!(
+                "does not resolve ({error}): JAX on CPUs fails (gloo/transport/tcp/device.cc), \
+                 and so does torch's Gloo without GLOO_SOCKET_IFNAME"
+            );
+            let cure = format!(
+                "a line with this host's address and {host} in /etc/hosts; \
+                 for torch, GLOO_SOCKET_IFNAME as mingle prints it is enough"
+            );
+            Finding::new(Status::Warning, CHECK, looked, seen, cure)
+        }
+    }
+}
+
+/// The sources of host names in `/etc/nsswitch.conf` beside the file and DNS (nsswitch.conf(5)).
+pub(super) fn plugins(nsswitch: Option<&str>) -> Vec<String> {
+    let line = nsswitch.unwrap_or_default().lines().find_map(|line| line.trim_start().strip_prefix("hosts:"));
+    let words = line.unwrap_or_default().split('#').next().unwrap_or_default().split_ascii_whitespace();
+    words
+        .filter(|word| !["files", "dns"].contains(word) && !word.contains(['[', ']', '=']))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Where this host is in the network, if it is known.
@@ -162,16 +192,32 @@ mod tests {
     #[test]
     fn a_host_name_at_a_loopback_address_is_a_warning() {
         let debian = "127.0.0.1\tlocalhost\n127.0.1.1\tnode7.example.org\tnode7\n";
-        let found = name("node7", Some(debian));
+        let known = |host: &str, hosts| name(host, hosts, Ok(()), &[]);
+        let found = known("node7", Some(debian));
         assert_eq!(found.status, Status::Warning);
         assert!(found.seen.contains("127.0.1.1"), "{found:?}");
-        assert_eq!(name("node7.example.org", Some(debian)).status, Status::Warning);
+        assert_eq!(known("node7.example.org", Some(debian)).status, Status::Warning);
         for fine in
             ["127.0.0.1 localhost\n", "10.0.0.7 node7\n", "# 127.0.1.1 node7\n", "127.0.1.1 node77\n", ""]
         {
-            assert_eq!(name("node7", Some(fine)).status, Status::Ok, "{fine}");
+            assert_eq!(known("node7", Some(fine)).status, Status::Ok, "{fine}");
         }
-        assert_eq!(name("node7", None).status, Status::Note);
+        assert_eq!(known("node7", None).status, Status::Ok);
+    }
+
+    #[test]
+    fn a_host_name_that_does_not_resolve_is_a_warning() {
+        let unknown = |unasked: &[String]| name("node7", None, Err("no such name".to_owned()), unasked);
+        let found = unknown(&[]);
+        assert_eq!(found.status, Status::Warning);
+        assert!(found.seen.contains("does not resolve (no such name)"), "{found:?}");
+        let sources =
+            plugins(Some("passwd: files sss\nhosts: files [!UNAVAIL=return] dns myhostname # mdns\n"));
+        assert_eq!(sources, ["myhostname"]);
+        let found = unknown(&sources);
+        assert_eq!(found.status, Status::Note);
+        assert!(found.seen.contains("myhostname"), "{found:?}");
+        assert_eq!(plugins(None), Vec::<String>::new());
     }
 
     #[test]

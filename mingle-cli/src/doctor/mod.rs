@@ -76,6 +76,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
     let runtime = join::runtime()?;
     let mut visit = Visit::begin(&job, &network, &runtime, RULES)?;
+    visit.name();
     let mut board = None;
     if let Some(world) = world
         && let Some((station, wires)) = visit.opened.take()
@@ -212,6 +213,17 @@ impl Visit {
         Ok(visit)
     }
 
+    /// The name of this host, for which the resolver may need seconds.
+    fn name(&mut self) {
+        let files = Files { root: PathBuf::from("/") };
+        let name = host_name();
+        // The static program looks names up itself.
+        let is_static = cfg!(target_feature = "crt-static");
+        let unasked = host::plugins(files.read("etc/nsswitch.conf").filter(|_| is_static).as_deref());
+        let (hosts, lookup) = (files.read("etc/hosts"), system::lookup(name.as_str()));
+        self.findings.push(host::name(name.as_str(), hosts.as_deref(), lookup, &unasked));
+    }
+
     /// Opens the sockets of a rendezvous and tries them. Returns the port to look at.
     fn sockets(
         &mut self,
@@ -279,8 +291,6 @@ impl Visit {
         };
         self.findings.extend(surroundings::examine(place, nics));
 
-        let hosts = files.read("etc/hosts");
-        self.findings.push(host::name(host_name().as_str(), hosts.as_deref()));
         self.findings.extend(host::place(place_of_host()));
         let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
         let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();

@@ -2,14 +2,30 @@
 
 use std::fs;
 use std::io::{self, Read};
+use std::net::ToSocketAddrs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
 use super::firewall::{Packet, Table, examine};
 use super::{iptables, nft, ports};
+
+/// A resolver without an answer asks again for many seconds (resolv.conf(5): timeout, attempts).
+const ANSWER: Duration = Duration::from_secs(3);
+
+/// Whether the resolver knows this name.
+pub(super) fn lookup(host: &str) -> Result<(), String> {
+    let (sender, receiver) = channel();
+    let name = host.to_owned();
+    // Nobody may be there to hear a late answer.
+    thread::spawn(move || {
+        sender.send((name.as_str(), 0).to_socket_addrs().map(drop).map_err(|e| e.to_string())).ok()
+    });
+    receiver.recv_timeout(ANSWER).unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER.as_secs())))
+}
 
 /// The files of a host; below another root than `/` in tests.
 #[derive(Debug)]
@@ -140,7 +156,7 @@ fn output(program: &str, args: &[&str], limit: Duration) -> Result<String, Strin
 /// Reads a pipe to its end, in a thread.
 fn collect(pipe: Option<impl Read + Send + 'static>) -> Receiver<String> {
     let (sender, receiver) = channel();
-    std::thread::spawn(move || {
+    thread::spawn(move || {
         let mut bytes = Vec::new();
         // Bytes that were read before an error are sent as well.
         let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));

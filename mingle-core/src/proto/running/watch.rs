@@ -403,7 +403,13 @@ impl Neighbour {
             return Some(Finding::Gone(self.rank));
         }
         let last = doubt.since.saturating_add(gone_after.saturating_sub(COUNT));
-        doubt.count_from = if age < gone_after { last } else { now + COUNT_AGAIN };
+        // Most are there, and only the word of two others is missing: what they have said was lost.
+        let is_soon = most_are_there && !is_small;
+        doubt.count_from = match age < gone_after {
+            true => last,
+            false if is_soon => now,
+            false => now + COUNT_AGAIN,
+        };
         (!most_are_there).then_some(Finding::CutOff)
     }
 }

@@ -253,6 +253,21 @@ fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and
 }
 
 #[test]
+fn a_silent_neighbour_is_gone_soon_after_two_others_have_said_so_although_they_do_so_late() {
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.hear(next, WatchNews::Silent);
+    let mut all = Vec::new();
+    while watcher.now < Time::from_secs(60) {
+        watcher.count([1, 4, 5]);
+        let helpers: &[(u8, bool)] =
+            if watcher.now < Time::from_secs(40) { &[] } else { &[(1, false), (4, false), (5, false)] };
+        all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
+        assert!(watcher.now > Time::from_secs(40) || gone(&all).is_none(), "by the word of one node");
+    }
+    assert_eq!(gone(&all), Some(2));
+}
+
+#[test]
 fn the_others_learn_that_a_suspected_member_is_back() {
     let (mut watcher, [_, next]) = Watcher::greeted(5);
     watcher.hear(next, WatchNews::Silent);

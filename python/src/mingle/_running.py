@@ -167,7 +167,9 @@ class RunningWorld:
         or two at most. Does nothing after the end.
         """
         state = self.state
-        if state in ("running", "over"):
+        if self._is_leaving:
+            self._end()
+        elif state in ("running", "over"):
             self._joining.leave()
             self._end()
         elif state == "forming":
@@ -198,6 +200,7 @@ class RunningWorld:
     def _forget(self):
         """In a child that ``fork`` has made: this object is the parent's."""
         self._clear("left")
+        self._is_leaving = False
 
     def _members(self, ranks):
         self._take()
@@ -221,6 +224,7 @@ class RunningWorld:
     def _end(self):
         """Waits until the thread has ended."""
         self._clear("left")
+        self._is_leaving = False
         poll = select.poll()
         poll.register(self._joining.fileno(), select.POLLIN)
         while not any(flags & select.POLLHUP for _, flags in poll.poll(LOOK)):
@@ -270,9 +274,10 @@ class RunningWorld:
             self._joining.end()
             self._clear("left")
         else:
-            # The thread says so to the others.
+            # The thread says so to the others, and `close` or the end of the process waits for that.
             self._joining.leave()
             self._clear("left")
+            self._is_leaving = True
 
     def _take(self, is_last=False):
         """Passes on what has happened. ``is_last``: the thread has ended."""
@@ -331,6 +336,8 @@ class RunningWorld:
     _generation = -1
     # What `next` asked for last.
     _is_asked = 1, False
+    # Whether an exception has made it leave, and its thread may still tell the others so.
+    _is_leaving = False
     # Whether `next` has returned the assignment of this world.
     _is_taken = False
 

@@ -14,6 +14,7 @@ port itself, and another program has some milliseconds in which it can take the 
 from __future__ import annotations
 
 import os
+import time
 from datetime import timedelta
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -44,8 +45,21 @@ def rendezvous(url, timeout=timedelta(minutes=10), **_):
         # The store closes it in the end.
         more["master_listen_fd"] = assignment.take_listener()
     is_master = assignment.rank == 0
-    yield TCPStore(host, port, assignment.world, is_master, timeout, **more), assignment.rank, assignment.world
+    store = _store((host, port, assignment.world, is_master, timeout), more)
+    yield store, assignment.rank, assignment.world
     raise RuntimeError("mingle://: a world is formed once; call init_process_group again for another one")
+
+
+def _store(arguments, more):
+    end = time.monotonic() + arguments[-1].total_seconds()
+    while True:
+        try:
+            return TCPStore(*arguments, **more)
+        except RuntimeError as error:
+            # Where the store takes no socket, rank 0 closes its own first, also for connections that came too early.
+            if TAKES_SOCKET or "reset by peer" not in str(error) or time.monotonic() > end:
+                raise
+        time.sleep(0.05)
 
 
 def _options(url, timeout):

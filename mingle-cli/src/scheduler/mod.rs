@@ -88,7 +88,7 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         }
         let world = world.max();
         let mut provided = Vec::new();
-        for source in &SOURCES {
+        for source in SOURCES.iter().filter(|source| source.rank.is_some()) {
             let size = self.size(source)?;
             let is_unknown = size.is_none() && source.rank_needs_world;
             if is_unknown || size.is_some_and(|size| size.value != world) {

@@ -46,8 +46,10 @@ pub(super) async fn run(command: &str) -> Result<Vec<Seed>, String> {
         }
         sleep(AGAIN).await;
     }
-    let printed = timeout(FLUSH, printed).await.ok().and_then(Result::ok).unwrap_or_default();
+    // What it has left behind is killed first, and holds the output open no more.
     let status = running.end().map_err(|error| format!("cannot be waited for: {error}"))?;
+    let printed = timeout(FLUSH, printed).await.ok().and_then(Result::ok);
+    let printed = printed.ok_or("has ended, and a process that it started holds its output open")?;
     if !status.success() {
         let errors = timeout(FLUSH, errors).await.ok().and_then(Result::ok).unwrap_or_default();
         let line = String::from_utf8_lossy(&errors);

@@ -107,12 +107,13 @@ impl Lead {
         let (rank, source) = (entry.node.rank, entry.source);
         let holder = rank.and_then(|rank| self.book.holder(rank));
         let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
-        let has_room = self.book.seated() + kept < shared.most();
+        let has_room = self.book.seated() + kept < shared.most() && self.completes_a_size(id, shared);
+        let is_back = self.book.is_standby(id);
         let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             let kept = self.book.absent();
             self.book.seat(id);
-            if self.book.absent() + 1 < kept {
+            if !is_back && self.book.absent() + 1 < kept {
                 // It knows that others are gone, whose seats were kept.
                 shared.timers.set(Timer::Reserved, shared.now);
             }
@@ -137,6 +138,16 @@ impl Lead {
             }
             (None, _) => {}
         }
+    }
+
+    /// Whether a seat for this node leads to a larger size, with those that wait. Until the last call is
+    /// over, any node may still come.
+    fn completes_a_size(&self, id: NodeId, shared: &Shared) -> bool {
+        let others = self.book.standbys().iter().filter(|&&standby| standby != id).count();
+        let here = self.book.seated().saturating_add(u32::try_from(others).unwrap_or(u32::MAX));
+        !self.call.is_over()
+            || shared.config.world.step() == 1
+            || shared.config.world.at_most(here.saturating_add(1)) > self.book.seated()
     }
 
     /// How many seats are kept for former members that have not come.
@@ -164,6 +175,8 @@ impl Lead {
         self.rounds.void_for_change(&self.book, shared);
         self.book.vacate(id);
         self.rounds.forget(id);
+        // One that waits takes its place, so that a call that is over stays over.
+        self.seat_standbys(arrivals, shared);
         self.call.count(self.book.counts(), None, shared);
         self.report_change(shared);
         self.fill_seats(arrivals, shared);
@@ -193,11 +206,13 @@ impl Lead {
         }
         let members = self.book.members();
         let mut members: Vec<_> =
-            members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id)).collect();
-        members.sort_unstable_by_key(|&(former, id)| (former.is_some(), former, id));
-        let newcomers = members.iter().filter(|(former, _)| former.is_none()).count();
+            members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();
+        members.sort_unstable_by_key(|&(former, id, _)| (former.is_some(), former, id));
+        let newcomers = members.iter().filter(|(former, ..)| former.is_none()).count();
         members[newcomers..].reverse();
-        for (_, id) in members.into_iter().take(usize::try_from(many).unwrap_or(usize::MAX)) {
+        // Those that have held up a round come before all.
+        members.sort_by_key(|&(.., replaced)| !replaced);
+        for (_, id, _) in members.into_iter().take(usize::try_from(many).unwrap_or(usize::MAX)) {
             tracing::debug!(%id, %size, "no seat: the world keeps to its step");
             self.challenges.remove(id);
             self.book.make_standby(id);

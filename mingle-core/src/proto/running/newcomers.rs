@@ -74,7 +74,8 @@ impl Newcomers {
     pub(super) fn hear(&mut self, id: NodeId, source: SocketAddr, context: &mut Context) {
         self.forget_silent(context);
         let now = context.now();
-        if self.waiting.len() >= MOST && !self.waiting.contains_key(&id) {
+        let most = context.room().map_or(MOST, |step| MOST.max(2 * step));
+        if self.waiting.len() >= most && !self.waiting.contains_key(&id) {
             return;
         }
         let new = Newcomer { source, since: now, heard: now, has_arrived: false };

@@ -235,10 +235,16 @@ class Module(unittest.TestCase):
         of_run = set(re.findall(r"^ +--([a-z-]+)", HELP.with_name("run.long").read_text(), re.M))
         stays = {"gone-after", "grow", "allow-split", "stop-timeout"}
         self.assertLessEqual(stays, of_run)
-        for function, more in [("def join(", set()), ("async def join_async(", set()), ("class RunningWorld:", stays)]:
+        for kind, more in [("_Options", set()), ("_StayOptions", stays)]:
+            fields = stub[stub.index(f"class {kind}(") :].split("\n\n")[0]
+            found = {name.replace("_", "-") for name in re.findall(r"^ +(\w+):", fields, re.M)}
+            self.assertEqual(found, more or options - {"job-id", "world"})
+        self.assertIn("class _StayOptions(_Options,", stub)
+        uses = [("def join(", "_Options"), ("async def join_async(", "_Options"), ("class RunningWorld:", "_StayOptions")]
+        for function, kind in uses:
             arguments = stub[stub.index(function) :].split(") ->")[0]
-            found = {name.replace("_", "-") for name in re.findall(r"^ +(\w+):", arguments, re.M)}
-            self.assertEqual(found - {"listener", "on-event"}, options | more)
+            for argument in ["job_id: ", "world: ", f"**options: Unpack[{kind}],"]:
+                self.assertIn(argument, arguments)
 
 
 class Running(unittest.TestCase):

@@ -3,7 +3,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from types import TracebackType
 from typing import Any, Literal, Union
 
-from typing_extensions import Self, TypeAlias
+from typing_extensions import Self, TypeAlias, TypedDict, Unpack
 
 __all__ = [
     "Assignment",
@@ -78,48 +78,59 @@ class Assignment:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+# The options of the program, with its defaults and variables.
+class _Options(TypedDict, total=False):
+    last_call: Time | None
+    world_step: int | None
+    rank_by: Literal["address", "host", "place"] | None
+    place: str | None
+    paths: Literal["auto", "all", "ring", "master"] | None
+    discovery_port: int | None
+    group: str | None
+    ipv6: bool | None
+    secret_file: Path | None
+    private: bool | None
+    rank: int | Literal["hostname"] | None
+    interface: Many | None
+    master_port: int | None
+    seed: Many | None
+    seed_dir: Path | None
+    seed_exec: str | None
+    no_multicast: bool | None
+    broadcast: bool | None
+    ttl: int | None
+    timeout: Time | None
+    require_rdma: bool | None
+    no_rdma: bool | None
+    no_gid_pin: bool | None
+    tune_sockets: bool | None
+    set: Many | None
+    same: Many | None
+    same_cmd: str | None
+    require_same: bool | None
+    check: str | None
+    check_timeout: Time | None
+    expect: str | None
+    slots: int | None
+    output: Many | None
+    events: Path | None
+    quiet: bool | None
+    verbose: bool | None
+
+# Those of a world that stays as well.
+class _StayOptions(_Options, total=False):
+    gone_after: Time | None
+    grow: bool | None
+    allow_split: bool | None
+    stop_timeout: Time | None
+
 def join(
     job_id: str | None = None,
     world: int | str | None = None,
     *,
     listener: bool = True,
     on_event: Callable[[Mapping[str, Any]], object] | None = None,
-    last_call: Time | None = ...,
-    world_step: int | None = ...,
-    rank_by: Literal["address", "host", "place"] | None = ...,
-    place: str | None = ...,
-    paths: Literal["auto", "all", "ring", "master"] | None = ...,
-    discovery_port: int | None = ...,
-    group: str | None = ...,
-    ipv6: bool | None = ...,
-    secret_file: Path | None = ...,
-    private: bool | None = ...,
-    rank: int | Literal["hostname"] | None = ...,
-    interface: Many | None = ...,
-    master_port: int | None = ...,
-    seed: Many | None = ...,
-    seed_dir: Path | None = ...,
-    seed_exec: str | None = ...,
-    no_multicast: bool | None = ...,
-    broadcast: bool | None = ...,
-    ttl: int | None = ...,
-    timeout: Time | None = ...,
-    require_rdma: bool | None = ...,
-    no_rdma: bool | None = ...,
-    no_gid_pin: bool | None = ...,
-    tune_sockets: bool | None = ...,
-    set: Many | None = ...,
-    same: Many | None = ...,
-    same_cmd: str | None = ...,
-    require_same: bool | None = ...,
-    check: str | None = ...,
-    check_timeout: Time | None = ...,
-    expect: str | None = ...,
-    slots: int | None = ...,
-    output: Many | None = ...,
-    events: Path | None = ...,
-    quiet: bool | None = ...,
-    verbose: bool | None = ...,
+    **options: Unpack[_Options],
 ) -> Assignment: ...
 async def join_async(
     job_id: str | None = None,
@@ -127,42 +138,7 @@ async def join_async(
     *,
     listener: bool = True,
     on_event: Callable[[Mapping[str, Any]], object] | None = None,
-    last_call: Time | None = ...,
-    world_step: int | None = ...,
-    rank_by: Literal["address", "host", "place"] | None = ...,
-    place: str | None = ...,
-    paths: Literal["auto", "all", "ring", "master"] | None = ...,
-    discovery_port: int | None = ...,
-    group: str | None = ...,
-    ipv6: bool | None = ...,
-    secret_file: Path | None = ...,
-    private: bool | None = ...,
-    rank: int | Literal["hostname"] | None = ...,
-    interface: Many | None = ...,
-    master_port: int | None = ...,
-    seed: Many | None = ...,
-    seed_dir: Path | None = ...,
-    seed_exec: str | None = ...,
-    no_multicast: bool | None = ...,
-    broadcast: bool | None = ...,
-    ttl: int | None = ...,
-    timeout: Time | None = ...,
-    require_rdma: bool | None = ...,
-    no_rdma: bool | None = ...,
-    no_gid_pin: bool | None = ...,
-    tune_sockets: bool | None = ...,
-    set: Many | None = ...,
-    same: Many | None = ...,
-    same_cmd: str | None = ...,
-    require_same: bool | None = ...,
-    check: str | None = ...,
-    check_timeout: Time | None = ...,
-    expect: str | None = ...,
-    slots: int | None = ...,
-    output: Many | None = ...,
-    events: Path | None = ...,
-    quiet: bool | None = ...,
-    verbose: bool | None = ...,
+    **options: Unpack[_Options],
 ) -> Assignment: ...
 
 class Over:
@@ -180,46 +156,7 @@ class RunningWorld:
         *,
         listener: bool = True,
         on_event: Callable[[Mapping[str, Any]], object] | None = None,
-        gone_after: Time | None = ...,
-        grow: bool | None = ...,
-        allow_split: bool | None = ...,
-        stop_timeout: Time | None = ...,
-        last_call: Time | None = ...,
-        world_step: int | None = ...,
-        rank_by: Literal["address", "host", "place"] | None = ...,
-        place: str | None = ...,
-        paths: Literal["auto", "all", "ring", "master"] | None = ...,
-        discovery_port: int | None = ...,
-        group: str | None = ...,
-        ipv6: bool | None = ...,
-        secret_file: Path | None = ...,
-        private: bool | None = ...,
-        rank: int | Literal["hostname"] | None = ...,
-        interface: Many | None = ...,
-        master_port: int | None = ...,
-        seed: Many | None = ...,
-        seed_dir: Path | None = ...,
-        seed_exec: str | None = ...,
-        no_multicast: bool | None = ...,
-        broadcast: bool | None = ...,
-        ttl: int | None = ...,
-        timeout: Time | None = ...,
-        require_rdma: bool | None = ...,
-        no_rdma: bool | None = ...,
-        no_gid_pin: bool | None = ...,
-        tune_sockets: bool | None = ...,
-        set: Many | None = ...,
-        same: Many | None = ...,
-        same_cmd: str | None = ...,
-        require_same: bool | None = ...,
-        check: str | None = ...,
-        check_timeout: Time | None = ...,
-        expect: str | None = ...,
-        slots: int | None = ...,
-        output: Many | None = ...,
-        events: Path | None = ...,
-        quiet: bool | None = ...,
-        verbose: bool | None = ...,
+        **options: Unpack[_StayOptions],
     ) -> None: ...
     @property
     def state(self) -> Literal["forming", "running", "over", "finished", "left", "failed"]: ...

@@ -17,8 +17,8 @@ pub enum Told {
     /// A world has formed: the document of `--format json`, with the `generation` of the world, and on rank 0
     /// the socket that listens on MASTER_PORT.
     Formed(Value, Option<TcpListener>),
-    /// What a world does in which this node stays: `change` is over, cause, suspected, back, cut_off, waiting
-    /// or finished.
+    /// A change of the world in which this node stays: `change` is over, cause, suspected, back, cut_off,
+    /// waiting or finished.
     Changed(Value),
 }
 

@@ -36,6 +36,7 @@ mod events;
 mod exit;
 mod fabric;
 mod formation;
+mod growth;
 mod install;
 mod intent;
 mod join;

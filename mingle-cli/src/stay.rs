@@ -21,10 +21,9 @@ use std::time::{Duration, Instant};
 
 use mingle_core::env::{Format, Variables};
 use mingle_core::proto::{Over, Peer};
-use mingle_core::{Assignment, Change, End, Rank, RunningWorld};
+use mingle_core::{Assignment, Change, End, Metadata, Rank, RunningWorld};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
-use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::RunArgs;
@@ -34,16 +33,16 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
+use crate::growth::Growth;
 use crate::output::Holder;
-use crate::progress::Progress;
-use crate::run::unless_over;
+use crate::run::{Meeting, unless_over};
 use crate::signals::Signals;
 use crate::{environment_or_files, join, prepare, stderr};
 
 /// How often to count the newcomers that wait.
 const COUNT: Duration = Duration::from_millis(500);
 
-/// What a caller says of its part in a world.
+/// A word of a caller about its part in a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
     /// It wants to start again. A world that is not over yet ends with this exit code.
@@ -86,8 +85,8 @@ impl Word {
 
 /// How a world has ended for this node.
 enum After {
-    /// The caller starts again, and holds the socket of the port.
-    Again { holds_port: bool },
+    /// The caller starts again. It may still hold the socket of the port.
+    Again { holds_port: bool, end: End },
     /// This node takes part in no other.
     Gone,
 }
@@ -136,36 +135,35 @@ async fn all_worlds(
 ) -> Result<(), Stop> {
     let mut signals = Signals::new(&[])?;
     let mut words = Words::new()?;
-    let (sender, mut events) = unbounded_channel();
-    let rendezvous = found.describe(config.rendezvous().stop_timeout(restarts.stop_timeout));
-    let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
-    let mut assignment =
-        join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+    let mut meeting = Meeting::new((config, found), restarts.stop_timeout, 0);
+    let mut assignment = meeting.join(&mut signals, journal).await?;
+    let mut growth = Growth::new();
     loop {
         let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
         let mut running = assignment.running.take().ok_or_else(missing)?;
         let generation = running.generation();
         running.set_gone_after(restarts.gone_after);
+        growth.formed(generation, assignment.formed.world.get(), now());
         if restarts.grows {
-            running.set_growth(Duration::ZERO);
+            running.set_growth(growth.wait(now()));
         }
         let early =
             tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
                 .await?;
         match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
             After::Gone => return Ok(()),
-            After::Again { holds_port: true } => running.set_port_grace(Duration::ZERO),
-            After::Again { holds_port: false } => {}
+            After::Again { holds_port, end } => {
+                if holds_port {
+                    running.set_port_grace(Duration::ZERO);
+                }
+                growth.ended(end, now());
+            }
         }
         started = now();
         journal.restart(running.generation(), started);
-        // Events of the last world do not belong to the next one.
-        while events.try_recv().is_ok() {}
         // The word that was read has made the earlier ones ready.
         signals = Signals::new(&[])?;
-        let joining = Box::pin(running.again());
-        assignment =
-            join::watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+        assignment = meeting.again(running, Metadata::default(), &mut signals, journal).await?;
     }
 }
 
@@ -203,7 +201,7 @@ async fn attend(
     words: &mut Words,
     journal: &mut Journal,
 ) -> Result<After, Stop> {
-    let mut attended = Attended { is_notified: false, after: None, generation, quiet };
+    let mut attended = Attended { is_notified: false, end: None, after: None, generation, quiet };
     for change in early {
         attended.change(change, journal);
     }
@@ -241,7 +239,8 @@ async fn attend(
 struct Attended {
     /// It is over, and all nodes that can be notified of the end have been.
     is_notified: bool,
-    /// What the caller wants once it is over.
+    end: Option<End>,
+    /// The wish of the caller for the time after it.
     after: Option<After>,
     /// Which formation of the job this world is.
     generation: u32,
@@ -254,6 +253,7 @@ impl Attended {
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
                 self.say(format_args!("{over}; this world is over"));
+                self.end = Some(over.end);
                 journal.over(&over);
                 self.tell("over", end(&over));
             }
@@ -301,7 +301,8 @@ impl Attended {
         match word {
             Word::Finish => running.succeed(),
             Word::Next { code, holds_port } => {
-                self.after = Some(After::Again { holds_port });
+                let end = *self.end.get_or_insert(End::Exited(code));
+                self.after = Some(After::Again { holds_port, end });
                 running.fail(End::Exited(code));
             }
             Word::Fail(code) => {
@@ -343,7 +344,7 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// What the caller says while a world runs.
+/// The words of the caller while a world runs.
 struct Words(UnixStream);
 
 impl Words {

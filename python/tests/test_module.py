@@ -1,6 +1,7 @@
 """Tests of the module, on loopback. Run `python -m unittest` here, with the module in the path."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import pickle
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
@@ -368,6 +370,9 @@ class Running(unittest.TestCase):
         self.assertEqual(asyncio.run(both()), [True, True])
 
     def test_a_loop_over_the_world_ends_with_the_job(self):
+        # A world that is over before a node has asked for it is left out.
+        both_are_here = threading.Barrier(2)
+
         def train(world):
             generations = []
             for node in world:
@@ -375,8 +380,10 @@ class Running(unittest.TestCase):
                 # The first world fails.
                 if node.generation > 0:
                     world.finish()
-                elif node.rank == 1:
-                    world.wait(PATIENCE)
+                else:
+                    both_are_here.wait(PATIENCE)
+                    if node.rank == 1:
+                        world.wait(PATIENCE)
             return generations
 
         self.assertEqual(self.all(self.worlds_of("for", 2), train), [[0, 1]] * 2)
@@ -472,11 +479,10 @@ def sockets(process):
         path = Path("/proc/net", kind)
         internet |= {line.split()[9] for line in path.read_text().splitlines()[1:]} if path.exists() else set()
     links = []
-    for fd in Path(process, "fd").iterdir():
-        try:
-            links.append(os.readlink(fd))
-        except OSError:
-            pass  # That of the folder itself.
+    with contextlib.suppress(FileNotFoundError):  # The thread has ended.
+        for fd in Path(process, "fd").iterdir():
+            with contextlib.suppress(OSError):  # That of the folder itself.
+                links.append(os.readlink(fd))
     return internet & {link[8:-1] for link in links if link.startswith("socket:[")}
 
 

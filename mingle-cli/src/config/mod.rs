@@ -240,8 +240,8 @@ impl Config {
 }
 
 impl Config {
-    /// What all nodes learn of this one: what is given, and its place. A place that is too long for what is
-    /// left of the room is not told; ranks are ordered by its hash.
+    /// This metadata, and the place of this node. All nodes learn both. A place for which there is no room
+    /// left is not told; ranks are ordered by its hash.
     pub(crate) fn metadata(&self, mut metadata: Metadata) -> Metadata {
         if let Some(place) = &self.place {
             let _ = metadata.insert("place", &place.to_string());

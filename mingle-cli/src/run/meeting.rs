@@ -1,37 +1,42 @@
-//! The rendezvous of one run, one after the other.
+//! The rendezvous of a node that stays with its worlds, one after the other.
 
-use mingle_core::{Assignment, Error, Event, Failure, RunningWorld};
+use std::time::Duration;
+
+use mingle_core::{Assignment, Error, Event, Failure, Metadata, RunningWorld};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::parent::Run;
-use crate::config::Restarts;
+use crate::config::Config;
 use crate::events::Journal;
 use crate::exit::Stop;
+use crate::fabric::Found;
 use crate::join;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::stderr;
 
-pub(super) struct Meeting<'a> {
-    run: &'a Run<'a>,
-    restarts: Restarts,
-    /// What the current rendezvous reports.
+pub(crate) struct Meeting<'a> {
+    config: &'a Config,
+    found: &'a Found,
+    stop_timeout: Duration,
+    /// The reports of the current rendezvous.
     events: UnboundedReceiver<Event>,
     /// How often a rendezvous with an unknown outcome may still be followed by another.
     doubts: u32,
+    metadata: Metadata,
 }
 
 impl<'a> Meeting<'a> {
-    pub(super) fn new(run: &'a Run<'a>, restarts: Restarts) -> Self {
+    /// At most `doubts` times a rendezvous with an unknown outcome is followed by another.
+    pub(crate) fn new((config, found): (&'a Config, &'a Found), stop_timeout: Duration, doubts: u32) -> Self {
         let (_, events) = unbounded_channel();
-        Self { run, restarts, events, doubts: restarts.most }
+        Self { config, found, stop_timeout, events, doubts, metadata: Metadata::default() }
     }
 
     /// The first world.
     ///
     /// If the leader dies at its commit, the other nodes may have started without this one. Nothing has
     /// started here, so this node joins again: as a newcomer, which takes its own seat if they have.
-    pub(super) async fn join(
+    pub(crate) async fn join(
         &mut self,
         signals: &mut Signals,
         journal: &mut Journal,
@@ -39,11 +44,10 @@ impl<'a> Meeting<'a> {
         loop {
             let (sender, events) = unbounded_channel();
             self.events = events;
-            let settings = self.run.config().rendezvous().stop_timeout(self.restarts.stop_timeout);
-            let joining = Box::pin(
-                self.run.found().describe(settings).events(move |event| drop(sender.send(event))).join(),
-            );
-            let mut progress = Progress::new(self.run.config(), journal);
+            let settings = self.config.rendezvous().stop_timeout(self.stop_timeout).metadata(self.metadata());
+            let rendezvous = self.found.describe(settings);
+            let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
+            let mut progress = Progress::new(self.config, journal);
             let joined = join::watch(joining, &mut self.events, &mut progress, signals).await;
             if !self.forgives(&joined) {
                 return joined;
@@ -51,19 +55,26 @@ impl<'a> Meeting<'a> {
         }
     }
 
-    /// The world after this one, which is over.
-    pub(super) async fn again(
+    /// The world after this one, which is over. All nodes of the new world learn this metadata.
+    pub(crate) async fn again(
         &mut self,
-        over: RunningWorld,
+        mut over: RunningWorld,
+        metadata: Metadata,
         signals: &mut Signals,
         journal: &mut Journal,
     ) -> Result<Assignment, Stop> {
         // Events of the last world do not belong to the next one.
         while self.events.try_recv().is_ok() {}
-        let mut progress = Progress::new(self.run.config(), journal);
+        self.metadata = metadata;
+        over.set_metadata(self.metadata());
+        let mut progress = Progress::new(self.config, journal);
         let joined = join::watch(Box::pin(over.again()), &mut self.events, &mut progress, signals).await;
         drop(progress);
         if self.forgives(&joined) { self.join(signals, journal).await } else { joined }
+    }
+
+    fn metadata(&self) -> Metadata {
+        self.config.metadata(self.metadata.clone())
     }
 
     /// Whether the outcome is unknown, and another try is left.
@@ -75,7 +86,7 @@ impl<'a> Meeting<'a> {
             return false;
         }
         self.doubts -= 1;
-        if !self.run.config().quiet {
+        if !self.config.quiet {
             stderr::say(format_args!("{failure}; nothing has started here, so this node joins again"));
         }
         true

@@ -5,7 +5,6 @@
 //! find        whether it can be executed here
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
 //! attended    reacts to changes of the world, signals, and ends of processes
-//! growth      when a world may end to take in nodes that wait
 //! row         how many restarts are left, and how long each waits
 //! crew        the processes: starting them, signalling them, waiting for them
 //! relay       what workers print
@@ -16,7 +15,6 @@ mod attended;
 mod command;
 mod crew;
 mod find;
-mod growth;
 pub(crate) mod guard;
 mod meeting;
 mod parent;
@@ -36,6 +34,7 @@ use crate::{environment_or_files, join, prepare};
 use command::Command;
 use parent::Run;
 
+pub(crate) use meeting::Meeting;
 pub(crate) use parent::unless_over;
 
 /// Returns only where the command was not started, or has ended as a child of this process.

@@ -6,14 +6,13 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::Variables;
-use mingle_core::{Assignment, Change, End, Error, Failure, Roster, RunningWorld};
+use mingle_core::{Assignment, Change, End, Error, Failure, RunningWorld};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
 use super::attended::{self, After, Attended, Wait};
 use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, Mark, Member, Worker};
-use super::growth::Growth;
 use super::guard::Guard;
 use super::meeting::Meeting;
 use super::row::Row;
@@ -22,6 +21,7 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
+use crate::growth::Growth;
 use crate::join;
 use crate::output::Holder;
 use crate::signals::Signals;
@@ -57,14 +57,6 @@ impl<'a> Run<'a> {
     pub(super) fn new(config: &'a Config, found: &'a Found, command: &'a Command, workers: bool) -> Self {
         Self { config, found, command, workers, mark: Mark::own() }
     }
-
-    pub(super) fn config(&self) -> &'a Config {
-        self.config
-    }
-
-    pub(super) fn found(&self) -> &'a Found {
-        self.found
-    }
 }
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
@@ -96,16 +88,12 @@ async fn supervised(
 ) -> Result<(), Stop> {
     let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
-    let mut meeting = Meeting::new(run, restarts);
+    let mut meeting = Meeting::new((config, run.found), restarts.stop_timeout, restarts.most);
     let mut assignment = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
     let mut growth = Growth::new();
-    if assignment.running.as_ref().is_some_and(|running| running.generation() > 0) {
-        // The world has just taken this node in.
-        growth = growth.after(End::Grows, now());
-    }
-    let (mut former, mut ended) = (None, None);
+    let mut former = None;
     loop {
         let time = started.elapsed();
         let roster = assignment.formed.roster.as_ref();
@@ -115,11 +103,8 @@ async fn supervised(
             journal.cause(&over);
             attended::say_cause(&over, row.refund(), config);
         }
-        let size = |roster: Option<&Roster>| roster.map(|roster| roster.members().len());
-        if ended == Some(End::Grows) && size(roster) <= size(former.as_ref()) {
-            growth = growth.failed();
-        }
-        former = roster.cloned();
+        growth.formed(generation, assignment.formed.world.get(), now());
+        former = roster.map(|roster| (generation, roster.clone()));
         let (mut running, after) =
             attend(run, (row, growth), (&mut assignment, time), &mut signals, journal).await?;
         let delay = match after {
@@ -132,16 +117,14 @@ async fn supervised(
             }
             After::Again { row: next, delay, end } => {
                 row = next;
-                growth = growth.after(end, now());
-                ended = Some(end);
+                growth.ended(end, now());
                 delay
             }
         };
-        running.set_metadata(config.metadata(row.metadata()));
         join::unless_ended(pin!(pause(&mut running, delay)), &mut signals).await?;
         started = now();
         journal.restart(running.generation(), started);
-        assignment = meeting.again(running, &mut signals, journal).await?;
+        assignment = meeting.again(running, row.metadata(), &mut signals, journal).await?;
     }
 }
 

@@ -66,18 +66,20 @@ impl Row {
         if self.is_elastic { "; the restart does not count" } else { "" }
     }
 
-    /// The first cause of the end of the `former` world, if another node has found it and this node has not.
-    /// `now` is the world of this generation.
+    /// The first cause of the end of the last world, if another node has found it and this node has not.
+    /// `former` is the last world that this node was in, and `now` the world of this generation.
     pub(super) fn cause(
         &mut self,
-        former: Option<&Roster>,
+        former: Option<&(u32, Roster)>,
         (generation, now): (u32, Option<&Roster>),
     ) -> Option<Over> {
         if self.gone.take().is_some() {
             return None;
         }
         let gone = now?.members().iter().find_map(|member| found(member, generation))?;
-        let member = former?.members().get(usize::try_from(gone).ok()?)?;
+        // A node that has missed a formation cannot say which node had this rank in the last world.
+        let (_, former) = former.filter(|(former, _)| former.checked_add(1) == Some(generation))?;
+        let member = former.members().get(usize::try_from(gone).ok()?)?;
         Some(Over { rank: Some(member.rank), peer: Some(member.peer()), end: End::Gone })
     }
 

@@ -1,6 +1,6 @@
-//! The schedulers, one entry each: what each calls the rank, the size of the world, the job and the hosts.
+//! The schedulers, one entry each: its variables for the rank, the size of the world, the job and the hosts.
 
-/// What a scheduler passes to a node.
+/// The variables that a scheduler passes to a node.
 pub(super) struct Source {
     /// The name, as in documents and in the help.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the documents with it"))]
@@ -12,11 +12,11 @@ pub(super) struct Source {
     pub(super) rank_needs_world: bool,
     pub(super) world: Option<Number>,
     pub(super) job: Option<Job>,
-    /// Where other nodes may be.
+    /// The addresses of other nodes, which are seeds.
     pub(super) hosts: Option<Hosts>,
 }
 
-/// Where a number stands.
+/// The source of a number.
 #[derive(Clone, Copy)]
 pub(super) enum Number {
     Variable(&'static str),
@@ -33,7 +33,7 @@ pub(super) enum Number {
     OfTask,
 }
 
-/// Where hosts are listed.
+/// The source of a list of hosts.
 #[derive(Clone, Copy)]
 pub(super) enum Hosts {
     Address(&'static str),
@@ -43,7 +43,7 @@ pub(super) enum Hosts {
     OfTasks,
 }
 
-/// What makes a job's ID.
+/// The parts of a job's ID.
 pub(super) struct Job {
     pub(super) prefix: &'static str,
     pub(super) variable: &'static str,

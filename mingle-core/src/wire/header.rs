@@ -122,12 +122,8 @@ pub(super) fn is_sealed(datagram: &[u8]) -> bool {
     datagram[KIND] & SEALED != 0
 }
 
-pub(super) fn set_sealed(datagram: &mut [u8], sealed: bool) {
-    if sealed {
-        datagram[KIND] |= SEALED;
-    } else {
-        datagram[KIND] &= !SEALED;
-    }
+pub(super) fn mark_sealed(datagram: &mut [u8]) {
+    datagram[KIND] |= SEALED;
 }
 
 pub(super) fn id(bytes: &[u8]) -> NodeId {

@@ -125,7 +125,7 @@ impl Codec {
             bytes.resize(bytes.len().max(PADDED), 0);
         }
         if let Some((seal, _)) = &mut self.sealed {
-            header::set_sealed(&mut bytes, true);
+            header::mark_sealed(&mut bytes);
             seal.seal(header.sender, HEADER, &mut bytes);
         }
         assert!(
@@ -154,12 +154,11 @@ impl Codec {
         };
         match &mut self.sealed {
             Some((seal, replays)) if header::is_sealed(datagram) => {
-                let (mut plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;
+                let (plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;
                 // The sender is authentic, so it may take up memory.
                 if !replays.accept(sender, counter) {
                     return Err(Dropped::Replayed);
                 }
-                header::set_sealed(&mut plain, false);
                 decode_plain(&plain)
             }
             None if !header::is_sealed(datagram) => decode_plain(datagram),

@@ -114,10 +114,10 @@ class RunningWorld:
         """Waits for the world of the next generation, and returns its :class:`Assignment`; None if the job has finished or
         this node has left, or after ``timeout`` seconds: :attr:`state` is "forming" then, and another call waits on.
 
-        The first call waits for the first world. A later one ends a world that still runs, for all its nodes, as if
-        this program had failed with the exit code ``code`` (1 to 255). The listening socket of the last world is closed if it is
-        still here. With ``holds_port=True`` the program has a socket on the port of the last world for some time more, and the
-        next world takes another port at once.
+        The first call waits for the first world; one that is over before that is left out. A later call ends a world that
+        still runs, for all its nodes, as if this program had failed with the exit code ``code`` (1 to 255). The listening
+        socket of the last world is closed if it is still here. With ``holds_port=True`` the program has a socket on the port of
+        the last world for some time more, and the next world takes another port at once.
 
         Raises :class:`Error`. Ctrl-C and every other exception leave the job at once.
         """

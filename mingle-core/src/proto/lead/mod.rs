@@ -21,7 +21,7 @@ mod seats;
 mod tests;
 mod unfit;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ use call::Call;
 use challenges::Challenges;
 use round::Fate;
 use rounds::Rounds;
-use unfit::Start;
+use unfit::{LeftOut, Start};
 
 /// Joining nodes that were all silent for this long have left.
 const LEFT: Duration = Duration::from_secs(1);
@@ -70,8 +70,7 @@ pub(crate) struct Lead {
     warned: BTreeSet<NodeId>,
     /// Members whose connections are to be closed.
     expelled: Vec<NodeId>,
-    /// The nodes that were left out, and why.
-    left_out: BTreeMap<NodeId, Refusal>,
+    left_out: LeftOut,
 }
 
 impl Lead {
@@ -89,7 +88,7 @@ impl Lead {
             overdue: false,
             warned: BTreeSet::new(),
             expelled: Vec::new(),
-            left_out: BTreeMap::new(),
+            left_out: LeftOut::default(),
         }
     }
 

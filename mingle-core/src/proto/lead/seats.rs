@@ -34,7 +34,7 @@ impl Lead {
             shared.send(source, from, &Message::Refuse(refusal));
             return;
         }
-        if let Some(refusal) = self.left_out.get(&from) {
+        if let Some(refusal) = self.left_out.refusal(from, shared.now) {
             return shared.send(source, from, &Message::Refuse(refusal.clone()));
         }
         if self.rounds.refuses_join(from, source, &self.book, shared) {
@@ -200,7 +200,7 @@ impl Lead {
     /// then those of the highest ranks. They become standbys.
     pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
         let size = shared.config.world.at_most(self.book.seated());
-        let many = self.book.seated().saturating_sub(size.max(1));
+        let many = self.book.seated().saturating_sub(size);
         if size == 0 || many == 0 {
             return;
         }

@@ -1,6 +1,7 @@
 //! The members without which a world can form that cannot form with them: they are left out.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::Lead;
 use super::book::Book;
@@ -9,12 +10,15 @@ use crate::model::NodeId;
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
-use crate::proto::timer::Timer;
+use crate::proto::timer::{Time, Timer};
 use crate::rdma::{RankSummary, Verdict};
 use crate::wire::{Message, Refusal};
 
 /// The most nodes that were left out whose joins are remembered.
 const REMEMBERED: usize = 64;
+/// A node that was left out for the network and joins again later than this did not hear the refusal. It was
+/// cut off then, and the network may have healed.
+const HEALED: Duration = Duration::from_secs(10);
 
 /// Members that a leader leaves out, and the reason.
 #[derive(Debug)]
@@ -38,6 +42,26 @@ pub(super) enum Start {
     Not,
     /// It may begin without these members.
     Without(Box<Unfit>),
+}
+
+/// The nodes that were left out, when, and why.
+#[derive(Debug, Clone, Default)]
+pub(super) struct LeftOut(BTreeMap<NodeId, (Time, Refusal)>);
+
+impl LeftOut {
+    fn insert(&mut self, nodes: &[NodeId], refusal: &Refusal, now: Time) {
+        if self.0.len() > REMEMBERED {
+            self.0.clear();
+        }
+        self.0.extend(nodes.iter().map(|&id| (id, (now, refusal.clone()))));
+    }
+
+    /// The reason why this node stays out.
+    pub(super) fn refusal(&self, node: NodeId, now: Time) -> Option<&Refusal> {
+        let (since, refusal) = self.0.get(&node)?;
+        let may_heal = matches!(refusal, Refusal::PathsBroken(..) | Refusal::MasterUnproved(_));
+        (!may_heal || now < *since + HEALED).then_some(refusal)
+    }
 }
 
 impl Unfit {
@@ -65,10 +89,7 @@ impl Lead {
             }
             self.rounds.forget(id);
         }
-        if self.left_out.len() > REMEMBERED {
-            self.left_out.clear();
-        }
-        self.left_out.extend(nodes.iter().map(|&id| (id, refusal.clone())));
+        self.left_out.insert(&nodes, &refusal, shared.now);
         self.expelled.extend(nodes);
         if shared.config.world.is_range() {
             self.call.end(shared);

@@ -206,10 +206,7 @@ impl RunningWorld {
     }
 
     fn on_leaving(&mut self, sender: NodeId) {
-        if self.watch.has(sender) && !self.is_over() {
-            self.left.insert(sender, &mut self.context);
-        }
-        self.watch.forget(sender, &mut self.context);
+        self.on_farewell(sender);
         if let State::Releasing(releasing) = &mut self.state {
             releasing.leaves(sender);
             if releasing.all_left() {

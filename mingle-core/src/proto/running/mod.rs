@@ -289,7 +289,7 @@ impl RunningWorld {
                 }
                 Timer::Grow => self.grow(),
                 Timer::Count => self.watch.count(&mut self.context),
-                Timer::Left => self.left.ask(&mut self.context),
+                Timer::Left => self.ask_those_that_left(),
                 Timer::Status => self.observers.answer(self.status(), &mut self.context),
             }
         }

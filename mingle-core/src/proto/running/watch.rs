@@ -82,9 +82,9 @@ pub(super) struct Watch {
 }
 
 #[derive(Debug, Clone)]
-struct Neighbour {
+pub(super) struct Neighbour {
     rank: Rank,
-    id: NodeId,
+    pub(super) id: NodeId,
     path: SocketAddr,
     /// The connections that are being opened, oldest first.
     opening: Vec<DialId>,
@@ -130,7 +130,7 @@ impl Watch {
                 && context.members.contains(partner.id)
                 && !is_known
             {
-                watched.push(Neighbour::new(partner));
+                watched.push(Neighbour::new(Rank(partner.rank), partner.id, partner.path));
             }
         }
         for neighbour in &mut watched {
@@ -220,17 +220,21 @@ impl Watch {
         }
     }
 
-    /// Whether this member is watched.
-    pub(super) fn has(&self, member: NodeId) -> bool {
-        self.neighbours.iter().any(|neighbour| neighbour.id == member)
+    /// This member's world is over, so its connections may close. Returns it, if it was watched.
+    pub(super) fn forget(&mut self, member: NodeId, context: &mut Context) -> Option<Neighbour> {
+        let at = self.neighbours.iter().position(|neighbour| neighbour.id == member)?;
+        let neighbour = self.neighbours.remove(at);
+        let forgotten = Neighbour::new(neighbour.rank, neighbour.id, neighbour.path);
+        neighbour.hang_up(context);
+        self.plan(context);
+        Some(forgotten)
     }
 
-    /// This member's world is over, so its connections may close.
-    pub(super) fn forget(&mut self, member: NodeId, context: &mut Context) {
-        if let Some(at) = self.neighbours.iter().position(|neighbour| neighbour.id == member) {
-            self.neighbours.remove(at).hang_up(context);
-            self.plan(context);
-        }
+    /// A neighbour that was forgotten is watched again.
+    pub(super) fn resume(&mut self, mut neighbour: Neighbour, context: &mut Context) {
+        neighbour.dial(context);
+        self.neighbours.push(neighbour);
+        self.plan(context);
     }
 
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
@@ -276,17 +280,8 @@ impl Watch {
 }
 
 impl Neighbour {
-    fn new(partner: &Partner) -> Self {
-        Self {
-            rank: Rank(partner.rank),
-            id: partner.id,
-            path: partner.path,
-            opening: Vec::new(),
-            open: None,
-            was_open: false,
-            ended: None,
-            doubt: None,
-        }
+    fn new(rank: Rank, id: NodeId, path: SocketAddr) -> Self {
+        Self { rank, id, path, opening: Vec::new(), open: None, was_open: false, ended: None, doubt: None }
     }
 
     fn hang_up(self, context: &mut Context) {

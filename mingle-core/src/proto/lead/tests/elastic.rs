@@ -1,7 +1,7 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
 use super::{Leader, endpoint, id, is_prepare, ms, ready, sent, to};
-use crate::model::{HostName, Lineage, List, Rank, WorldSize};
+use crate::model::{HostName, Lineage, List, Rank, Stamp, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Former, Output};
 use crate::wire::{Announce, Candidate, Message, NodeInfo, Refusal};
@@ -154,6 +154,26 @@ fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
     assert_eq!(round(&survivors[..2], None), [3], "rank 4 is lower than rank 5");
     assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), Some(5)), [2, 3, 4], "who waits comes first");
     assert_eq!(round(&survivors, Some(4)), [3]);
+}
+
+#[test]
+fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() {
+    let mut leader = elastic_of("2:8", &[], |config| {
+        config.world = config.world.in_steps_of(2).unwrap();
+        config.succeed(Former { rank: Rank(0), members: 6 }, Time::from_secs(2));
+    });
+    leader.join(2, |node| {
+        was_member(node);
+        node.attributes.same = Stamp(6);
+    });
+    // Its seat is the one left over, and it alone knows that only three may come. Taken and given again at
+    // once, the seat would change that number, and keep the leader busy for ever.
+    leader.join(3, |node| node.former = Some(Former { rank: Rank(5), members: 3 }));
+    let outputs = leader.run(CALL + ms(1));
+    let is_asked = |(to, message): &(u8, Message)| *to == 2 && matches!(message, Message::Compare(_));
+    assert!(sent(&outputs).iter().any(is_asked) && sizes(&outputs).is_empty());
+    let (at, size) = prepares(&mut leader, Time::from_secs(30)).expect("it waits for 2 s at most");
+    assert!(at <= CALL + Time::from_secs(2) && size == 2, "{at:?} {size}");
 }
 
 #[test]

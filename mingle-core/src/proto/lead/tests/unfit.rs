@@ -97,6 +97,9 @@ fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
         let others: Vec<u8> = (2..=4).filter(|&other| other != node).collect();
         assert_eq!(last_round(&all), others, "{reports:?}");
         assert_eq!(refused(&leader.ask(node, with_paths(node)), for_paths), [node]);
+        // It has not heard that for so long that the network may have healed.
+        leader.now += Duration::from_secs(10);
+        assert!(refused(&leader.ask(node, with_paths(node)), for_paths).is_empty(), "{reports:?}");
     }
 }
 

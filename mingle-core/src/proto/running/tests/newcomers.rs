@@ -71,6 +71,30 @@ fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_cal
 }
 
 #[test]
+fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_command_has_ended() {
+    let both_wait = |running: &mut RunningWorld| {
+        for second in 0..CALL {
+            waits(running, 10, second, second + 1);
+            running.handle_guest(seconds(second), address(10).ip());
+            // Its ID comes first, and it comes later.
+            if second >= 5 {
+                waits(running, 9, second, second + 1);
+                running.handle_guest(seconds(second), address(9).ip());
+            }
+        }
+    };
+    let mut running = with_room(0);
+    running.set_growth(Time::ZERO, Duration::ZERO);
+    both_wait(&mut running);
+    assert_eq!(grows(&mut running, CALL - 1, 40), Some(CALL));
+    let mut ended = with_room(0);
+    ended.set_growth(Time::ZERO, Duration::ZERO);
+    ended.handle_success(Time::ZERO);
+    both_wait(&mut ended);
+    assert_eq!(grows(&mut ended, CALL - 1, CALL + 5), None);
+}
+
+#[test]
 fn where_sizes_have_a_step_a_world_grows_for_as_many_newcomers_as_the_next_size_needs() {
     let mut running = with_sizes(0, "2:6".parse::<WorldSize>().unwrap().in_steps_of(2).unwrap());
     running.set_growth(Time::ZERO, Duration::ZERO);
@@ -128,7 +152,7 @@ fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_anoth
         waits(running, 9, 0, 1);
         running.handle_guest(seconds(1), address(9).ip());
         let told = waits(running, 9, 1, 100);
-        assert!(!told.is_empty());
+        assert!(!told.is_empty() && !running.is_over());
         (told[0].clone(), grows(running, 100, 101))
     };
     let mut late = with_room(0);

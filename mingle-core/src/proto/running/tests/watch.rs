@@ -69,13 +69,17 @@ impl Watcher {
         self.done()
     }
 
-    /// A message to this node alone.
     fn message(&mut self, from: u8, message: &Message) -> Done {
+        self.deliver(from, message);
+        self.done()
+    }
+
+    /// A message to this node alone.
+    fn deliver(&mut self, from: u8, message: &Message) {
         let (sender, recipient) = (id(from), self.running.context.own_id());
         let header = Header { sender, recipient, lineage: self.running.lineage() };
         let datagram = Codec::new(tag(), None).encode(header, message);
         self.running.handle_datagram(self.now, address(from), &datagram);
-        self.done()
     }
 
     fn done(&mut self) -> Done {
@@ -239,7 +243,11 @@ fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and
         let mut all = Vec::new();
         while watcher.now < Time::from_secs(29) {
             watcher.count(there.clone());
-            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
+            let done = watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers);
+            let counts = done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_)));
+            let is_due = !(10..21).contains(&watcher.now.as_secs());
+            assert!(!counts || is_due, "it counts when it suspects, and so that it knows after 30 s");
+            all.extend(done.changes);
         }
         assert_eq!(gone(&all), None);
         while watcher.now < Time::from_secs(60) {
@@ -290,6 +298,12 @@ fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
     assert!(watcher.message(1, &suspicion(99, false)).changes.is_empty(), "no rank");
     let back = watcher.message(1, &suspicion(4, true));
     assert!(matches!(back.changes[..], [Change::Back(Rank(4), _)]) && back.sent.is_empty());
+    // Both are read at once, in their order.
+    for is_over in [false, true] {
+        watcher.deliver(4, &suspicion(4, is_over));
+    }
+    let changes = watcher.done().changes;
+    assert!(matches!(changes[..], [Change::Suspected(..), Change::Back(..)]), "{changes:?}");
 }
 
 #[test]
@@ -413,6 +427,29 @@ fn a_neighbour_that_said_farewell_is_asked_four_times_whether_it_has_gone_on() {
     let changes = watcher.done().changes;
     assert!(matches!(changes.first(), Some(Change::Over(over)) if over.end == End::Unknown), "{changes:?}");
     assert_eq!(watcher.run(ms(60_000), WatchNews::Refused, &[]).sent, [], "its world is over");
+}
+
+#[test]
+fn a_farewell_in_the_name_of_a_neighbour_keeps_its_death_unseen_for_32_s_at_most() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    assert_eq!(watcher.message(3, &Message::Leaving).closed, [next]);
+    let before = watcher.run(ms(31_999), WatchNews::Refused, &[]);
+    assert_eq!((before.sent.len(), before.changes), (4, vec![]), "asked for a leader, and not watched");
+    assert_eq!(gone(&watcher.run(ms(33_000), WatchNews::Refused, &[]).changes), Some(2));
+    // One that is there is watched as before.
+    let (mut watcher, _) = Watcher::greeted(3);
+    watcher.message(3, &Message::Leaving);
+    let after = watcher.run(ms(600_000), WatchNews::Opened, &[]);
+    assert_eq!((after.sent.len(), after.changes), (4, vec![]));
+    let again = watcher.running.watch.forget(id(3), &mut watcher.running.context);
+    assert!(again.is_some(), "it is watched again");
+    // A node whose command has ended well watches nobody.
+    let (mut watcher, _) = Watcher::greeted(3);
+    watcher.message(3, &Message::Leaving);
+    watcher.running.handle_success(ms(1));
+    let dials =
+        |done: &Done| done.sent.iter().any(|(to, message)| *to == address(3) && *message == Message::Ping);
+    assert!(!dials(&watcher.run(ms(40_000), WatchNews::Refused, &[])));
 }
 
 #[test]

@@ -1,8 +1,8 @@
-//! SGLang on several nodes: `python3 -m sglang.launch_server --model-path MODEL` with the arguments below.
+//! SGLang on several nodes: `sglang serve --model-path MODEL` with the arguments below.
 //!
 //! `--dist-init-addr`, `--nnodes` and `--node-rank` are arguments of the server
-//! (python/sglang/srt/server_args.py); an IPv6 address is in brackets. SGLANG_HOST_IP is the address that a
-//! node tells the others (python/sglang/srt/utils/network.py, `get_local_ip_auto`).
+//! (python/sglang/srt/arg_groups/fields/parallel.py); an IPv6 address is in brackets. SGLANG_HOST_IP is the
+//! address that a node tells the others (python/sglang/srt/utils/network.py, `get_local_ip_auto`).
 
 use super::{Launcher, Shell, Syntax};
 

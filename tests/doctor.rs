@@ -1,26 +1,15 @@
 //! The doctor: it finds planted problems, names them and sets its exit code; on a healthy network it finds
 //! nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-#[path = "doctor/bandwidth.rs"]
 mod bandwidth;
-#[path = "doctor/duplicates.rs"]
 mod duplicates;
-#[path = "doctor/families.rs"]
 mod families;
-mod lab;
-#[path = "doctor/paths.rs"]
 mod paths;
 
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
-use lab::{Lab, Options, Policy};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::{Lab, Options, Policy};
 use serde_json::Value;
 
 /// The longest examination of one host, on a busy machine.

@@ -1,21 +1,8 @@
 //! The documents are right: their lines are run, their links followed, and their quotes looked up in the
 //! code.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-#[path = "lab/machine.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
-mod machine;
-#[path = "documents/markdown.rs"]
 mod markdown;
-#[path = "documents/messages.rs"]
 mod messages;
-#[path = "documents/reference.rs"]
 mod reference;
 
 use std::collections::BTreeSet;
@@ -24,8 +11,8 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use lab::world::{finish_all, line};
-use lab::{Options, plain, skip};
+use crate::lab::world::{finish_all, line};
+use crate::lab::{self, Options, plain, skip};
 use markdown::{Block, Document, documents, root};
 
 /// The kind of a block of code.

@@ -1,23 +1,15 @@
 //! Worlds that may have one of several sizes: `--world 3:4`.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, PATIENCE, Proc, send_signal};
-use lab::random::Random;
-use lab::world::{World, finish_all, took};
-use lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use crate::lab::proc::{Outcome, PATIENCE, Proc, send_signal};
+use crate::lab::random::Random;
+use crate::lab::world::{World, finish_all, took};
+use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
 /// longer than any of them.

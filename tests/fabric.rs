@@ -1,30 +1,16 @@
 //! Worlds of hosts with and without RDMA: the variables and warnings of each rank.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-#[path = "fabric/asked.rs"]
 mod asked;
-#[path = "lab/fabric.rs"]
-#[allow(unreachable_pub, reason = "as if it were a library, like the lab")]
-mod fabric;
-#[path = "fabric/groups.rs"]
 mod groups;
-mod lab;
-#[path = "lab/machine.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
-mod machine;
-#[path = "fabric/rails.rs"]
 mod rails;
 
-use fabric::{Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of};
-use lab::proc::GUARD;
-use lab::world::{World, finish_all};
-use lab::{Options, Policy};
-use machine::Machine;
+use crate::lab::fabric::{
+    Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of,
+};
+use crate::lab::machine::Machine;
+use crate::lab::proc::GUARD;
+use crate::lab::world::{World, finish_all};
+use crate::lab::{Options, Policy};
 
 const RAIL8: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_7:1";
 const RAIL4: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1";
@@ -146,7 +132,7 @@ fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
     world.expect(&lab, &[0, 1, 2, 3]);
     for (rank, outcome) in outcomes.iter().enumerate() {
         let own = if rank == 1 { and(hcas(RAIL8), &CHOOSE) } else { pinned(RAIL8, "3") };
-        assert_eq!(fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
+        assert_eq!(crate::lab::fabric::advice(&world.nodes[rank]), own, "{}", outcome.render());
         // Only this host warns of it.
         let warned = warnings_of(outcome);
         assert_eq!(warned.len(), usize::from(rank == 1), "{}", outcome.render());
@@ -183,7 +169,7 @@ fn a_rank_with_another_rate_is_named_and_all_use_rdma() {
     let outcomes = finish_all(start(&lab, "rate", &nodes));
     let world = World::of(&outcomes);
     for (outcome, printed) in outcomes.iter().zip(&world.nodes) {
-        assert_eq!(fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
+        assert_eq!(crate::lab::fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
         let warnings = warnings_of(outcome);
         assert_eq!(warnings.len(), 1, "{}", outcome.render());
         assert!(
@@ -242,7 +228,7 @@ fn if_one_rank_has_only_v1_and_the_others_have_both_all_use_v1() {
     let outcomes = finish_all(start(&lab, "v1", &nodes));
     let world = World::of(&outcomes);
     for (rank, outcome) in outcomes.iter().enumerate() {
-        let printed = fabric::advice(&world.nodes[rank]);
+        let printed = crate::lab::fabric::advice(&world.nodes[rank]);
         assert_eq!(printed, and(pinned(ROCE, "2"), &v1), "{}", outcome.render());
         let warnings = warnings_of(outcome);
         assert!(matches!(&warnings[..], [line] if line.contains("RoCE v1 is used")), "{}", outcome.render());
@@ -258,7 +244,7 @@ fn a_rank_without_a_usable_port_is_named_and_prints_the_reason() {
     let named = "rank 1 (10.77.0.11): no usable RDMA port; all ranks use sockets; 'mingle rdma' on that host shows why";
     let outcomes = finish_all(start(&lab, "iwarp", &nodes));
     for (rank, outcome) in outcomes.iter().enumerate() {
-        assert_eq!(fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
+        assert_eq!(crate::lab::fabric::advice(&outcome.formed()), sockets(), "{}", outcome.render());
         let own: &[&str] = if rank == 1 { &[why, named] } else { &[named] };
         assert_eq!(warnings_of(outcome), own, "{}", outcome.render());
     }

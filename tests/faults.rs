@@ -1,24 +1,16 @@
 //! Faults: processes that die or sleep, links that fail in one direction or for a while, full tables. No node
 //! runs past its deadline, and no two ranks are equal.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::time::{Duration, Instant};
 
-use lab::preload::{Preload, report};
-use lab::proc::{GUARD, Outcome, Proc};
-use lab::random::Random;
-use lab::world::{World, finish_all, line, line_with, start_all, took};
-use lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
+use crate::lab::preload::{Preload, report};
+use crate::lab::proc::{GUARD, Outcome, Proc};
+use crate::lab::random::Random;
+use crate::lab::world::{World, finish_all, line, line_with, start_all, took};
+use crate::lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
 
 const NODES: &str = "nodes here";
 const SOON: Duration = Duration::from_secs(5);
@@ -312,9 +304,7 @@ fn ports_of_other_programs_are_skipped() {
     let job: mingle_core::JobId = "ports".parse().unwrap();
     let taken: Vec<u16> = job.ports().take(5).collect();
     let list = taken.iter().map(u16::to_string).collect::<Vec<_>>().join(",");
-    let program = std::env::current_exe().unwrap();
-    let mut command = lab.command(0, program.to_str().unwrap());
-    command.args(["--exact", "helper_holds_ports", "--ignored", "--nocapture", "--quiet"]);
+    let mut command = lab.helper(0, "faults::helper_holds_ports");
     let holder = {
         command.env("LAB_PORTS", &list);
         lab.start(0, command)
@@ -436,7 +426,7 @@ fn nodes_with_the_smallest_possible_buffers_form_a_world() {
 }
 
 #[test]
-#[ignore = "a measurement of two minutes: cargo test --release --test faults -- --ignored two_hundred"]
+#[ignore = "a measurement of two minutes: cargo test --release -p mingle-cli --test program -- --ignored two_hundred"]
 fn two_hundred_worlds_of_four_form_with_30_percent_loss() {
     let Some(lab) = Options::nodes(4).with_filters().alone().start() else { return };
     lab.set(&Policy { loss: 30, ..Policy::default() });

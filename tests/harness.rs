@@ -1,28 +1,18 @@
 //! Tests of the networks that the other tests use: a cut that does not cut would prove nothing.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use lab::proc::{GUARD, Proc, variables};
-use lab::{Lab, Options, Policy};
+use crate::lab::proc::{GUARD, Proc, variables};
+use crate::lab::{Lab, Options, Policy, helper};
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 1);
 const PORT: u16 = 5000;
 
 /// Runs one of the helpers below in a node, as a program of its own.
-fn helper(lab: &Lab, node: usize, name: &str, to: Ipv4Addr, count: usize) -> Proc {
-    let program = std::env::current_exe().unwrap();
-    let mut command = lab.command(node, program.to_str().unwrap());
-    command.args(["--exact", name, "--ignored", "--nocapture", "--quiet"]);
+fn run_helper(lab: &Lab, node: usize, name: &str, to: Ipv4Addr, count: usize) -> Proc {
+    let mut command = lab.helper(node, &format!("harness::{name}"));
     command.env("LAB_SELF", lab.address(node).to_string());
     command.env("LAB_TO", SocketAddrV4::new(to, PORT).to_string()).env("LAB_COUNT", count.to_string());
     lab.start(node, command)
@@ -79,18 +69,18 @@ fn helper_connects() {
 
 /// A node that listens; ready when this returns.
 fn listener(lab: &Lab, node: usize) -> Proc {
-    let proc = helper(lab, node, "helper_listens", GROUP, 0);
+    let proc = run_helper(lab, node, "helper_listens", GROUP, 0);
     let ready = |text: &str| text.contains("listening");
     assert!(proc.transcript.stdout.wait_until(Instant::now() + Duration::from_secs(5), ready));
     proc
 }
 
 fn connects(lab: &Lab, from: usize, to: usize) -> bool {
-    helper(lab, from, "helper_connects", lab.address(to), 1).finish().status.success()
+    run_helper(lab, from, "helper_connects", lab.address(to), 1).finish().status.success()
 }
 
 fn sends(lab: &Lab, from: usize, to: Ipv4Addr, count: usize) {
-    let outcome = helper(lab, from, "helper_sends_datagrams", to, count).finish();
+    let outcome = run_helper(lab, from, "helper_sends_datagrams", to, count).finish();
     assert!(outcome.status.success(), "{}", outcome.render());
 }
 
@@ -211,8 +201,9 @@ fn nothing_is_left_when_a_lab_ends() {
     let mut command = lab.command(1, "sh");
     command.args(ENDLESS);
     let dropped = lab.start(1, command);
-    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "helper_makes_a_lab", "--ignored", "--nocapture", "--quiet"]);
+    let [program, args @ ..] = helper("harness::helper_makes_a_lab");
+    let mut command = std::process::Command::new(program);
+    command.args(args);
     let killed = Proc::start(command, "a test with a lab".to_owned());
     let deadline = || Instant::now() + Duration::from_secs(5);
     for proc in [&dropped, &killed] {

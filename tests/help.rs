@@ -1,19 +1,11 @@
 //! Help, completions and manual pages, and the suggestions for mistyped arguments.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-use lab::{plain, skip};
+use crate::lab::{self, plain, skip};
 
 /// How each shell checks a script without running it: the command before the script's file.
 const SHELLS: [(&str, &[&str]); 4] = [

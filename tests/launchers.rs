@@ -1,21 +1,13 @@
 //! Launchers, started by the examples as users start them, on nodes that know only a job ID.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
-use lab::torch::{folders, torch};
-use lab::{Lab, MINGLE, Options, plain, skip};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::torch::{folders, torch};
+use crate::lab::{Lab, MINGLE, Options, plain, skip};
 
 /// How long to wait for a launcher. On a busy machine Python takes many seconds to load torch.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -1,28 +1,15 @@
 //! Worlds on networks of every kind: which form, at which address, and the messages where none can.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-#[path = "networks/changes.rs"]
 mod changes;
-#[path = "networks/cni.rs"]
 mod cni;
-#[path = "networks/commands.rs"]
 mod commands;
-#[path = "networks/folder.rs"]
 mod folder;
-mod lab;
-#[path = "networks/strangers.rs"]
 mod strangers;
-#[path = "networks/unicast.rs"]
 mod unicast;
 
-use lab::proc::Outcome;
-use lab::world::{World, finish_all, form, line, line_with, start_all};
-use lab::{Lab, Options};
+use crate::lab::proc::Outcome;
+use crate::lab::world::{World, finish_all, form, line, line_with, start_all};
+use crate::lab::{Lab, Options};
 
 /// Checks ranks, the master's address, and that every node reaches it by this interface.
 fn expect(world: &World, ranks: &[usize], master: &str, interface: &str) {

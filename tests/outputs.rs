@@ -1,18 +1,10 @@
 //! What is checked before a node waits for others, and the files that it writes once the world has formed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
-use lab::world::finish_all;
-use lab::{Lab, MINGLE, Options};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::world::finish_all;
+use crate::lab::{self, Lab, MINGLE, Options};
 
 /// Longer than anything here takes that waits for no other node.
 const SOON: Duration = Duration::from_secs(20);

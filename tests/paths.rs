@@ -1,20 +1,13 @@
 //! The paths from each node to each other one: those that are broken end every node with the pair, the
 //! direction, the cause and the cure, and those that a job can use form a world.
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::time::Duration;
 
-use lab::proc::Outcome;
-use lab::world::{World, finish_all, form, start_all, took};
-use lab::{Lab, Options, Policy};
+use crate::lab::proc::Outcome;
+use crate::lab::world::{World, finish_all, form, start_all, took};
+use crate::lab::{Lab, Options, Policy};
 
 /// How long a world takes at most to say which path is broken.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -206,7 +199,7 @@ fn worlds_of_ipv6_alone_prove_their_paths() {
 }
 
 #[test]
-#[ignore = "a measurement of minutes: cargo test --release -p mingle-cli --test paths -- --ignored 64"]
+#[ignore = "a measurement of minutes: cargo test --release -p mingle-cli --test program -- --ignored of_64"]
 fn a_hundred_worlds_of_64_form_without_a_finding_at_no_and_at_5_percent_loss() {
     let Some(lab) = Options::nodes(64).with_filters().alone().start() else { return };
     // The kernel has one table of 1,024 neighbours for all namespaces. Permanent ones do not count.

@@ -1,25 +1,14 @@
 //! `mingle rdma`: saved machines, this machine, logs, and errors.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-#[path = "lab/machine.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
-mod machine;
-
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
 
-use lab::proc::{Outcome, Proc};
-use lab::{MINGLE, plain};
-use machine::{Machine, expected, fixture, fixtures, scratch};
+use crate::lab::machine::{Machine, expected, fixture, fixtures, scratch};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::{MINGLE, plain};
 use serde_json::Value;
 
 /// Runs `mingle rdma` to its end.

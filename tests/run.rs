@@ -1,23 +1,15 @@
 //! `mingle run`: it starts a command in a world, and restarts all commands if one fails.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc, send_signal};
-use lab::random::Random;
-use lab::world::finish_all;
-use lab::{Lab, MINGLE, Options, Policy};
+use crate::lab::proc::{Outcome, Proc, send_signal};
+use crate::lab::random::Random;
+use crate::lab::world::finish_all;
+use crate::lab::{Lab, MINGLE, Options, Policy};
 
 /// Starts `mingle run` with a script on one node. The script's first argument is the rank.
 fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {

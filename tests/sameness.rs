@@ -1,27 +1,13 @@
 //! Nodes that should be the same and are not, and commands that run before a node joins.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-#[path = "lab/fabric.rs"]
-#[allow(dead_code, unreachable_pub, reason = "as if it were a library, like the lab")]
-mod fabric;
-mod lab;
-#[path = "lab/machine.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
-mod machine;
-
 use std::fs;
 use std::time::{Duration, Instant};
 
-use fabric::{Node, four, start, warnings_of};
-use lab::proc::Proc;
-use lab::world::{World, finish_all, line_with};
-use lab::{Lab, MINGLE, Options};
-use machine::Machine;
+use crate::lab::fabric::{Node, four, start, warnings_of};
+use crate::lab::machine::Machine;
+use crate::lab::proc::Proc;
+use crate::lab::world::{World, finish_all, line_with};
+use crate::lab::{self, Lab, MINGLE, Options};
 
 /// Forms a world, and checks that every rank has these warnings.
 fn warned(lab: &Lab, job: &str, nodes: &[Node], warnings: &[&str]) {

@@ -1,13 +1,5 @@
 //! The secret of a job: given in each way, wrong, missing and too short; and never shown.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::fs;
 use std::io::Write as _;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -16,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
-use lab::world::{World, finish_all, line, line_with};
-use lab::{Lab, MINGLE, Options, plain};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::world::{World, finish_all, line, line_with};
+use crate::lab::{Lab, MINGLE, Options, plain};
 
 /// Two secrets that nothing else contains.
 const ONE: &str = "5eaf00d1-the-horse-knows-5eaf00d1";
@@ -260,10 +252,8 @@ fn helper_overhears() {
 #[test]
 fn host_names_travel_in_the_clear_only_where_there_is_no_secret() {
     let Some(lab) = Options::nodes(3).start() else { return };
-    let program = std::env::current_exe().unwrap();
     for (secret, word) in [(ONE, "sealed"), ("", "named")] {
-        let mut command = lab.command(2, program.to_str().unwrap());
-        command.args(["--exact", "helper_overhears", "--ignored", "--nocapture", "--quiet"]);
+        let mut command = lab.helper(2, "secrets::helper_overhears");
         command.env("LAB_SELF", lab.address(2).to_string()).env("LAB_JOB", word);
         let ear = lab.start(2, command);
         let ready = |text: &str| text.contains("overhearing");

@@ -1,18 +1,10 @@
 //! `eval $(mingle ...)` in every shell: the job starts if mingle succeeds, and only then.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::fs;
 use std::path::PathBuf;
 
-use lab::proc::{GUARD, Outcome, Proc, send_signal};
-use lab::{Lab, Options, plain, skip};
+use crate::lab::proc::{GUARD, Outcome, Proc, send_signal};
+use crate::lab::{self, Lab, Options, plain, skip};
 use mingle_core::env::Format;
 
 const SHELLS: [&[&str]; 6] = [&["bash"], &["dash"], &["busybox", "sh"], &["zsh"], &["ksh"], &["fish"]];

@@ -1,15 +1,7 @@
 //! `mingle run --max-restarts` and its command as one job of an interactive shell, on a real terminal.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
-use lab::terminal::Terminal;
-use lab::{Lab, Options};
+use crate::lab::terminal::Terminal;
+use crate::lab::{Lab, Options};
 
 /// The line of a world of one node, with this command.
 fn line(command: &str) -> String {

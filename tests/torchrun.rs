@@ -1,16 +1,8 @@
 //! A real training job: torchrun, with no argument but the script, on four nodes.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
-use lab::torch::torch;
-use lab::world::finish_all;
-use lab::{MINGLE, Options};
+use crate::lab::torch::torch;
+use crate::lab::world::finish_all;
+use crate::lab::{MINGLE, Options};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");
 

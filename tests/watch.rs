@@ -1,26 +1,15 @@
 //! `mingle watch` observes a world that forms, and asks one that runs; `--events` and the JSON output record
 //! how it went.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-#[path = "lab/machine.rs"]
-#[allow(dead_code, unreachable_pub, reason = "each test program uses a part of this")]
-mod machine;
-
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc, Stream};
-use lab::world::{finish_all, line_with};
-use lab::{Lab, MINGLE, Options};
-use machine::fixture;
+use crate::lab::machine::fixture;
+use crate::lab::proc::{Outcome, Proc, Stream};
+use crate::lab::world::{finish_all, line_with};
+use crate::lab::{self, Lab, MINGLE, Options};
 use nix::pty::{Winsize, openpty};
 use serde_json::Value;
 

@@ -1,19 +1,11 @@
 //! `mingle run --workers`: one process for each slot of each node, without a launcher.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::time::{Duration, Instant};
 
-use lab::proc::{Outcome, Proc};
-use lab::torch::torch;
-use lab::world::finish_all;
-use lab::{Lab, MINGLE, Options, plain};
+use crate::lab::proc::{Outcome, Proc};
+use crate::lab::torch::torch;
+use crate::lab::world::finish_all;
+use crate::lab::{Lab, MINGLE, Options, plain};
 
 /// Starts workers that run a script on one node. The script's first argument is {rank}.
 fn run(lab: &Lab, node: usize, workers: &str, more: &[&str], script: &str) -> Proc {

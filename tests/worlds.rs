@@ -1,20 +1,12 @@
 //! Worlds that form: in any order, on different networks, with given ranks and without.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "tests panic, and run against the real clock"
-)]
-
-mod lab;
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use lab::proc::{GUARD, Outcome, Proc};
-use lab::random::Random;
-use lab::world::{World, finish_all, form, line, line_with, start_all};
-use lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use crate::lab::proc::{GUARD, Outcome, Proc};
+use crate::lab::random::Random;
+use crate::lab::world::{World, finish_all, form, line, line_with, start_all};
+use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
 
 /// Far longer than a message takes, and far shorter than any timer that could cause the same change.
 const AT_ONCE: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use super::lab::proc::Proc;
-use super::lab::{Lab, Options, skip};
 use super::{Report, spawn};
+use crate::lab::proc::Proc;
+use crate::lab::{Lab, Options, skip};
 
 /// Gives each host 1 Gbit/s in both directions, and `slow` 100 Mbit/s. None where the kernel has no tbf.
 fn hosts(count: usize, slow: Option<usize>) -> Option<Lab> {

@@ -1,7 +1,7 @@
 //! Two hosts with the same address, or the same hardware address, on one network.
 
-use super::lab::{Lab, Options};
 use super::together;
+use crate::lab::{Lab, Options};
 
 /// Checks that all hosts name node 0 and node 3, and nothing else, in one of so many runs.
 fn all_name(lab: &Lab, what: &str, words: &[&str], runs: usize) {

@@ -1,7 +1,7 @@
 //! Hosts with only IPv6 or with both families, and the ways to find others without multicast.
 
-use super::lab::{Lab, Options, Policy};
 use super::{alone, shell, together};
+use crate::lab::{Lab, Options, Policy};
 
 /// Replaces the IPv4 addresses by IPv6 addresses.
 fn ipv6_alone(lab: &Lab) {

@@ -1,7 +1,7 @@
 //! The paths between hosts that form no world: the doctor says of them what a rendezvous would.
 
-use super::lab::{Lab, Options};
 use super::{Report, together};
+use crate::lab::{Lab, Options};
 
 /// Checks that all hosts name one broken path with these words, and nothing else.
 fn all_name(lab: &Lab, words: &[&str]) {

@@ -9,12 +9,12 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
+use super::markdown::{Document, Span, documents, root};
+use super::messages::{literals, sources};
+use super::{explained, help};
+use crate::lab::machine::{fixture, scratch};
 use crate::lab::world::line;
 use crate::lab::{self, Lab, Options, plain};
-use crate::machine::{fixture, scratch};
-use crate::markdown::{Document, Span, documents, root};
-use crate::messages::{literals, sources};
-use crate::{explained, help};
 
 const REFERENCE: &str = "docs/reference.md";
 
@@ -230,7 +230,7 @@ fn every_option_has_its_variable() {
             wrong.push(format!("{variable}: {:?}: {said}", output.status));
         }
     }
-    crate::assert_none(&wrong, "not read");
+    super::assert_none(&wrong, "not read");
 }
 
 /// Whether this can be the name of a variable: capitals, with an underscore unless it is a known name.

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use crate::fabric::{
+use super::{CHOOSE, RAIL8, ROCE, all, but};
+use crate::lab::fabric::{
     Node, Vars, advice, and, expect, four, hcas, lines, pinned, sockets, start, vars, without,
 };
+use crate::lab::machine::fixture;
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line_with};
 use crate::lab::{Lab, MINGLE, Options};
-use crate::machine::fixture;
-use crate::{CHOOSE, RAIL8, ROCE, all, but};
 
 /// The advice beside a rank whose user has disabled RDMA.
 const OFF: &str = "; check NCCL_IB_DISABLE and NCCL_NET in its environment and --set";

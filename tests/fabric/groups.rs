@@ -1,9 +1,9 @@
 //! Worlds of hosts with two kinds of RDMA: the world chooses one that every rank has.
 
 use super::all;
-use super::fabric::{Node, Vars, and, expect, four, hcas, pinned};
-use super::lab::Options;
-use super::machine::Machine;
+use crate::lab::Options;
+use crate::lab::fabric::{Node, Vars, and, expect, four, hcas, pinned};
+use crate::lab::machine::Machine;
 
 const ROCE8: &str = "mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_7:1,mlx5_8:1,mlx5_9:1,mlx5_10:1,mlx5_11:1";
 const ADVICE: &str = "; 'mingle rdma' on that host shows why";

@@ -4,11 +4,11 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use crate::fabric::{Node, expect, pinned, start, warnings_of};
+use crate::lab::fabric::{Node, expect, pinned, start, warnings_of};
+use crate::lab::machine::Machine;
 use crate::lab::proc::Outcome;
 use crate::lab::world::{finish_all, took};
 use crate::lab::{Lab, Options, Policy};
-use crate::machine::Machine;
 
 const RAILS: usize = 3;
 const ALL: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1";
@@ -47,7 +47,7 @@ fn warnings(lab: &Lab, job: &str, nodes: &[Node]) -> (Vec<Vec<String>>, Duration
     let started = procs[0].started;
     let outcomes = finish_all(procs);
     for outcome in &outcomes {
-        assert_eq!(crate::fabric::advice(&outcome.formed()), pinned(ALL, "3"), "{}", outcome.render());
+        assert_eq!(crate::lab::fabric::advice(&outcome.formed()), pinned(ALL, "3"), "{}", outcome.render());
     }
     (outcomes.iter().map(of_rails).collect(), took(&outcomes, started))
 }
@@ -100,7 +100,7 @@ fn a_rail_that_is_blocked_one_way_is_named_with_the_pair_and_the_direction_and_t
     let rule = format!("ip saddr {} tcp flags & (syn|ack) == syn", lab.rail(1, 2));
     lab.firewall(2, &[&rule]);
     nodes[0] = nodes[0].clone().with("--interface eth0 --require-rdma");
-    let events = crate::machine::scratch("rails.events");
+    let events = crate::lab::machine::scratch("rails.events");
     nodes[1] = nodes[1].clone().with(&format!("--interface eth0 --events {}", events.display()));
     let (said, took) = warnings(&lab, "one way", &nodes);
     assert!(took < Duration::from_secs(6), "{took:?}");

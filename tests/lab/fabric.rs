@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::lab::machine::{Machine, fixture};
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line_with};
 use crate::lab::{Lab, MINGLE};
-use crate::machine::{Machine, fixture};
 
 pub type Vars = BTreeMap<String, String>;
 

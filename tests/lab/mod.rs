@@ -5,10 +5,11 @@
 //! from the test. When the pipe closes, however the test ended, the holder kills the processes that still run
 //! in its nodes and exits, and the kernel removes the rest. The host's own network is never changed.
 
-#![allow(dead_code, reason = "each test program uses a part of this")]
-#![allow(unreachable_pub, reason = "each test program has its own copy of this, as if it were a library")]
+#![allow(unreachable_pub, reason = "written as if it were a library")]
 
+pub mod fabric;
 pub mod forge;
+pub mod machine;
 pub mod network;
 pub mod preload;
 pub mod proc;
@@ -144,6 +145,12 @@ impl Options {
     }
 }
 
+/// The line by which this test program plays a part: it runs one test, which does not run otherwise.
+pub fn helper(test: &str) -> [String; 6] {
+    let program = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
+    [&program, "--exact", test, "--ignored", "--nocapture", "--quiet"].map(str::to_owned)
+}
+
 /// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1.
 pub fn skip(reason: &str) {
     let test = thread::current().name().unwrap_or("a test").to_owned();
@@ -245,6 +252,14 @@ impl Lab {
         let mut command = self.enter(self.nodes[node]);
         command.arg(program).current_dir("/");
         clean(&mut command);
+        command
+    }
+
+    /// This test program, to play a part in a node: see [`helper`].
+    pub fn helper(&self, node: usize, test: &str) -> Command {
+        let [program, args @ ..] = helper(test);
+        let mut command = self.command(node, &program);
+        command.args(args);
         command
     }
 

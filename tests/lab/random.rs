@@ -25,13 +25,4 @@ impl Random {
         z ^= z >> 31;
         usize::try_from(z % u64::try_from(limit).unwrap()).unwrap()
     }
-
-    /// 0 to `count` in a random order.
-    pub fn order(&mut self, count: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..count).collect();
-        for last in (1..count).rev() {
-            order.swap(last, self.below(last + 1));
-        }
-        order
-    }
 }

@@ -77,10 +77,6 @@ impl Terminal {
         assert!(found, "no {text:?} after byte {read} of\n{screen}");
         self.read += screen[read..].find(text).unwrap() + text.len();
     }
-
-    pub fn screen(&self) -> String {
-        self.screen.text()
-    }
 }
 
 impl Drop for Terminal {

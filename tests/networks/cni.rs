@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use super::{expect, form_with};
 use crate::lab::{Lab, Options, skip};
-use crate::{expect, form_with};
 
 const PLUGINS: &str = "/usr/lib/cni";
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::expect;
+use super::expect;
 use crate::lab::proc::Proc;
 use crate::lab::world::{World, finish_all, form, line_with};
 use crate::lab::{Lab, MINGLE, Options};

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::form_with;
+use super::form_with;
 use crate::lab::preload::Preload;
 use crate::lab::proc::GUARD;
 use crate::lab::world::line_with;

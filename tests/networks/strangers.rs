@@ -12,7 +12,7 @@ use mingle_core::{JobId, Network};
 use crate::lab::forge::{Id, token};
 use crate::lab::proc::Proc;
 use crate::lab::world::{complete, line};
-use crate::lab::{Lab, MINGLE, Options, script};
+use crate::lab::{Lab, MINGLE, Options, helper, script};
 
 /// The stranger's node; the world is on the nodes before it.
 const FIFTH: usize = 4;
@@ -104,10 +104,9 @@ fn connect(to: SocketAddr, tokens: Vec<Vec<u8>>) {
 }
 
 fn stranger(lab: &Lab, job: &str, how: &str) -> Proc {
-    let program = std::env::current_exe().unwrap();
     let mut command = lab.command(FIFTH, "sh");
-    command.args(["-c", "ulimit -n $(ulimit -Hn); exec \"$@\"", "sh", program.to_str().unwrap()]);
-    command.args(["--exact", "strangers::helper_connects", "--ignored", "--nocapture", "--quiet"]);
+    command.args(["-c", "ulimit -n $(ulimit -Hn); exec \"$@\"", "sh"]);
+    command.args(helper("networks::strangers::helper_connects"));
     command.env("LAB_SELF", lab.address(FIFTH).to_string()).env("LAB_JOB", job).env("LAB_HOW", how);
     lab.start(FIFTH, command)
 }

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use mingle_core::JobId;
 
+use super::{expect, form_with};
 use crate::lab::proc::{PATIENCE, Proc};
 use crate::lab::world::{World, finish_all, form, line_with, took};
 use crate::lab::{Lab, MINGLE, Options};
-use crate::{expect, form_with};
 
 fn pods(names: bool) -> Option<Lab> {
     let options = Options::nodes(4);
@@ -149,9 +149,7 @@ fn helper_knows_no_name() {
 
 /// Starts a name server that knows no name, for the programs of this node.
 fn name_server(lab: &Lab, node: usize, more: &[(&str, &str)]) -> Proc {
-    let program = std::env::current_exe().unwrap();
-    let mut command = lab.command(node, program.to_str().unwrap());
-    command.args(["--exact", "unicast::helper_knows_no_name", "--ignored", "--nocapture", "--quiet"]);
+    let mut command = lab.helper(node, "networks::unicast::helper_knows_no_name");
     command.envs(more.iter().copied());
     let server = lab.start(node, command);
     let listens = |text: &str| text.contains("listening");

@@ -71,7 +71,7 @@ fn helper_attacks() {
     let address: Ipv4Addr = setting("LAB_SELF").parse().unwrap();
     let how = setting("LAB_ATTACK");
     if let Some(lie) = how.strip_prefix("lie ") {
-        return crate::liar::run(lie, &job, address);
+        return super::liar::run(lie, &job, address);
     }
     let group = if how == "flood" { SHARED } else { job.group_v4() };
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();

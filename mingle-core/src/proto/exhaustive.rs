@@ -394,7 +394,12 @@ impl State {
                     );
                 }
                 Output::Close(conn) => self.close(conn.0, false),
-                Output::StopAccepting => self.commit(at),
+                Output::StopAccepting => {
+                    self.accepting[at] = false;
+                    if self.leading.contains(&at) {
+                        self.commit(at);
+                    }
+                }
                 Output::Event(Event::Leading) => _ = self.leading.insert(at),
                 Output::Event(Event::Formed(formed)) => self.outcomes[at] = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => self.outcomes[at] = Some(Err(Some(failure))),
@@ -452,7 +457,6 @@ impl State {
 
     /// A leader has committed: it accepts no more connections.
     fn commit(&mut self, leader: usize) {
-        self.accepting[leader] = false;
         if self.slow.is_some_and(|(node, _)| node == leader) {
             self.marks.insert(Mark::LateCommit);
         }

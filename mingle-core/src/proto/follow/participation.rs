@@ -218,6 +218,8 @@ impl Participation {
             return None;
         }
         let master = self.proofs.publish(commit.endpoint, shared)?;
+        // Once the leader knows that the master is done, other nodes' jobs connect to the master's port.
+        shared.stop_accepting();
         for _ in 0..shared.scale().done_copies() {
             leader.send(&Message::Done(commit.round), shared);
         }

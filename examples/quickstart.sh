@@ -52,13 +52,7 @@ print(torch.__version__)' 2>/dev/null); then
 # shellcheck disable=SC2016  # The node's own shell expands this.
 node='
     eval "$(mingle --job-id "$job" --world "$world" --interface lo --timeout 30s)" && : "${RANK:?}" &&
-        echo "MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT RANK=$RANK WORLD_SIZE=$WORLD_SIZE" \
-             "NODE_RANK=$NODE_RANK" &&
-        echo "PET_NNODES=$PET_NNODES PET_NODE_RANK=$PET_NODE_RANK PET_MASTER_ADDR=$PET_MASTER_ADDR" \
-             "PET_MASTER_PORT=$PET_MASTER_PORT" &&
-        echo "NCCL_SOCKET_IFNAME=$NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME=$GLOO_SOCKET_IFNAME" &&
-        echo "MINGLE_JOB_ID=$MINGLE_JOB_ID MINGLE_ROSTER_DIGEST=$MINGLE_ROSTER_DIGEST" \
-             "MINGLE_SET=$MINGLE_SET" &&
+        echo "MASTER_ADDR=$MASTER_ADDR MASTER_PORT=$MASTER_PORT RANK=$RANK WORLD_SIZE=$WORLD_SIZE" &&
         if [ -n "$python" ]; then
             exec timeout --foreground 120 "$python" -m torch.distributed.run "$examples/allreduce.py" "$world"
         fi

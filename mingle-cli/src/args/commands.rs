@@ -250,8 +250,8 @@ pub(crate) struct SecretArgs {
     help: Option<bool>,
 }
 
-/// Shows which nodes of a job are here, which leads, and which are missing; without --job-id, all jobs on the
-/// link.
+/// Shows which nodes of a job are here, which leads, and how many are missing; without --job-id, all jobs on
+/// the link.
 ///
 /// It takes no part in the job and none of its ports. Under 'mingle run' with --max-restarts or --workers it
 /// also shows which nodes run, the restarts that are left, and the nodes that are suspected to be gone. On a

@@ -22,11 +22,12 @@ const FABRIC: &str = "RDMA";
 const SAMENESS: &str = "Sameness";
 const OUTPUT: &str = "Output";
 
-/// Nodes that know only a job ID find each other, agree on ranks, and prove the master's address.
+/// Nodes that know only a job ID find each other, agree on ranks, and prove that the job can connect.
 ///
 /// Run the same line on every node. Each node waits until all have joined, and then prints variables for its
 /// shell: MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and those that torchrun, NCCL and Gloo read. Before it
-/// prints anything, every node has had a TCP connection to that very address and port.
+/// prints anything, every node has had a TCP connection to that very address and port, and full-size TCP
+/// segments have gone between the nodes on ports like those of NCCL and Gloo.
 #[derive(Debug, Default, Parser)]
 #[command(
     name = "mingle",

@@ -37,8 +37,9 @@ impl Nic {
     }
 }
 
-/// A finding for each interface, and a problem where none can be used.
-pub(super) fn examine(all: &[Nic]) -> Vec<Finding> {
+/// A finding for each interface, and a problem where none can be used. Loopback alone is no problem where the
+/// user has `chosen` it.
+pub(super) fn examine(all: &[Nic], chosen: bool) -> Vec<Finding> {
     let used: Vec<&Nic> = all.iter().filter(|nic| nic.refused.is_none()).collect();
     let mut findings = Vec::new();
     if used.is_empty() {
@@ -51,7 +52,7 @@ pub(super) fn examine(all: &[Nic]) -> Vec<Finding> {
         ));
     } else if used.iter().all(|interface| interface.kind == Kind::Loopback) {
         findings.push(Finding::new(
-            Status::Problem,
+            if chosen { Status::Warning } else { Status::Problem },
             CHECK,
             "network interfaces",
             "only loopback can be used, which no other host can reach",
@@ -125,7 +126,7 @@ pub(super) mod tests {
         let docker = nic("docker0", Kind::Virtual, "172.17.0.1/16");
         let refused = Some("down, or without a link".to_owned());
         let dead = Nic { up: false, refused, ..nic("ib0", Kind::Physical, "10.9.0.1/24") };
-        let found = examine(&[nic("eth0", Kind::Physical, "10.0.0.1/24"), docker, dead]);
+        let found = examine(&[nic("eth0", Kind::Physical, "10.0.0.1/24"), docker, dead], false);
         let statuses: Vec<Status> = found.iter().map(|finding| finding.status).collect();
         assert_eq!(statuses, [Status::Ok, Status::Note, Status::Note], "{found:?}");
         assert_eq!(found[0].seen, "10.0.0.1/24; used, number 1 of 2");
@@ -134,9 +135,15 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_host_with_only_loopback_or_no_interface_is_a_problem() {
-        for all in [vec![], vec![nic("lo", Kind::Loopback, "127.0.0.1/8")]] {
-            assert_eq!(examine(&all)[0].status, Status::Problem, "{all:?}");
+    fn a_host_with_only_loopback_or_no_interface_is_a_problem_unless_loopback_was_chosen() {
+        let lo = || vec![nic("lo", Kind::Loopback, "127.0.0.1/8")];
+        for (all, chosen, expected) in [
+            (vec![], false, Status::Problem),
+            (vec![], true, Status::Problem),
+            (lo(), false, Status::Problem),
+            (lo(), true, Status::Warning),
+        ] {
+            assert_eq!(examine(&all, chosen)[0].status, expected, "{all:?}");
         }
     }
 }

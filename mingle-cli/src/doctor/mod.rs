@@ -202,7 +202,7 @@ impl Visit {
             tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))?;
         let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
         let mut visit = Self {
-            findings: interfaces::examine(&nics),
+            findings: interfaces::examine(&nics, !network.interfaces.is_empty()),
             id: tools::run_id().map_err(Stop::Rendezvous)?,
             opened: None,
         };

@@ -683,7 +683,9 @@ fn a_commit_before_a_node_is_ready_and_one_of_another_round_form_no_world() {
     assert_eq!(done, vec![(endpoint(1), Message::Done(1)); 3]);
     // Once the leader knows that the master is done, the jobs of others connect to the master's port.
     let at = |wanted: fn(&Output) -> bool| told.iter().position(wanted).unwrap();
-    assert!(at(|output| *output == Output::StopAccepting) < at(|output| matches!(output, Output::Send { .. })));
+    assert!(
+        at(|output| *output == Output::StopAccepting) < at(|output| matches!(output, Output::Send { .. }))
+    );
 }
 
 #[test]

@@ -223,7 +223,7 @@ impl RunningWorld {
     pub fn set_growth(&mut self, now: Time, after: Duration) {
         self.context.at(now);
         let from = self.context.now().saturating_add(after);
-        self.newcomers.set_growth(Some(from), &mut self.context);
+        self.newcomers.set_growth(from, &mut self.context);
     }
 
     /// A connection from this address has arrived at the port for paths.
@@ -331,7 +331,7 @@ impl RunningWorld {
         let Some(rank) = over.rank.filter(|_| matches!(over.end, End::Gone | End::Left)) else { return };
         self.lost.insert(rank);
         // A member whose end is reported is not the cause of another's as well.
-        if let Some(id) = self.context.members.id_of(rank).filter(|_| over.end == End::Gone) {
+        if let Some(id) = self.context.members.id_of(rank) {
             self.watch.forget(id, &mut self.context);
         }
     }

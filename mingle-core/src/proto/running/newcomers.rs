@@ -59,8 +59,8 @@ struct Newcomer {
 
 impl Newcomers {
     /// From `from` on the world may end to take newcomers in.
-    pub(super) fn set_growth(&mut self, from: Option<Time>, context: &mut Context) {
-        self.grows_from = from;
+    pub(super) fn set_growth(&mut self, from: Time, context: &mut Context) {
+        self.grows_from = Some(from);
         self.schedule(context);
     }
 
@@ -112,9 +112,8 @@ impl Newcomers {
 
     /// Sets the timer at which the first newcomers may be taken in.
     fn schedule(&self, context: &mut Context) {
-        match self.enough(context).zip(self.grows_from) {
-            Some((stayed, from)) => context.timers.set(Timer::Grow, stayed.max(from)),
-            None => context.timers.stop(Timer::Grow),
+        if let Some((stayed, from)) = self.enough(context).zip(self.grows_from) {
+            context.timers.set(Timer::Grow, stayed.max(from));
         }
     }
 

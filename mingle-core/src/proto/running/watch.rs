@@ -444,8 +444,7 @@ impl Doubt {
     fn ask_helpers(&mut self, look: Look, context: &mut Context) {
         let missing = HELPERS.saturating_sub(self.failed.len());
         let asked = self.helpers.iter().copied().filter(|id| !self.failed.contains(id));
-        let seconds =
-            usize::try_from(context.now().saturating_sub(self.since).as_secs()).unwrap_or(usize::MAX);
+        let seconds = usize::try_from(context.now().as_secs()).unwrap_or(usize::MAX);
         let asked: Vec<NodeId> = asked.collect();
         if missing > 0 && !asked.is_empty() {
             let first = seconds.saturating_mul(HELPERS) % asked.len();

@@ -453,6 +453,49 @@ fn a_farewell_in_the_name_of_a_neighbour_keeps_its_death_unseen_for_32_s_at_most
 }
 
 #[test]
+fn each_neighbour_that_said_farewell_is_watched_again_32_s_after_its_own() {
+    let (mut watcher, _) = Watcher::greeted(3);
+    watcher.message(3, &Message::Leaving);
+    watcher.run(ms(20_000), WatchNews::Opened, &[]);
+    watcher.message(1, &Message::Leaving);
+    let is_watched = |watcher: &mut Watcher, number| {
+        let known = watcher.running.watch.clone().forget(id(number), &mut watcher.running.context);
+        watcher.done();
+        known.is_some()
+    };
+    for (until, expected) in
+        [(31_999, [false, false]), (32_000, [false, true]), (51_999, [false, true]), (52_000, [true, true])]
+    {
+        watcher.run(ms(until), WatchNews::Opened, &[]);
+        assert_eq!([1, 3].map(|number| is_watched(&mut watcher, number)), expected, "{until}");
+    }
+}
+
+#[test]
+fn of_many_connections_that_are_being_opened_to_a_neighbour_the_oldest_makes_room() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    let mut dials = watcher.hear(next, WatchNews::Silent).dials;
+    let mut closed = Vec::new();
+    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at < ms(900)) {
+        watcher.now = at;
+        watcher.running.handle_timeout(at);
+        let done = watcher.done();
+        dials.extend(done.dials);
+        closed.extend(done.closed);
+    }
+    let dials: Vec<_> = dials.into_iter().map(|(dial, _)| dial).collect();
+    assert_eq!((dials.len(), &closed[..]), (9, &dials[..5]), "four remain");
+}
+
+#[test]
+fn a_node_looks_for_eight_members_at_most() {
+    let (mut watcher, _) = Watcher::greeted(20);
+    let look = Message::Look(Look { rank: 4, port: 7 });
+    let dials = (6..=20).map(|asker| watcher.message(asker, &look).dials.len());
+    assert_eq!(dials.sum::<usize>(), 8);
+}
+
+#[test]
 fn a_member_that_is_reported_gone_is_no_cause_as_well() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     watcher.hear(next, WatchNews::Closed);

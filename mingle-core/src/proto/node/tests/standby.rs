@@ -1,17 +1,84 @@
 //! A node that waits for a seat of a world that runs.
 
+use std::num::NonZeroU16;
+use std::time::Duration;
+
 use super::*;
+use crate::proto::WatchNews;
 use crate::wire::Running;
+
+/// Node 2, which waits for a seat in the formation after the first.
+fn standby(timeout: Option<Duration>) -> Node {
+    let lineage = Lineage { generation: 1, origin: 7 };
+    let mut node = Node::new(Config { lineage, stands_by: true, timeout, ..config(2) }, 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    node
+}
 
 #[test]
 fn a_node_that_another_member_tells_of_the_world_asks_rank_0_once_a_second_at_most() {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    let mut node = Node::new(Config { lineage, stands_by: true, ..patient(2) }, 1, Time::ZERO);
-    let _ = outputs(&mut node);
+    let mut node = standby(None);
     let running = Message::Running(Running { first: endpoint(9), door: None });
     let asks = |node: &mut Node, at: u64| {
         let outputs = hear_at(node, Time::from_millis(at), 3, &running);
         sent(&outputs).into_iter().filter(|(to, _)| *to == endpoint(9)).count()
     };
     assert_eq!([10, 500, 1009, 1010, 1011].map(|at| asks(&mut node, at)), [1, 0, 0, 1, 0]);
+}
+
+#[test]
+fn a_node_has_one_connection_to_rank_0s_host_and_opens_another_in_its_place_after_five_seconds() {
+    let mut node = standby(None);
+    let running = Message::Running(Running { first: endpoint(9), door: NonZeroU16::new(40_000) });
+    let mut connects = |at: u64| {
+        let said = hear_at(&mut node, Time::from_millis(at), 9, &running);
+        let closed = said.iter().any(|output| matches!(output, Output::HangUp(DialId(1))));
+        let to = said.iter().find_map(|output| match output {
+            Output::Watch { to, .. } => Some(to.port()),
+            _ => None,
+        });
+        (to, closed)
+    };
+    assert_eq!(connects(10), (Some(40_000), false));
+    assert_eq!(connects(5009), (None, false));
+    assert_eq!(connects(5010), (Some(40_000), true));
+    node.handle_watch(Time::from_millis(5020), DialId(2), WatchNews::Closed);
+    let said = hear_at(&mut node, Time::from_millis(5030), 9, &running);
+    assert!(matches!(said[..], [Output::Watch { dial: DialId(3), .. }]), "{said:?}");
+}
+
+#[test]
+fn a_node_whose_time_is_up_waits_for_30_seconds_if_the_job_ran_within_30_and_else_asks_for_five() {
+    // At 40 s it asks, or waits until 70 s.
+    for (told, ends) in [(vec![], 10), (vec![1], 45), (vec![1, 20], 75), (vec![1, 42], 80)] {
+        let mut node = standby(Some(Duration::from_secs(10)));
+        for &second in &told {
+            assert_eq!(failure(&run(&mut node, Time::from_secs(second))), None);
+            hear_from(&mut node, 9, &Message::running());
+        }
+        let all = run(&mut node, Time::from_millis(ends * 1000 - 1));
+        assert_eq!(failure(&all), None, "told at {told:?}");
+        let _ = deadline(&run(&mut node, Time::from_secs(ends)));
+    }
+}
+
+#[test]
+fn a_node_that_was_told_that_the_job_runs_ends_when_its_commands_have_ended_well() {
+    let mut node = standby(None);
+    assert_eq!(failure(&hear_from(&mut node, 9, &Message::Released)), None, "it may be a stranger's");
+    hear_from(&mut node, 9, &Message::running());
+    assert_eq!(failure(&hear_from(&mut node, 9, &Message::Released)), Some(&Failure::JobFinished));
+}
+
+#[test]
+fn a_newcomer_that_hears_of_the_running_world_leads_no_other_for_a_minute() {
+    let lineage = Lineage { generation: 1, origin: 7 };
+    let world = "2:4".parse().unwrap();
+    let mut node = Node::new(Config { world, lineage, ..patient(2) }, 1, Time::ZERO);
+    let _ = run(&mut node, Time::from_secs(50));
+    hear_from(&mut node, 9, &Message::running());
+    let _ = run(&mut node, Time::from_millis(109_999));
+    assert!(!node.leads());
+    let _ = run(&mut node, Time::from_secs(141));
+    assert!(node.leads());
 }

@@ -6,6 +6,7 @@ mod follow;
 mod joining;
 mod lead;
 mod leaving;
+mod overtime;
 mod round;
 mod standby;
 mod unready;

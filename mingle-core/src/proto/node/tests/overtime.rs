@@ -1,0 +1,33 @@
+//! A node whose time is up, of a world that may have one of several sizes.
+
+use std::time::Duration;
+
+use super::*;
+
+/// Node 2 of a world of this size, which has five seconds.
+fn limited(world: &str) -> Config {
+    Config { world: world.parse().unwrap(), timeout: Some(Duration::from_secs(5)), ..config(2) }
+}
+
+#[test]
+fn a_member_whose_time_is_up_asks_for_a_round_for_three_seconds_if_enough_nodes_are_here() {
+    for (here, asked, ends) in [(1, 0, 5000), (2, 12, 8000)] {
+        let (mut node, _) = joined(limited("2:4"));
+        let Message::Announce(said) = announce(candidate(LEADER, 1, false)) else { unreachable!() };
+        hear(&mut node, &Message::Announce(Announce { joined: here, ..said }));
+        let mut all = run(&mut node, Time::from_millis(ends - 1));
+        assert_eq!(failure(&all), None, "{here} are here");
+        all.extend(run(&mut node, Time::from_millis(ends)));
+        assert_eq!(deadline(&all).joined, here);
+        assert_eq!(count(&all, |message| *message == Message::Enough), asked, "{here} are here");
+    }
+}
+
+#[test]
+fn a_node_that_may_not_lead_forms_no_world_of_its_own_when_its_time_is_up() {
+    let mut config = limited("1:4");
+    config.node.rank = Some(Rank(1));
+    let mut node = Node::new(config, 1, Time::ZERO);
+    let all = run(&mut node, Time::from_secs(5));
+    assert_eq!(deadline(&all).rank, Some(Rank(1)));
+}

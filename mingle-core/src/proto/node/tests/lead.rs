@@ -94,6 +94,18 @@ fn what_waits_after_a_stop_voids_one_round_and_not_each_that_follows() {
 }
 
 #[test]
+fn a_leader_that_is_stopped_again_voids_the_round_of_that_time() {
+    let (mut node, _) = leading(3);
+    for round in 1..4 {
+        let now = node.shared.now + Duration::from_secs(12);
+        node.handle_timeout(now);
+        let told = outputs(&mut node);
+        let voided = sent(&told).into_iter().filter(|(_, message)| *message == Message::Void(round));
+        assert_eq!((voided.count(), rounds(&told)), (2, vec![round + 1]), "one for each member");
+    }
+}
+
+#[test]
 fn a_pause_of_four_seconds_voids_no_round() {
     let (mut node, all) = leading(3);
     assert_eq!(rounds(&all), [1]);

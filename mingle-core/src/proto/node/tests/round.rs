@@ -67,7 +67,7 @@ fn a_ready_node_ends_in_the_first_later_round_after_its_deadline() {
 fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
     type Change = fn(&mut Prepare, &mut Config);
     let loopback: SocketAddr = "127.0.0.1:22".parse().unwrap();
-    let changes: [(&str, Change); 10] = [
+    let changes: [(&str, Change); 11] = [
         ("the given rank is not kept", |prepare, config| {
             (prepare.rank, config.node.rank) = (2, config.world.max().rank(1).ok());
         }),
@@ -82,6 +82,9 @@ fn a_follower_ignores_a_prepare_that_no_honest_leader_sends() {
         ("the master is at a loopback address", |_, _| {}),
         ("rank 0 has workers before it", |prepare, _| {
             (prepare.master, prepare.endpoints, prepare.rank) = (ME, endpoint(2).into(), 0);
+        }),
+        ("the last rank has workers after it", |prepare, _| {
+            (prepare.rank, prepare.slots_total) = (2, prepare.slots_before + 2);
         }),
         ("more workers before and here than in all", |prepare, _| prepare.slots_total = 1),
         ("more workers than the world can have", |prepare, _| prepare.slots_total = u64::MAX),

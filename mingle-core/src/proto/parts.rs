@@ -412,6 +412,16 @@ mod tests {
     }
 
     #[test]
+    fn traits_are_not_asked_for_beyond_the_part_that_is_the_last() {
+        for last in [1, 5, 31] {
+            let mut parts = TraitParts::new(Stamp(2));
+            let short = Part { round: 2, index: last, bytes: [0].into_iter().collect() };
+            assert_eq!(parts.add(short), None);
+            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: (1 << last) - 1 });
+        }
+    }
+
+    #[test]
     fn traits_with_another_stamp_are_asked_for_again_and_a_part_that_cannot_be_is_dropped() {
         let traits = many_traits();
         let bytes = wire::encode_traits(&traits);

@@ -472,6 +472,33 @@ mod tests {
     }
 
     #[test]
+    fn a_connection_that_has_closed_is_not_closed_again() {
+        let (mut proofs, mut shared) = answered(&["10.1.0.2"], &rails(&["10.1.0.3"]));
+        let (dial, ..) = outputs(&mut shared).dials[0];
+        proofs.closed(dial);
+        assert!(!proofs.has(dial));
+        proofs.stop(&mut shared);
+        assert_eq!(outputs(&mut shared).closed, 0);
+    }
+
+    #[test]
+    fn a_rail_is_tried_again_after_2_ms_for_each_that_is_tried_and_none_for_a_neighbour_that_is_done() {
+        let addresses = |host: u8| (0..11).map(|rail| format!("10.{rail}.0.{host}")).collect::<Vec<_>>();
+        let (own, theirs) = (addresses(2), addresses(4));
+        let own: Vec<&str> = own.iter().map(String::as_str).collect();
+        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
+        let (mut proofs, mut shared) = answered(&own, &[]);
+        assert!(proofs.are_settled(), "it has no rails");
+        proofs.add(&[partner(NodeId([4; 16]), 0)], &mut shared);
+        let (dial, token) = outputs(&mut shared).asks[0];
+        let answer = PathTarget::new(&shared_of(4, &rails(&theirs))).answer(&token).unwrap();
+        shared.timers.stop(Timer::Dial);
+        proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), &mut shared);
+        assert_eq!(outputs(&mut shared).dials.len(), 11);
+        assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(22)));
+    }
+
+    #[test]
     fn what_was_seen_of_a_rail_is_named_and_a_host_that_cannot_try_says_nothing() {
         use Fault::{Local, NoRoute, Refused, Silent, Unanswered};
         let opened = PathNews::Opened { packet: 1500 };

@@ -395,10 +395,8 @@ impl Lead {
             Fate::Unproved(failed) => {
                 // Where one node alone cannot reach the master, or is at most ends of broken paths, the fault
                 // may be its own.
-                if let [prover] = failed[..]
-                    && self.put_behind_standbys(&failed, arrivals)
-                {
-                    self.rounds.forget(prover);
+                if failed.len() == 1 {
+                    self.put_behind_standbys(&failed, arrivals);
                 }
                 self.fill_seats(arrivals, shared);
             }

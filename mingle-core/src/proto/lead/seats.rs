@@ -191,6 +191,7 @@ impl Lead {
             tracing::debug!(%id, %successor, "holds up every round: a standby takes its seat");
             self.challenges.remove(id);
             self.book.replace(id);
+            self.rounds.forget(id);
             taken.push(successor);
         }
         !taken.is_empty()
@@ -216,6 +217,7 @@ impl Lead {
             tracing::debug!(%id, %size, "no seat: the world keeps to its step");
             self.challenges.remove(id);
             self.book.make_standby(id);
+            self.rounds.forget(id);
         }
     }
 

@@ -1,6 +1,6 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::{Leader, endpoint, id, is_prepare, ms, ready, sent, to};
+use super::{Leader, endpoint, id, is_prepare, masters, ms, ready, sent, to};
 use crate::model::{HostName, Lineage, List, Rank, Stamp, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Former, Output};
@@ -154,6 +154,19 @@ fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
     assert_eq!(round(&survivors[..2], None), [3], "rank 4 is lower than rank 5");
     assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), Some(5)), [2, 3, 4], "who waits comes first");
     assert_eq!(round(&survivors, Some(4)), [3]);
+}
+
+#[test]
+fn what_a_member_that_a_step_leaves_over_did_not_reach_is_held_against_nobody() {
+    let mut leader =
+        elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
+    let master = |outputs: &[Output]| masters(outputs).last().map(|&(round, master, _)| (round, master));
+    assert_eq!(master(&leader.run(CALL)), Some((1, id(1))));
+    leader.hear(2, &Message::Unproved(1));
+    assert_eq!(master(&leader.run(CALL + ms(300))), Some((2, id(3))));
+    leader.node.handle_closed(leader.now, ConnId(4));
+    let outputs = leader.run(leader.now);
+    assert_eq!((master(&outputs), to(&outputs, 2, is_prepare)), (Some((3, id(1))), 0));
 }
 
 #[test]

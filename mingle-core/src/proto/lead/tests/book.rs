@@ -2,14 +2,14 @@
 
 use std::net::SocketAddr;
 
-use super::{endpoint, endpoints, id, job, ms};
+use super::{Leader, endpoint, endpoints, id, job, ms, sent};
 use crate::model::{Endpoints, HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
 use crate::proto::prove::{Arrivals, Ends};
 use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
-use crate::proto::{Config, ConnId, Output};
+use crate::proto::{Config, ConnId, Event, Output};
 use crate::rdma::{Capability, Summary};
 use crate::wire::{Join, Message, NodeInfo};
 
@@ -293,4 +293,25 @@ fn a_repeat_goes_to_the_source_address_and_to_each_other_endpoint_in_turn() {
     assert_eq!(reached[0], None);
     // The third endpoint is the source itself.
     assert_eq!(reached[1..], [a, b, None, a, b, None]);
+}
+
+#[test]
+fn at_most_six_runs_of_missing_ranks_are_announced_and_the_leader_reports_the_same() {
+    let mut leader = Leader::of(40, |config| config.node.rank = Some(Rank(0)));
+    let mut reported = Vec::new();
+    for member in 2..=12 {
+        let outputs = leader.join(member, |node| node.rank = Some(Rank(2 * u32::from(member))));
+        reported.extend(outputs.into_iter().filter_map(|output| match output {
+            Output::Event(Event::Progress(progress)) => Some(progress.missing),
+            _ => None,
+        }));
+    }
+    let missing = sent(&leader.run(ms(1000))).into_iter().rev().find_map(|(_, message)| match message {
+        Message::Announce(announce) => Some(announce.missing.into_vec()),
+        _ => None,
+    });
+    let expected: Vec<(u32, u32)> =
+        [(1, 3)].into_iter().chain((5..=13).step_by(2).map(|rank| (rank, rank))).collect();
+    let last = reported.last().map(|runs| runs.iter().map(|run| (run.first, run.last)).collect());
+    assert_eq!((missing.as_ref(), last.as_ref()), (Some(&expected), Some(&expected)));
 }

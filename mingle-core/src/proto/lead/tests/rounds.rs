@@ -606,21 +606,6 @@ fn a_standby_that_comes_back_waits_behind_those_that_stayed_and_the_others_hear_
 }
 
 #[test]
-fn at_most_six_runs_of_missing_ranks_are_announced() {
-    let mut leader = Leader::of(40, |config| config.node.rank = Some(Rank(0)));
-    for member in 2..=12 {
-        leader.join(member, |node| node.rank = Some(Rank(2 * u32::from(member))));
-    }
-    let missing = sent(&leader.run(ms(1000))).into_iter().rev().find_map(|(_, message)| match message {
-        Message::Announce(announce) => Some(announce.missing.into_vec()),
-        _ => None,
-    });
-    let expected: Vec<(u32, u32)> =
-        [(1, 3)].into_iter().chain((5..=13).step_by(2).map(|rank| (rank, rank))).collect();
-    assert_eq!(missing, Some(expected));
-}
-
-#[test]
 fn a_leader_of_a_large_world_welcomes_the_next_when_half_of_a_window_has_reached_it() {
     let mut leader = Leader::new(300);
     let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));

@@ -128,6 +128,20 @@ fn a_node_without_the_rdma_that_others_require_is_left_out() {
 }
 
 #[test]
+fn a_node_that_was_left_out_stays_out_when_another_one_is_left_out() {
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (mut leader, mut all) = with_fabrics("3:5", &[has, has, lacks, has, has]);
+    assert_eq!((left_out(&all), last_round(&all)), (vec!["host-3".to_owned()], vec![2, 4, 5]));
+    all.extend(leader.join(6, |node| node.attributes.fabric = lacks));
+    leader.node.handle_closed(leader.now, ConnId(5));
+    all.extend(leader.run(leader.now));
+    assert_eq!((left_out(&all).len(), last_round(&all)), (2, vec![2, 4]));
+    for node in [3, 6] {
+        assert_eq!(refused(&leader.ask(node, |node| node.attributes.fabric = lacks), for_rdma), [node]);
+    }
+}
+
+#[test]
 fn a_bad_node_of_a_world_of_one_size_gives_its_seat_to_a_spare() {
     let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
     let mut leader = Leader::of(3, |config| {

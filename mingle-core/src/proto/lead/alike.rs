@@ -26,9 +26,8 @@ const AGAIN: Duration = Duration::from_millis(80);
 /// The traits by their stamps. All nodes of one stamp have the same, so that one of them is asked.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Alike {
-    known: BTreeMap<Stamp, Traits>,
-    /// The stamps of which nobody has told the traits in time.
-    silent: Vec<Stamp>,
+    /// Without traits are the stamps of which nobody has told them in time.
+    known: BTreeMap<Stamp, Option<Traits>>,
     asking: Option<Asking>,
 }
 
@@ -60,8 +59,7 @@ impl Alike {
         asked.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
         asked.truncate(ASKED);
         self.known.retain(|stamp, _| asked.iter().any(|(other, _)| other == stamp));
-        self.silent.retain(|stamp| asked.iter().any(|(other, _)| other == stamp));
-        asked.retain(|(stamp, _)| !self.known.contains_key(stamp) && !self.silent.contains(stamp));
+        asked.retain(|(stamp, _)| !self.known.contains_key(stamp));
         if asked.is_empty() {
             self.asking = None;
             return true;
@@ -70,7 +68,7 @@ impl Alike {
         self.asking.take_if(|asking| shared.now > asking.next + LATE);
         let asking = self.asking.get_or_insert_with(|| Asking::new(shared));
         if shared.now >= asking.since + LONGEST {
-            self.silent.extend(asked.iter().map(|(stamp, _)| *stamp));
+            self.known.extend(asked.into_iter().map(|(stamp, _)| (stamp, None)));
             self.asking = None;
             return true;
         }
@@ -83,7 +81,7 @@ impl Alike {
         let stamp = Stamp(part.round);
         let Some(asking) = &mut self.asking else { return };
         if let Some(traits) = asking.parts.get_mut(&stamp).and_then(|parts| parts.add(part)) {
-            self.known.insert(stamp, traits);
+            self.known.insert(stamp, Some(traits));
             // The round may begin.
             shared.timers.set(Timer::Wave, shared.now);
         }
@@ -93,8 +91,9 @@ impl Alike {
     /// they fit into a commit.
     pub(super) fn compare(&self, ranks: &[Applicant], verdict: &Verdict, shared: &Shared) -> Sameness {
         let stamps: Vec<Stamp> = ranks.iter().map(|a| a.node.attributes.same).collect();
-        let mut known = self.known.clone();
-        known.insert(shared.config.node.attributes.same.bare(), shared.config.traits.clone());
+        let told = self.known.iter().filter_map(|(stamp, traits)| Some((*stamp, traits.clone()?)));
+        let own = (shared.config.node.attributes.same.bare(), shared.config.traits.clone());
+        let mut known: BTreeMap<Stamp, Traits> = told.chain([own]).collect();
         known.remove(&Stamp::default());
         wire::fitting(Sameness::of(&stamps, &known), verdict)
     }

@@ -1,5 +1,6 @@
 //! A leader and its members: their votes, their silence, the roster, and seats that two of them want.
 
+mod alike;
 mod book;
 mod challenges;
 mod elastic;

@@ -24,7 +24,9 @@ impl BrokenRounds {
         if last.is_empty() {
             return None;
         }
-        self.fewest = last.or_fewer(std::mem::take(&mut self.fewest));
+        if self.fewest.is_empty() || last.count() <= self.fewest.count() {
+            self.fewest = last;
+        }
         (!persists).then(|| std::mem::take(&mut self.fewest))
     }
 
@@ -72,12 +74,6 @@ impl BrokenPaths {
     /// The provers and targets of the paths.
     pub(super) fn ends(&self) -> impl Iterator<Item = (NodeId, NodeId)> {
         self.0.iter().flat_map(|(&from, (paths, _))| paths.iter().map(move |&(to, _)| (from, to)))
-    }
-
-    /// Those of an earlier round, if that had fewer.
-    fn or_fewer(self, earlier: Self) -> Self {
-        let are_fewer = !earlier.is_empty() && earlier.count() < self.count();
-        if are_fewer { earlier } else { self }
     }
 
     fn count(&self) -> usize {

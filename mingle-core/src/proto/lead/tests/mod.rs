@@ -2,6 +2,7 @@
 
 mod alike;
 mod book;
+mod broken;
 mod challenges;
 mod elastic;
 mod networks;

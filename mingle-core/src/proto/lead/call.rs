@@ -98,9 +98,8 @@ impl Call {
 
     /// Sets the timer at which the call may be over.
     pub(super) fn schedule(&self, shared: &mut Shared) {
-        match self.due(shared).filter(|_| !self.is_over) {
-            Some(due) => shared.timers.set(Timer::LastCall, due.max(shared.now)),
-            None => shared.timers.stop(Timer::LastCall),
+        if let Some(due) = self.due(shared).filter(|_| !self.is_over) {
+            shared.timers.set(Timer::LastCall, due.max(shared.now));
         }
     }
 

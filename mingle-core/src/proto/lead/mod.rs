@@ -34,7 +34,7 @@ use super::timer::{Time, Timer};
 use super::waves::Window;
 use super::{DialId, PathNews};
 use crate::model::{NodeId, Peer, Rank, Stamp};
-use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, RUNS, Ready, Refusal, Want};
+use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
@@ -124,7 +124,7 @@ impl Lead {
         if shared.config.expected.is_empty() {
             return self.missing(shared);
         }
-        RankRange::runs(self.absent(shared), RUNS)
+        RankRange::runs(self.absent(shared))
     }
 
     /// The members with their given ranks, for a message to the user.

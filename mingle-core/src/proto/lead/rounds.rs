@@ -369,8 +369,7 @@ impl Rounds {
         if self.overdue < UNREADY_ROUNDS {
             return Start::Again;
         }
-        let unready = std::mem::take(&mut self.unready);
-        let unfit = Unfit::new(unready.clone(), ending::unready(&unready, book));
+        let unfit = Unfit::new(self.unready.clone(), ending::unready(&self.unready, book));
         self.end_or_leave_out(unfit, book, shared)
     }
 

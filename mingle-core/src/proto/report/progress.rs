@@ -67,8 +67,8 @@ impl RankRange {
         runs
     }
 
-    /// These numbers, which are in order, as runs; at most `limit`.
-    pub(crate) fn runs(numbers: impl IntoIterator<Item = u32>, limit: usize) -> Vec<Self> {
+    /// These numbers, which are in order, as runs.
+    pub(crate) fn runs(numbers: impl IntoIterator<Item = u32>) -> Vec<Self> {
         let mut runs: Vec<Self> = Vec::new();
         for number in numbers {
             match runs.last_mut() {
@@ -76,7 +76,6 @@ impl RankRange {
                 _ => runs.push(Self { first: number, last: number }),
             }
         }
-        runs.truncate(limit);
         runs
     }
 

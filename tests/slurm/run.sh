@@ -135,7 +135,7 @@ await() {
     done
 }
 up() { [ "$(sinfo -h -N -t idle -o %N | wc -l)" = "$1" ]; }
-state() { scontrol show job "$1" | grep -q "JobState=$2"; }
+state() { scontrol show job "$1" | grep "JobState=$2" >/dev/null; }
 await "four nodes are up" up 4
 echo "Slurm $(slurmctld -V | cut -d ' ' -f 2) runs on four nodes"
 

@@ -145,9 +145,7 @@ impl Lead {
     fn completes_a_size(&self, id: NodeId, shared: &Shared) -> bool {
         let others = self.book.standbys().iter().filter(|&&standby| standby != id).count();
         let here = self.book.seated().saturating_add(u32::try_from(others).unwrap_or(u32::MAX));
-        !self.call.is_over()
-            || shared.config.world.step() == 1
-            || shared.config.world.at_most(here.saturating_add(1)) > self.book.seated()
+        !self.call.is_over() || shared.config.world.at_most(here.saturating_add(1)) > self.book.seated()
     }
 
     /// How many seats are kept for former members that have not come.

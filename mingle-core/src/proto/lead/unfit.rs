@@ -155,8 +155,8 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
     Err(Unfit::new(lacking, because))
 }
 
-/// At most so many nodes without which the others use RDMA together; or if these are too many, without which
-/// nobody requires it.
+/// At most so many nodes without which the others use RDMA together; or if these are too many, those that
+/// require it.
 fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
     let (mut out, mut rest): (Vec<NodeId>, Vec<&Applicant>) = (Vec::new(), ranks.iter().collect());
     // A verdict names some of those that differ, and that without them the next.
@@ -176,8 +176,7 @@ fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
         out.extend(named);
     }
     let requires = |applicant: &&Applicant| applicant.comparable().summary.required;
-    let requiring: Vec<NodeId> = ranks.iter().filter(requires).map(|applicant| applicant.id).collect();
-    if requiring.len() <= spare { requiring } else { Vec::new() }
+    ranks.iter().filter(requires).map(|applicant| applicant.id).collect()
 }
 
 /// The newcomers that would take RDMA from nodes that were in the world before.

@@ -128,7 +128,6 @@ impl Seek {
     pub(crate) fn stop(&mut self, shared: &mut Shared) {
         self.best = None;
         self.is_deserted = false;
-        shared.timers.stop(Timer::Deserted);
         shared.timers.stop(Timer::Announce);
         shared.timers.stop(Timer::Solicit);
     }

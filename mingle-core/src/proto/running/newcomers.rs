@@ -129,11 +129,9 @@ impl Newcomers {
     /// Whether enough newcomers that have arrived still ask.
     pub(super) fn may_grow(&mut self, context: &mut Context) -> bool {
         self.forget_silent(context);
-        let may_grow = self.enough(context).is_some_and(|stayed| stayed <= context.now());
-        if !may_grow {
-            self.schedule(context);
-        }
-        may_grow
+        // The timer may have been set for one that is silent by now.
+        self.schedule(context);
+        self.enough(context).is_some_and(|stayed| stayed <= context.now())
     }
 
     /// All commands have ended well: no seat will be free.

@@ -147,6 +147,18 @@ fn a_world_does_not_grow_for_a_newcomer_that_has_not_arrived_or_has_gone() {
 }
 
 #[test]
+fn a_world_grows_for_a_newcomer_that_came_while_one_that_has_gone_still_counted() {
+    let mut running = with_room(0);
+    running.set_growth(Time::ZERO, Duration::ZERO);
+    waits(&mut running, 9, 0, 1);
+    running.handle_guest(seconds(0), address(9).ip());
+    waits(&mut running, 10, 3, 4);
+    running.handle_guest(seconds(3), address(10).ip());
+    waits(&mut running, 10, 4, 3 + CALL);
+    assert_eq!(grows(&mut running, 3 + CALL, 40), Some(3 + CALL));
+}
+
+#[test]
 fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_another_rank() {
     let stays = |running: &mut RunningWorld| {
         waits(running, 9, 0, 1);
@@ -192,6 +204,33 @@ fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
     }
     assert_eq!(released.iter().filter(|&&to| to == address(9)).count(), 3);
     assert!(!released.contains(&address(8)), "it is silent");
+}
+
+#[test]
+fn newcomers_learn_that_no_world_follows_by_the_lineage_that_they_have_heard_of() {
+    for is_over in [false, true] {
+        let mut running = running(0, None);
+        waits(&mut running, 9, 0, 1);
+        let formed = running.lineage();
+        if is_over {
+            running.handle_failure(seconds(1), End::Exited(1));
+        }
+        while running.poll_output().is_some() {}
+        let own = running.lineage();
+        running.release_newcomers(seconds(1));
+        let mut codec = Codec::new(tag(), None);
+        let told: Vec<_> = std::iter::from_fn(|| running.poll_output())
+            .map(|output| match output {
+                Output::Send { to, datagram } => {
+                    let (header, message) = codec.decode(&datagram).unwrap();
+                    (to, header.lineage, message)
+                }
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(told, vec![(address(9), formed, Message::Released); 3]);
+        assert_eq!(running.lineage(), own, "its other datagrams have its own");
+    }
 }
 
 #[test]

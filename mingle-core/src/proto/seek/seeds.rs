@@ -97,6 +97,22 @@ mod tests {
     }
 
     #[test]
+    fn seeds_that_are_known_are_not_asked_anew_when_they_are_looked_up_again_and_new_ones_are() {
+        let mut seeds = Seeds::default();
+        assert!(seeds.are_all_asked(), "there are none");
+        let asked = |seeds: &mut Seeds, count| {
+            seeds.replace((0..count).map(address).collect(), &[]);
+            seeds.are_all_asked()
+        };
+        assert!(!asked(&mut seeds, 600));
+        for all_are in [false, false, true] {
+            seeds.turn();
+            assert_eq!(asked(&mut seeds, 600), all_are);
+        }
+        assert!(asked(&mut seeds, 500) && !asked(&mut seeds, 501));
+    }
+
+    #[test]
     fn the_number_of_seeds_is_bounded() {
         let mut seeds = Seeds::default();
         seeds.replace((0..10_000).map(address).collect(), &[]);

@@ -178,6 +178,9 @@ fn a_member_that_hears_nothing_of_its_leader_asks_it_after_3_6_and_12_seconds_an
         assert!((expected * 3 / 4..=expected * 5 / 4).contains(&after), "{after} ms instead of {expected}");
         last += after;
     }
+    let later = (1..=1500).map(|second| Time::from_millis(last) + Time::from_secs(second));
+    let asked = later.filter(|&at| says(&run(&mut node, at), is_solicit)).count();
+    assert!((97..=103).contains(&asked), "{asked} in 1500 s");
 }
 
 #[test]

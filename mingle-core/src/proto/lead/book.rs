@@ -387,6 +387,9 @@ mod tests {
         survivors.remove(former(0));
         survivors.add(former(3), 4);
         assert_eq!(survivors.absent(), 1);
+        survivors.add(former(3), 4);
+        survivors.remove(former(3));
+        assert_eq!(survivors.absent(), 1, "another knows it too");
         survivors.remove(former(3));
         survivors.remove(None);
         assert_eq!(survivors.absent(), 3);

@@ -157,6 +157,20 @@ fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
 }
 
 #[test]
+fn nodes_that_come_in_a_round_get_seats_after_it_if_they_make_up_a_step_together() {
+    for (late, expected) in [(&[5][..], 4), (&[5, 6], 4), (&[5, 6, 7], 6)] {
+        let mut leader =
+            elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
+        assert_eq!(prepares(&mut leader, CALL), Some((CALL, 4)));
+        for &late in late {
+            leader.join(late, |_| {});
+        }
+        leader.node.handle_closed(leader.now, ConnId(4));
+        assert_eq!(sizes(&leader.run(leader.now)).first(), Some(&expected), "{late:?}");
+    }
+}
+
+#[test]
 fn what_a_member_that_a_step_leaves_over_did_not_reach_is_held_against_nobody() {
     let mut leader =
         elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
@@ -297,6 +311,20 @@ fn seats_are_kept_for_former_members_until_their_time_to_stop_is_over() {
         assert_eq!(sizes(&restarted().join(5, was_member)), [4; 3], "{world}");
         let mut leader = restarted();
         assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((until, 4)), "{world}");
+    }
+}
+
+#[test]
+fn a_former_member_that_knows_that_others_are_gone_gives_their_seats_to_newcomers_at_once() {
+    for world in ["4", "3:4"] {
+        let mut leader = elastic_of(world, &[], |config| {
+            config.succeed(Former { rank: Rank(0), members: 4 }, Time::from_secs(30));
+        });
+        assert!(!has_seat(&leader.join(2, |_| {})), "{world}: three seats are kept");
+        let knows_of_two = |node: &mut NodeInfo| node.former = Some(Former { rank: Rank(1), members: 2 });
+        leader.join(3, knows_of_two);
+        let seated = |message: &Message| matches!(message, Message::Welcome(welcome) if welcome.seated);
+        assert_eq!(to(&leader.run(leader.now), 2, seated), 1, "{world}");
     }
 }
 

@@ -117,7 +117,7 @@ impl RunningWorld {
                 return;
             }
             Message::Look(_) | Message::Sight(_) | Message::Suspicion(_) if is_member => {
-                self.on_watch_message(source, sender, &message)
+                self.on_watch_message(source, sender, &message) && !to_all
             }
             Message::Solicit(_) | Message::Announce(_) if is_newcomer && !self.is_over() => {
                 self.on_newcomer(source, sender, to_all);

@@ -27,6 +27,8 @@ PATIENCE = 120
 WORKER = """
 import os, sys, time, torch, torch.distributed as dist
 folder, name = sys.argv[1], os.environ["AGENT"]
+# The address that was proved, and no name of the host.
+assert os.environ["MASTER_ADDR"] == "127.0.0.1", os.environ["MASTER_ADDR"]
 dist.init_process_group("gloo")
 rank, number = dist.get_rank(), torch.ones(1)
 dist.all_reduce(number)

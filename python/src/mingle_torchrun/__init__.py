@@ -82,6 +82,9 @@ TAKES_SOCKET = "master_listen_fd" in (TCPStore.__init__.__doc__ or "")
 TAKES_LIBUV = "use_libuv" in (TCPStore.__init__.__doc__ or "")
 RETURNS_INFO = hasattr(api, "RendezvousInfo")
 
+# The agents use this part of the store only; the workers use the rest.
+PREFIX = "mingle/agents"
+
 
 def get_handler() -> Callable[[RendezvousParameters], RendezvousHandler]:
     """The entry point, which torch calls once. torch calls the result to create a handler."""
@@ -125,6 +128,18 @@ def create_handler(params: RendezvousParameters) -> RendezvousHandler:
     return MingleRendezvous(params.run_id, options, timeout)
 
 
+class _AgentStore(PrefixStore):
+    """For a torch that takes no address of rank 0: its agent there tells the workers the name of the host, which the
+    others may not resolve (torch/distributed/elastic/agent/server/api.py)."""
+
+    def __init__(self, store: TCPStore, address: str) -> None:
+        super().__init__(PREFIX, store)
+        self._address = address
+
+    def set(self, key: str, value: Any) -> None:
+        super().set(key, self._address if key == "MASTER_ADDR" else value)
+
+
 class MingleRendezvous(RendezvousHandler):
     """The rendezvous of one agent."""
 
@@ -166,10 +181,9 @@ class MingleRendezvous(RendezvousHandler):
             if store is not None:
                 break
         self._store, self._has_met = store, True
-        # The agents use this prefix only; the workers use the rest of the store.
-        store = PrefixStore("mingle/agents", store)
         if not RETURNS_INFO:
-            return store, node.rank, node.world
+            return _AgentStore(store, node.master[0]), node.rank, node.world
+        store = PrefixStore(PREFIX, store)
         return api.RendezvousInfo(store, node.rank, node.world, api.RendezvousStoreInfo(*node.master))
 
     def num_nodes_waiting(self) -> int:

@@ -276,6 +276,21 @@ fn a_silent_neighbour_is_gone_soon_after_two_others_have_said_so_although_they_d
 }
 
 #[test]
+fn a_silent_neighbour_is_gone_within_two_seconds_of_the_time_that_the_caller_has_set() {
+    for seconds in [20, 60] {
+        let (mut watcher, [_, next]) = Watcher::greeted(5);
+        watcher.running.set_gone_after(Duration::from_secs(seconds));
+        watcher.hear(next, WatchNews::Silent);
+        let (helpers, mut all) = ([(1, false), (4, false), (5, false)], Vec::new());
+        while gone(&all).is_none() && watcher.now < Time::from_secs(100) {
+            watcher.count([1, 4, 5]);
+            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
+        }
+        assert!((seconds..=seconds + 2).contains(&watcher.now.as_secs()), "{seconds} s: {:?}", watcher.now);
+    }
+}
+
+#[test]
 fn the_others_learn_that_a_suspected_member_is_back() {
     let (mut watcher, [_, next]) = Watcher::greeted(5);
     watcher.hear(next, WatchNews::Silent);

@@ -10,7 +10,7 @@ use crate::lab::preload::{Preload, report};
 use crate::lab::proc::{GUARD, Outcome, Proc};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, line, line_with, start_all, took};
-use crate::lab::{Lab, MINGLE, Options, Policy, skip, sleep_until};
+use crate::lab::{Lab, MINGLE, Options, Policy, setting, skip, sleep_until};
 
 const NODES: &str = "nodes here";
 const SOON: Duration = Duration::from_secs(5);
@@ -282,7 +282,7 @@ fn a_full_table_of_file_descriptors_ends_with_a_reason_or_a_world() {
 #[test]
 #[ignore = "a program that the other tests run in a node"]
 fn helper_holds_ports() {
-    let ports = std::env::var("LAB_PORTS").expect("runs only inside a lab");
+    let ports: String = setting("LAB_PORTS");
     let held: Vec<_> = ports
         .split(',')
         .map(|port| {

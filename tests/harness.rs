@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSo
 use std::time::{Duration, Instant};
 
 use crate::lab::proc::{GUARD, Proc, variables};
-use crate::lab::{Lab, Options, Policy, helper};
+use crate::lab::{Lab, Options, Policy, helper, setting};
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 1);
 const PORT: u16 = 5000;
@@ -16,10 +16,6 @@ fn run_helper(lab: &Lab, node: usize, name: &str, to: Ipv4Addr, count: usize) ->
     command.env("LAB_SELF", lab.address(node).to_string());
     command.env("LAB_TO", SocketAddrV4::new(to, PORT).to_string()).env("LAB_COUNT", count.to_string());
     lab.start(node, command)
-}
-
-fn setting<T: std::str::FromStr>(name: &str) -> T {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("runs only inside a lab")
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line, line_with};
-use crate::lab::{Lab, MINGLE, Options, plain};
+use crate::lab::{Lab, MINGLE, Options, plain, setting};
 
 /// Two secrets that nothing else contains.
 const ONE: &str = "5eaf00d1-the-horse-knows-5eaf00d1";
@@ -233,10 +233,9 @@ fn no_help_and_no_error_shows_a_secret() {
 #[test]
 #[ignore = "a program that another test runs in a node"]
 fn helper_overhears() {
-    let setting = |name: &str| std::env::var(name).expect("runs only inside a lab");
-    let job: mingle_core::JobId = setting("LAB_JOB").parse().unwrap();
+    let job: mingle_core::JobId = setting("LAB_JOB");
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 29499)).unwrap();
-    socket.join_multicast_v4(&job.group_v4(), &setting("LAB_SELF").parse().unwrap()).unwrap();
+    socket.join_multicast_v4(&job.group_v4(), &setting("LAB_SELF")).unwrap();
     let mut stdout = std::io::stdout();
     let mut buffer = [0; 2048];
     let mut say = |text: &str| stdout.write_all(text.as_bytes()).unwrap();

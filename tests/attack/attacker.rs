@@ -9,7 +9,7 @@ use mingle_core::JobId;
 
 use crate::lab::forge::{Body, HOSTILE, Id, datagram, token};
 use crate::lab::random::Random;
-use crate::lab::script;
+use crate::lab::{script, setting};
 
 const PORT: u16 = 29499;
 /// The port of the attacker's forged endpoint.
@@ -60,16 +60,12 @@ struct Attacker {
     began: Instant,
 }
 
-fn setting(name: &str) -> String {
-    std::env::var(name).expect("runs only inside a lab")
-}
-
 #[test]
 #[ignore = "a program that the other tests run in a node"]
 fn helper_attacks() {
-    let job: JobId = setting("LAB_JOB").parse().unwrap();
-    let address: Ipv4Addr = setting("LAB_SELF").parse().unwrap();
-    let how = setting("LAB_ATTACK");
+    let job: JobId = setting("LAB_JOB");
+    let address: Ipv4Addr = setting("LAB_SELF");
+    let how: String = setting("LAB_ATTACK");
     if let Some(lie) = how.strip_prefix("lie ") {
         return super::liar::run(lie, &job, address);
     }

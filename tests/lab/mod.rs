@@ -22,6 +22,7 @@ pub mod world;
 use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::str::FromStr;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -149,6 +150,11 @@ impl Options {
 pub fn helper(test: &str) -> [String; 6] {
     let program = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     [&program, "--exact", test, "--ignored", "--nocapture", "--quiet"].map(str::to_owned)
+}
+
+/// A setting that the test has given to its helper, as a variable.
+pub fn setting<T: FromStr>(name: &str) -> T {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).expect("runs only inside a lab")
 }
 
 /// Reports that a test cannot run here, which is a failure where MINGLE_REQUIRE_NETNS=1.

@@ -12,7 +12,7 @@ use mingle_core::{JobId, Network};
 use crate::lab::forge::{Id, token};
 use crate::lab::proc::Proc;
 use crate::lab::world::{complete, line};
-use crate::lab::{Lab, MINGLE, Options, helper, script};
+use crate::lab::{Lab, MINGLE, Options, helper, script, setting};
 
 /// The stranger's node; the world is on the nodes before it.
 const FIFTH: usize = 4;
@@ -28,16 +28,12 @@ const TOKEN: &str = "a token";
 /// How many connections the stranger has opened.
 static OPENED: AtomicU32 = AtomicU32::new(0);
 
-fn setting(name: &str) -> String {
-    std::env::var(name).expect("runs only inside a lab")
-}
-
 #[test]
 #[ignore = "a program that the other tests run in a node"]
 fn helper_connects() {
-    let job: JobId = setting("LAB_JOB").parse().unwrap();
+    let job: JobId = setting("LAB_JOB");
     let start = |to: SocketAddr, tokens: Vec<Vec<u8>>| drop(thread::spawn(move || connect(to, tokens)));
-    if setting("LAB_HOW") == TOKEN {
+    if setting::<String>("LAB_HOW") == TOKEN {
         thread::spawn(move || hear(&job, start));
     } else {
         let port = job.ports().next().unwrap();
@@ -56,7 +52,7 @@ fn helper_connects() {
 
 /// Starts with tokens of nodes that do not exist, for each node that is heard.
 fn hear(job: &JobId, start: impl Fn(SocketAddr, Vec<Vec<u8>>)) {
-    let address: Ipv4Addr = setting("LAB_SELF").parse().unwrap();
+    let address: Ipv4Addr = setting("LAB_SELF");
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, Network::DISCOVERY_PORT)).unwrap();
     ear.join_multicast_v4(&job.group_v4(), &address).unwrap();
     let (mut known, mut buffer) = (BTreeSet::new(), [0; 2048]);

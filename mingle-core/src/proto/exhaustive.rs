@@ -455,7 +455,7 @@ impl State {
         }
     }
 
-    /// A leader has committed: it accepts no more connections.
+    /// A leader has committed.
     fn commit(&mut self, leader: usize) {
         if self.slow.is_some_and(|(node, _)| node == leader) {
             self.marks.insert(Mark::LateCommit);

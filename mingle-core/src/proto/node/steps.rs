@@ -172,7 +172,7 @@ impl Node {
     /// Other nodes join, but their connections do not arrive: another node leads for a while, and this one
     /// becomes master only if it was given rank 0.
     pub(super) fn step_down_if_unreached(&mut self) {
-        // A node that leads no more has stopped the timer or forgotten who joined.
+        // A node that leads no more has stopped the timer or forgotten the nodes that joined.
         if !self.arrivals.is_empty() || self.lead.is_empty() {
             return;
         }

@@ -328,10 +328,16 @@ mod tests {
         Shared::new(config, 1, Time::ZERO)
     }
 
-    fn rails(addresses: &[&str]) -> Vec<Rail> {
-        let rail =
-            |(number, address): (usize, &&str)| Rail::example(&format!("mlx5_{number}:1"), "eth1", address);
+    fn rails<A: AsRef<str>>(addresses: &[A]) -> Vec<Rail> {
+        let rail = |(number, address): (usize, &A)| {
+            Rail::example(&format!("mlx5_{number}:1"), "eth1", address.as_ref())
+        };
         addresses.iter().enumerate().map(rail).collect()
+    }
+
+    /// The addresses of so many rails of a host.
+    fn many(count: usize, host: u8) -> Vec<String> {
+        (0..count).map(|rail| format!("10.{rail}.0.{host}")).collect()
     }
 
     fn partner(id: NodeId, rank: u32) -> Partner {
@@ -364,16 +370,22 @@ mod tests {
     }
 
     /// The rails of node 2, rank 1, which has asked the node of rank 2 and was answered with these.
-    fn answered(own: &[&str], theirs: &[Rail]) -> (RailProofs, Shared) {
+    fn answered<A: AsRef<str>>(own: &[A], theirs: &[Rail]) -> (RailProofs, Shared) {
         let mut shared = shared_of(2, &rails(own));
         let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
         proofs.add(&[partner(NEXT, 2)], &mut shared);
-        let Outputs { asks, dials, .. } = outputs(&mut shared);
-        let &[(dial, token)] = &asks[..] else { panic!("{asks:?}") };
-        assert!(dials.is_empty() && !proofs.are_settled());
-        let answer = PathTarget::new(&shared_of(3, theirs)).answer(&token).unwrap();
-        proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), &mut shared);
+        assert!(!proofs.are_settled());
+        answer(&mut proofs, (3, theirs), &mut shared);
         (proofs, shared)
+    }
+
+    /// The node that was asked answers with its rails.
+    fn answer(proofs: &mut RailProofs, (number, theirs): (u8, &[Rail]), shared: &mut Shared) {
+        let Outputs { asks, dials, .. } = outputs(shared);
+        let &[(dial, token)] = &asks[..] else { panic!("{asks:?}") };
+        assert!(dials.is_empty());
+        let answer = PathTarget::new(&shared_of(number, theirs)).answer(&token).unwrap();
+        proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), shared);
     }
 
     fn warnings(proofs: &RailProofs, shared: &mut Shared) -> Vec<Warning> {
@@ -483,17 +495,11 @@ mod tests {
 
     #[test]
     fn a_rail_is_tried_again_after_2_ms_for_each_that_is_tried_and_none_for_a_neighbour_that_is_done() {
-        let addresses = |host: u8| (0..11).map(|rail| format!("10.{rail}.0.{host}")).collect::<Vec<_>>();
-        let (own, theirs) = (addresses(2), addresses(4));
-        let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-        let (mut proofs, mut shared) = answered(&own, &[]);
+        let (mut proofs, mut shared) = answered(&many(11, 2), &[]);
         assert!(proofs.are_settled(), "it has no rails");
         proofs.add(&[partner(NodeId([4; 16]), 0)], &mut shared);
-        let (dial, token) = outputs(&mut shared).asks[0];
-        let answer = PathTarget::new(&shared_of(4, &rails(&theirs))).answer(&token).unwrap();
         shared.timers.stop(Timer::Dial);
-        proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), &mut shared);
+        answer(&mut proofs, (4, &rails(&many(11, 4))), &mut shared);
         assert_eq!(outputs(&mut shared).dials.len(), 11);
         assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(22)));
     }
@@ -534,11 +540,7 @@ mod tests {
 
     #[test]
     fn the_connections_of_all_rails_have_a_limit_and_end_with_the_round() {
-        let addresses = |host: u8| (0..16).map(|rail| format!("10.{rail}.0.{host}")).collect::<Vec<_>>();
-        let (own, theirs) = (addresses(2), addresses(3));
-        let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let theirs: Vec<&str> = theirs.iter().map(String::as_str).collect();
-        let (mut proofs, mut shared) = answered(&own, &rails(&theirs));
+        let (mut proofs, mut shared) = answered(&many(16, 2), &rails(&many(16, 3)));
         let first = outputs(&mut shared);
         // The question has ended, too.
         let (mut opened, mut closed) = (first.dials.len() + 1, first.closed);

@@ -1,4 +1,4 @@
-//! What a leader asks of the traits of its members, and how long it waits for them.
+//! A leader asks its members for their traits, and waits for the answers for a time.
 
 use std::time::Duration;
 

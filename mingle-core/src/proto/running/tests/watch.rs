@@ -319,7 +319,7 @@ fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
     }
     let changes = watcher.done().changes;
     assert!(matches!(changes[..], [Change::Suspected(..), Change::Back(..)]), "{changes:?}");
-    // What anybody sends to all at once is answered by none of them.
+    // A suspicion that goes to all members at once is not answered.
     let (now, lineage) = (watcher.now, watcher.running.lineage());
     hear(&mut watcher.running, now, 4, lineage, &suspicion(3, false));
     let to_all = watcher.done();

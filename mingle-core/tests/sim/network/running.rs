@@ -71,7 +71,8 @@ impl Network {
         self.with_running(host, |_, _| {});
     }
 
-    /// A node keeps its rank if the new world has it, unless rank 0 could not be reached.
+    /// A node keeps its rank if the new world has it, unless rank 0 could not be reached, or two nodes had
+    /// the rank: one whose command ran, and one that was in doubt of that world and had a seat in another.
     fn check_rank(&mut self, host: usize, formed: &Formed) {
         let node = &self.hosts[host].config.node;
         let Some(former) = node.former.map(|former| former.rank) else {
@@ -79,7 +80,9 @@ impl Network {
         };
         // A given rank comes before a former one.
         let is_given = self.hosts.iter().any(|other| other.config.node.rank == Some(former));
-        let has_rank = former.get() < formed.world.get() && !is_given;
+        let had_it = |other: &&Host| other.config.node.former.is_some_and(|other| other.rank == former);
+        let is_shared = self.hosts.iter().filter(had_it).count() > 1;
+        let has_rank = former.get() < formed.world.get() && !is_given && !is_shared;
         if formed.rank == former {
             self.saw(Fact::KeptRank);
         } else if has_rank && node.rank.is_none() && former.get() > 0 && formed.rank.get() > 0 {

@@ -4,6 +4,7 @@
 //! run.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
+mod any_world;
 mod large;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod late;
@@ -12,6 +13,7 @@ mod network;
 mod paths;
 mod places;
 mod rails;
+mod recorded;
 mod restarts;
 mod running_storms;
 mod sameness;

@@ -132,6 +132,9 @@ fn report(
 ) -> bool {
     let timed_out = outcomes.values().filter(|outcome| matches!(outcome, Outcome::TimedOut(_))).count();
     let caught = outcomes.values().filter(|outcome| !is_alive(outcome)).count();
+    let is_by_record =
+        |outcome: &&Outcome| matches!(outcome, Outcome::Caught(test) if trial::is_record(test));
+    let by_records = outcomes.values().filter(is_by_record).count();
     for (number, outcome) in outcomes {
         let key = mutants[number].key();
         let is_accepted = accepted.contains_key(&key);
@@ -144,7 +147,8 @@ fn report(
         |number: &usize| is_alive(&outcomes[number]) && !accepted.contains_key(&mutants[number].key());
     let unexplained = outcomes.keys().filter(|number| alive(number)).count();
     println!(
-        "{caught} of {} viable mutants caught ({:.1}%), {timed_out} of these by a time limit; \
+        "{caught} of {} viable mutants caught ({:.1}%), {timed_out} of these by a time limit and {by_records} by recorded worlds \
+         alone; \
          {} survive with a reason in accepted.txt, {unexplained} without ({:.1}% of the others caught)",
         mutants.len(),
         percent(caught, mutants.len()),

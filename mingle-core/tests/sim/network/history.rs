@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use mingle_core::Failure;
-use mingle_core::proto::{Digest, Lineage, NodeId, Time};
+use mingle_core::proto::{Digest, Lineage, NodeId, Output, Time, testing};
 
 use super::Network;
 
@@ -129,6 +129,32 @@ pub struct History {
     pauses: Vec<(usize, Time, Time)>,
     /// From when to when nothing passed from one host to another.
     cuts: Vec<(usize, usize, Time, Time)>,
+}
+
+/// The name of a datagram's kind, its length, and a digest of its bytes.
+pub(super) fn name(datagram: &[u8]) -> String {
+    let kind = datagram.get(5).map_or("?", |&kind| testing::name(kind));
+    format!("{kind} ({} bytes, {})", datagram.len(), digest(datagram))
+}
+
+/// The first digits of a digest, which differ where the bytes do.
+fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..8].to_owned()
+}
+
+/// What a node does, as a line of the trace.
+pub(super) fn describe(output: &Output) -> String {
+    match output {
+        Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),
+        Output::Multicast { datagram } => format!("to all: {}", name(datagram)),
+        Output::Dial { dial, to, token } => format!("{dial:?} to {to} with {}", digest(token)),
+        Output::DialPath { dial, to, token, answer, packet, from } => {
+            let (token, answer) = (digest(token), digest(answer));
+            format!("{dial:?} to {to} from {from:?} with {token} for {answer}, packets of {packet:?}")
+        }
+        Output::AskRails { dial, to, token } => format!("{dial:?} to {to} for rails with {}", digest(token)),
+        other => format!("{other:?}"),
+    }
 }
 
 fn overlap((a, b): (Time, Time), (c, d): (Time, Time)) -> Time {

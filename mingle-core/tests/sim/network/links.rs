@@ -9,7 +9,7 @@ use rand::RngExt;
 
 use super::hosts::PORT;
 use super::queue::{Arrival, Happening, Packet};
-use super::{Fact, Network};
+use super::{Fact, Network, history};
 
 /// How long a datagram takes from a host to itself.
 const LOOPBACK: Duration = Duration::from_micros(10);
@@ -204,7 +204,7 @@ impl Network {
         let Packet { from, bytes } = packet;
         self.hosts[to].received += 1;
         self.check_received(to, bytes);
-        self.note(to, || format!("kind {} from {from}", bytes.get(5).unwrap_or(&0)));
+        self.note(to, || format!("{} from {from}", history::name(bytes)));
         if self.hosts[to].running.is_some() {
             self.with_running(to, |running, now| running.handle_datagram(now, *from, bytes));
             return;

@@ -282,10 +282,7 @@ impl Network {
                 Output::Event(Event::Formed(formed)) => outcome = Some(Ok(formed)),
                 Output::Event(Event::Failed(failure)) => outcome = Some(Err(failure)),
                 Output::Event(Event::Superseded(lineage)) => superseded = Some(lineage),
-                Output::Event(Event::Warning(warning)) => {
-                    self.hosts[host].elsewhere |= matches!(warning, Warning::MasterElsewhere { .. });
-                    self.hosts[host].warnings.push(warning.to_string());
-                }
+                Output::Event(Event::Warning(warning)) => self.warns(host, &warning),
                 Output::Event(event) => self.note(host, || format!("{event:?}")),
                 other => self.carry_out(host, other),
             }
@@ -334,7 +331,14 @@ impl Network {
         outputs
     }
 
+    fn warns(&mut self, host: usize, warning: &Warning) {
+        self.note(host, || format!("warns: {warning}"));
+        self.hosts[host].elsewhere |= matches!(warning, Warning::MasterElsewhere { .. });
+        self.hosts[host].warnings.push(warning.to_string());
+    }
+
     fn carry_out(&mut self, host: usize, output: Output) {
+        self.note(host, || history::describe(&output));
         match output {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),

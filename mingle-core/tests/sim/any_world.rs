@@ -13,7 +13,11 @@ use crate::storms::worlds::weather;
 use crate::{given, ms};
 
 /// The virtual time that a world has, in milliseconds.
-const LENGTH: u64 = 40_000;
+const LENGTH: u64 = 80_000;
+
+/// The length of a trace after which a world is left, in bytes: nodes that start again and again take time
+/// and do nothing new.
+const ENOUGH: usize = 1_500_000;
 
 /// The options that most nodes of a world share.
 struct Options {
@@ -31,7 +35,8 @@ struct Options {
 
 impl Options {
     fn draw(rng: &mut Xoshiro256PlusPlus) -> Self {
-        let most: u32 = rng.random_range(2..=10);
+        let most: u32 =
+            if rng.random_bool(0.1) { rng.random_range(11..=18) } else { rng.random_range(2..=10) };
         let least = if rng.random_bool(0.5) { most } else { rng.random_range(most / 2 + 1..=most) };
         let size: WorldSize = format!("{least}:{most}").parse().unwrap();
         let job: JobId = "sim".parse().unwrap();
@@ -42,7 +47,7 @@ impl Options {
             keys: rng.random_bool(0.3).then_some(keys),
             rank_by: [RankBy::Address, RankBy::Host, RankBy::Place][rng.random_range(0..3)],
             style: rng.random_range(0..10),
-            stays: rng.random_bool(0.6),
+            stays: rng.random_bool(0.8),
             expected: (1..=most + 1).map(|number| format!("host-{number}")).collect(),
             traits: rng.random_range(0..300),
         }
@@ -50,7 +55,7 @@ impl Options {
 
     /// Adds a node with these options, or with some of its own.
     fn add_node(&self, net: &mut Network, index: u32, rng: &mut Xoshiro256PlusPlus) {
-        let rank = given(self.style, index % self.most, rng);
+        let rank = given(self.style, index, rng).filter(|rank| *rank < self.most);
         let host = net.add(index + 1, self.most, rank, ms(rng.random_range(0..4000)));
         if rng.random_bool(0.3) {
             let own = Ipv4Addr::from(0x0a09_0001 + index);
@@ -77,7 +82,7 @@ impl Options {
         config.keys = self.keys.clone().filter(|_| rng.random_bool(0.99));
         config.world = self.size;
         (config.rank_by, config.prefers_ipv6) = (self.rank_by, rng.random_bool(0.2));
-        config.timeout = [Some(ms(20_000)), Some(ms(35_000)), None][rng.random_range(0..3)];
+        config.timeout = [Some(ms(20_000)), Some(ms(60_000)), None][rng.random_range(0..3)];
         config.last_call = ms(rng.random_range(0..3000));
         config.stands_by = rng.random_bool(0.5);
         if rng.random_bool(0.3) {
@@ -99,33 +104,38 @@ impl Options {
 /// One trouble at this time; a path is broken from the start.
 fn trouble(net: &mut Network, at: Time, rng: &mut Xoshiro256PlusPlus) {
     let (host, other) = (rng.random_range(0..net.hosts.len()), rng.random_range(0..net.hosts.len()));
-    let length = ms(rng.random_range(10..20_000));
+    let longest = [2_000, 20_000, 60_000][rng.random_range(0..3)];
+    let length = ms(rng.random_range(10..longest));
     let flaw = [Flaw::Filtered, Flaw::Rejected, Flaw::Hole(1400)][rng.random_range(0..3)];
-    match rng.random_range(0..10) {
+    match rng.random_range(0..17) {
         0 => net.kill_at(host, at),
-        1 => {
+        1 | 2 => {
             net.kill_at(host, at);
             net.restart_at(host, at + length);
         }
-        2 => net.pause_at(host, at, length),
-        3 => net.cut_at(host, other, at, length),
-        4 => net.lose_power_at(host, at, length),
-        5 => net.end_command_at(host, at, Some(End::Exited(1))),
-        6 => (0..net.hosts.len()).for_each(|host| net.end_command_at(host, at + length / 2, None)),
-        7 => {
+        3 | 4 => net.pause_at(host, at, length),
+        5 | 6 => net.cut_at(host, other, at, length),
+        7 | 8 => {
+            net.hosts[host].silent = rng.random_bool(0.5);
+            net.lose_power_at(host, at, length);
+        }
+        9..=13 => net.end_command_at(host, at, Some(End::Exited(1))),
+        14 => (0..net.hosts.len()).for_each(|host| net.end_command_at(host, at + length, None)),
+        15 => {
             let seed = net.live(other).next();
             net.seeds_at(host, seed.into_iter().collect(), at);
         }
-        8 => _ = net.flaws.insert((host, other), flaw),
+        _ if rng.random_bool(0.5) => _ = net.flaws.insert((host, other), flaw),
         _ => _ = net.rail_flaws.insert((host, other, rng.random_range(0..3)), flaw),
     }
 }
 
-/// The world of a seed, at the end of its time.
+/// The world of a seed, when its time is over or its trace is long.
 pub(crate) fn any_world(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed ^ 0xa11);
     let mut net = Network::varied(seed, weather(&mut rng));
-    net.restarts = [Restarts::Never, Restarts::InDoubt, Restarts::All][rng.random_range(0..3)];
+    net.restarts =
+        [Restarts::Never, Restarts::InDoubt, Restarts::InDoubt, Restarts::All][rng.random_range(0..4)];
     net.lateness = rng.random_bool(0.2).then_some(Lateness { most: ms(20), rare: ms(500) });
     if rng.random_bool(0.3) {
         net.mix_kinds();
@@ -140,12 +150,13 @@ pub(crate) fn any_world(seed: u64) -> Network {
     }
     let mut healed = ms(LENGTH);
     for _ in 0..rng.random_range(1..7) {
-        let at = ms(rng.random_range(0..LENGTH * 3 / 4));
+        let at = ms(rng.random_range(0..LENGTH / 2));
         trouble(&mut net, at, &mut rng);
-        healed = ms(rng.random_range(1..LENGTH));
+        healed = ms(rng.random_range(1..LENGTH / 4));
     }
-    net.run_until(healed, |_| false);
+    let is_long = |net: &Network| net.trace.len() > ENOUGH;
+    net.run_until(healed, is_long);
     net.heal_paths();
-    net.run_until(ms(LENGTH), |_| false);
+    net.run_until(ms(LENGTH), is_long);
     net
 }

@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # Makes the documents a site with search, in target/site/book: a page for each Markdown file of the project, the files
 # that they link to, and the library's documentation in api. Fails if a page is missing in the contents below, or if a
-# link or an anchor leads nowhere. Needs python3, and mdBook 0.5 in PATH or from
-#
-#     cargo install --locked mdbook@0.5.4 --no-default-features --features search --root target/tools
+# link or an anchor leads nowhere. Needs python3, and mdBook 0.5 in PATH or from `.ci/tools mdbook`.
 
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."

@@ -172,7 +172,7 @@ fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_anoth
     assert_eq!(stays(&mut late).1, Some(100));
     let closed = Message::Running(Running { first: address(1), door: None });
     assert_eq!(stays(&mut with_room(0)), (closed.clone(), None), "it was not asked to grow");
-    let mut full = running(0, None);
+    let mut full = with_sizes(0, "2:4".parse().unwrap());
     full.set_growth(Time::ZERO, Duration::ZERO);
     assert_eq!(stays(&mut full), (closed, None));
     let mut other = with_room(1);
@@ -181,6 +181,30 @@ fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_anoth
     other.handle_guest(seconds(1), address(9).ip());
     waits(&mut other, 9, 1, 100);
     assert_eq!(grows(&mut other, 100, 101), None);
+}
+
+#[test]
+fn a_world_that_may_grow_from_now_on_takes_in_a_newcomer_that_has_stayed_before() {
+    let mut running = with_room(0);
+    waits(&mut running, 9, 0, 1);
+    running.handle_guest(seconds(0), address(9).ip());
+    waits(&mut running, 9, 1, 30);
+    running.set_growth(seconds(30), Duration::ZERO);
+    assert_eq!(grows(&mut running, 30, 40), Some(30));
+}
+
+#[test]
+fn a_newcomer_that_has_been_silent_for_10_s_waits_no_more_and_rank_0_alone_knows_who_waits() {
+    for rank in [0, 1] {
+        let mut running = with_room(rank);
+        assert_eq!(running.newcomers(seconds(0)), 0);
+        waits(&mut running, 9, 0, 1);
+        waits(&mut running, 10, 4, 5);
+        for (second, waiting) in [(4, 2), (9, 2), (10, 1), (13, 1), (14, 0)] {
+            let known = if rank == 0 { waiting } else { 0 };
+            assert_eq!(running.newcomers(seconds(second)), known, "rank {rank} after {second} s");
+        }
+    }
 }
 
 #[test]

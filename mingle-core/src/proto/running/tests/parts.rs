@@ -427,6 +427,42 @@ fn a_message_of_this_world_that_it_is_over_ends_nothing() {
 }
 
 #[test]
+fn a_world_that_is_over_is_not_ended_once_more_by_a_still_later_formation() {
+    for own_command in [true, false] {
+        let mut running = running(1, None);
+        let next = running.lineage().next().unwrap();
+        if own_command {
+            running.handle_failure(ms(0), End::Exited(1));
+        } else {
+            hear(&mut running, ms(0), 3, next, &over(2));
+        }
+        // The next formation hears it as well, and decides.
+        changes(&mut running);
+        sent(&mut running);
+        let later = next.next().unwrap();
+        hear(&mut running, ms(0), 1, later, &over(0));
+        assert_eq!((changes(&mut running), sent(&mut running)), (vec![], vec![]));
+        assert_eq!(running.lineage(), next);
+    }
+}
+
+#[test]
+fn a_node_that_has_been_released_goes_on_to_no_later_formation() {
+    let mut released = running(1, None);
+    released.handle_success(ms(0));
+    for (mut running, from, word) in [(released, 1, Message::Released), (releasing(), 2, Message::Leaving)] {
+        let own = running.lineage();
+        hear(&mut running, ms(0), from, own, &word);
+        assert_eq!(changes(&mut running), [Change::Finished]);
+        sent(&mut running);
+        hear(&mut running, ms(1), from, own.next().unwrap(), &over(0));
+        running.handle_failure(ms(2), End::Exited(1));
+        assert_eq!((changes(&mut running), sent(&mut running)), (vec![], vec![]));
+        assert_eq!((running.lineage(), running.poll_timeout()), (own, None));
+    }
+}
+
+#[test]
 fn timers_that_are_a_little_late_give_a_silent_member_no_more_time() {
     let mut running = running(0, None);
     ask(&mut running, ms(0));

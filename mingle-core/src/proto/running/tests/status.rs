@@ -60,6 +60,23 @@ fn an_observer_gets_one_answer_in_250_ms_and_at_most_four_hosts_get_one_at_once(
 }
 
 #[test]
+fn a_status_is_no_sign_of_life_and_ends_no_world() {
+    let mut running = running(0, None);
+    let status = Message::Status(running.status());
+    let own = running.lineage();
+    hear(&mut running, Time::ZERO, 3, own.next().unwrap(), &status);
+    assert_eq!((running.poll_change(), running.lineage()), (None, own));
+    a_newcomer_asks(&mut running);
+    answer(&mut running, Time::ZERO, [2, 4]);
+    hear(&mut running, Time::ZERO, 3, own, &status);
+    let changes = run(&mut running, Time::from_secs(10));
+    assert!(
+        matches!(&changes[..], [Change::Over(over), Change::Notified] if over.rank == Some(Rank(2))),
+        "{changes:?}"
+    );
+}
+
+#[test]
 fn a_member_whose_world_is_over_answers_no_observer_and_a_query_ends_no_world() {
     let mut running = running(1, None);
     let far = Lineage { generation: 9, origin: running.lineage().origin };

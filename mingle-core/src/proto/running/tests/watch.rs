@@ -610,3 +610,104 @@ fn a_node_whose_command_has_ended_well_watches_nobody() {
     watcher.running.handle_success(Time::ZERO);
     assert_eq!(watcher.done().closed, dials);
 }
+
+#[test]
+fn a_node_whose_command_has_ended_well_neither_looks_nor_tries_a_neighbour_in_doubt() {
+    let (mut watcher, [previous, next]) = Watcher::greeted(3);
+    let look = watcher.message(1, &Message::Look(Look { rank: 2, port: 7 })).dials[0].0;
+    watcher.hear(next, WatchNews::Closed);
+    assert_eq!(watcher.running.poll_timeout(), Some(Time::ZERO), "it tries the neighbour at once");
+    watcher.running.handle_success(Time::ZERO);
+    assert_eq!(watcher.done().closed, [previous, look]);
+    assert!(watcher.running.poll_timeout() > Some(Time::ZERO), "it has to ask for its release again");
+}
+
+#[test]
+fn a_neighbour_that_closes_just_after_the_end_holds_up_the_next_formation_until_it_is_decided() {
+    // It is gone after 500 ms if its port refuses, and nobody waits longer than 800 ms.
+    for (news, decided) in [(WatchNews::Refused, 1200), (WatchNews::Silent, 1500)] {
+        let (mut watcher, [_, next]) = Watcher::greeted(3);
+        let later = watcher.running.lineage().next().unwrap();
+        hear(&mut watcher.running, ms(50), 1, later, &over(0));
+        assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+        assert!(watcher.run(ms(700), news, &[]).changes.is_empty());
+        watcher.hear(next, WatchNews::Closed);
+        assert_eq!(watcher.run(ms(decided - 1), news, &[]).changes, [], "{news:?}");
+        let changes = watcher.run(ms(decided), news, &[]).changes;
+        match news {
+            WatchNews::Refused => assert!(matches!(changes[..], [Change::Cause(_), Change::Notified])),
+            _ => assert_eq!(changes, [Change::Notified]),
+        }
+    }
+}
+
+#[test]
+fn a_neighbour_that_never_opened_a_connection_has_not_closed_it_and_holds_up_nothing() {
+    let (mut watcher, dials) = Watcher::new(3);
+    let next = dials.iter().find(|(_, to)| *to == path(3)).unwrap().0;
+    let later = watcher.running.lineage().next().unwrap();
+    hear(&mut watcher.running, ms(50), 1, later, &over(0));
+    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.run(ms(700), WatchNews::Silent, &[]);
+    watcher.hear(next, WatchNews::Silent);
+    assert_eq!(watcher.run(ms(849), WatchNews::Silent, &[]).changes, []);
+    assert_eq!(watcher.run(ms(850), WatchNews::Silent, &[]).changes, [Change::Notified]);
+}
+
+#[test]
+fn changes_that_are_read_together_are_in_the_order_in_which_they_came_about() {
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.running.handle_watch(Time::ZERO, next, WatchNews::Silent);
+    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(40_000)) {
+        watcher.running.handle_timeout(at);
+    }
+    let changes = watcher.done().changes;
+    assert!(matches!(changes[..], [Change::Suspected(Rank(2), _), Change::CutOff]), "{changes:?}");
+}
+
+#[test]
+fn members_that_prove_nothing_are_counted_again_after_a_minute() {
+    // In a small world they prove nothing although most are there.
+    for (size, there) in [(3, vec![1]), (5, vec![1]), (5, vec![])] {
+        let (mut watcher, [_, next]) = Watcher::greeted(size);
+        watcher.hear(next, WatchNews::Silent);
+        let (mut counts, mut begun) = (false, Vec::new());
+        while watcher.now < ms(170_000) {
+            let sent = watcher.run(watcher.now + ms(1000), WatchNews::Silent, &[]).sent;
+            watcher.count(there.clone());
+            let counted = std::mem::replace(
+                &mut counts,
+                sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_))),
+            );
+            if counts && !counted {
+                begun.push(watcher.now.as_secs());
+            }
+        }
+        // When it is suspected, so that the result is there after 30 s, and 60 s after each result.
+        assert_eq!(begun, [1, 22, 90, 158], "{size} {there:?}");
+    }
+}
+
+#[test]
+fn the_only_member_that_is_left_to_ask_is_asked_once_at_a_time() {
+    let (mut watcher, [_, next]) = Watcher::greeted(4);
+    watcher.hear(next, WatchNews::Closed);
+    watcher.run(ms(0), WatchNews::Refused, &[(1, false)]);
+    for tenth in 1..=4 {
+        watcher.now = watcher.running.poll_timeout().unwrap();
+        assert_eq!(watcher.now, ms(100 * tenth));
+        watcher.running.handle_timeout(watcher.now);
+        let sent = watcher.done().sent;
+        let looks = sent.iter().filter(|(_, message)| matches!(message, Message::Look(_)));
+        assert_eq!(looks.map(|(to, _)| *to).collect::<Vec<_>>(), [address(4)]);
+    }
+}
+
+#[test]
+fn a_member_of_a_world_that_is_over_takes_no_word_that_another_is_suspected() {
+    let (mut watcher, _) = Watcher::greeted(5);
+    watcher.running.handle_failure(Time::ZERO, End::Exited(1));
+    watcher.done();
+    let done = watcher.message(4, &Message::Suspicion(Suspicion { rank: 4, is_over: false }));
+    assert_eq!((done.changes, done.sent), (vec![], vec![]));
+}

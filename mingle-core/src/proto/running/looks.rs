@@ -47,19 +47,18 @@ impl Looks {
         }
     }
 
-    /// Something has happened on a connection. Returns whether it is one of these.
-    pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> bool {
+    /// Something has happened on a connection, which may be one of these.
+    pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) {
         if news == WatchNews::Opened {
             // The kernel also accepts it for a process that is just ending.
-            return self.0.contains_key(&dial);
+            return;
         }
-        let Some(Looking { rank, asker, source, .. }) = self.0.remove(&dial) else { return false };
+        let Some(Looking { rank, asker, source, .. }) = self.0.remove(&dial) else { return };
         let reached = news == WatchNews::Greeted;
         if reached {
             context.hang_up(dial);
         }
         context.send(source, asker, &Message::Sight(Sight { rank: rank.get(), reached }));
-        true
     }
 
     /// Closes all connections.

@@ -129,7 +129,7 @@ impl RunningWorld {
         };
         if wants_answer {
             self.context.send(source, sender, &Message::Pong);
-            if is_check && is_member && !self.is_over() {
+            if is_check && is_member {
                 self.liveness.others_check(self.context.now());
             }
         }

@@ -148,9 +148,7 @@ impl Watch {
 
     /// Something has happened on a connection.
     pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
-        if self.looks.hear(dial, news, context) {
-            return None;
-        }
+        self.looks.hear(dial, news, context);
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.has(dial))?;
         let finding = neighbour.hear(dial, news, context);
         self.plan(context);
@@ -234,17 +232,14 @@ impl Watch {
     pub(super) fn resume(&mut self, mut neighbour: Neighbour, context: &mut Context) {
         neighbour.dial(context);
         self.neighbours.push(neighbour);
-        self.plan(context);
     }
 
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
         self.over = Some(context.now());
         for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
-            doubt.count = None;
             doubt.is_suspected = false;
         }
-        context.timers.stop(Timer::Count);
         self.plan(context);
     }
 
@@ -388,7 +383,6 @@ impl Neighbour {
         }
         let gone_after = gone_after.filter(|_| age >= SUSPECT)?;
         if !std::mem::replace(&mut doubt.is_suspected, true) {
-            doubt.count_from = now;
             doubt.count_members(self.id, context);
             return Some(Finding::Suspected(self.rank));
         }

@@ -36,8 +36,7 @@ impl Seek {
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile, and no candidate yields in a round.
         let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
-        let is_better = Key::of(&best) > Self::key(lead, shared) && !self.is_blocked(best.id, shared);
-        is_better.then_some((best, source))
+        (Key::of(&best) > Self::key(lead, shared)).then_some((best, source))
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best

@@ -110,6 +110,8 @@ impl Seek {
     /// Starts to look for the others: by announcing where this node may lead, else by soliciting.
     pub(crate) fn start(&mut self, shared: &mut Shared) {
         let delay = suppression(shared);
+        // It may be gone by now, or could not be joined.
+        self.best = None;
         self.listening = shared.now + shared.scale().listening();
         self.put_off_desertion(shared);
         if shared.config.is_candidate() || self.is_deserted {
@@ -126,7 +128,6 @@ impl Seek {
 
     /// Stops announcing and soliciting: this node follows a candidate.
     pub(crate) fn stop(&mut self, shared: &mut Shared) {
-        self.best = None;
         self.is_deserted = false;
         shared.timers.stop(Timer::Announce);
         shared.timers.stop(Timer::Solicit);

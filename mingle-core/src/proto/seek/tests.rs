@@ -280,6 +280,21 @@ fn a_leader_that_answers_and_is_not_reached_is_ignored_by_those_alone_that_may_l
 }
 
 #[test]
+fn a_leader_that_answers_once_and_then_no_more_is_ignored_as_a_silent_one() {
+    for rank in [None, Some(1)] {
+        let mut follower = node(2, rank);
+        outputs(&mut follower);
+        assert!(count(&hear(&mut follower, ms(0), 1, NodeId::ALL, &announce(1, 2)), is_join).0 > 0);
+        hear(&mut follower, ms(0), 1, id(2), &Message::Welcome(Welcome { lease: None, seated: false }));
+        let given_up = run(&mut follower, ms(3000));
+        assert!(given_up.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))));
+        let mut joins = |to| count(&hear(&mut follower, ms(3001), 1, to, &announce(1, 2)), is_join).0 > 0;
+        assert!(!joins(NodeId::ALL), "rank {rank:?}");
+        assert!(joins(id(2)), "it is not silent any more, rank {rank:?}");
+    }
+}
+
+#[test]
 fn a_member_that_asks_its_leader_tells_all_of_it_unless_another_did_within_two_seconds() {
     for (before, leader, to, tells) in [
         (None, 1, NodeId::ALL, 1),
@@ -526,6 +541,38 @@ fn nodes_that_have_heard_one_candidate_follow_it_within_ten_milliseconds_of_each
         times[0] >= ms(20) && times[0] < ms(21) && times[299] > ms(29) && times[299] <= ms(30),
         "{times:?}"
     );
+}
+
+/// The announce of a node of a world of 1,000, which has had so many members.
+fn announce_of_1000(from: u8, members: u32) -> Message {
+    let Message::Announce(mut said) = announce(from, members) else { unreachable!() };
+    said.candidate.world = WorldSize::of(1000);
+    Message::Announce(said)
+}
+
+#[test]
+fn a_node_that_looks_for_the_others_again_follows_no_candidate_that_it_has_heard_before() {
+    for stands_aside in [false, true] {
+        let lineage = Lineage { generation: 1, origin: 7 };
+        let config = Config { lineage, timeout: None, ..Config::plain(tag(), 1000, 9, endpoint(9)) };
+        let mut node = Node::new(config, 1, Time::ZERO);
+        let mut hear = |from, recipient, message: &Message| {
+            let header = Header { sender: id(from), recipient, lineage };
+            node.handle_datagram(ms(0), endpoint(from), &codec().encode(header, message));
+            outputs(&mut node)
+        };
+        assert_eq!(hear(3, NodeId::ALL, &announce_of_1000(3, 1)), [], "it waits for a better one");
+        let looks_again = if stands_aside {
+            hear(8, id(9), &Message::running());
+            30_000
+        } else {
+            assert_eq!(count(&hear(1, NodeId::ALL, &announce_of_1000(1, 2)), is_join).0, 1);
+            1000
+        };
+        run(&mut node, ms(looks_again - 1));
+        let told = run(&mut node, ms(looks_again + 100));
+        assert_eq!((count(&told, is_join).0, count(&told, is_announce).1 > 0), (0, true), "{looks_again}");
+    }
 }
 
 #[test]

@@ -40,10 +40,9 @@ pub(crate) struct Follow {
     joined: bool,
     /// This node's addresses have changed, and the leader has not answered since.
     restating: bool,
-    /// The leader has answered *this* node. A replay of a recorded announce cannot.
-    answered: bool,
-    /// When the leader last wrote to this node.
-    heard: Time,
+    /// When the leader last wrote to *this* node, which a replay of a recorded announce cannot. None where it
+    /// has not since this node began to join it.
+    heard: Option<Time>,
     /// How many joins were sent.
     joins: usize,
     backoff: Backoff,
@@ -79,8 +78,7 @@ impl Follow {
             dials: None,
             joined: false,
             restating: false,
-            answered: false,
-            heard: shared.now,
+            heard: None,
             joins: 0,
             backoff: Backoff::for_answer(shared.scale(), LONGEST_REPEAT),
             asks: Backoff::new(Duration::from_secs(3), Duration::from_secs(15)),
@@ -139,7 +137,7 @@ impl Follow {
 
     /// Whether the leader has answered this node.
     pub(crate) fn has_answered(&self) -> bool {
-        self.answered
+        self.heard.is_some()
     }
 
     pub(crate) fn in_round(&self) -> bool {
@@ -193,7 +191,7 @@ impl Follow {
             }
             return;
         }
-        if self.joins >= UNANSWERED_JOINS && !self.answered {
+        if self.joins >= UNANSWERED_JOINS && !self.has_answered() {
             // Nobody may be there, or somebody who has not asked for it.
             return;
         }
@@ -216,7 +214,7 @@ impl Follow {
         if self.dials.is_none() {
             let delay = (REDIAL * self.broken).min(LONGEST_REDIAL);
             let mut dials = Dials::new(shared, self.leader.id(), self.leader.endpoints(), delay);
-            if !self.answered {
+            if !self.has_answered() {
                 dials.wait_after_first();
             }
             dials.advance(shared);
@@ -231,10 +229,8 @@ impl Follow {
     /// The leader has written to this node alone.
     pub(crate) fn hear(&mut self, source: SocketAddr, shared: &mut Shared) {
         self.leader.set_source(source);
-        self.heard = shared.now;
         self.suspected = None;
-        if !self.answered {
-            self.answered = true;
+        if self.heard.replace(shared.now).is_none() {
             if !self.joined {
                 shared.set_after(Timer::GiveUpLeader, UNREACHED);
                 shared.set_repeat_earlier(Timer::Join, &mut self.backoff);
@@ -256,7 +252,7 @@ impl Follow {
         shared: &mut Shared,
     ) {
         // A multicast leaves from each of the leader's interfaces: keep the address that has answered.
-        let source = if multicast && self.answered { self.leader.source() } else { source };
+        let source = if multicast && self.has_answered() { self.leader.source() } else { source };
         self.leader = Leader::new(&announce.candidate, source);
         if multicast {
             self.asks.reset();
@@ -313,8 +309,8 @@ impl Follow {
     /// Why the leader is given up now.
     pub(crate) fn gave_up(&self, shared: &Shared) -> GaveUp {
         // A leader that was heard so recently is not silent.
-        let is_recent = shared.now < self.heard + shared.scale().leader_silence();
-        if self.answered && is_recent { GaveUp::Unreached } else { GaveUp::Silent }
+        let is_recent = |heard| shared.now < heard + shared.scale().leader_silence();
+        if self.heard.is_some_and(is_recent) { GaveUp::Unreached } else { GaveUp::Silent }
     }
 
     /// A connection is established, on which this node has the address `local`.
@@ -359,7 +355,7 @@ impl Follow {
             dials.stop(shared);
         }
         self.joined = false;
-        self.answered = false;
+        self.heard = None;
         self.joins = 0;
         self.suspected = None;
         shared.timers.stop(Timer::AskLeader);
@@ -374,7 +370,7 @@ impl Follow {
     pub(crate) fn on_prepare(&mut self, prepare: &Prepare, shared: &mut Shared) -> bool {
         self.dial(shared);
         let joined_by_this = self.hold(DialId(prepare.lease), shared);
-        let Some(won) = self.won().filter(|_| self.joined) else { return false };
+        let Some(won) = self.won().filter(|_| self.joined) else { return joined_by_this };
         if prepare.round <= self.voided {
             return joined_by_this;
         }
@@ -397,7 +393,7 @@ impl Follow {
             }
             Some(round) if round.has_lost_lease() => {
                 self.rejoin(shared);
-                return false;
+                return joined_by_this;
             }
             _ => self.leave_round(shared),
         }

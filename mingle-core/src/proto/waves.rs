@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_millis(80);
 
 /// How many messages may be sent now. The answers set the pace: a leader that reads them slowly sends slowly,
 /// and one that reads them fast need not wait.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Window {
     under_way: usize,
     /// When those under way count as lost.
@@ -29,10 +29,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    pub(crate) fn new() -> Self {
-        Self { under_way: 0, lost: Time::ZERO }
-    }
-
     /// Takes the nodes that may be written to now from the front of the queue.
     pub(crate) fn take(&mut self, waiting: &mut VecDeque<NodeId>, now: Time) -> Vec<NodeId> {
         if now >= self.lost {
@@ -82,7 +78,7 @@ impl Waves {
     }
 
     fn with(backoff: Backoff, now: Time) -> Self {
-        Self { queue: VecDeque::new(), window: Window::new(), backoff, next: now, count: 0 }
+        Self { queue: VecDeque::new(), window: Window::default(), backoff, next: now, count: 0 }
     }
 
     /// The number of this wave, from 0.
@@ -149,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_window_has_128_under_way_until_they_answer_or_2_ms_have_passed() {
-        let (mut window, mut waiting) = (Window::new(), many(1000));
+        let (mut window, mut waiting) = (Window::default(), many(1000));
         let now = Time::from_millis(7);
         assert_eq!(window.take(&mut waiting, now).len(), 128);
         assert_eq!(window.again(), now + Duration::from_millis(2));

@@ -81,7 +81,7 @@ impl Lead {
             rounds: Rounds::new(),
             challenges: Challenges::default(),
             welcomes: VecDeque::new(),
-            welcome_window: Window::new(),
+            welcome_window: Window::default(),
             redirects: Backoff::up_to(REPEAT),
             redirected: 0,
             frozen: false,

@@ -39,9 +39,7 @@ impl Node {
             Message::Ping => self.shared.send(source, from, &Message::Pong),
             Message::Pong => {
                 self.lead.on_pong(from, &mut self.shared);
-                if self.seeks() {
-                    self.seek.put_off_desertion(&mut self.shared);
-                }
+                self.seek.put_off_desertion(&mut self.shared);
             }
             Message::Prove => {
                 self.arrivals.add_asker(from, source, self.shared.scale().most_provers());

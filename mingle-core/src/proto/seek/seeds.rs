@@ -48,7 +48,7 @@ impl Seeds {
     fn turn(&mut self) -> Vec<SocketAddr> {
         let count = self.known.len();
         let turn = (0..count.min(AT_ONCE)).map(|i| self.known[(self.next + i) % count]).collect();
-        self.next = (self.next + AT_ONCE) % count.max(1);
+        self.next = (self.next + AT_ONCE).checked_rem(count).unwrap_or_default();
         self.asked = self.asked.saturating_add(AT_ONCE);
         turn
     }

@@ -259,6 +259,17 @@ mod tests {
     }
 
     #[test]
+    fn an_observer_asks_all_nodes_of_its_job_and_reads_no_other_observers_question() {
+        for secret in [None, Some(keys("a secret of many bytes"))] {
+            let asked = Observer::new(job().tag(), secret.as_ref()).query(NODE);
+            let read = Codec::new(job().tag(), secret.as_ref()).decode(&asked);
+            let header = Header { sender: NODE, recipient: NodeId::ALL, lineage: Lineage::default() };
+            assert_eq!(read, Ok((header, Message::Query)));
+            assert_eq!(Observer::new(job().tag(), secret.as_ref()).read(&asked), None);
+        }
+    }
+
+    #[test]
     fn a_datagram_that_does_not_open_shows_its_claimed_sender_or_its_version() {
         let (ours, other) = (keys("a secret of many bytes"), keys("another one of many"));
         let sealed = encoded(Some(&ours), &announce());

@@ -142,6 +142,26 @@ fn a_silent_candidate_is_followed_again_when_it_writes_to_this_node_alone_and_a_
 }
 
 #[test]
+fn a_leader_whose_prepare_names_no_connection_of_a_node_is_not_forgiven_that_it_could_not_be_joined() {
+    let announced = to_all(LEADER, &announce(candidate(LEADER, 1, true)));
+    let (_, prepare) = joined(patient(3));
+    for (at, follows) in [(6999, false), (7000, true)] {
+        let mut node = Node::new(patient(3), 1, Time::ZERO);
+        for now in [ms(0), ms(2000)] {
+            let _ = run(&mut node, now);
+            node.handle_datagram(now, endpoint(1), &announced);
+            assert!(node.follow.is_some());
+        }
+        // It was ignored for a second, and will be for two when its three seconds are over.
+        hear(&mut node, &Message::Prepare(Prepare { lease: 99, ..prepare.clone() }));
+        let _ = run(&mut node, ms(at));
+        assert!(node.follow.is_none());
+        node.handle_datagram(ms(at), endpoint(1), &announced);
+        assert_eq!(node.follow.is_some(), follows, "{at} ms");
+    }
+}
+
+#[test]
 fn a_leader_that_closes_is_ignored_for_a_second_whatever_it_says_and_this_node_looks_for_another() {
     let announced = announce(candidate(LEADER, 1, true));
     for (after, follows) in [(0, false), (999, false), (1000, true)] {
@@ -303,6 +323,39 @@ fn a_member_names_its_broken_paths_if_it_has_reached_the_master_and_else_that_it
             assert_eq!(sent(&told), [(endpoint(1), Message::Pong)], "the round is void soon");
         }
     }
+}
+
+#[test]
+fn a_path_that_is_proved_after_the_end_has_no_effect() {
+    for ends in [false, true] {
+        let mut config = patient(3);
+        let link = Link { address: endpoint(2).ip(), prefix: 24, mtu: 1500 };
+        (config.node.reach, config.node.attributes.paths) = (Reach::new(40_000, [link]), Paths::All);
+        let (mut node, prepare) = joined(config);
+        let path = SocketAddr::from(([10, 0, 0, 3], 40_000));
+        let partner = Partner { rank: 2, id: id(3), path, own_port: 29500, stays: true };
+        let partners = [partner].into_iter().collect();
+        let prepare = Prepare { slots_total: 3, paths: 1, partners, ..prepare };
+        let told = hear(&mut node, &Message::Prepare(prepare));
+        let dial = told.iter().find_map(|output| match output {
+            Output::DialPath { dial, .. } => Some(*dial),
+            _ => None,
+        });
+        if ends {
+            assert!(failure(&hear(&mut node, &Message::Refuse(Refusal::WorldFull))).is_some());
+        }
+        node.handle_path(Time::ZERO, dial.expect("it dials its partner"), &PathNews::Arrived);
+        let told = outputs(&mut node);
+        assert_eq!((told.is_empty(), says(&told, is_ready)), (ends, !ends), "{told:?}");
+    }
+}
+
+#[test]
+fn a_lease_that_breaks_after_the_end_has_no_effect() {
+    let (mut node, prepare) = joined(patient(3));
+    assert!(failure(&hear(&mut node, &Message::Refuse(Refusal::WorldFull))).is_some());
+    node.handle_hung_up(Time::ZERO, DialId(prepare.lease));
+    assert_eq!(outputs(&mut node), []);
 }
 
 #[test]

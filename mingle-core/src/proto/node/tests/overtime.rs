@@ -24,6 +24,19 @@ fn a_member_whose_time_is_up_asks_for_a_round_for_three_seconds_if_enough_nodes_
 }
 
 #[test]
+fn a_member_whose_round_is_void_after_its_time_was_up_stays_for_three_seconds_more() {
+    let (mut node, prepare) = joined(limited("2:4"));
+    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+    assert_eq!(failure(&run(&mut node, Time::from_millis(7100))), None);
+    hear(&mut node, &Message::Void(1));
+    // It looks every 250 ms, and was in the round at 7 s.
+    let all = run(&mut node, Time::from_millis(9999));
+    assert_eq!(failure(&all), None);
+    assert_eq!(count(&all, |message| *message == Message::Enough), 11);
+    let _ = deadline(&run(&mut node, Time::from_millis(10_000)));
+}
+
+#[test]
 fn a_node_that_may_not_lead_forms_no_world_of_its_own_when_its_time_is_up() {
     let mut config = limited("1:4");
     config.node.rank = Some(Rank(1));

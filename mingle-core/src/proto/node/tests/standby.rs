@@ -70,6 +70,60 @@ fn a_node_that_was_told_that_the_job_runs_ends_when_its_commands_have_ended_well
     assert_eq!(failure(&hear_from(&mut node, 9, &Message::Released)), Some(&Failure::JobFinished));
 }
 
+const LATER: Lineage = Lineage { generation: 1, origin: 7 };
+
+/// A member of a world of this lineage writes to this node, whose own lineage is earlier.
+fn hear_of(node: &mut Node, lineage: Lineage, message: &Message) -> Vec<Output> {
+    let header = Header { sender: id(9), recipient: ME, lineage };
+    node.handle_datagram(node.shared.now, endpoint(9), &codec().encode(header, message));
+    outputs(node)
+}
+
+#[test]
+fn a_node_ends_when_the_commands_of_the_later_lineage_have_ended_well_of_which_it_was_told() {
+    let mut node = Node::new(Config { stands_by: true, ..patient(2) }, 1, Time::ZERO);
+    hear_of(&mut node, LATER, &Message::running());
+    let other = Lineage { origin: 8, ..LATER };
+    assert_eq!(failure(&hear_of(&mut node, other, &Message::Released)), None);
+    assert_eq!(failure(&hear_of(&mut node, LATER, &Message::Released)), Some(&Failure::JobFinished));
+}
+
+#[test]
+fn a_member_in_a_round_does_not_end_with_the_commands_of_another_world() {
+    let (mut node, prepare) = joined(Config { stands_by: true, ..patient(2) });
+    assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+    hear_of(&mut node, LATER, &Message::running());
+    assert_eq!(hear_of(&mut node, LATER, &Message::Released), []);
+    hear(&mut node, &Message::Void(1));
+    assert_eq!(failure(&hear_of(&mut node, LATER, &Message::Released)), Some(&Failure::JobFinished));
+}
+
+#[test]
+fn a_member_of_a_leader_waits_for_no_seat_of_another_world_that_runs() {
+    let doors = [None, NonZeroU16::new(40_000)];
+    for door in doors {
+        let (mut node, _) = joined(Config { stands_by: true, ..patient(2) });
+        let running = Message::Running(Running { first: endpoint(8), door });
+        assert_eq!(hear_of(&mut node, LATER, &running), [], "{door:?}");
+    }
+}
+
+#[test]
+fn a_newcomer_leads_when_it_has_heard_neither_pong_nor_running_for_a_minute() {
+    let world = "2:4".parse().unwrap();
+    for (hears_pong, leads_at) in [(false, 60_000), (true, 110_000)] {
+        let mut node = Node::new(Config { world, lineage: LATER, ..patient(2) }, 1, Time::ZERO);
+        let mut all = run(&mut node, Time::from_secs(50));
+        if hears_pong {
+            hear_from(&mut node, 9, &Message::Pong);
+        }
+        all.extend(run(&mut node, Time::from_millis(leads_at - 1)));
+        assert!(!all.contains(&Output::Event(Event::Leading)), "{leads_at}");
+        let all = run(&mut node, Time::from_millis(leads_at));
+        assert!(all.contains(&Output::Event(Event::Leading)), "{leads_at}");
+    }
+}
+
 #[test]
 fn a_newcomer_that_hears_of_the_running_world_leads_no_other_for_a_minute() {
     let lineage = Lineage { generation: 1, origin: 7 };

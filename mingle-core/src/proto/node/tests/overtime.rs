@@ -33,7 +33,7 @@ fn a_member_whose_round_is_void_after_its_time_was_up_stays_for_three_seconds_mo
     let all = run(&mut node, Time::from_millis(9999));
     assert_eq!(failure(&all), None);
     assert_eq!(count(&all, |message| *message == Message::Enough), 11);
-    let _ = deadline(&run(&mut node, Time::from_millis(10_000)));
+    let _ = deadline(&run(&mut node, Time::from_secs(10)));
 }
 
 #[test]

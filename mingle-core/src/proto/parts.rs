@@ -107,11 +107,6 @@ impl Parts {
         Some(Want { round, first: u32::try_from(first).ok()?, mask })
     }
 
-    /// Whether all parts are there.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.roster.is_some()
-    }
-
     pub(crate) fn into_roster(self) -> Option<Roster> {
         self.roster
     }
@@ -286,7 +281,7 @@ mod tests {
                 assert_eq!(parts.add(last), Added::Part, "it comes again");
             }
         }
-        assert!(parts.is_complete() && windows >= 2, "{windows} windows");
+        assert!(parts.into_roster().is_some() && windows >= 2, "{windows} windows");
     }
 
     #[test]
@@ -413,11 +408,23 @@ mod tests {
 
     #[test]
     fn traits_are_not_asked_for_beyond_the_part_that_is_the_last() {
-        for last in [1, 5, 31] {
+        for (last, length) in [(2, 1), (5, PART / 2), (31, PART - 1)] {
             let mut parts = TraitParts::new(Stamp(2));
-            let short = Part { round: 2, index: last, bytes: [0].into_iter().collect() };
+            let whole = Part { round: 2, index: 0, bytes: [0; PART].into_iter().collect() };
+            assert_eq!(parts.add(whole), None);
+            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: u32::MAX - 1 });
+            let short = Part { round: 2, index: last, bytes: vec![0; length].into_iter().collect() };
             assert_eq!(parts.add(short), None);
-            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: (1 << last) - 1 });
+            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: (1 << last) - 2 });
+        }
+    }
+
+    #[test]
+    fn of_traits_that_are_longer_than_any_the_first_32_parts_can_be_asked_for() {
+        let bytes = vec![0; 40 * PART];
+        for (mask, indices) in [(u32::MAX, &[0, 1, 2, 3][..]), (1 << 31, &[31])] {
+            let parts = traits(&Want { round: 2, first: 0, mask }, &bytes);
+            assert_eq!(parts.iter().map(|part| part.index).collect::<Vec<_>>(), indices);
         }
     }
 

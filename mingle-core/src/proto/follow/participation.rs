@@ -175,7 +175,7 @@ impl Participation {
                 leader.send(&Message::Want(want), shared);
             }
             shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
-        } else if self.parts.as_ref().is_none_or(Parts::is_complete) && self.proofs.are_given() {
+        } else if self.proofs.are_given() {
             self.ready = true;
             self.heard = shared.now;
             self.backoff.reset();

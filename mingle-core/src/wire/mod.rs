@@ -152,7 +152,7 @@ impl Codec {
         } else {
             Dropped::Unauthentic
         };
-        match &mut self.sealed {
+        let decoded = match &mut self.sealed {
             Some((seal, replays)) if header::is_sealed(datagram) => {
                 let (plain, counter) = seal.open(sender, HEADER, datagram).ok_or(unauthentic)?;
                 // The sender is authentic, so it may take up memory.
@@ -162,8 +162,9 @@ impl Codec {
                 decode_plain(&plain)
             }
             None if !header::is_sealed(datagram) => decode_plain(datagram),
-            _ => Err(unauthentic),
-        }
+            _ => return Err(unauthentic),
+        };
+        decoded.ok_or(Dropped::Malformed)
     }
 
     pub(crate) fn encode_token(&self, token: &Token) -> [u8; TOKEN] {
@@ -222,10 +223,11 @@ impl Codec {
     }
 }
 
-fn decode_plain(datagram: &[u8]) -> Result<(Header, Message), Dropped> {
-    let (head, rest) = datagram.split_at_checked(HEADER).ok_or(Dropped::Malformed)?;
-    let (body, padding) = rest.split_at_checked(header::body_length(head)).ok_or(Dropped::Malformed)?;
-    let message = Message::decode_body(header::kind(head), body, config()).ok_or(Dropped::Malformed)?;
+/// Nothing where the datagram is malformed.
+fn decode_plain(datagram: &[u8]) -> Option<(Header, Message)> {
+    let (head, rest) = datagram.split_at_checked(HEADER)?;
+    let (body, padding) = rest.split_at_checked(header::body_length(head))?;
+    let message = Message::decode_body(header::kind(head), body, config())?;
     let is_well_padded = if message.is_padded() {
         datagram.len() >= PADDED && ZEROS.get(..padding.len()) == Some(padding)
     } else {
@@ -235,5 +237,5 @@ fn decode_plain(datagram: &[u8]) -> Result<(Header, Message), Dropped> {
     // Only a world that has formed is followed by another formation, and it has an origin.
     let is_possible = header.lineage.generation == 0 || header.lineage.origin != 0;
     let is_well_formed = is_well_padded && is_possible && message.may_be_to(header.recipient);
-    if is_well_formed { Ok((header, message)) } else { Err(Dropped::Malformed) }
+    is_well_formed.then_some((header, message))
 }

@@ -55,7 +55,7 @@ struct Used {
 
 impl Used {
     fn is_first(&mut self, dial: u32) -> bool {
-        let highest = self.dials.last().map_or(dial, |&highest| highest.max(dial));
+        let highest = self.dials.last().copied().unwrap_or(dial);
         let oldest = highest.saturating_sub(WINDOW);
         self.dials = self.dials.split_off(&oldest);
         dial >= oldest && self.dials.insert(dial)
@@ -300,7 +300,9 @@ mod tests {
     fn a_dial_counts_if_it_is_at_most_1024_behind_the_highest() {
         for (behind, counts) in [(0, false), (1, true), (1024, true), (1025, false)] {
             let mut arrivals = Arrivals::default();
-            assert!(arrivals.is_first(NodeId([1; 16]), 5000, 9));
+            assert!(
+                arrivals.is_first(NodeId([1; 16]), 4500, 9) && arrivals.is_first(NodeId([1; 16]), 5000, 9)
+            );
             assert_eq!(arrivals.is_first(NodeId([1; 16]), 5000 - behind, 9), counts, "{behind} behind");
         }
     }

@@ -338,6 +338,28 @@ mod tests {
     }
 
     #[test]
+    fn a_new_dial_to_an_endpoint_that_has_none_open_replaces_the_oldest_to_the_one_with_the_most() {
+        let mut shared = shared();
+        let (most, fewer, refuses) = (endpoint(1), endpoint(3), endpoint(4));
+        let mut dials = Dials::new(&shared, TARGET, &[most, fewer, refuses], Duration::ZERO);
+        let mut first = std::collections::BTreeMap::new();
+        for at in (0..=480).step_by(60) {
+            shared.now = Time::from_millis(at);
+            dials.advance(&mut shared);
+            let (opened, closed) = outputs(&mut shared);
+            for &(dial, to) in &opened {
+                first.entry(to).or_insert(dial);
+            }
+            for (dial, _) in opened.into_iter().filter(|(_, to)| *to == refuses) {
+                assert_eq!(dials.closed(dial), Closed::Dial);
+            }
+            // After 480 ms nine are open to the one, and seven to the other.
+            let replaced = if at < 480 { vec![] } else { vec![first[&fewer], first[&most]] };
+            assert_eq!(closed, replaced, "after {at} ms");
+        }
+    }
+
+    #[test]
     fn loopback_addresses_are_dialled_only_beside_no_others_or_by_a_node_that_has_one() {
         let local = SocketAddr::from(([127, 0, 0, 1], 29501));
         for (own, endpoints, dialled) in [

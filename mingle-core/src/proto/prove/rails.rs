@@ -464,6 +464,44 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_is_named_as_its_own_neighbour_asks_nobody() {
+        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
+        proofs.add(&[partner(NodeId([2; 16]), 2)], &mut shared);
+        assert!(outputs(&mut shared).asks.is_empty() && proofs.are_settled());
+    }
+
+    #[test]
+    fn a_neighbour_is_asked_again_after_20_ms_and_a_question_that_has_failed_is_over() {
+        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
+        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        let (first, _) = outputs(&mut shared).asks[0];
+        assert!(!proofs.hear(first, &PathNews::Failed(Fault::Refused), &mut shared));
+        assert!(!proofs.has(first) && outputs(&mut shared).asks.is_empty(), "not yet");
+        for (at, asks) in [(1, 0), (19, 0), (20, 1), (21, 0)] {
+            shared.now = Time::from_millis(at);
+            proofs.advance(&mut shared);
+            assert_eq!(outputs(&mut shared).asks.len(), asks, "after {at} ms");
+        }
+        proofs.stop(&mut shared);
+        assert_eq!(outputs(&mut shared).closed, 1, "the second alone is open");
+    }
+
+    #[test]
+    fn the_rails_of_a_neighbour_that_answers_late_are_tried_for_two_seconds_too() {
+        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
+        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        shared.now = Time::from_millis(1900);
+        answer(&mut proofs, (3, &rails(&["10.1.0.3"])), &mut shared);
+        for (at, is_last) in [(2000, false), (3899, false), (3900, true)] {
+            shared.now = Time::from_millis(at);
+            assert_eq!(proofs.advance(&mut shared), is_last, "after {at} ms");
+        }
+    }
+
+    #[test]
     fn an_answer_to_another_question_is_no_answer() {
         let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
         let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
@@ -502,6 +540,35 @@ mod tests {
         answer(&mut proofs, (4, &rails(&many(11, 4))), &mut shared);
         assert_eq!(outputs(&mut shared).dials.len(), 11);
         assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(22)));
+    }
+
+    #[test]
+    fn a_neighbour_that_is_still_asked_counts_as_one_more_that_is_tried() {
+        let mut shared = shared_of(2, &rails(&many(10, 2)));
+        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
+        proofs.add(&[partner(NEXT, 2), partner(NodeId([4; 16]), 0)], &mut shared);
+        let (dial, token) = outputs(&mut shared).asks[0];
+        let answer = PathTarget::new(&shared_of(3, &rails(&many(10, 3)))).answer(&token).unwrap();
+        proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), &mut shared);
+        for (at, dials) in [(0, 10), (20, 0), (21, 0), (22, 10)] {
+            shared.now = Time::from_millis(at);
+            proofs.advance(&mut shared);
+            assert_eq!(outputs(&mut shared).dials.len(), dials, "after {at} ms");
+        }
+    }
+
+    #[test]
+    fn four_broken_rails_are_named_and_the_others_counted() {
+        for (rails_of_each, named, counted) in [(4, 4, None), (5, 4, Some(1)), (6, 4, Some(2))] {
+            let (mut proofs, mut shared) = answered(&many(rails_of_each, 2), &rails(&many(rails_of_each, 3)));
+            shared.now = Time::from_secs(2);
+            assert!(proofs.advance(&mut shared));
+            let said = warnings(&proofs, &mut shared);
+            let (first, others) = said.split_at(named);
+            assert!(first.iter().all(|warning| matches!(warning, Warning::RailBroken(_))), "{first:?}");
+            let expected = counted.map(|more| Warning::MoreRailsBroken { more });
+            assert_eq!(others, expected.into_iter().collect::<Vec<_>>());
+        }
     }
 
     #[test]
@@ -554,5 +621,24 @@ mod tests {
         assert!((300..600).contains(&opened), "{opened}");
         proofs.stop(&mut shared);
         assert_eq!(closed + outputs(&mut shared).closed, opened);
+    }
+
+    #[test]
+    fn the_most_rails_of_two_neighbours_have_128_connections_together() {
+        let (mut proofs, mut shared) = answered(&many(16, 2), &rails(&many(16, 3)));
+        let mut open = outputs(&mut shared).dials.len();
+        proofs.add(&[partner(NodeId([4; 16]), 0)], &mut shared);
+        answer(&mut proofs, (4, &rails(&many(16, 4))), &mut shared);
+        open += outputs(&mut shared).dials.len();
+        assert_eq!(open, 32, "one to each rail");
+        let mut most = open;
+        while shared.now < Time::from_millis(1990) {
+            shared.now += Duration::from_millis(1);
+            proofs.advance(&mut shared);
+            let outputs = outputs(&mut shared);
+            open = open + outputs.dials.len() - outputs.closed;
+            most = most.max(open);
+        }
+        assert_eq!(most, OPEN_TO_ALL);
     }
 }

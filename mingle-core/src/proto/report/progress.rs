@@ -112,4 +112,12 @@ mod tests {
         assert_eq!(missing(&[0, 5], 6, 9), [(1, 4)]);
         assert_eq!(missing(&[1, 3], 6, 2), [(0, 0), (2, 2)]);
     }
+
+    #[test]
+    fn one_missing_rank_is_named_as_one_and_more_as_several() {
+        for (present, text) in [(vec![0, 1, 2], "rank 3"), (vec![0], "ranks 1-3"), (vec![1, 2], "ranks 0, 3")]
+        {
+            assert_eq!(RankRange::list(&RankRange::missing(present, 4, 9)), text);
+        }
+    }
 }

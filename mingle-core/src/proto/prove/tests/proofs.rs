@@ -9,6 +9,7 @@ use crate::proto::prove::proofs::Proofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, Event, Output, PathNews, Warning};
+use crate::rdma::{Addressing, Rail, Rails};
 use crate::wire::{Message, Partner};
 
 fn partner(node: u8) -> Partner {
@@ -29,6 +30,17 @@ fn race(partners: u8) -> (Proofs, Shared) {
     );
     let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
     proofs.add(&all, &mut shared);
+    (proofs, shared)
+}
+
+/// The same with a partner and rails, for which that one is asked.
+fn race_with_rails() -> (Proofs, Shared) {
+    let mut shared = shared(9);
+    shared.config.rails = Rails::example(&[Rail::example("mlx5_0:1", "eth1", "10.2.0.2")]);
+    let (endpoints, rails) = ([endpoint(1), endpoint(7)], Some(Addressing::ALL[0]));
+    let neighbours = Rank(1).neighbours(4);
+    let mut proofs = Proofs::start(&mut shared, id(1), &endpoints, None, 1, neighbours, rails);
+    proofs.add(&[Partner { rank: 2, ..partner(10) }], &mut shared);
     (proofs, shared)
 }
 
@@ -99,6 +111,29 @@ fn all_is_proved_when_the_master_and_each_path_is_whichever_comes_last() {
         };
         assert!(!prove(&mut proofs, master_first) && !proofs.are_given());
         assert!(prove(&mut proofs, !master_first) && proofs.are_given());
+    }
+}
+
+#[test]
+fn a_rail_that_is_given_up_ends_the_wait_only_where_the_master_and_each_path_are_proved() {
+    for is_proved in [true, false] {
+        let (mut proofs, mut shared) = race_with_rails();
+        let done = Done::by(&mut shared);
+        let (dial, path) = (done.dials[0].0, done.paths[0].0);
+        proofs.connected(dial);
+        let prove = |proofs: &mut Proofs, shared: &mut Shared| {
+            let by_path = proofs.on_path(path, &PathNews::Arrived, shared);
+            (by_path, proofs.on_proved(id(1), dial, shared))
+        };
+        if is_proved {
+            assert_eq!(prove(&mut proofs, &mut shared), (false, false), "a rail is awaited");
+        }
+        shared.now = ms(2000);
+        assert_eq!(proofs.advance(&mut shared), is_proved);
+        if !is_proved {
+            assert_eq!(prove(&mut proofs, &mut shared), (false, true));
+        }
+        assert!(proofs.are_given());
     }
 }
 
@@ -189,10 +224,11 @@ fn proofs_that_end_leave_no_connection_and_no_timer() {
     proofs.stop(&mut shared);
     assert_eq!(Done::by(&mut shared).hung_up, [done.dials[0].0, done.paths[0].0]);
     assert!(!shared.timers.is_set(Timer::ProofFailed));
-    let (mut proofs, mut shared) = race(1);
+    let (mut proofs, mut shared) = race_with_rails();
     let done = Done::by(&mut shared);
-    proofs.closed(done.dials[0].0);
-    proofs.closed(done.paths[0].0);
+    for dial in [done.dials[0].0, done.paths[0].0, done.asks[0]] {
+        proofs.closed(dial);
+    }
     proofs.stop(&mut shared);
     assert_eq!(Done::by(&mut shared).hung_up, [], "they have closed");
 }

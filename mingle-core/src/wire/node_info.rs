@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn of_the_other_addresses_that_a_job_uses_those_of_the_family_stay() {
+        for (is_ipv6, given) in [(false, ["10.2.0.1", "10.3.0.1"]), (true, ["fd02::1", "fd03::1"])] {
+            let mut node = node();
+            node.reach = node.reach.with(["10.2.0.1", "fd02::1", "fd03::1", "10.3.0.1"].map(link));
+            node.keep_family(is_ipv6);
+            assert_eq!(node.reach.given(), given.map(link));
+        }
+    }
+
+    #[test]
     fn the_link_is_that_of_the_endpoint_that_was_reached_or_else_the_first_of_the_family() {
         let node = node();
         for (at, is_ipv6, expected) in [

@@ -316,22 +316,25 @@ fn a_datagram_that_is_cut_short_or_has_bytes_left_over_is_dropped() {
     }
 }
 
-/// A solicit and a join of few bytes.
-fn padded() -> [Message; 2] {
+/// Messages of few bytes after which the recipient writes to an address that may be new to it.
+fn padded() -> [Message; 4] {
     let node = NodeInfo::new(HostName::new("a"), SocketAddr::from(([10, 0, 0, 1], 29500)).into());
     [
         Message::Solicit(Solicit { rank: None, host: HostName::new("a") }),
         Message::Join(Join { world: WorldSize::of(2), node }),
+        Message::Query,
+        Message::Compare(Want { round: 1, first: 0, mask: 1 }),
     ]
 }
 
 #[test]
-fn a_solicit_or_join_has_576_bytes_with_zeros_at_the_end_or_is_dropped() {
+fn a_solicit_a_join_and_a_question_have_576_bytes_with_zeros_at_the_end_or_are_dropped() {
     for message in padded() {
-        let bytes = encode(TAG, HEAD, &message);
-        assert_eq!(bytes.len(), 576);
-        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message.clone())));
-        for length in [HEADER + 40, 288, 575] {
+        let head = head(&message);
+        let bytes = encode(TAG, head, &message);
+        assert_eq!(bytes.len(), 576, "{message:?}");
+        assert_eq!(decode(TAG, &bytes), Ok((head, message.clone())));
+        for length in [HEADER + usize::from(bytes[6]), 288, 575] {
             assert_eq!(decode(TAG, &bytes[..length]), Err(Dropped::Malformed), "{length} bytes");
         }
         for at in [HEADER + usize::from(bytes[6]), 400, 575] {
@@ -339,7 +342,7 @@ fn a_solicit_or_join_has_576_bytes_with_zeros_at_the_end_or_is_dropped() {
             changed[at] = 1;
             assert_eq!(decode(TAG, &changed), Err(Dropped::Malformed), "byte {at} is not zero");
         }
-        let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes"))).encode(HEAD, &message);
+        let sealed = Codec::new(TAG, Some(&keys("a secret of 20 bytes"))).encode(head, &message);
         assert_eq!(sealed.len(), 600);
     }
 }
@@ -347,9 +350,10 @@ fn a_solicit_or_join_has_576_bytes_with_zeros_at_the_end_or_is_dropped() {
 #[test]
 fn a_datagram_of_more_than_1200_bytes_is_dropped() {
     for message in padded() {
-        let mut bytes = encode(TAG, HEAD, &message);
+        let head = head(&message);
+        let mut bytes = encode(TAG, head, &message);
         bytes.resize(1200, 0);
-        assert_eq!(decode(TAG, &bytes), Ok((HEAD, message)));
+        assert_eq!(decode(TAG, &bytes), Ok((head, message)));
         bytes.push(0);
         assert_eq!(decode(TAG, &bytes), Err(Dropped::Malformed));
     }

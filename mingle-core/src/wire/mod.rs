@@ -52,8 +52,8 @@ pub(crate) use traits::{decode_traits, encode_traits, fitting};
 pub const MAX_DATAGRAM: usize = 1200;
 
 /// The least length, in bytes, of each message after which its recipient writes to an address that it has
-/// not heard before: an announce, a solicit, a hint, a redirect and a join. No single answer is longer, so a
-/// forged address gains little.
+/// not heard before: an announce, a solicit, a hint, a redirect, a join, a query and a compare. No single
+/// answer is longer, so a forged address gains little.
 pub(crate) const PADDED: usize = 576;
 
 /// The longest body of a message of [`PADDED`] bytes in a job with a secret.

@@ -74,12 +74,10 @@ impl Call {
         if !shared.config.world.is_range() {
             return;
         }
-        let now = shared.now;
-        self.candidates.insert(id, now);
+        self.candidates.insert(id, shared.now);
         if self.candidates.len() > CANDIDATES {
-            self.candidates.retain(|_, heard| *heard + CANDIDATE > now);
             let oldest = self.candidates.iter().min_by_key(|&(_, heard)| *heard).map(|(&id, _)| id);
-            oldest.filter(|_| self.candidates.len() > CANDIDATES).map(|id| self.candidates.remove(&id));
+            oldest.map(|id| self.candidates.remove(&id));
         }
     }
 

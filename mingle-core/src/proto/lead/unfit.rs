@@ -184,7 +184,7 @@ fn worsening(ranks: &[Applicant], verdict: &Verdict) -> Vec<NodeId> {
     let (former, new): (Vec<_>, Vec<_>) = ranks.iter().partition(|applicant| applicant.node.former.is_some());
     let former: Vec<RankSummary> = former.into_iter().map(Applicant::comparable).collect();
     let best = Verdict::of(&former).transport;
-    if former.is_empty() || !best.is_rdma() || verdict.transport.is_rdma() {
+    if !best.is_rdma() || verdict.transport.is_rdma() {
         return Vec::new();
     }
     let worsens = |applicant: &&Applicant| {

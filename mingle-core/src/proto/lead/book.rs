@@ -394,4 +394,13 @@ mod tests {
         survivors.remove(None);
         assert_eq!(survivors.absent(), 3);
     }
+
+    #[test]
+    fn nobody_is_waited_for_if_one_knows_that_all_others_are_gone() {
+        let mut survivors = Survivors::default();
+        for members in [4, 1] {
+            survivors.add(Some(Former { rank: Rank(1), members }), 4);
+        }
+        assert_eq!(survivors.absent(), 0);
+    }
 }

@@ -108,7 +108,8 @@ impl Lead {
         let holder = rank.and_then(|rank| self.book.holder(rank));
         let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
         let has_room = self.book.seated() + kept < shared.most() && self.completes_a_size(id, shared);
-        let is_back = self.book.is_standby(id);
+        // A step may take this seat again at once, and so without end.
+        let is_back = self.call.is_over() && self.book.is_standby(id);
         let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             let kept = self.book.absent();

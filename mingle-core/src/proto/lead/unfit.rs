@@ -49,8 +49,8 @@ pub(super) enum Start {
 pub(super) struct LeftOut(BTreeMap<NodeId, (Time, Refusal)>);
 
 impl LeftOut {
-    fn insert(&mut self, nodes: &[NodeId], refusal: &Refusal, now: Time) {
-        if self.0.len() > REMEMBERED {
+    pub(super) fn insert(&mut self, nodes: &[NodeId], refusal: &Refusal, now: Time) {
+        if self.0.len() >= REMEMBERED {
             self.0.clear();
         }
         self.0.extend(nodes.iter().map(|&id| (id, (now, refusal.clone()))));

@@ -1,10 +1,11 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::{Leader, endpoint, id, is_prepare, masters, ms, ready, sent, to};
-use crate::model::{HostName, Lineage, List, Rank, Stamp, WorldSize};
+use super::rounds::{prepared, rounds};
+use super::{Leader, announced_by, dials, endpoint, id, is_prepare, masters, ms, ready, sent, to};
+use crate::model::{Lineage, Rank, Stamp, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Former, Output};
-use crate::wire::{Announce, Candidate, Message, NodeInfo, Refusal};
+use crate::wire::{Message, NodeInfo, Refusal};
 
 const CALL: Time = Time::from_secs(15);
 
@@ -62,12 +63,8 @@ fn prepares(leader: &mut Leader, until: Time) -> Option<(Time, u32)> {
     None
 }
 
-/// The announce of another candidate, that expects a world of this size.
-fn announced_by(node: u8, world: WorldSize) -> Message {
-    let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
-    let candidate = Candidate { id: id(node), explicit: false, members: 1, world, host, endpoints };
-    let (newest, missing) = (List::default(), List::default());
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
+fn is_seated(message: &Message) -> bool {
+    matches!(message, Message::Welcome(welcome) if welcome.seated)
 }
 
 fn is_closing(message: &Message) -> bool {
@@ -108,7 +105,7 @@ fn a_candidate_that_is_heard_delays_the_end_of_the_call_by_five_seconds() {
     for (world, delays) in [("3:4", true), ("4", false)] {
         let mut leader = elastic("3:4", &[2, 3]);
         leader.run(Time::from_secs(12));
-        leader.hear(7, &announced_by(7, world.parse().unwrap()));
+        leader.hear(7, &announced_by(7, false, world.parse().unwrap()));
         let end = Time::from_secs(if delays { 17 } else { 15 });
         assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((end, 3)), "{world}");
     }
@@ -119,11 +116,53 @@ fn a_candidate_that_is_heard_again_and_again_delays_it_for_four_calls_at_most() 
     let mut leader = elastic("3:4", &[2, 3]);
     let mut prepared = None;
     while prepared.is_none() && leader.now < Time::from_secs(100) {
-        leader.hear(7, &announced_by(7, leader.world));
+        leader.hear(7, &announced_by(7, false, leader.world));
         let next = leader.now + Time::from_secs(1);
         prepared = prepares(&mut leader, next);
     }
     assert_eq!(prepared, Some((CALL * 4, 3)));
+}
+
+#[test]
+fn a_candidate_delays_even_a_short_call_for_twenty_seconds_at_most() {
+    let mut leader = elastic_of("3:4", &[2, 3], |config| config.last_call = Time::from_secs(1));
+    let mut prepared = None;
+    while prepared.is_none() && leader.now < Time::from_secs(100) {
+        leader.hear(7, &announced_by(7, false, leader.world));
+        let next = leader.now + Time::from_secs(1);
+        prepared = prepares(&mut leader, next);
+    }
+    assert_eq!(prepared, Some((Time::from_secs(20), 3)));
+}
+
+#[test]
+fn a_node_that_asks_for_a_seat_delays_the_end_of_the_call_by_five_seconds() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    leader.run(Time::from_secs(12));
+    leader.ask(7, |_| {});
+    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((Time::from_secs(17), 3)));
+}
+
+#[test]
+fn of_many_candidates_the_one_that_was_heard_last_delays_the_end_of_the_call() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    leader.run(Time::from_secs(10));
+    for node in 100..164 {
+        leader.hear(node, &announced_by(node, false, leader.world));
+    }
+    leader.run(Time::from_secs(14));
+    leader.hear(7, &announced_by(7, false, leader.world));
+    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((Time::from_secs(19), 3)));
+}
+
+#[test]
+fn a_call_begins_afresh_when_its_leader_has_followed_another() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    leader.run(Time::from_secs(10));
+    leader.hear(7, &announced_by(7, true, leader.world));
+    // It gives up a leader that has not answered for a second.
+    let at = Time::from_secs(11) + CALL;
+    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((at, 3)));
 }
 
 #[test]
@@ -171,6 +210,40 @@ fn nodes_that_come_in_a_round_get_seats_after_it_if_they_make_up_a_step_together
 }
 
 #[test]
+fn a_node_that_makes_up_no_step_takes_no_seat_of_a_member_after_a_failed_proof() {
+    let mut leader =
+        elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
+    assert_eq!(prepares(&mut leader, CALL), Some((CALL, 4)));
+    leader.join(5, |_| {});
+    for member in [2, 3] {
+        leader.hear(member, &Message::Unproved(1));
+    }
+    let outputs = leader.run(leader.now + ms(300));
+    assert_eq!(prepared(&outputs, 2), [2, 3, 4]);
+    assert_eq!(to(&outputs, 5, is_seated), 0);
+}
+
+#[test]
+fn a_standby_hears_nothing_of_a_proof_that_fails_or_has_long_been_there() {
+    for proves in [false, true] {
+        let mut leader = elastic_of("2:4", &[2], |config| config.node.attributes.may_be_master = false);
+        let outputs = leader.run(CALL);
+        assert_eq!(sizes(&outputs).first(), Some(&2));
+        leader.join(3, |_| {});
+        if proves {
+            let dial = dials(&outputs, 2)[0];
+            leader.node.handle_dialed(leader.now, dial);
+            leader.hear(2, &Message::Proved(dial.0));
+        }
+        let mut outputs = leader.run(CALL + ms(3900));
+        outputs.extend(leader.hear(2, &Message::Pong));
+        outputs.extend(leader.run(CALL + ms(4200)));
+        let welcomed = to(&outputs, 3, |message| matches!(message, Message::Welcome(_)));
+        assert_eq!((welcomed, rounds(&outputs)), (0, vec![]), "{proves}");
+    }
+}
+
+#[test]
 fn what_a_member_that_a_step_leaves_over_did_not_reach_is_held_against_nobody() {
     let mut leader =
         elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
@@ -199,6 +272,33 @@ fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() 
     let outputs = leader.run(CALL + ms(1));
     let is_asked = |(to, message): &(u8, Message)| *to == 2 && matches!(message, Message::Compare(_));
     assert!(sent(&outputs).iter().any(is_asked) && sizes(&outputs).is_empty());
+    let (at, size) = prepares(&mut leader, Time::from_secs(30)).expect("it waits for 2 s at most");
+    assert!(at <= CALL + Time::from_secs(2) && size == 2, "{at:?} {size}");
+}
+
+#[test]
+fn a_leader_that_waits_for_traits_rests_although_a_node_waits_that_cannot_have_a_seat() {
+    let mut leader = elastic_of("2:8", &[], |config| {
+        config.world = config.world.in_steps_of(2).unwrap();
+        config.succeed(Former { rank: Rank(0), members: 6 }, Time::from_secs(2));
+    });
+    leader.join(2, |node| {
+        was_member(node);
+        (node.rank, node.attributes.same) = (Some(Rank(1)), Stamp(6));
+    });
+    leader.join(3, |node| node.former = Some(Former { rank: Rank(5), members: 3 }));
+    leader.run(Time::from_secs(9));
+    // It was given the rank of node 2, which lives. With it node 3 would make up a step.
+    leader.join(4, |node| node.rank = Some(Rank(1)));
+    for at in [11_000, 13_900] {
+        leader.run(ms(at));
+        leader.hear(2, &Message::Pong);
+    }
+    // To give and take a seat without end would keep it busy here for ever.
+    let outputs = leader.run(CALL + ms(100));
+    let is_asked = |(to, message): &(u8, Message)| *to == 2 && matches!(message, Message::Compare(_));
+    assert!(sent(&outputs).iter().any(is_asked) && sizes(&outputs).is_empty());
+    leader.hear(2, &Message::Pong);
     let (at, size) = prepares(&mut leader, Time::from_secs(30)).expect("it waits for 2 s at most");
     assert!(at <= CALL + Time::from_secs(2) && size == 2, "{at:?} {size}");
 }
@@ -323,8 +423,24 @@ fn a_former_member_that_knows_that_others_are_gone_gives_their_seats_to_newcomer
         assert!(!has_seat(&leader.join(2, |_| {})), "{world}: three seats are kept");
         let knows_of_two = |node: &mut NodeInfo| node.former = Some(Former { rank: Rank(1), members: 2 });
         leader.join(3, knows_of_two);
-        let seated = |message: &Message| matches!(message, Message::Welcome(welcome) if welcome.seated);
-        assert_eq!(to(&leader.run(leader.now), 2, seated), 1, "{world}");
+        assert_eq!(to(&leader.run(leader.now), 2, is_seated), 1, "{world}");
+    }
+}
+
+#[test]
+fn seats_that_nobody_comes_for_any_more_go_to_newcomers_at_once_when_a_leader_leads_again() {
+    for world in ["4", "3:4"] {
+        let mut leader = elastic_of(world, &[], |config| {
+            config.succeed(Former { rank: Rank(0), members: 4 }, Time::from_secs(30));
+        });
+        leader.ask(2, |_| {});
+        leader.ask(3, |node| node.former = Some(Former { rank: Rank(1), members: 2 }));
+        // Both connections arrive while it follows another, which does not answer.
+        leader.hear(7, &announced_by(7, true, leader.world));
+        for node in [2, 3] {
+            assert!(!has_seat(&leader.prove(node)), "{world}: {node}");
+        }
+        assert_eq!(to(&leader.run(ms(1100)), 2, is_seated), 1, "{world}");
     }
 }
 

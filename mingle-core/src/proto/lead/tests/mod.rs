@@ -11,11 +11,13 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use crate::model::{Endpoints, HostName, JobId, Lineage, NodeId, Rank, WorldSize};
+use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
 use crate::rdma::{Capability, Summary};
-use crate::wire::{Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Solicit, Token, Want};
+use crate::wire::{
+    Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Solicit, Token, Want,
+};
 
 /// Node 1, which leads a world.
 struct Leader {
@@ -90,11 +92,16 @@ impl Leader {
     /// A node asks for a seat, and its connection arrives.
     fn join(&mut self, from: u8, change: impl FnOnce(&mut NodeInfo)) -> Vec<Output> {
         let mut outputs = self.ask(from, change);
+        outputs.extend(self.prove(from));
+        outputs
+    }
+
+    /// The connection of a node that has asked arrives.
+    fn prove(&mut self, from: u8) -> Vec<Output> {
         let token = Token { prover: id(from), target: id(1), dial: 1, dialled: endpoint(1) };
         let token = codec().encode_token(&token);
         self.node.handle_token(self.now, ConnId(from.into()), endpoint(1).ip(), endpoint(1).ip(), &token);
-        outputs.extend(self.outputs());
-        outputs
+        self.outputs()
     }
 
     fn ask(&mut self, from: u8, change: impl FnOnce(&mut NodeInfo)) -> Vec<Output> {
@@ -115,6 +122,14 @@ impl Leader {
         all.extend(self.outputs());
         all
     }
+}
+
+/// A candidate of a world of this size, which was given rank 0 or not.
+fn announced_by(node: u8, explicit: bool, world: WorldSize) -> Message {
+    let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
+    let candidate = Candidate { id: id(node), explicit, members: 1, world, host, endpoints };
+    let (newest, missing) = (List::default(), List::default());
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
 }
 
 /// The messages with their recipients.
@@ -710,5 +725,15 @@ fn the_leaders_own_proof_of_another_master_counts_as_one_vote() {
             leader.hear(member, &ready(vote));
         }
         assert_eq!(committed(&leader.run(ms(60))), Some(expected), "{votes:?}, and the leader's 1");
+    }
+}
+
+#[test]
+fn in_a_small_world_each_join_is_answered_at_once() {
+    let mut leader = Leader::new(8);
+    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
+    // More than a leader of a large world welcomes at the same time.
+    for (turn, node) in (0..4).flat_map(|turn| (2..=41).map(move |node| (turn, node))) {
+        assert_eq!(to(&leader.ask(node, |_| {}), node, is_welcome), 1, "{turn} {node}");
     }
 }

@@ -5,15 +5,16 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    ALL, Leader, addresses, codec, committed, dials, endpoint, endpoints, id, is_ping, is_prepare,
-    is_refusal, is_void, masters, ms, ready, sent, to, want, with_another_master, without_a_world,
+    ALL, Leader, addresses, announced_by, codec, committed, dials, endpoint, endpoints, id, is_ping,
+    is_prepare, is_refusal, is_void, masters, ms, ready, sent, to, want, with_another_master,
+    without_a_world,
 };
-use crate::model::{Endpoints, Fault, HostName, Lineage, Link, List, Paths, Rank, WorldSize};
+use crate::model::{Endpoints, Fault, HostName, Lineage, Link, Paths, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Event, Failure, Output, PathNews};
+use crate::rdma::{Capability, Rail, Rails, Summary};
 use crate::wire::{
-    Announce, Broken, BrokenTo, Candidate, Header, Message, NodeInfo, Prepare, Reach, Ready, Refusal,
-    Solicit, Token, Welcome,
+    Broken, BrokenTo, Header, Message, NodeInfo, Prepare, Reach, Ready, Refusal, Solicit, Welcome,
 };
 
 /// The rounds that were prepared.
@@ -617,10 +618,7 @@ fn a_leader_of_a_large_world_welcomes_the_next_when_half_of_a_window_has_reached
     assert_eq!(welcomed(&outputs), 128);
     let mut outputs = Vec::new();
     for node in 2..=65 {
-        let token = Token { prover: id(node), target: id(1), dial: 1, dialled: endpoint(1) };
-        let (token, ip) = (codec().encode_token(&token), endpoint(1).ip());
-        leader.node.handle_token(Time::ZERO, ConnId(node.into()), ip, ip, &token);
-        let answered = leader.outputs();
+        let answered = leader.prove(node);
         assert_eq!(to(&answered, node, is_welcome), 1);
         outputs.extend(leader.run(Time::ZERO));
     }
@@ -636,34 +634,25 @@ fn a_frozen_leader_challenges_nobody_for_a_rank() {
         leader.join(2, rank);
         leader.ask(3, rank);
         if frozen {
-            let endpoints = endpoint(7).into();
-            let candidate = Candidate {
-                id: id(7),
-                explicit: true,
-                members: 1,
-                world: WorldSize::of(4),
-                host: HostName::new("host"),
-                endpoints,
-            };
-            let (newest, missing) = (List::default(), List::default());
-            leader.hear(
-                7,
-                &Message::Announce(Announce {
-                    candidate,
-                    joined: 1,
-                    newest,
-                    missing,
-                    rdma: None,
-                    expected: None,
-                }),
-            );
+            leader.hear(7, &announced_by(7, true, leader.world));
         }
-        let token = Token { prover: id(3), target: id(1), dial: 1, dialled: endpoint(1) };
-        let (token, ip) = (codec().encode_token(&token), endpoint(1).ip());
-        leader.node.handle_token(Time::ZERO, ConnId(3), ip, ip, &token);
+        leader.prove(3);
         let outputs = leader.run(ms(500));
         assert_eq!(to(&outputs, 2, is_ping) > 0, !frozen);
     }
+}
+
+#[test]
+fn the_silence_of_a_member_while_its_leader_followed_another_costs_it_no_seat() {
+    let mut leader = Leader::new(4);
+    let rank = |node: &mut NodeInfo| node.rank = Some(Rank(2));
+    leader.join(2, rank);
+    assert!(to(&leader.join(3, rank), 2, is_ping) + to(&leader.run(ms(1000)), 2, is_ping) > 0);
+    leader.hear(7, &announced_by(7, true, leader.world));
+    assert_eq!(to(&leader.run(ms(1999)), 2, is_ping), 0, "it follows node 7, which does not answer");
+    let outputs = leader.run(ms(4900));
+    assert!(to(&outputs, 2, is_ping) > 0 && !outputs.contains(&Output::Close(ConnId(2))));
+    assert!(leader.run(ms(5400)).contains(&Output::Close(ConnId(2))), "silent for three seconds again");
 }
 
 /// The prepares to one node.
@@ -694,6 +683,23 @@ fn each_member_is_told_of_all_its_partners_sixteen_at_a_time() {
             others.map(|other| (id(other), (endpoint(other).ip(), 40_000).into(), 29_500)).collect();
         assert_eq!(partners, expected);
     }
+}
+
+#[test]
+fn of_many_prepares_all_go_with_some_waves_and_one_in_turn_with_each_other() {
+    let members: Vec<u8> = (2..=20).collect();
+    let (mut leader, mut outputs) = leader_of_paths(20, &members);
+    let mut waves = Vec::new();
+    while waves.len() < 9 && leader.now < ms(2000) {
+        let mut wave = prepares(&outputs, 2);
+        // Some go to two endpoints.
+        wave.dedup();
+        waves.extend((!wave.is_empty()).then(|| wave.iter().map(|p| p.partners.len()).collect::<Vec<_>>()));
+        outputs = leader.run(leader.now + ms(1));
+    }
+    let (all, first, second) = (vec![16, 3], vec![16], vec![3]);
+    let expected = [&all, &all, &all, &second, &all, &second, &first, &second, &all];
+    assert_eq!(waves.iter().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -752,6 +758,68 @@ fn a_path_whose_partner_answers_at_its_own_port_is_named_with_that() {
         }
         let Some(Failure::PathsBroken { paths, .. }) = failure(&all) else { panic!("{:?}", failure(&all)) };
         assert_eq!(paths[0].answers, answers.then_some(29_500));
+    }
+}
+
+#[test]
+fn a_broken_path_is_named_with_the_address_of_the_partner_that_was_not_reached() {
+    let given = Link { address: [10, 9, 0, 3].into(), prefix: 24, mtu: 9000 };
+    let mut leader = Leader::of(3, |config| with_paths(1)(&mut config.node));
+    let mut all = leader.join(2, with_paths(2));
+    all.extend(leader.join(3, |node| {
+        with_paths(3)(node);
+        node.reach = reach(3).with([given]);
+    }));
+    while leader.now < ms(20_000) && !leader.node.has_ended() {
+        let round = *rounds(&all).last().unwrap();
+        let (partner, fault, own_port_answers) = (id(3), Fault::Silent, false);
+        let to = BrokenTo { partner, address: given.address, fault, own_port_answers };
+        all.extend(leader.hear(3, &Message::Pong));
+        let paths = [to].into_iter().collect();
+        all.extend(leader.hear(2, &Message::Broken(Broken { round, paths, more: 0 })));
+        let outputs = leader.run(leader.now + Duration::from_millis(100));
+        for dial in path_dials(&outputs) {
+            leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
+        }
+        all.extend(outputs);
+    }
+    let Some(Failure::PathsBroken { paths, .. }) = failure(&all) else { panic!("{:?}", failure(&all)) };
+    let [path] = &paths[..] else { panic!("{paths:?}") };
+    assert_eq!((path.to.address, path.mtus), ((given.address, 40_000).into(), (1500, 9000)));
+}
+
+#[test]
+fn a_leader_commits_when_it_has_asked_for_rails_in_vain_for_two_seconds() {
+    let fabric = Summary { capability: Capability::Roce, ..Summary::largest() };
+    let mut leader = Leader::of(2, |config| {
+        with_paths(1)(&mut config.node);
+        config.node.attributes.fabric = fabric;
+        config.rails = Rails::example(&[Rail::example("mlx5_0:1", "eth1", "10.8.0.1")]);
+    });
+    let outputs = leader.join(2, |node| {
+        with_paths(2)(node);
+        node.attributes.fabric = fabric;
+    });
+    assert!(outputs.iter().any(|output| matches!(output, Output::AskRails { .. })), "{outputs:?}");
+    for dial in path_dials(&outputs) {
+        leader.node.handle_path(Time::ZERO, dial, &PathNews::Arrived);
+    }
+    leader.hear(2, &ready(0));
+    assert_eq!(committed(&leader.run(ms(1999))), None);
+    assert_eq!(committed(&leader.run(ms(2000))), Some(0));
+}
+
+#[test]
+fn a_member_that_was_silent_for_three_seconds_when_a_proof_fails_loses_its_seat() {
+    for (at, is_lost) in [(2300, false), (2800, true)] {
+        let mut leader = Leader::of(3, |config| config.node.rank = Some(Rank(0)));
+        leader.join(2, |_| {});
+        leader.join(3, |_| {});
+        leader.run(ms(at));
+        leader.hear(3, &Message::Unproved(1));
+        let outputs = leader.run(ms(at + 300));
+        assert_eq!(outputs.contains(&Output::Close(ConnId(2))), is_lost, "after {at} ms");
+        assert_eq!((to(&outputs, 3, is_void), rounds(&outputs).len()), (1, usize::from(!is_lost)));
     }
 }
 
@@ -908,13 +976,7 @@ fn a_leader_that_has_joined_another_starts_no_round_of_its_own() {
         // All seats are taken, and no family is common.
         leader.join(2, |node| node.endpoints = six.into());
         if yields {
-            let endpoints = endpoint(7).into();
-            let host = HostName::new("host");
-            let candidate =
-                Candidate { id: id(7), explicit: true, members: 1, world: WorldSize::of(2), host, endpoints };
-            let (newest, missing) = (List::default(), List::default());
-            let announce = Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None };
-            let dial = dials(&leader.hear(7, &Message::Announce(announce)), 7)[0];
+            let dial = dials(&leader.hear(7, &announced_by(7, true, leader.world)), 7)[0];
             leader.node.handle_dialed(Time::ZERO, dial);
             leader.hear(7, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
+use crate::proto::lead::unfit::LeftOut;
 use crate::proto::{Failure, PathNews};
 use crate::wire::Former;
 
@@ -125,6 +126,26 @@ fn a_node_without_the_rdma_that_others_require_is_left_out() {
         assert!(left_out(&all).is_empty() && rounds(&all).is_empty(), "{world}");
         assert_eq!(refused(&all, for_rdma), [2, 3, 4], "{world}");
     }
+}
+
+#[test]
+fn nobody_is_left_out_where_too_few_would_remain_without_all_that_lack_rdma() {
+    // A verdict names six of the eight, and six are to spare.
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (_, all) = with_fabrics("10:16", &[[has; 8], [lacks; 8]].concat());
+    assert!(left_out(&all).is_empty() && rounds(&all).is_empty(), "{:?}", left_out(&all));
+    assert_eq!(refused(&all, for_rdma), (2..=16).collect::<Vec<u8>>());
+}
+
+#[test]
+fn of_the_nodes_that_were_left_out_64_are_remembered() {
+    let mut nodes = LeftOut::default();
+    let counts = (1..=200).map(|node| {
+        nodes.insert(&[id(node)], &Refusal::Closing, Time::ZERO);
+        assert!(nodes.refusal(id(node), Time::ZERO).is_some(), "the last one");
+        (1..=200).filter(|&node| nodes.refusal(id(node), Time::ZERO).is_some()).count()
+    });
+    assert_eq!(counts.max(), Some(64));
 }
 
 #[test]

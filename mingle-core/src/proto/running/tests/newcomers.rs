@@ -267,3 +267,13 @@ fn of_made_up_newcomers_only_64_are_remembered() {
     let released = std::iter::from_fn(|| running.poll_output()).count();
     assert_eq!(released, 64 * 3);
 }
+
+#[test]
+fn as_many_newcomers_are_remembered_as_two_large_steps_of_the_size_need() {
+    let sizes = "40:120".parse::<WorldSize>().unwrap().in_steps_of(40).unwrap();
+    let mut running = with_sizes(0, sizes);
+    for number in 10..=255 {
+        waits(&mut running, number, 0, 1);
+    }
+    assert_eq!(running.newcomers(Time::ZERO), 80);
+}

@@ -436,17 +436,17 @@ impl Doubt {
 
     /// Asks as many members as are needed, each second others.
     fn ask_helpers(&mut self, look: Look, context: &mut Context) {
-        let missing = HELPERS.saturating_sub(self.failed.len());
-        let asked = self.helpers.iter().copied().filter(|id| !self.failed.contains(id));
-        let seconds = usize::try_from(context.now().as_secs()).unwrap_or(usize::MAX);
-        let asked: Vec<NodeId> = asked.collect();
-        if missing > 0 && !asked.is_empty() {
-            let first = seconds.saturating_mul(HELPERS) % asked.len();
-            let now: Vec<NodeId> =
-                asked.iter().cycle().skip(first).take(HELPERS.min(asked.len())).copied().collect();
-            context.send_to_members(&now, &Message::Look(look));
-            self.asked.extend(now);
+        if self.failed.len() >= HELPERS {
+            return;
         }
+        // One is left at least: a large world has as many other members as are needed.
+        let left: Vec<NodeId> = self.helpers.iter().copied().filter(|id| !self.failed.contains(id)).collect();
+        let seconds = usize::try_from(context.now().as_secs()).unwrap_or(usize::MAX);
+        let first = seconds.saturating_mul(HELPERS) % left.len();
+        let now: Vec<NodeId> =
+            left.iter().cycle().skip(first).take(HELPERS.min(left.len())).copied().collect();
+        context.send_to_members(&now, &Message::Look(look));
+        self.asked.extend(now);
     }
 
     /// Begins to count the members that are there, who learn that the neighbour is suspected.

@@ -72,7 +72,8 @@ impl Node {
         let least = self.shared.config.world.min().get();
         let are_few = follow.progress().is_some_and(|progress| progress.joined < least);
         let is_over = now >= overtime.since + LONGEST || now >= overtime.in_round + ROUND;
-        if !follow.is_ready() && (is_over || (are_few && !follow.in_round())) {
+        if is_over || (are_few && !follow.in_round()) {
+            // A round that this node is ready for goes on to its end in any case.
             return false;
         }
         if follow.waits() {

@@ -57,3 +57,16 @@ fn a_leader_that_follows_another_looks_no_more_whether_its_call_is_over() {
     hear(&mut node, &announce(candidate(LEADER, 1, true)));
     assert!(node.follow.is_some() && !node.shared.timers.is_set(Timer::LastCall));
 }
+
+#[test]
+fn a_member_that_is_ready_stays_for_its_round_even_20_seconds_after_its_time_was_up() {
+    let (mut node, prepare) = joined(limited("2:4"));
+    let _ = run(&mut node, Time::from_secs(5));
+    hear(&mut node, &Message::Prepare(prepare.clone()));
+    assert_eq!(failure(&run(&mut node, Time::from_secs(14))), None);
+    hear(&mut node, &Message::Void(1));
+    assert_eq!(failure(&run(&mut node, Time::from_secs(16))), None);
+    assert!(says(&hear(&mut node, &Message::Prepare(Prepare { round: 2, ..prepare })), is_ready));
+    assert_eq!(failure(&run(&mut node, Time::from_millis(25_900))), None);
+    assert!(has_formed(&hear(&mut node, &commit(2))));
+}

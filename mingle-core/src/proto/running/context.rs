@@ -100,7 +100,7 @@ impl Context {
     pub(super) fn may_split(&self, newcomers: u32) -> bool {
         let size = self.shared.config.world;
         let fewest = u64::from(size.min().get());
-        newcomers > 0 && !size.splits() && u64::from(self.world()) + u64::from(newcomers) >= 2 * fewest
+        !size.splits() && u64::from(self.world()) + u64::from(newcomers) >= 2 * fewest
     }
 
     /// How long a newcomer has to stay before it is taken in.

@@ -114,6 +114,17 @@ mod tests {
     }
 
     #[test]
+    fn numbers_that_follow_each_other_are_one_run() {
+        let runs = |numbers: &[u32]| {
+            let runs = RankRange::runs(numbers.iter().copied());
+            runs.into_iter().map(|run| (run.first, run.last)).collect::<Vec<_>>()
+        };
+        assert_eq!(runs(&[]), []);
+        assert_eq!(runs(&[3]), [(3, 3)]);
+        assert_eq!(runs(&[1, 2, 3, 5, 7, 8]), [(1, 3), (5, 5), (7, 8)]);
+    }
+
+    #[test]
     fn one_missing_rank_is_named_as_one_and_more_as_several() {
         for (present, text) in [(vec![0, 1, 2], "rank 3"), (vec![0], "ranks 1-3"), (vec![1, 2], "ranks 0, 3")]
         {

@@ -551,6 +551,20 @@ fn announce_of_1000(from: u8, members: u32) -> Message {
 }
 
 #[test]
+fn a_node_that_waits_for_the_best_follows_a_better_one_no_earlier_although_all_have_listened() {
+    let mut listener = Node::new(Config::plain(tag(), 1000, 9, endpoint(9)), 1, Time::ZERO);
+    assert_eq!(run(&mut listener, ms(10)), [], "it only listens");
+    for (at, from) in [(10, 5), (25, 3)] {
+        let told = hear(&mut listener, ms(at), from, NodeId::ALL, &announce_of_1000(from, 1));
+        assert_eq!(told, [], "after {at} ms");
+    }
+    let told = run(&mut listener, ms(40));
+    let to_best =
+        told.iter().filter(|output| matches!(output, Output::Send { to, .. } if *to == endpoint(3)));
+    assert!(to_best.count() > 0 && count(&told, is_join).0 > 0, "{told:?}");
+}
+
+#[test]
 fn a_node_that_looks_for_the_others_again_follows_no_candidate_that_it_has_heard_before() {
     for stands_aside in [false, true] {
         let lineage = Lineage { generation: 1, origin: 7 };

@@ -374,6 +374,24 @@ fn a_follower_that_has_members_of_its_own_reports_whom_it_has_heard() {
 }
 
 #[test]
+fn a_leader_that_was_given_up_because_it_was_not_reached_is_named_with_the_endpoints_that_were_tried() {
+    let config = Config { timeout: Some(Duration::from_secs(4)), ..config(4) };
+    let mut node = Node::new(config, 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    let both = [endpoint(1), endpoint(7)];
+    let endpoints = Endpoints::new(both.to_vec()).unwrap();
+    hear(&mut node, &announce(Candidate { endpoints, ..candidate(LEADER, 1, true) }));
+    for at in [0, 2500] {
+        let _ = run(&mut node, ms(at));
+        hear(&mut node, &Message::Welcome(Welcome { lease: None, seated: false }));
+    }
+    let all = run(&mut node, ms(4000));
+    assert!(all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
+    let (peer, tried) = deadline(&all).unreached.clone().expect("it was not reached");
+    assert_eq!((peer.address, tried), (endpoint(1), both.to_vec()));
+}
+
+#[test]
 fn a_member_does_not_report_a_leader_that_it_did_not_reach_before() {
     let config = Config { timeout: Some(Duration::from_secs(6)), ..config(4) };
     let mut node = Node::new(config, 1, Time::ZERO);

@@ -136,3 +136,11 @@ fn a_newcomer_that_hears_of_the_running_world_leads_no_other_for_a_minute() {
     let _ = run(&mut node, Time::from_secs(141));
     assert!(node.leads());
 }
+
+#[test]
+fn a_node_that_waits_for_no_seat_goes_on_when_the_commands_of_a_later_world_have_ended_well() {
+    let mut node = Node::new(patient(2), 1, Time::ZERO);
+    hear_of(&mut node, LATER, &Message::running());
+    assert_eq!(failure(&hear_of(&mut node, LATER, &Message::Released)), None);
+    assert!(!node.has_ended());
+}

@@ -115,6 +115,18 @@ fn all_is_proved_when_the_master_and_each_path_is_whichever_comes_last() {
 }
 
 #[test]
+fn nothing_is_proved_once_more_by_a_connection_that_has_closed() {
+    let (mut proofs, mut shared) = race(1);
+    let done = Done::by(&mut shared);
+    let (dial, path) = (done.dials[0].0, done.paths[0].0);
+    proofs.connected(dial);
+    proofs.on_proved(id(1), dial, &mut shared);
+    assert!(proofs.on_path(path, &PathNews::Arrived, &mut shared));
+    proofs.closed(path);
+    assert!(!proofs.on_path(path, &PathNews::Arrived, &mut shared));
+}
+
+#[test]
 fn a_rail_that_is_given_up_ends_the_wait_only_where_the_master_and_each_path_are_proved() {
     for is_proved in [true, false] {
         let (mut proofs, mut shared) = race_with_rails();

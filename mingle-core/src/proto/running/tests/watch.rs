@@ -176,6 +176,20 @@ fn a_node_that_does_not_stay_with_its_world_is_not_watched() {
 }
 
 #[test]
+fn a_partner_that_is_no_member_of_the_world_is_not_watched() {
+    for (number, watched) in [(1, 1), (9, 0)] {
+        let mut node = Node::new(config(1), 1, Time::ZERO);
+        while node.poll_output().is_some() {}
+        let own_port = address(1).port();
+        let partner = Partner { id: id(number), rank: 0, path: path(1), own_port, stays: true };
+        node.set_neighbours(vec![partner]);
+        let mut running = node.into_running(&formed(SIZE, 1)).unwrap();
+        let dials = std::iter::from_fn(|| running.poll_output()).count();
+        assert_eq!(dials, watched, "node {number}");
+    }
+}
+
+#[test]
 fn a_neighbour_that_closed_and_refuses_is_gone_after_half_a_second_if_two_others_fail_too() {
     for (size, helpers, expected) in [
         (3, vec![], Some(500)),
@@ -663,6 +677,18 @@ fn changes_that_are_read_together_are_in_the_order_in_which_they_came_about() {
     }
     let changes = watcher.done().changes;
     assert!(matches!(changes[..], [Change::Suspected(Rank(2), _), Change::CutOff]), "{changes:?}");
+}
+
+#[test]
+fn a_member_that_was_cut_off_says_so_again_when_another_was_back_meanwhile() {
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.hear(next, WatchNews::Silent);
+    for until in [40_000, 80_000] {
+        let changes = watcher.run(ms(until), WatchNews::Silent, &[]).changes;
+        assert!(matches!(changes[..], [Change::Suspected(Rank(2), _), Change::CutOff]), "{changes:?}");
+        let changes = watcher.message(3, &Message::Pong).changes;
+        assert!(matches!(changes[..], [Change::Back(Rank(2), _)]), "{changes:?}");
+    }
 }
 
 #[test]

@@ -28,11 +28,11 @@ pub(super) struct Pace {
 
 impl Pace {
     /// At most `to_all` connections are open to all targets, but at least `fewest` to each. After the first
-    /// few, the next follows after `replace`. There is at least one target.
+    /// few, the next follows after `replace`.
     pub(super) fn new(targets: usize, to_all: usize, fewest: usize, replace: Duration) -> Self {
         let turn = TURN.saturating_mul(u32::try_from(targets).unwrap_or(u32::MAX));
         let interval = turn.clamp(FIRST_REPEAT, LONGEST);
-        Self { interval, replace: replace.max(interval), open: (to_all / targets).clamp(fewest, OPEN) }
+        Self { interval, replace: replace.max(interval), open: (to_all / targets.max(1)).clamp(fewest, OPEN) }
     }
 }
 

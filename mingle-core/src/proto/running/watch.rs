@@ -436,11 +436,10 @@ impl Doubt {
 
     /// Asks as many members as are needed, each second others.
     fn ask_helpers(&mut self, look: Look, context: &mut Context) {
-        if self.failed.len() >= HELPERS {
+        let left: Vec<NodeId> = self.helpers.iter().copied().filter(|id| !self.failed.contains(id)).collect();
+        if self.failed.len() >= HELPERS || left.is_empty() {
             return;
         }
-        // One is left at least: a large world has as many other members as are needed.
-        let left: Vec<NodeId> = self.helpers.iter().copied().filter(|id| !self.failed.contains(id)).collect();
         let seconds = usize::try_from(context.now().as_secs()).unwrap_or(usize::MAX);
         let first = seconds.saturating_mul(HELPERS) % left.len();
         let now: Vec<NodeId> =

@@ -34,8 +34,8 @@ impl Seek {
     /// if each of them announced itself at once, or answered, one announce would cause thousands. And a node
     /// that joins the first candidate joins several in turn.
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
-        let (best, source) = self.best.take()?;
-        // Others may have joined meanwhile, as in any round: then this node comes before who is alone.
+        // Others may have joined meanwhile, and no candidate yields in a round.
+        let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
         (Key::of(&best) > Self::key(lead, shared)).then_some((best, source))
     }
 

@@ -32,7 +32,8 @@ impl Network {
             Some(network) => a.link_on(&network).unwrap_or(network),
             None => by_lease(a, paths, is_ipv6),
         };
-        // The leases may have come by one of the networks that all are on: that is no other way.
+        // The leases may have come by one of the networks that all are on, or one has come twice: that is no
+        // other way.
         let mut tried: Vec<(Option<Link>, Vec<Link>)> = Vec::new();
         for common in ways {
             let links: Vec<Link> = applicants.iter().map(|a| link(a, common)).collect();
@@ -61,21 +62,15 @@ fn meet_on_one(applicants: &[Applicant], is_ipv6: bool) -> bool {
     met.all(|address| Some(address) == first)
 }
 
-/// The networks that all nodes are on, as the leader's links to them.
+/// The networks that all nodes are on, as the leader's links to them. One on which it has two links comes
+/// twice.
 fn common(applicants: &[Applicant], is_ipv6: bool) -> Vec<Link> {
     let Some((leader, others)) = applicants.split_first() else { return Vec::new() };
-    let own = leader.node.reach.links().iter().filter(|link| link.address.is_ipv6() == is_ipv6);
-    let mut common: Vec<Link> = Vec::new();
-    for link in own.filter(|link| link.is_network()) {
-        let is_known = common.iter().any(|known| known.has(link.address));
-        if !is_known
-            && others.iter().all(|other| other.link_on(link).is_some())
-            && !is_everywhere(applicants, link)
-        {
-            common.push(*link);
-        }
-    }
-    common
+    let own = leader.node.reach.links().iter().copied();
+    own.filter(|link| link.address.is_ipv6() == is_ipv6 && link.is_network())
+        .filter(|link| others.iter().all(|other| other.link_on(link).is_some()))
+        .filter(|link| !is_everywhere(applicants, link))
+        .collect()
 }
 
 /// Whether hosts have one address on this network, as on a bridge inside each of them (172.17.0.1, say).
@@ -153,6 +148,16 @@ mod tests {
         let master: Endpoints = SocketAddr::from(([10, 2, 0, 1], 29500)).into();
         assert_eq!(network.endpoints(&nodes[0].node.endpoints), master);
         assert_eq!(reached(&Network::settle(&nodes, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+    }
+
+    #[test]
+    fn a_second_address_on_a_network_is_no_other_way() {
+        let nodes = [
+            applicant(1, &["10.2.0.1", "10.2.0.9", "10.1.0.1"], ""),
+            applicant(2, &["10.2.0.2", "10.2.0.8", "10.1.0.2"], "10.1.0.1"),
+        ];
+        let turns = [0, 1, 2].map(|turn| reached(&Network::settle(&nodes, turn)));
+        assert_eq!(turns, [["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"]]);
     }
 
     #[test]

@@ -71,8 +71,7 @@ pub(super) fn settle_family(
         let only =
             |is_ipv6: bool| applicants.iter().filter(|a| !has(a, !is_ipv6)).map(|a| a.id).collect::<Vec<_>>();
         // Without a common family, some nodes have IPv6 alone and some IPv4 alone.
-        let apart = Apart { six: only(true), four: only(false) };
-        return if apart.six.is_empty() || apart.four.is_empty() { Ok(0) } else { Err(apart) };
+        return Err(Apart { six: only(true), four: only(false) });
     };
     for applicant in applicants {
         applicant.node.keep_family(chosen);

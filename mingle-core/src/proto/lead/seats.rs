@@ -201,9 +201,6 @@ impl Lead {
     pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
         let size = shared.config.world.at_most(self.book.seated());
         let many = self.book.seated().saturating_sub(size);
-        if size == 0 || many == 0 {
-            return;
-        }
         let members = self.book.members();
         let mut members: Vec<_> =
             members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();

@@ -236,6 +236,24 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_that_cannot_be_master_takes_any_near_rank_but_0() {
+        let with = |mut node: Applicant, place: &str| {
+            node.node.attributes.place = place.parse::<Place>().unwrap().hash();
+            node
+        };
+        let mut worker = placed("worker", 4, "x");
+        worker.node.attributes.may_be_master = false;
+        let far = placed("far", 6, "far");
+        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Place, |_| false));
+        let (b, c) = (with(survivor("b", 1, 1), "x"), with(survivor("c", 2, 2), "y"));
+        let nodes = [b, c, worker.clone(), placed("near", 5, "x"), far.clone()];
+        assert_eq!(ranked(&nodes), ["near", "b", "c", "far", "worker"]);
+        let (a, c) = (with(survivor("a", 1, 0), "x"), with(survivor("c", 2, 2), "x"));
+        let nodes = [a, c, with(survivor("d", 3, 3), "y"), worker, far];
+        assert_eq!(ranked(&nodes), ["a", "worker", "c", "d", "far"]);
+    }
+
+    #[test]
     #[ignore = "a measurement: run it in release mode, with --nocapture"]
     #[expect(clippy::disallowed_methods, reason = "it measures and prints")]
     fn the_time_to_rank_10_000_places() {

@@ -75,6 +75,18 @@ fn a_leader_that_was_stopped_for_half_a_second_asks_for_two_seconds_more() {
 }
 
 #[test]
+fn of_many_stamps_the_sixteen_of_most_members_are_asked_about() {
+    let mut leader = Leader::new(20);
+    for member in 2..=18 {
+        join(&mut leader, member, 2 * u64::from(member));
+    }
+    // The greatest stamp of all is the only one of two members.
+    join(&mut leader, 19, 1000);
+    let asked = asked(&join(&mut leader, 20, 1000));
+    assert_eq!((asked.len(), asked.last()), (16, Some(&19)), "{asked:?}");
+}
+
+#[test]
 fn a_stamp_that_nobody_has_had_for_a_round_is_asked_about_again() {
     let size: WorldSize = "2:5".parse().unwrap();
     let mut leader = Leader::of(5, |config| config.world = size);

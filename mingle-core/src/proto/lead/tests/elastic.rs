@@ -341,6 +341,20 @@ fn a_member_whose_time_is_up_ends_the_call() {
 }
 
 #[test]
+fn a_standby_hears_nothing_when_a_call_that_a_member_has_ended_would_have_been_over() {
+    let mut leader = elastic("2:4", &[2]);
+    leader.run(Time::from_secs(10));
+    assert_eq!(to(&leader.hear(2, &Message::Enough), 2, is_prepare), 1);
+    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
+    assert_eq!(to(&leader.join(3, |_| {}), 3, is_welcome), 2, "an answer to its join, and to its proof");
+    for half in 21..40 {
+        let outputs = leader.run(ms(500 * half));
+        assert_eq!(to(&outputs, 3, is_welcome), 0, "after {half} half seconds");
+        leader.hear(2, &Message::Pong);
+    }
+}
+
+#[test]
 fn a_leader_whose_time_is_up_begins_a_round_if_enough_nodes_are_here() {
     let limited = |members: &[u8]| {
         let mut leader = elastic_of("3:4", members, |config| config.timeout = Some(Time::from_secs(9)));

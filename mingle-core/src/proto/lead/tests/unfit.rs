@@ -58,21 +58,28 @@ fn with_fabrics(world: &str, fabrics: &[Summary]) -> (Leader, Vec<Output>) {
 
 #[test]
 fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
-    for (world, reports, expected) in [
-        ("3:4", &[(2, &[4][..]), (3, &[4])][..], Some(4)),
-        ("3:4", &[(2, &[3, 4])], Some(2)),
+    for (world, former, reports, expected) in [
+        ("3:4", 0, &[(2, &[4][..]), (3, &[4])][..], Some(4)),
+        ("3:4", 0, &[(2, &[3, 4])], Some(2)),
         // Of a single path, its prover: others have reached the target.
-        ("3:4", &[(3, &[2])], Some(3)),
+        ("3:4", 0, &[(3, &[2])], Some(3)),
+        // But a newcomer before a node that was in the world before.
+        ("3:4", 3, &[(3, &[2])], Some(2)),
         // Too few would be left.
-        ("4", &[(2, &[4]), (3, &[4])], None),
+        ("4", 0, &[(2, &[4]), (3, &[4])], None),
     ] {
         let size: WorldSize = world.parse().unwrap();
         let mut leader = Leader::of(2, |config| {
             config.world = size;
             with_paths(1)(&mut config.node);
         });
-        let mut all: Vec<Output> =
-            [2, 3, 4].into_iter().flat_map(|member| leader.join(member, with_paths(member))).collect();
+        let mut all = Vec::new();
+        for member in [2, 3, 4] {
+            all.extend(leader.join(member, |node| {
+                with_paths(member)(node);
+                node.former = (member == former).then_some(Former { rank: Rank(1), members: 1 });
+            }));
+        }
         while leader.now < ms(20_000) && !leader.node.has_ended() && left_out(&all).is_empty() {
             let round = *rounds(&all).last().unwrap();
             for member in [2, 3, 4] {
@@ -159,6 +166,18 @@ fn a_node_that_was_left_out_stays_out_when_another_one_is_left_out() {
     assert_eq!((left_out(&all).len(), last_round(&all)), (2, vec![2, 4]));
     for node in [3, 6] {
         assert_eq!(refused(&leader.ask(node, |node| node.attributes.fabric = lacks), for_rdma), [node]);
+    }
+}
+
+#[test]
+fn a_node_that_was_left_out_for_its_rdma_stays_out_for_good() {
+    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (mut leader, all) = with_fabrics("3:4", &[has, has, lacks, has]);
+    assert_eq!(left_out(&all), ["host-3"]);
+    for seconds in [60, 3600] {
+        leader.now = Time::from_secs(seconds);
+        let refused = refused(&leader.ask(3, |node| node.attributes.fabric = lacks), for_rdma);
+        assert_eq!(refused, [3], "a network may heal meanwhile, after {seconds} s, but it has no RDMA");
     }
 }
 

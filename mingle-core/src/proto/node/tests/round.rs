@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use super::{
     LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_join,
-    is_ready, is_want, joined, patient, says, sent, with_roster,
+    is_ready, is_want, join_message, joined, patient, prove, says, sent, with_roster,
 };
 use crate::model::Endpoints;
-use crate::proto::tests::{endpoint, id, outputs, run};
+use crate::proto::tests::{dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
+use crate::proto::{Config, DialId, Event, Failure, Node, Output, Warning};
 use crate::rdma::Verdict;
-use crate::wire::{Commit, Message, Part, Prepare};
+use crate::wire::{Commit, Message, Part, Prepare, Welcome};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -115,6 +115,26 @@ fn a_follower_of_a_given_rank_0_takes_no_other_master() {
     let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare.clone() };
     assert_eq!(sent(&hear(&mut node, &Message::Prepare(other))), []);
     assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
+}
+
+#[test]
+fn a_node_that_waits_for_a_seat_hears_nothing_of_a_proof_that_fails_while_its_leader_follows_another() {
+    let (_, prepare) = joined(patient(4));
+    let mut node = Node::new(patient(4), 1, Time::ZERO);
+    hear_from(&mut node, 3, &join_message(3, endpoint(3), 4));
+    let DialId(lease) = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, false))));
+    prove(&mut node, 3);
+    node.handle_dialed(Time::ZERO, DialId(lease));
+    hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
+    let other = Message::Prepare(Prepare { lease, master: id(4), endpoints: endpoint(4).into(), ..prepare });
+    let mut all = hear(&mut node, &other);
+    for half in 1..10 {
+        all.extend(run(&mut node, Time::from_millis(500 * half)));
+        all.extend(hear(&mut node, &other));
+    }
+    assert!(says(&all, |message| matches!(message, Message::Unproved(_))), "{all:?}");
+    assert!(says(&all, |message| matches!(message, Message::Redirect(_))), "node 3 is known");
+    assert!(!says(&all, |message| matches!(message, Message::Welcome(_))));
 }
 
 #[test]

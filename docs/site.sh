@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # Makes the documents a site with search, in target/site/book: a page for each Markdown file of the project, the files
 # that they link to, and the library's documentation in api. Fails if a page is missing in the contents below, or if a
-# link or an anchor leads nowhere. Needs python3, and mdBook 0.5 in PATH or from `.ci/tools mdbook`.
+# link or an anchor leads nowhere. Needs python3, and mdBook in PATH or from `.ci/tools mdbook`.
 
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 target=$(realpath -m -- "${CARGO_TARGET_DIR:-target}")
-PATH=$target/tools/bin:$PATH
+PATH=$PWD/target/tools/bin:$PATH
 site=$target/site
 rm -rf -- "$site"
 mkdir -p -- "$site/src"

@@ -46,6 +46,7 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     if !are_possible(slots, rank, world.get()) {
         return Err("the numbers of workers are not possible");
     }
+    // `Participation::proceed` relies on it: of no parts, none is missing.
     if node.attributes.wants_roster && prepare.roster_bytes == 0 {
         return Err("the roster that this node wants is left out");
     }

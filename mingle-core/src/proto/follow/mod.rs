@@ -40,8 +40,8 @@ pub(crate) struct Follow {
     joined: bool,
     /// This node's addresses have changed, and the leader has not answered since.
     restating: bool,
-    /// When the leader last wrote to *this* node, which a replay of a recorded announce cannot. None where it
-    /// has not since this node began to join it.
+    /// When the leader last wrote to *this* node, which a replayed announce does not do; none if it has not
+    /// since this node began to join it, or to join it again.
     heard: Option<Time>,
     /// How many joins were sent.
     joins: usize,

@@ -108,7 +108,8 @@ impl Lead {
         let holder = rank.and_then(|rank| self.book.holder(rank));
         let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
         let has_room = self.book.seated() + kept < shared.most() && self.completes_a_size(id, shared);
-        // A step may take this seat again at once, and so without end.
+        // Once the call is over, `keep_to_steps` may take this seat again at once, and the timer would fire
+        // without end.
         let is_back = self.call.is_over() && self.book.is_standby(id);
         let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
@@ -154,7 +155,7 @@ impl Lead {
         let Some(until) = shared.config.awaited.filter(|&until| shared.now < until) else {
             return 0;
         };
-        shared.timers.set(Timer::Reserved, until);
+        shared.timers.set_earlier(Timer::Reserved, until);
         self.book.absent()
     }
 
@@ -201,6 +202,9 @@ impl Lead {
     pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
         let size = shared.config.world.at_most(self.book.seated());
         let many = self.book.seated().saturating_sub(size);
+        if size == 0 || many == 0 {
+            return;
+        }
         let members = self.book.members();
         let mut members: Vec<_> =
             members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();

@@ -110,7 +110,7 @@ impl Seek {
     /// Starts to look for the others: by announcing where this node may lead, else by soliciting.
     pub(crate) fn start(&mut self, shared: &mut Shared) {
         let delay = suppression(shared);
-        // It may be gone by now, or could not be joined.
+        // A candidate heard before may be gone by now, or could not be joined.
         self.best = None;
         self.listening = shared.now + shared.scale().listening();
         self.put_off_desertion(shared);

@@ -3,6 +3,12 @@
 
 pub use crate::wire::testing::{Forger, Frame, KINDS, Scene, kind, name};
 
+/// The first digits of a digest of these bytes, which differ where the bytes do.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    blake3::hash(bytes).to_hex()[..16].to_owned()
+}
+
 /// The phase of a node, or of a member of a running world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {

@@ -77,8 +77,10 @@ impl Options {
 
     fn configure(&self, net: &mut Network, host: usize, rng: &mut Xoshiro256PlusPlus) {
         let slot = &mut net.hosts[host];
-        (slot.stays, slot.deaf) = (self.stays, rng.random_bool(0.1));
         let config = &mut slot.config;
+        // Nobody reaches a node that hears no multicast and prefers an address that leads nowhere.
+        let may_be_deaf = config.node.endpoints.len() == 1;
+        (slot.stays, slot.deaf) = (self.stays, may_be_deaf && rng.random_bool(0.1));
         config.keys = self.keys.clone().filter(|_| rng.random_bool(0.99));
         config.world = self.size;
         (config.rank_by, config.prefers_ipv6) = (self.rank_by, rng.random_bool(0.2));
@@ -107,7 +109,7 @@ fn trouble(net: &mut Network, at: Time, rng: &mut Xoshiro256PlusPlus) {
     let longest = [2_000, 20_000, 60_000][rng.random_range(0..3)];
     let length = ms(rng.random_range(10..longest));
     let flaw = [Flaw::Filtered, Flaw::Rejected, Flaw::Hole(1400)][rng.random_range(0..3)];
-    match rng.random_range(0..17) {
+    match rng.random_range(0..20) {
         0 => net.kill_at(host, at),
         1 | 2 => {
             net.kill_at(host, at);
@@ -125,7 +127,7 @@ fn trouble(net: &mut Network, at: Time, rng: &mut Xoshiro256PlusPlus) {
             let seed = net.live(other).next();
             net.seeds_at(host, seed.into_iter().collect(), at);
         }
-        _ if rng.random_bool(0.5) => _ = net.flaws.insert((host, other), flaw),
+        16 | 17 => _ = net.flaws.insert((host, other), flaw),
         _ => _ = net.rail_flaws.insert((host, other, rng.random_range(0..3)), flaw),
     }
 }

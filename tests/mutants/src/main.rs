@@ -147,9 +147,9 @@ fn report(
         |number: &usize| is_alive(&outcomes[number]) && !accepted.contains_key(&mutants[number].key());
     let unexplained = outcomes.keys().filter(|number| alive(number)).count();
     println!(
-        "{caught} of {} viable mutants caught ({:.1}%), {timed_out} of these by a time limit and {by_records} by recorded worlds \
-         alone; \
-         {} survive with a reason in accepted.txt, {unexplained} without ({:.1}% of the others caught)",
+        "{caught} of {} viable mutants caught ({:.1}%), {timed_out} of these by a time limit, {by_records} by no \
+         test that ran but recorded worlds; {} survive with a reason in accepted.txt, {unexplained} without \
+         ({:.1}% of the others caught)",
         mutants.len(),
         percent(caught, mutants.len()),
         outcomes.len() - caught - unexplained + known.len(),

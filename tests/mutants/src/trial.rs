@@ -20,7 +20,7 @@ const MEMORY: &str = "6000000";
 /// The longest that a test may take by the clock, in seconds: a mutant can make it wait.
 const LONGEST: u64 = 900;
 /// A test that takes more processor time is none of the quick ones.
-const QUICK: Duration = Duration::from_secs(4);
+const QUICK: Duration = Duration::from_secs(6);
 /// A test that takes no longer with few worlds does not run worlds.
 const WORLDS: Duration = Duration::from_millis(100);
 /// Runs a test with these limits. Processor time is the same on a busy machine.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use mingle_core::Failure;
-use mingle_core::proto::{Digest, Lineage, NodeId, Output, Time, testing};
+use mingle_core::proto::testing::{self, digest};
+use mingle_core::proto::{Digest, Lineage, NodeId, Output, Time};
 
 use super::Network;
 
@@ -135,11 +136,6 @@ pub struct History {
 pub(super) fn name(datagram: &[u8]) -> String {
     let kind = datagram.get(5).map_or("?", |&kind| testing::name(kind));
     format!("{kind} ({} bytes, {})", datagram.len(), digest(datagram))
-}
-
-/// The first digits of a digest, which differ where the bytes do.
-fn digest(bytes: &[u8]) -> String {
-    blake3::hash(bytes).to_hex()[..8].to_owned()
 }
 
 /// What a node does, as a line of the trace.

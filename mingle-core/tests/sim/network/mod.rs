@@ -266,6 +266,7 @@ impl Network {
             self.with(host, Node::handle_timeout);
         }
         if due(self.hosts[host].running.as_ref().and_then(|running| running.poll_timeout())) {
+            self.note(host, || "timeout of its world".to_owned());
             self.running_timeout(host);
         }
     }

@@ -1,5 +1,7 @@
 //! Running worlds: commands that run and end, and the formations that follow.
 
+use std::collections::BTreeSet;
+
 use mingle_core::Change;
 use mingle_core::proto::{Lineage, Node, NodeId, Over, RunningWorld, Time};
 use mingle_core::{End, Formed};
@@ -71,8 +73,8 @@ impl Network {
         self.with_running(host, |_, _| {});
     }
 
-    /// A node keeps its rank if the new world has it, unless rank 0 could not be reached, or two nodes had
-    /// the rank: one whose command ran, and one that was in doubt of that world and had a seat in another.
+    /// A node keeps its rank if the new world has it, unless rank 0 could not be reached, or two worlds came
+    /// before: one of a leader whose members were in doubt, and one of these members.
     fn check_rank(&mut self, host: usize, formed: &Formed) {
         let node = &self.hosts[host].config.node;
         let Some(former) = node.former.map(|former| former.rank) else {
@@ -80,8 +82,10 @@ impl Network {
         };
         // A given rank comes before a former one.
         let is_given = self.hosts.iter().any(|other| other.config.node.rank == Some(former));
-        let had_it = |other: &&Host| other.config.node.former.is_some_and(|other| other.rank == former);
-        let is_shared = self.hosts.iter().filter(had_it).count() > 1;
+        let generation = self.hosts[host].config.lineage.generation;
+        let had_it = |f: &&Formation| f.rank == former.get() && f.lineage.generation + 1 == generation;
+        let worlds: BTreeSet<_> = self.history.formations.iter().filter(had_it).map(|f| f.digest).collect();
+        let is_shared = worlds.len() > 1;
         let has_rank = former.get() < formed.world.get() && !is_given && !is_shared;
         if formed.rank == former {
             self.saw(Fact::KeptRank);

@@ -114,8 +114,9 @@ fn is_settled(net: &Network) -> bool {
     worlds.values().any(|(here, size)| here == size) && (!is_range || worlds.len() == 1)
 }
 
-/// Whether one world is whole, and any other node runs in a world of another origin: it was cut off while the
-/// others ended, and their processes started anew. Nobody tells it that its world is over.
+/// Whether one world is whole, or nodes wait for one, and any other node runs in a world of another origin:
+/// it was cut off while the others ended, and their processes started anew. Nobody tells it that its world is
+/// over.
 fn runs_in_another_origin(net: &Network) -> bool {
     let mut worlds: BTreeMap<Lineage, (u32, u32)> = BTreeMap::new();
     for host in &net.hosts {
@@ -127,8 +128,11 @@ fn runs_in_another_origin(net: &Network) -> bool {
     }
     let whole: Vec<Lineage> =
         worlds.iter().filter(|(_, (here, size))| here == size).map(|(lineage, _)| *lineage).collect();
-    let [whole] = whole[..] else { return false };
-    worlds.keys().all(|lineage| *lineage == whole || lineage.origin != whole.origin)
+    let waiting = net.hosts.iter().filter(|host| host.node.is_some()).map(|host| host.config.lineage);
+    let awaited: Vec<Lineage> = waiting.collect::<BTreeSet<_>>().into_iter().collect();
+    let candidates = if whole.is_empty() { awaited } else { whole };
+    let [one] = &candidates[..] else { return false };
+    worlds.keys().all(|lineage| lineage == one || lineage.origin != one.origin)
 }
 
 /// Checks what is promised, whenever the run has ended. Returns the excuses.
@@ -174,6 +178,15 @@ fn check(net: &Network, took: Option<Time>) -> Result<BTreeSet<&'static str>, St
     Ok(excuses)
 }
 
+/// Whether only the leader of a world runs in it: the others were in doubt, and started again.
+fn runs_alone(net: &Network, digest: Digest) -> bool {
+    let mut formations = net.history.formations.iter().filter(|formed| formed.digest == digest);
+    let (Some(only), None) = (formations.next(), formations.next()) else { return false };
+    let mut ends = net.history.ends.iter().filter(|end| end.bound_to == Some(only.id)).peekable();
+    ends.peek().is_some()
+        && ends.all(|end| matches!(&end.how, Ended::Failed(Failure::OutcomeUnknown { .. }) | Ended::Killed))
+}
+
 /// One lineage has one world, whose nodes have different ranks and print one MASTER_ADDR, except for those
 /// that warn. Returns the excuse where it had two.
 fn check_worlds(net: &Network) -> Result<Option<&'static str>, String> {
@@ -185,11 +198,9 @@ fn check_worlds(net: &Network) -> Result<Option<&'static str>, String> {
         if *digests.entry(formed.lineage).or_insert(formed.digest) != formed.digest {
             let fewest = usize::try_from(net.hosts[0].config.world.min().get()).unwrap();
             let first = digests[&formed.lineage];
-            let is_alone = |digest| net.history.formations.iter().filter(|f| f.digest == digest).count() == 1;
             excuse = Some(match formed.beside_another {
-                // The others were in doubt of it, and started again.
-                _ if is_alone(first) || is_alone(formed.digest) => {
-                    "all but one node of a world were in doubt"
+                _ if runs_alone(net, first) || runs_alone(net, formed.digest) => {
+                    "all members of a leader were in doubt"
                 }
                 false => "a node that missed a formation met one that had started again",
                 true if net.hosts.len() >= 2 * fewest => "the hosts are enough for two worlds",

@@ -18,8 +18,13 @@ fn with_room(rank: u8) -> RunningWorld {
 }
 
 fn with_sizes(rank: u8, world: WorldSize) -> RunningWorld {
+    with_door(rank, world, DOOR)
+}
+
+/// The same with this port for paths.
+fn with_door(rank: u8, world: WorldSize, door: u16) -> RunningWorld {
     let mut config = Config { world, ..config(rank) };
-    config.node.reach = Reach::new(DOOR, [Link::unknown(address(rank + 1).ip())]);
+    config.node.reach = Reach::new(door, [Link::unknown(address(rank + 1).ip())]);
     let mut node = Node::new(config, 1, Time::ZERO);
     while node.poll_output().is_some() {}
     node.into_running(&formed(SIZE, rank)).unwrap()
@@ -68,6 +73,16 @@ fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_cal
     let lineage = running.lineage();
     assert_eq!(grows(&mut running, 24, 40), Some(10 + CALL));
     assert_eq!(running.lineage(), lineage.next().unwrap());
+}
+
+#[test]
+fn a_port_for_paths_that_the_command_has_now_is_named_to_no_newcomer() {
+    let own = address(1).port();
+    for (port, door) in [(own, None), (own + 1, (own + 1).try_into().ok())] {
+        let mut running = with_door(0, "3:6".parse().unwrap(), port);
+        running.set_growth(Time::ZERO, Duration::ZERO);
+        assert_eq!(waits(&mut running, 9, 10, 11), [Message::Running(Running { first: address(1), door })]);
+    }
 }
 
 #[test]

@@ -51,8 +51,8 @@ fn compare(name: &str, worlds: impl Iterator<Item = String>) {
     );
 }
 
-/// What must happen in at least one of the worlds with any options: otherwise they would not show a change of
-/// what nodes do then.
+/// Each of these facts must be in at least one of the worlds with any options: otherwise they would not show
+/// how nodes behave then.
 const SEEN: &[Fact] = &[
     Fact::LeaderPausedLong,
     Fact::PowerLostInRound,

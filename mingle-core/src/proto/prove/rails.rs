@@ -369,11 +369,17 @@ mod tests {
         outputs
     }
 
-    /// The rails of node 2, rank 1, which has asked the node of rank 2 and was answered with these.
-    fn answered<A: AsRef<str>>(own: &[A], theirs: &[Rail]) -> (RailProofs, Shared) {
+    /// The rails of node 2, rank 1, which asks these partners.
+    fn asking<A: AsRef<str>>(own: &[A], partners: &[Partner]) -> (RailProofs, Shared) {
         let mut shared = shared_of(2, &rails(own));
         let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        proofs.add(partners, &mut shared);
+        (proofs, shared)
+    }
+
+    /// The rails of node 2, rank 1, which has asked the node of rank 2 and was answered with these.
+    fn answered<A: AsRef<str>>(own: &[A], theirs: &[Rail]) -> (RailProofs, Shared) {
+        let (mut proofs, mut shared) = asking(own, &[partner(NEXT, 2)]);
         assert!(!proofs.are_settled());
         answer(&mut proofs, (3, theirs), &mut shared);
         (proofs, shared)
@@ -419,9 +425,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_that_does_not_answer_is_asked_for_two_seconds_and_is_not_named() {
-        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        let (mut proofs, mut shared) = asking(&["10.1.0.2"], &[partner(NEXT, 2)]);
         let (mut asked, mut closed) = (outputs(&mut shared).asks.len(), 0);
         assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(20)));
         while let Some(next) = shared.timers.get(Timer::Dial).filter(|_| !proofs.are_settled()) {
@@ -465,17 +469,13 @@ mod tests {
 
     #[test]
     fn a_node_that_is_named_as_its_own_neighbour_asks_nobody() {
-        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NodeId([2; 16]), 2)], &mut shared);
+        let (proofs, mut shared) = asking(&["10.1.0.2"], &[partner(NodeId([2; 16]), 2)]);
         assert!(outputs(&mut shared).asks.is_empty() && proofs.are_settled());
     }
 
     #[test]
     fn a_neighbour_is_asked_again_after_20_ms_and_a_question_that_has_failed_is_over() {
-        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        let (mut proofs, mut shared) = asking(&["10.1.0.2"], &[partner(NEXT, 2)]);
         let (first, _) = outputs(&mut shared).asks[0];
         assert!(!proofs.hear(first, &PathNews::Failed(Fault::Refused), &mut shared));
         assert!(!proofs.has(first) && outputs(&mut shared).asks.is_empty(), "not yet");
@@ -490,9 +490,7 @@ mod tests {
 
     #[test]
     fn the_rails_of_a_neighbour_that_answers_late_are_tried_for_two_seconds_too() {
-        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        let (mut proofs, mut shared) = asking(&["10.1.0.2"], &[partner(NEXT, 2)]);
         shared.now = Time::from_millis(1900);
         answer(&mut proofs, (3, &rails(&["10.1.0.3"])), &mut shared);
         for (at, is_last) in [(2000, false), (3899, false), (3900, true)] {
@@ -503,9 +501,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_another_question_is_no_answer() {
-        let mut shared = shared_of(2, &rails(&["10.1.0.2"]));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2)], &mut shared);
+        let (mut proofs, mut shared) = asking(&["10.1.0.2"], &[partner(NEXT, 2)]);
         let (dial, token) = outputs(&mut shared).asks[0];
         let target = PathTarget::new(&shared_of(3, &rails(&["10.1.0.3"])));
         let answer = target.answer(&token).unwrap()[2..].to_vec();
@@ -544,9 +540,7 @@ mod tests {
 
     #[test]
     fn a_neighbour_that_is_still_asked_counts_as_one_more_that_is_tried() {
-        let mut shared = shared_of(2, &rails(&many(10, 2)));
-        let mut proofs = RailProofs::new(Some(V2), Rank(1).neighbours(shared.most()), &shared);
-        proofs.add(&[partner(NEXT, 2), partner(NodeId([4; 16]), 0)], &mut shared);
+        let (mut proofs, mut shared) = asking(&many(10, 2), &[partner(NEXT, 2), partner(NodeId([4; 16]), 0)]);
         let (dial, token) = outputs(&mut shared).asks[0];
         let answer = PathTarget::new(&shared_of(3, &rails(&many(10, 3)))).answer(&token).unwrap();
         proofs.hear(dial, &PathNews::Rails(answer[2..].to_vec()), &mut shared);

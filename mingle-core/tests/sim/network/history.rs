@@ -138,7 +138,7 @@ pub(super) fn name(datagram: &[u8]) -> String {
     format!("{kind} ({} bytes, {})", datagram.len(), digest(datagram))
 }
 
-/// What a node does, as a line of the trace.
+/// The line of the trace for an output.
 pub(super) fn describe(output: &Output) -> String {
     match output {
         Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),

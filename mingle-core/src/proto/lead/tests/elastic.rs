@@ -256,12 +256,17 @@ fn what_a_member_that_a_step_leaves_over_did_not_reach_is_held_against_nobody() 
     assert_eq!((master(&outputs), to(&outputs, 2, is_prepare)), (Some((3, id(1))), 0));
 }
 
-#[test]
-fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() {
-    let mut leader = elastic_of("2:8", &[], |config| {
+/// The leader of 2:8 in steps of two, after a world of six whose members have two seconds to come.
+fn stepped_of_six() -> Leader {
+    elastic_of("2:8", &[], |config| {
         config.world = config.world.in_steps_of(2).unwrap();
         config.succeed(Former { rank: Rank(0), members: 6 }, Time::from_secs(2));
-    });
+    })
+}
+
+#[test]
+fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() {
+    let mut leader = stepped_of_six();
     leader.join(2, |node| {
         was_member(node);
         node.attributes.same = Stamp(6);
@@ -278,10 +283,7 @@ fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() 
 
 #[test]
 fn a_leader_that_waits_for_traits_rests_although_a_node_waits_that_cannot_have_a_seat() {
-    let mut leader = elastic_of("2:8", &[], |config| {
-        config.world = config.world.in_steps_of(2).unwrap();
-        config.succeed(Former { rank: Rank(0), members: 6 }, Time::from_secs(2));
-    });
+    let mut leader = stepped_of_six();
     leader.join(2, |node| {
         was_member(node);
         (node.rank, node.attributes.same) = (Some(Rank(1)), Stamp(6));

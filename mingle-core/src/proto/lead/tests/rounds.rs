@@ -9,7 +9,7 @@ use super::{
     is_prepare, is_refusal, is_void, masters, ms, ready, sent, to, want, with_another_master,
     without_a_world,
 };
-use crate::model::{Endpoints, Fault, HostName, Lineage, Link, Paths, Rank, WorldSize};
+use crate::model::{BrokenPath, Endpoints, Fault, HostName, Lineage, Link, Paths, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Event, Failure, Output, PathNews};
 use crate::rdma::{Capability, Rail, Rails, Summary};
@@ -735,28 +735,37 @@ fn each_member_is_told_of_its_rank_and_of_the_workers_on_lower_ranks_and_in_all(
     assert_eq!(told, [(1, 8, 15), (2, 9, 15), (3, 11, 15)]);
 }
 
+/// Node 2 reports this broken path in every round until the leader ends. Returns the paths that it names.
+fn ends_with_broken(
+    leader: &mut Leader,
+    mut all: Vec<Output>,
+    to: impl Fn(u64) -> BrokenTo,
+) -> Vec<BrokenPath> {
+    while leader.now < ms(20_000) && !leader.node.has_ended() {
+        let round = *rounds(&all).last().unwrap();
+        let paths = [to(round)].into_iter().collect();
+        all.extend(leader.hear(3, &Message::Pong));
+        all.extend(leader.hear(2, &Message::Broken(Broken { round, paths, more: 0 })));
+        let outputs = leader.run(leader.now + Duration::from_millis(100));
+        for dial in path_dials(&outputs) {
+            leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
+        }
+        all.extend(outputs);
+    }
+    let Some(Failure::PathsBroken { paths, .. }) = failure(&all) else { panic!("{:?}", failure(&all)) };
+    paths.clone()
+}
+
 #[test]
 fn a_path_whose_partner_answers_at_its_own_port_is_named_with_that() {
     for answers in [false, true] {
-        let (mut leader, mut all) = leader_of_paths(3, &[2, 3]);
-        while leader.now < ms(20_000) && !leader.node.has_ended() {
-            let round = *rounds(&all).last().unwrap();
-            let to = BrokenTo {
-                partner: id(3),
-                address: endpoints(3)[usize::from(round.is_multiple_of(2))].ip(),
-                fault: Fault::Silent,
-                own_port_answers: answers,
-            };
-            let paths = [to].into_iter().collect();
-            all.extend(leader.hear(3, &Message::Pong));
-            all.extend(leader.hear(2, &Message::Broken(Broken { round, paths, more: 0 })));
-            let outputs = leader.run(leader.now + Duration::from_millis(100));
-            for dial in path_dials(&outputs) {
-                leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
-            }
-            all.extend(outputs);
-        }
-        let Some(Failure::PathsBroken { paths, .. }) = failure(&all) else { panic!("{:?}", failure(&all)) };
+        let (mut leader, all) = leader_of_paths(3, &[2, 3]);
+        let paths = ends_with_broken(&mut leader, all, |round| BrokenTo {
+            partner: id(3),
+            address: endpoints(3)[usize::from(round.is_multiple_of(2))].ip(),
+            fault: Fault::Silent,
+            own_port_answers: answers,
+        });
         assert_eq!(paths[0].answers, answers.then_some(29_500));
     }
 }
@@ -770,20 +779,9 @@ fn a_broken_path_is_named_with_the_address_of_the_partner_that_was_not_reached()
         with_paths(3)(node);
         node.reach = reach(3).with([given]);
     }));
-    while leader.now < ms(20_000) && !leader.node.has_ended() {
-        let round = *rounds(&all).last().unwrap();
-        let (partner, fault, own_port_answers) = (id(3), Fault::Silent, false);
-        let to = BrokenTo { partner, address: given.address, fault, own_port_answers };
-        all.extend(leader.hear(3, &Message::Pong));
-        let paths = [to].into_iter().collect();
-        all.extend(leader.hear(2, &Message::Broken(Broken { round, paths, more: 0 })));
-        let outputs = leader.run(leader.now + Duration::from_millis(100));
-        for dial in path_dials(&outputs) {
-            leader.node.handle_path(leader.now, dial, &PathNews::Arrived);
-        }
-        all.extend(outputs);
-    }
-    let Some(Failure::PathsBroken { paths, .. }) = failure(&all) else { panic!("{:?}", failure(&all)) };
+    let (partner, fault, own_port_answers) = (id(3), Fault::Silent, false);
+    let to = |_| BrokenTo { partner, address: given.address, fault, own_port_answers };
+    let paths = ends_with_broken(&mut leader, all, to);
     let [path] = &paths[..] else { panic!("{paths:?}") };
     assert_eq!((path.to.address, path.mtus), ((given.address, 40_000).into(), (1500, 9000)));
 }

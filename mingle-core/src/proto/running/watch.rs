@@ -6,7 +6,8 @@
 //! members whether they reach it.
 //!
 //! ```text
-//! it answers, or a connection opens      the doubt is over
+//! a connection opens                     the doubt is over, unless it ends before a byte has come
+//! it answers                             it is there; connect again later
 //! another member reaches it              only this pair is broken; ask again later
 //! it closed the connection, its port     gone, after [`QUICK`]
 //!   refuses others, and it is silent
@@ -237,7 +238,7 @@ impl Watch {
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
         self.over = Some(context.now());
-        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
+        for doubt in self.neighbours.iter_mut().flat_map(Neighbour::doubts) {
             doubt.is_suspected = false;
         }
         self.plan(context);
@@ -245,7 +246,7 @@ impl Watch {
 
     /// This process was stopped for so long, and has not read what the members sent meanwhile.
     pub(super) fn forgive(&mut self, stopped: Duration) {
-        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
+        for doubt in self.neighbours.iter_mut().flat_map(Neighbour::doubts) {
             doubt.since += stopped;
             doubt.failed.clear();
             if let Some(count) = &mut doubt.count {
@@ -308,10 +309,11 @@ impl Neighbour {
                     context.hang_up(other);
                 }
                 self.ended = self.doubt.take();
-                let was_suspected = self.ended.as_ref().is_some_and(|doubt| doubt.is_suspected);
+            }
+            WatchNews::Greeted => {
+                let was_suspected = self.ended.take().is_some_and(|doubt| doubt.is_suspected);
                 return was_suspected.then(|| self.tell_back(context));
             }
-            WatchNews::Greeted => self.ended = None,
             WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) => {
                 self.open = None;
                 let closed = news == WatchNews::Closed;
@@ -332,10 +334,16 @@ impl Neighbour {
 
     /// The neighbour is there, though no connection opens: the doubt, if there is one, begins anew later.
     fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
-        let doubt = self.doubt.as_mut()?;
-        let was_suspected = doubt.is_suspected;
-        *doubt = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
+        let was_suspected = self.doubts().any(|doubt| doubt.is_suspected);
+        self.ended = None;
+        if let Some(doubt) = &mut self.doubt {
+            *doubt = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
+        }
         was_suspected.then(|| self.tell_back(context))
+    }
+
+    fn doubts(&mut self) -> impl Iterator<Item = &mut Doubt> {
+        self.doubt.iter_mut().chain(&mut self.ended)
     }
 
     /// All members learn that the one that was suspected is there.

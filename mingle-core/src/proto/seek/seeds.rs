@@ -104,10 +104,11 @@ mod tests {
             seeds.replace((0..count).map(address).collect(), &[]);
             seeds.are_all_asked()
         };
-        assert!(!asked(&mut seeds, 600));
+        // One more than two turns.
+        assert!(!asked(&mut seeds, 513));
         for all_are in [false, false, true] {
             seeds.turn();
-            assert_eq!(asked(&mut seeds, 600), all_are);
+            assert_eq!(asked(&mut seeds, 513), all_are);
         }
         assert!(asked(&mut seeds, 500) && !asked(&mut seeds, 501));
     }

@@ -36,6 +36,8 @@ pub enum Watch {
     Syn,
     /// The kernel probes it.
     Probe,
+    /// The other process sends its byte, once it runs.
+    Greeting,
     /// The process that has opened it learns this.
     News(WatchNews),
 }
@@ -64,6 +66,7 @@ impl Network {
         match what {
             Watch::Syn => self.watch_syn(watch),
             Watch::Probe => self.watch_probe(watch),
+            Watch::Greeting => self.watch_greeting(watch),
             Watch::News(news) => self.watch_news(watch, news),
         }
     }
@@ -102,7 +105,7 @@ impl Network {
         let from = self.hosts[host].config.node.endpoints.preferred().ip();
         self.with_running(target, |running, now| running.handle_guest(now, from));
         self.watch_at(at, watch, Watch::News(WatchNews::Opened));
-        self.watch_at(at, watch, Watch::News(WatchNews::Greeted));
+        self.watch_at(at, watch, Watch::Greeting);
         self.watch_at(at + PROBE, watch, Watch::Probe);
     }
 
@@ -112,6 +115,15 @@ impl Network {
         let near = self.are_near(host, target);
         let is_lost = !near && (self.chance(self.weather.loss) || self.chance(self.weather.loss));
         !is_lost && !is_cut && self.hosts[target].powered
+    }
+
+    fn watch_greeting(&mut self, watch: u64) {
+        match self.watching[&watch].target {
+            Some((target, _)) if self.hosts[target].paused.is_some() => {
+                self.watch_at(self.now + PROBE, watch, Watch::Greeting);
+            }
+            _ => self.watch_news(watch, WatchNews::Greeted),
+        }
     }
 
     fn watch_probe(&mut self, watch: u64) {

@@ -85,10 +85,10 @@ fn hear(running: &mut RunningWorld, now: Time, from: u8, lineage: Lineage, messa
 }
 
 /// Node 9, which is no member, asks who leads.
-fn a_newcomer_asks(running: &mut RunningWorld) {
+fn a_newcomer_asks(running: &mut RunningWorld, now: Time) {
     let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    hear(running, Time::ZERO, 9, Lineage::default(), &solicit);
-    running.handle_timeout(Time::ZERO);
+    hear(running, now, 9, Lineage::default(), &solicit);
+    running.handle_timeout(now);
 }
 
 fn answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
@@ -144,7 +144,7 @@ fn only_a_later_lineage_of_the_same_origin_ends_a_world() {
 #[test]
 fn a_newcomer_ends_nothing_while_all_members_answer() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| running.poll_output())
         .filter_map(|output| if let Output::Send { to, .. } = output { Some(to) } else { None })
         .collect();
@@ -157,12 +157,26 @@ fn a_newcomer_ends_nothing_while_all_members_answer() {
 #[test]
 fn a_member_that_answers_no_ping_is_gone_after_8_seconds() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2, 4]);
     assert_eq!(run(&mut running, Time::from_millis(7900)), []);
     let changes = run(&mut running, Time::from_secs(10));
     let [Change::Over(over), Change::Notified] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((over.rank, over.end), (Some(Rank(2)), End::Gone));
+}
+
+#[test]
+fn a_newcomer_causes_no_second_check_while_a_process_that_was_stopped_goes_on_with_its_first() {
+    let mut running = running(0, None);
+    a_newcomer_asks(&mut running, Time::ZERO);
+    answer(&mut running, Time::ZERO, [2, 4]);
+    // It was stopped from its next ping until 14 s, and has the time that was left of its 8 s.
+    running.handle_timeout(Time::from_secs(14));
+    assert_eq!(run(&mut running, Time::from_secs(16)), []);
+    // Later than 15 s after the start of the first check.
+    a_newcomer_asks(&mut running, Time::from_secs(16));
+    let changes = run(&mut running, Time::from_secs(23));
+    assert!(matches!(&changes[..], [Change::Over(over)] if over.end == End::Gone), "{changes:?}");
 }
 
 #[test]
@@ -177,10 +191,10 @@ fn the_member_that_checks_tells_newcomers_that_the_job_runs() {
         };
         outputs.iter().any(is_running)
     };
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     assert!(!tells_newcomer(&mut running), "rank 0 does so unless it is gone");
     assert_eq!(run(&mut running, Time::from_secs(1)), []);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     assert!(tells_newcomer(&mut running));
 }
 
@@ -190,7 +204,7 @@ fn a_finished_message_does_not_count_as_a_liveness_check() {
     let own = running.lineage();
     hear(&mut running, Time::ZERO, 2, own, &Message::Finished);
     while running.poll_output().is_some() {}
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2, 4]);
     let changes = run(&mut running, Time::from_secs(10));
     assert!(
@@ -234,7 +248,7 @@ fn releasing() -> RunningWorld {
 #[test]
 fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
     let mut running = releasing();
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2]);
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
     assert_eq!(running.poll_timeout(), None);
@@ -283,7 +297,7 @@ fn a_finished_member_waits_30_seconds_for_its_release() {
 #[test]
 fn a_process_that_was_stopped_takes_no_member_for_gone() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     let late = Time::from_secs(100);
     running.handle_timeout(late);
     assert_eq!(running.poll_change(), None);
@@ -552,7 +566,7 @@ fn a_world_that_a_rank_ends_which_it_does_not_have_is_over_for_an_unknown_reason
 #[test]
 fn a_member_that_does_not_answer_is_looked_for_by_multicast_from_the_second_wave_on() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2, 4]);
     let is_missing = |sent: &(bool, Message)| *sent == (true, Message::Missing([2].into_iter().collect()));
     assert!(sent(&mut running).iter().all(|(to_all, _)| !to_all), "the first wave");
@@ -590,7 +604,7 @@ fn a_member_takes_the_address_of_rank_0_that_it_has_proved() {
 #[test]
 fn a_member_that_is_gone_is_not_waited_for_when_the_others_have_learned_of_it() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2, 4]);
     let mut now = Time::ZERO;
     while !running.is_over() {

@@ -121,7 +121,7 @@ fn at_most_32_members_are_looked_for_by_multicast() {
 #[test]
 fn the_lowest_rank_that_is_gone_ends_the_world() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, ms(0), [3]);
     let changes = run(&mut running, ms(10_000));
     let [Change::Over(over), Change::Notified] = &changes[..] else { panic!("{changes:?}") };
@@ -132,7 +132,7 @@ fn the_lowest_rank_that_is_gone_ends_the_world() {
 #[test]
 fn a_process_that_was_stopped_waits_that_much_longer_for_members_and_for_its_release() {
     let mut running = running(0, None);
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     run(&mut running, ms(1000));
     let due = running.poll_timeout().unwrap();
     running.handle_timeout(due + ms(20_000));

@@ -66,7 +66,7 @@ fn a_status_is_no_sign_of_life_and_ends_no_world() {
     let own = running.lineage();
     hear(&mut running, Time::ZERO, 3, own.next().unwrap(), &status);
     assert_eq!((running.poll_change(), running.lineage()), (None, own));
-    a_newcomer_asks(&mut running);
+    a_newcomer_asks(&mut running, Time::ZERO);
     answer(&mut running, Time::ZERO, [2, 4]);
     hear(&mut running, Time::ZERO, 3, own, &status);
     let changes = run(&mut running, Time::from_secs(10));

@@ -314,6 +314,68 @@ fn the_others_learn_that_a_suspected_member_is_back() {
     assert_eq!(done.multicast, [Message::Suspicion(Suspicion { rank: 2, is_over: true })]);
 }
 
+/// A watcher of five that suspects its next neighbour, and the connection to it that is being opened.
+fn suspecting() -> (Watcher, DialId) {
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.hear(next, WatchNews::Silent);
+    assert!(suspected(&watcher.run(ms(1500), WatchNews::Silent, &[]).changes));
+    loop {
+        watcher.now = watcher.running.poll_timeout().unwrap();
+        watcher.running.handle_timeout(watcher.now);
+        if let [(dial, _)] = watcher.done().dials[..] {
+            return (watcher, dial);
+        }
+    }
+}
+
+#[test]
+fn a_suspected_member_is_back_when_it_greets_and_not_when_its_kernel_accepts() {
+    let (mut watcher, dial) = suspecting();
+    assert_eq!(watcher.hear(dial, WatchNews::Opened).changes, [], "a sidecar may have accepted");
+    let back = watcher.hear(dial, WatchNews::Greeted);
+    assert!(matches!(back.changes[..], [Change::Back(Rank(2), _)]), "{:?}", back.changes);
+    assert_eq!(back.multicast, [Message::Suspicion(Suspicion { rank: 2, is_over: true })]);
+    assert_eq!(watcher.run(ms(60_000), WatchNews::Silent, &[]).changes, []);
+
+    let (mut watcher, dial) = suspecting();
+    for news in [WatchNews::Opened, WatchNews::Closed] {
+        let done = watcher.hear(dial, news);
+        assert_eq!((done.changes, done.multicast), (vec![], vec![]), "{news:?}");
+    }
+    let mut all = Vec::new();
+    while watcher.now < Time::from_secs(60) {
+        watcher.count([1, 4, 5]);
+        let fail = [(1, false), (4, false), (5, false)];
+        all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &fail).changes);
+    }
+    assert_eq!(gone(&all), Some(2));
+    assert!(!suspected(&all), "once");
+}
+
+#[test]
+fn a_suspected_member_that_answers_on_a_connection_without_a_greeting_is_doubted_anew_when_that_ends() {
+    let (mut watcher, dial) = suspecting();
+    watcher.hear(dial, WatchNews::Opened);
+    assert_eq!(watcher.run(ms(40_000), WatchNews::Silent, &[]).changes, []);
+    let back = watcher.message(3, &Message::Pong).changes;
+    assert!(matches!(back[..], [Change::Back(Rank(2), _)]), "{back:?}");
+    assert_eq!(watcher.hear(dial, WatchNews::Greeted).changes, [], "that it is back is told once");
+    watcher.hear(dial, WatchNews::Closed);
+    assert_eq!(watcher.run(ms(40_900), WatchNews::Silent, &[]).changes, []);
+    assert!(suspected(&watcher.run(ms(41_100), WatchNews::Silent, &[]).changes));
+}
+
+#[test]
+fn a_suspected_member_that_greets_once_the_world_is_over_is_not_told_to_be_back() {
+    let (mut watcher, dial) = suspecting();
+    watcher.hear(dial, WatchNews::Opened);
+    let (now, later) = (watcher.now, watcher.running.lineage().next().unwrap());
+    hear(&mut watcher.running, now, 1, later, &over(0));
+    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    let done = watcher.hear(dial, WatchNews::Greeted);
+    assert_eq!((done.changes, done.multicast), (vec![], vec![]));
+}
+
 #[test]
 fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
     let (mut watcher, _) = Watcher::greeted(5);
@@ -633,6 +695,7 @@ fn a_node_whose_command_has_ended_well_neither_looks_nor_tries_a_neighbour_in_do
     assert_eq!(watcher.running.poll_timeout(), Some(Time::ZERO), "it tries the neighbour at once");
     watcher.running.handle_success(Time::ZERO);
     assert_eq!(watcher.done().closed, [previous, look]);
+    assert_eq!(watcher.hear(look, WatchNews::Greeted).sent, [], "it was on its way");
     assert!(watcher.running.poll_timeout() > Some(Time::ZERO), "it has to ask for its release again");
 }
 

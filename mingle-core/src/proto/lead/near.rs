@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn a_newcomer_beside_a_near_node_is_master_before_a_node_that_would_lose_its_rank() {
+        let mut nodes = [survivor("a", 1, 0), survivor("b", 2, 1), placed("new", 3, "x")];
+        for node in &mut nodes {
+            node.node.attributes.place = "x".parse::<Place>().unwrap().hash();
+        }
+        assert_eq!(hosts(assign(nodes.to_vec(), RankBy::Place, |_| false)), ["a", "b", "new"]);
+        nodes[0].node.attributes.may_be_master = false;
+        assert_eq!(hosts(assign(nodes.to_vec(), RankBy::Place, |_| false)), ["new", "b", "a"]);
+    }
+
+    #[test]
     fn a_newcomer_that_cannot_be_master_takes_any_near_rank_but_0() {
         let with = |mut node: Applicant, place: &str| {
             node.node.attributes.place = place.parse::<Place>().unwrap().hash();

@@ -174,6 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn a_network_of_the_other_address_family_is_no_way() {
+        let nodes = [
+            applicant(1, &["10.1.0.1", "fd00::1", "10.2.0.1"], ""),
+            applicant(2, &["10.1.0.2", "fd00::2", "10.2.0.2"], "10.2.0.1"),
+        ];
+        let turns = [0, 1, 2].map(|turn| reached(&Network::settle(&nodes, turn)));
+        assert_eq!(turns, [["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"]]);
+    }
+
+    #[test]
     fn without_a_common_network_nodes_are_reached_by_their_leases_alone() {
         let nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.9.0.2"], "10.1.0.1")];
         for turn in 0..3 {

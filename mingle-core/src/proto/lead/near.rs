@@ -236,6 +236,17 @@ mod tests {
     }
 
     #[test]
+    fn newcomers_near_nobody_take_the_ranks_that_are_free_in_their_own_order() {
+        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Place, |_| false));
+        for (x, y) in [("x", "y"), ("v", "w"), ("t", "u")] {
+            let newcomers = [placed("x", 1, x), placed("y", 2, y)];
+            let order = ranked(&newcomers);
+            let all = [&newcomers[..], &[survivor("old", 3, 1)]].concat();
+            assert_eq!(ranked(&all), [&order[0], "old", &order[1]]);
+        }
+    }
+
+    #[test]
     fn a_newcomer_beside_a_near_node_is_master_before_a_node_that_would_lose_its_rank() {
         let mut nodes = [survivor("a", 1, 0), survivor("b", 2, 1), placed("new", 3, "x")];
         for node in &mut nodes {

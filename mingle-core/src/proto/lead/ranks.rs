@@ -153,9 +153,9 @@ pub(super) fn assign(
     if order == RankBy::Place {
         rest = near::settle(nodes, &mut places, rest, may_lead);
     }
-    match places[0].take() {
+    match places[0] {
         Some(first) if is_given(first) && has_failed(first) => return None,
-        Some(first) if is_given(first) || may_lead(first) => places[0] = Some(first),
+        Some(first) if is_given(first) || may_lead(first) => {}
         first => {
             rest.extend(first);
             let newcomer = rest.iter().position(|&at| may_lead(at)).and_then(|at| rest.remove(at));
@@ -361,6 +361,13 @@ pub(super) mod tests {
         nodes[1].node.attributes.may_be_master = false;
         assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
         assert!(assign(nodes, RankBy::Address, |_| true).is_none());
+    }
+
+    #[test]
+    fn a_node_with_a_given_rank_does_not_take_the_place_of_a_master_that_is_not_reached() {
+        let nodes = vec![survivor("a", 1, 0), applicant("given", 2, Some(1)), survivor("c", 3, 2)];
+        let unreached = NodeId([1; 16]);
+        assert_eq!(hosts(assign(nodes, RankBy::Address, |id| id == unreached)), ["c", "given", "a"]);
     }
 
     #[test]

@@ -201,10 +201,7 @@ impl Lead {
     /// then those of the highest ranks. They become standbys.
     pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
         let size = shared.config.world.at_most(self.book.seated());
-        let many = self.book.seated().saturating_sub(size);
-        if size == 0 || many == 0 {
-            return;
-        }
+        let many = self.book.seated() - size;
         let members = self.book.members();
         let mut members: Vec<_> =
             members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();

@@ -176,11 +176,10 @@ fn a_node_that_does_not_stay_with_its_world_is_not_watched() {
 }
 
 #[test]
-fn a_partner_that_is_no_member_of_the_world_is_not_watched() {
-    for (number, watched) in [(1, 1), (9, 0)] {
+fn a_partner_that_is_no_member_or_has_no_port_for_paths_is_not_watched() {
+    for (number, own_port, watched) in [(1, address(1).port(), 1), (9, address(1).port(), 0), (1, PATHS, 0)] {
         let mut node = Node::new(config(1), 1, Time::ZERO);
         while node.poll_output().is_some() {}
-        let own_port = address(1).port();
         let partner = Partner { id: id(number), rank: 0, path: path(1), own_port, stays: true };
         node.set_neighbours(vec![partner]);
         let mut running = node.into_running(&formed(SIZE, 1)).unwrap();

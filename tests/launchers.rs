@@ -3,14 +3,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::lab::proc::{Outcome, Proc};
-use crate::lab::torch::{folders, torch};
+use crate::lab::torch::{PATIENCE, finish_all, folders, torch};
 use crate::lab::{Lab, MINGLE, Options, plain, skip};
-
-/// How long to wait for a launcher. On a busy machine Python takes many seconds to load torch.
-const PATIENCE: Duration = Duration::from_secs(180);
 
 /// A file of this repository.
 fn file(path: &str) -> String {
@@ -58,11 +55,6 @@ fn start(lab: &Lab, words: &[String], slots: &[u32]) -> Vec<Proc> {
     slots.iter().enumerate().map(start).collect()
 }
 
-/// Waits until all processes have ended.
-fn finish(procs: Vec<Proc>) -> Vec<Outcome> {
-    procs.into_iter().map(|proc| proc.finish_within(PATIENCE)).collect()
-}
-
 /// Checks that all processes succeeded, and that they printed exactly the lines in `ranks`.
 fn expect(outcomes: &[Outcome], ranks: impl IntoIterator<Item = String>) {
     let mut said = BTreeSet::new();
@@ -95,7 +87,7 @@ fn torchrun_starts_one_worker_for_each_slot_of_a_node() {
     let Some(_) = torch() else { return };
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     let line = line(&lab, "examples/torchrun/static.sh", &[&file("examples/allreduce.py")]);
-    let outcomes = finish(start(&lab, &line, &[1, 2]));
+    let outcomes = finish_all(start(&lab, &line, &[1, 2]));
     // 1 + 2 + 3.
     expect(&outcomes, (0..3).map(|rank| format!("rank {rank} of 3: sum 6")));
 }
@@ -115,7 +107,7 @@ fn torchrun_alone_with_c10d_waits_if_host_names_do_not_resolve() {
     }
     // If a host cannot resolve its own name, torchrun fails at once.
     without_names(&lab);
-    for outcome in finish(start(&lab, &words.map(str::to_owned), &[1, 1])) {
+    for outcome in finish_all(start(&lab, &words.map(str::to_owned), &[1, 1])) {
         assert!(!outcome.status.success(), "{}", outcome.render());
         assert!(outcome.stderr.contains("name resolution"), "{}", outcome.render());
     }
@@ -131,7 +123,7 @@ fn torchrun_with_c10d_and_mingle_needs_no_host_names() {
         // torch 1 has no PET_LOCAL_ADDR, so host names must resolve: mingle writes them to /etc/hosts.
         words.splice(0..0, ["env", "MINGLE_OUTPUT=hosts=/etc/hosts"].map(str::to_owned));
     }
-    let outcomes = finish(start(&lab, &words, &[1, 1]));
+    let outcomes = finish_all(start(&lab, &words, &[1, 1]));
     expect(&outcomes, (0..2).map(|rank| format!("rank {rank} of 2: sum 3")));
 }
 
@@ -147,7 +139,7 @@ fn mpirun_starts_the_ranks_that_the_hostfile_lists() {
     let Some(lab) = Options::nodes(3).with_names().start() else { return };
     let program = file("examples/openmpi/sum.py");
     let line = line(&lab, "examples/openmpi/run.sh", &["/usr/bin/python3", &program]);
-    let outcomes = finish(start(&lab, &line, &[1, 2, 1]));
+    let outcomes = finish_all(start(&lab, &line, &[1, 2, 1]));
     // 1 + 2 + 3 + 4.
     let hosts = ["node0", "node1", "node1", "node2"].iter().enumerate();
     expect(&outcomes, hosts.map(|(rank, host)| format!("rank {rank} of 4 on {host}: sum 10")));
@@ -164,7 +156,7 @@ fn an_example_starts_nothing_if_no_world_forms() {
         command.env("RANK", "0").env("MASTER_ADDR", "10.77.0.10").env("MASTER_PORT", "29500");
         lab.start(0, command)
     };
-    for outcome in finish(examples.iter().enumerate().map(start).collect()) {
+    for outcome in finish_all(examples.iter().enumerate().map(start).collect()) {
         // 3 is mingle's exit code for a timeout, so no launcher has replaced it.
         assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
         assert_eq!(outcome.stdout, "", "{}", outcome.render());
@@ -200,7 +192,7 @@ fn training_continues_from_its_snapshot_after_a_dead_node_is_replaced() {
     }
     procs.remove(1).kill_with_all_it_started();
     procs.push(start(3));
-    for outcome in finish(procs) {
+    for outcome in finish_all(procs) {
         assert!(outcome.status.success(), "{}", outcome.render());
         // 40 steps of 1 + 2 + 3. The snapshot has the steps before the node died.
         assert!(outcome.stdout.contains(" of 3: weight 240"), "{}", outcome.render());

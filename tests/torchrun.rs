@@ -1,7 +1,6 @@
 //! A real training job: torchrun, with no argument but the script, on four nodes.
 
-use crate::lab::torch::torch;
-use crate::lab::world::finish_all;
+use crate::lab::torch::{finish_all, torch};
 use crate::lab::{MINGLE, Options};
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/allreduce.py");

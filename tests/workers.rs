@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::lab::proc::{Outcome, Proc};
-use crate::lab::torch::torch;
+use crate::lab::torch::{self, torch};
 use crate::lab::world::finish_all;
 use crate::lab::{Lab, MINGLE, Options, plain};
 
@@ -181,7 +181,7 @@ fn torch_reduces_across_two_nodes_with_two_workers_each() {
         command.args([&torch.python, "-c", script]).env("OMP_NUM_THREADS", "1");
         lab.start(node, command)
     };
-    let outcomes = finish_all(vec![start(0), start(1)]);
+    let outcomes = torch::finish_all(vec![start(0), start(1)]);
     assert_ended(&outcomes, 0);
     for (node, outcome) in outcomes.iter().enumerate() {
         let wanted = [format!("[{}] sum 10 of 4", 2 * node), format!("[{}] sum 10 of 4", 2 * node + 1)];
@@ -204,12 +204,12 @@ fn workers_continue_from_their_snapshot_after_a_killed_node_is_replaced() {
     let mut procs = vec![start(0), start(1)];
     let trains = |all: &str| all.contains("has done step 5");
     for proc in &procs {
-        let trains = proc.transcript.stdout.wait_until(Instant::now() + Duration::from_secs(60), trains);
+        let trains = proc.transcript.stdout.wait_until(Instant::now() + torch::PATIENCE, trains);
         assert!(trains, "{}", proc.transcript.render());
     }
     procs.remove(1).kill_with_all_it_started();
     procs.push(start(2));
-    let outcomes = finish_all(procs);
+    let outcomes = torch::finish_all(procs);
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {
         // 40 steps of 1 + 2 + 3 + 4. The snapshot has the steps before the node died.
@@ -237,7 +237,7 @@ fn a_training_goes_on_with_three_of_four_nodes_and_then_with_four_again_and_lose
         lab.start(node, command)
     };
     let trains_in = |proc: &Proc, world: &str| {
-        let until = Instant::now() + Duration::from_secs(90);
+        let until = Instant::now() + torch::PATIENCE;
         let begins = format!(" of {world} continues from step ");
         let trains =
             |all: &str| all.rsplit_once(&begins).is_some_and(|(_, rest)| rest.contains("has done step"));
@@ -253,7 +253,7 @@ fn a_training_goes_on_with_three_of_four_nodes_and_then_with_four_again_and_lose
     }
     assert!(procs.iter().all(|proc| steps(proc) < 60), "too late for the last part");
     procs.push(start(4));
-    let outcomes = finish_all(procs);
+    let outcomes = torch::finish_all(procs);
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {
         let (_, weight) = outcome.stdout.rsplit_once(" of 4: weight ").unwrap();

@@ -1,8 +1,13 @@
 //! The Python whose torch the tests use.
 
 use std::path::Path;
+use std::time::Duration;
 
+use super::proc::{Outcome, Proc};
 use super::{plain, skip};
+
+/// How long a job may take. On a busy machine torch takes most of a minute to be imported and to end.
+pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The Python that the tests are to use for torch, if the caller says.
 const GIVEN: &str = "MINGLE_TEST_PYTHON";
@@ -32,6 +37,11 @@ pub fn torch() -> Option<Torch> {
         skip("no python3 here can import torch");
     }
     found
+}
+
+/// Waits until all processes of a job have ended.
+pub fn finish_all(procs: Vec<Proc>) -> Vec<Outcome> {
+    procs.into_iter().map(|proc| proc.finish_within(PATIENCE)).collect()
 }
 
 /// The folders of PATH in which torchrun is looked for: that of the given Python first.

@@ -75,6 +75,13 @@ fn a_leader_that_was_stopped_for_half_a_second_asks_for_two_seconds_more() {
 }
 
 #[test]
+fn a_node_that_says_nothing_of_its_traits_is_not_asked_for_them_and_delays_no_round() {
+    let mut leader = Leader::of(2, |config| config.node.attributes.same = Stamp(6));
+    let outputs = join(&mut leader, 2, 0);
+    assert!(asked(&outputs).is_empty() && to(&outputs, 2, is_prepare) > 0);
+}
+
+#[test]
 fn of_many_stamps_the_sixteen_of_most_members_are_asked_about() {
     let mut leader = Leader::new(20);
     for member in 2..=18 {

@@ -24,7 +24,7 @@ const QUICK: Duration = Duration::from_secs(6);
 /// A test that takes no longer with few worlds does not run worlds.
 const WORLDS: Duration = Duration::from_millis(100);
 /// Runs a test with these limits. Processor time is the same on a busy machine.
-const LIMITED: &str = "ulimit -v \"$0\"; ulimit -t \"$1\"; shift; exec timeout -s KILL \"$@\"";
+const LIMITED: &str = "ulimit -v \"$0\"; ulimit -t \"$1\"; shift; exec timeout --foreground -s KILL \"$@\"";
 
 /// One test of one program.
 pub struct Check {

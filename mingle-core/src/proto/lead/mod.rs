@@ -354,7 +354,10 @@ impl Lead {
     /// Starts a round if all seats are taken, or if the last call is over.
     pub(crate) fn start_round_if_full(&mut self, arrivals: &Arrivals, shared: &mut Shared) {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
-        if !may_start || (self.book.seated() < shared.most() && !self.call.is_over()) {
+        let seated = self.book.seated();
+        let is_due = seated >= shared.most() || self.call.is_over();
+        // After a round that some held up, they have no seat, and who waits may have none yet.
+        if !may_start || !is_due || shared.config.world.at_most(seated) == 0 {
             return;
         }
         self.keep_to_steps(shared);

@@ -6,7 +6,7 @@
 //! members whether they reach it.
 //!
 //! ```text
-//! a connection opens                     the doubt is over, unless it ends before a byte has come
+//! a connection opens                     wait for its byte, with which the doubt is over
 //! it answers                             it is there; connect again later
 //! another member reaches it              only this pair is broken; ask again later
 //! it closed the connection, its port     gone, after [`QUICK`]
@@ -39,6 +39,9 @@ const SUSPECT: Duration = Duration::from_secs(1);
 /// How often a neighbour in doubt is tried: in the first second, and later.
 const HASTY: Duration = Duration::from_millis(100);
 const REPEAT: Duration = Duration::from_secs(1);
+/// A connection that ends sooner, before its byte has come, was accepted by a sidecar for a process that is
+/// gone. One that ends later was accepted by the kernel of a process that is stopped.
+const SIDECAR: Duration = Duration::from_secs(10);
 /// When a neighbour that others reach is tried again.
 const LATER: Duration = Duration::from_secs(5);
 /// How long it takes at most to decide whether such a member is gone.
@@ -92,9 +95,6 @@ pub(super) struct Neighbour {
     open: Option<DialId>,
     /// Whether a connection has ever opened.
     was_open: bool,
-    /// The doubt that the open connection has ended, as long as nobody has greeted there: a sidecar may have
-    /// accepted it for a process that is gone.
-    ended: Option<Doubt>,
     doubt: Option<Doubt>,
 }
 
@@ -102,6 +102,8 @@ pub(super) struct Neighbour {
 struct Doubt {
     since: Time,
     next: Time,
+    /// Since when a connection is open on which nobody has greeted yet.
+    opened: Option<Time>,
     /// The neighbour's kernel has closed the connection.
     closed: bool,
     /// Its kernel refuses others.
@@ -198,7 +200,8 @@ impl Watch {
     pub(super) fn count(&mut self, context: &mut Context) {
         for neighbour in &mut self.neighbours {
             let rank = neighbour.rank.get();
-            if let Some(count) = neighbour.doubt.as_mut().and_then(|doubt| doubt.count.as_mut()) {
+            let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.opened.is_none());
+            if let Some(count) = doubt.and_then(|doubt| doubt.count.as_mut()) {
                 let burst = count.burst(context, Timer::Count);
                 context.send_to_members(&burst, &Message::Suspicion(Suspicion { rank, is_over: false }));
             }
@@ -238,7 +241,7 @@ impl Watch {
     /// The world is over: what is gone now is its cause, but nobody is suspected any more.
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
         self.over = Some(context.now());
-        for doubt in self.neighbours.iter_mut().flat_map(Neighbour::doubts) {
+        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
             doubt.is_suspected = false;
         }
         self.plan(context);
@@ -246,7 +249,7 @@ impl Watch {
 
     /// This process was stopped for so long, and has not read what the members sent meanwhile.
     pub(super) fn forgive(&mut self, stopped: Duration) {
-        for doubt in self.neighbours.iter_mut().flat_map(Neighbour::doubts) {
+        for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
             doubt.since += stopped;
             doubt.failed.clear();
             if let Some(count) = &mut doubt.count {
@@ -277,7 +280,7 @@ impl Watch {
 
 impl Neighbour {
     fn new(rank: Rank, id: NodeId, path: SocketAddr) -> Self {
-        Self { rank, id, path, opening: Vec::new(), open: None, was_open: false, ended: None, doubt: None }
+        Self { rank, id, path, opening: Vec::new(), open: None, was_open: false, doubt: None }
     }
 
     fn hang_up(self, context: &mut Context) {
@@ -308,17 +311,27 @@ impl Neighbour {
                 for other in self.opening.drain(..) {
                     context.hang_up(other);
                 }
-                self.ended = self.doubt.take();
+                if let Some(doubt) = &mut self.doubt {
+                    doubt.opened = Some(context.now());
+                    doubt.next = context.now() + REPEAT;
+                }
             }
             WatchNews::Greeted => {
-                let was_suspected = self.ended.take().is_some_and(|doubt| doubt.is_suspected);
+                let was_suspected = self.doubt.take().is_some_and(|doubt| doubt.is_suspected);
                 return was_suspected.then(|| self.tell_back(context));
             }
             WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) => {
                 self.open = None;
                 let closed = news == WatchNews::Closed;
-                let doubt = self.ended.take().map(|doubt| doubt.again(closed, context.now()));
-                self.doubt = doubt.or_else(|| Some(Doubt::new(self.id, closed, context.now(), context)));
+                let now = context.now();
+                let by_sidecar = |doubt: &&mut Doubt| doubt.opened.is_some_and(|at| now < at + SIDECAR);
+                if let Some(doubt) = self.doubt.as_mut().filter(by_sidecar) {
+                    doubt.go_on(closed, context);
+                } else {
+                    let is_suspected = self.doubt.as_ref().is_some_and(|doubt| doubt.is_suspected);
+                    let doubt = Doubt::new(self.id, closed, now, context);
+                    self.doubt = Some(Doubt { is_suspected, ..doubt });
+                }
             }
             WatchNews::Closed | WatchNews::Silent | WatchNews::Refused => {
                 self.opening.retain(|opening| *opening != dial);
@@ -334,16 +347,11 @@ impl Neighbour {
 
     /// The neighbour is there, though no connection opens: the doubt, if there is one, begins anew later.
     fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
-        let was_suspected = self.doubts().any(|doubt| doubt.is_suspected);
-        self.ended = None;
-        if let Some(doubt) = &mut self.doubt {
-            *doubt = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
-        }
+        let doubt = self.doubt.as_mut()?;
+        let (was_suspected, opened) = (doubt.is_suspected, doubt.opened);
+        let anew = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
+        *doubt = Doubt { opened, ..anew };
         was_suspected.then(|| self.tell_back(context))
-    }
-
-    fn doubts(&mut self) -> impl Iterator<Item = &mut Doubt> {
-        self.doubt.iter_mut().chain(&mut self.ended)
     }
 
     /// All members learn that the one that was suspected is there.
@@ -360,19 +368,25 @@ impl Neighbour {
     }
 
     fn is_deciding(&self, now: Time) -> bool {
-        self.doubt
-            .as_ref()
-            .is_some_and(|doubt| doubt.closed && (doubt.since..doubt.since + DECISION).contains(&now))
+        let doubt = self.doubt.as_ref().filter(|doubt| doubt.closed && doubt.opened.is_none());
+        doubt.is_some_and(|doubt| (doubt.since..doubt.since + DECISION).contains(&now))
     }
 
     /// Tries a neighbour that is in doubt, if that is due. Nobody is suspected without `gone_after`.
     fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<Finding> {
         let now = context.now();
         self.next().filter(|&next| next <= now)?;
-        self.dial(context);
+        let is_open = self.open.is_some();
+        if !is_open {
+            self.dial(context);
+        }
         let doubt = self.doubt.as_mut()?;
         if let Some(address) = context.members.address_of(self.id) {
             context.send(address, self.id, &Message::Ping);
+        }
+        if is_open {
+            doubt.next = now + REPEAT;
+            return None;
         }
         let age = now.saturating_sub(doubt.since);
         doubt.next = now + doubt.pause(now);
@@ -420,6 +434,7 @@ impl Doubt {
         Self {
             since: from,
             next: from,
+            opened: None,
             closed,
             refused: false,
             helpers,
@@ -431,10 +446,14 @@ impl Doubt {
         }
     }
 
-    /// The connection that had ended this doubt was closed without a greeting, or is silent.
-    fn again(self, closed: bool, now: Time) -> Self {
-        let next = now + self.pause(now);
-        Self { refused: self.refused || closed, next, count: None, ..self }
+    /// The connection that had opened was closed without a greeting, or is silent.
+    fn go_on(&mut self, closed: bool, context: &mut Context) {
+        let now = context.now();
+        self.opened = None;
+        self.refused |= closed;
+        self.next = self.since.max(now + self.pause(now));
+        self.count.take_if(|count| count.is_out_of_time(now));
+        context.timers.set(Timer::Count, now);
     }
 
     /// How long to wait before the next try.

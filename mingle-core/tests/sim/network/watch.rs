@@ -111,18 +111,25 @@ impl Network {
 
     /// Whether a packet passes from one host to another, and its answer back.
     fn passes(&mut self, host: usize, target: usize) -> bool {
-        let is_cut = self.cut.contains_key(&(host, target)) || self.cut.contains_key(&(target, host));
         let near = self.are_near(host, target);
         let is_lost = !near && (self.chance(self.weather.loss) || self.chance(self.weather.loss));
-        !is_lost && !is_cut && self.hosts[target].powered
+        !is_lost && !self.is_cut(host, target) && self.hosts[target].powered
+    }
+
+    fn is_cut(&self, host: usize, target: usize) -> bool {
+        self.cut.contains_key(&(host, target)) || self.cut.contains_key(&(target, host))
     }
 
     fn watch_greeting(&mut self, watch: u64) {
-        match self.watching[&watch].target {
-            Some((target, _)) if self.hosts[target].paused.is_some() => {
-                self.watch_at(self.now + PROBE, watch, Watch::Greeting);
-            }
-            _ => self.watch_news(watch, WatchNews::Greeted),
+        let Watching { host, target: Some((target, life)), .. } = self.watching[&watch] else { return };
+        let slot = &self.hosts[target];
+        if slot.life != life {
+            return;
+        }
+        if slot.paused.is_some() || !slot.powered || self.is_cut(host, target) {
+            self.watch_at(self.now + PROBE, watch, Watch::Greeting);
+        } else {
+            self.watch_news(watch, WatchNews::Greeted);
         }
     }
 

@@ -157,12 +157,18 @@ fn of_many_candidates_the_one_that_was_heard_last_delays_the_end_of_the_call() {
 
 #[test]
 fn a_call_begins_afresh_when_its_leader_has_followed_another() {
-    let mut leader = elastic("3:4", &[2, 3]);
-    leader.run(Time::from_secs(10));
-    leader.hear(7, &announced_by(7, true, leader.world));
-    // It gives up a leader that has not answered for a second.
-    let at = Time::from_secs(11) + CALL;
-    assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((at, 3)));
+    for enough in [false, true] {
+        let mut leader = elastic("3:4", &[2, 3]);
+        leader.run(Time::from_secs(10));
+        leader.hear(7, &announced_by(7, true, leader.world));
+        if enough {
+            // A member's time is up, which is the other leader's business now.
+            leader.hear(2, &Message::Enough);
+        }
+        // It gives up a leader that has not answered for a second.
+        let at = Time::from_secs(11) + CALL;
+        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((at, 3)), "{enough}");
+    }
 }
 
 #[test]

@@ -223,6 +223,7 @@ fn an_answer_a_connection_or_another_members_sight_ends_the_doubt() {
     watcher.running.handle_timeout(Time::ZERO);
     let dial = watcher.done().dials[0].0;
     watcher.hear(dial, WatchNews::Opened);
+    watcher.hear(dial, WatchNews::Greeted);
     assert_eq!(watcher.running.poll_timeout(), None);
     // Another reaches it.
     let (mut watcher, [_, next]) = Watcher::greeted(4);
@@ -352,16 +353,95 @@ fn a_suspected_member_is_back_when_it_greets_and_not_when_its_kernel_accepts() {
 }
 
 #[test]
-fn a_suspected_member_that_answers_on_a_connection_without_a_greeting_is_doubted_anew_when_that_ends() {
+fn a_member_on_whose_connection_nobody_greets_is_only_pinged_and_is_back_when_it_answers() {
     let (mut watcher, dial) = suspecting();
     watcher.hear(dial, WatchNews::Opened);
-    assert_eq!(watcher.run(ms(40_000), WatchNews::Silent, &[]).changes, []);
+    let done = watcher.run(ms(40_000), WatchNews::Silent, &[]);
+    assert_eq!(done.changes, [], "its process may be stopped");
+    let pings = done.sent.iter().filter(|(to, message)| *to == address(3) && *message == Message::Ping);
+    assert!((37..=39).contains(&pings.count()) && done.sent.len() < 45, "once a second: {:?}", done.sent);
     let back = watcher.message(3, &Message::Pong).changes;
     assert!(matches!(back[..], [Change::Back(Rank(2), _)]), "{back:?}");
     assert_eq!(watcher.hear(dial, WatchNews::Greeted).changes, [], "that it is back is told once");
+    assert_eq!(watcher.running.poll_timeout(), None);
+}
+
+#[test]
+fn a_member_that_answers_while_its_connections_are_closed_without_a_greeting_is_tried_once_a_second() {
+    // It has no room for another connection, or a firewall resets each.
+    let (mut watcher, [_, next]) = Watcher::greeted(5);
+    watcher.hear(next, WatchNews::Closed);
+    let (mut tries, mut all) = (0, Vec::new());
+    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(20_000)) {
+        watcher.now = at;
+        watcher.running.handle_timeout(at);
+        for (dial, _) in watcher.done().dials {
+            tries += 1;
+            watcher.hear(dial, WatchNews::Opened);
+            all.extend(watcher.message(3, &Message::Pong).changes);
+            watcher.hear(dial, WatchNews::Closed);
+        }
+    }
+    assert!((10..=21).contains(&tries), "{tries}");
+    assert_eq!(all, []);
+}
+
+#[test]
+fn a_stopped_process_whose_connections_are_reset_now_and_then_stays() {
+    let (mut watcher, [_, mut open]) = Watcher::greeted(3);
+    let mut all = Vec::new();
+    for minute in 1..=5 {
+        watcher.hear(open, WatchNews::Closed);
+        watcher.running.handle_timeout(watcher.now);
+        open = watcher.done().dials[0].0;
+        watcher.hear(open, WatchNews::Opened);
+        all.extend(watcher.run(ms(60_000 * minute), WatchNews::Refused, &[]).changes);
+    }
+    assert_eq!(all, []);
+}
+
+#[test]
+fn a_suspected_member_is_suspected_once_although_its_connection_ends_much_later_without_a_greeting() {
+    let (mut watcher, dial) = suspecting();
+    watcher.hear(dial, WatchNews::Opened);
+    assert_eq!(watcher.run(ms(20_000), WatchNews::Silent, &[]).changes, []);
     watcher.hear(dial, WatchNews::Closed);
-    assert_eq!(watcher.run(ms(40_900), WatchNews::Silent, &[]).changes, []);
-    assert!(suspected(&watcher.run(ms(41_100), WatchNews::Silent, &[]).changes));
+    assert_eq!(watcher.run(ms(23_000), WatchNews::Silent, &[]).changes, []);
+    let back = watcher.message(3, &Message::Pong).changes;
+    assert!(matches!(back[..], [Change::Back(Rank(2), _)]), "{back:?}");
+}
+
+#[test]
+fn members_are_counted_on_when_a_connection_ends_without_a_greeting() {
+    let (mut watcher, dial) = suspecting();
+    let counts = |done: &Done| done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_)));
+    watcher.hear(dial, WatchNews::Opened);
+    assert!(!counts(&watcher.run(ms(4000), WatchNews::Silent, &[])), "its process may be stopped");
+    watcher.hear(dial, WatchNews::Closed);
+    assert!(counts(&watcher.run(ms(4000), WatchNews::Silent, &[])));
+}
+
+#[test]
+fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_members_are_counted() {
+    let (mut watcher, _) = suspecting();
+    let mut all = Vec::new();
+    while gone(&all).is_none() && watcher.now < ms(60_000) {
+        watcher.now = watcher.running.poll_timeout().unwrap();
+        watcher.running.handle_timeout(watcher.now);
+        let mut done = watcher.done();
+        for (dial, _) in std::mem::take(&mut done.dials) {
+            for news in [WatchNews::Opened, WatchNews::Closed] {
+                done.changes.extend(watcher.hear(dial, news).changes);
+            }
+        }
+        for number in [1, 4, 5] {
+            watcher.deliver(number, &Message::Sight(Sight { rank: 2, reached: false }));
+        }
+        watcher.count([1, 4, 5]);
+        all.extend(done.changes);
+    }
+    assert_eq!(gone(&all), Some(2), "{:?}", watcher.now);
+    assert!(!suspected(&all), "again");
 }
 
 #[test]
@@ -715,6 +795,20 @@ fn a_neighbour_that_closes_just_after_the_end_holds_up_the_next_formation_until_
             _ => assert_eq!(changes, [Change::Notified]),
         }
     }
+}
+
+#[test]
+fn a_neighbour_whose_kernel_accepts_another_connection_holds_up_nothing() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    let later = watcher.running.lineage().next().unwrap();
+    hear(&mut watcher.running, ms(50), 1, later, &over(0));
+    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.run(ms(700), WatchNews::Silent, &[]);
+    watcher.hear(next, WatchNews::Closed);
+    watcher.running.handle_timeout(ms(700));
+    let dial = watcher.done().dials[0].0;
+    watcher.hear(dial, WatchNews::Opened);
+    assert_eq!(watcher.run(ms(850), WatchNews::Silent, &[]).changes, [Change::Notified]);
 }
 
 #[test]

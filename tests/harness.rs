@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSo
 use std::time::{Duration, Instant};
 
 use crate::lab::proc::{GUARD, Proc, variables};
-use crate::lab::{Lab, Options, Policy, helper, setting};
+use crate::lab::{Lab, Options, Policy, helper, limit, setting};
 
 const GROUP: Ipv4Addr = Ipv4Addr::new(239, 192, 1, 1);
 const PORT: u16 = 5000;
@@ -57,9 +57,10 @@ fn helper_sends_datagrams() {
 #[ignore = "a program that the other tests run in a node"]
 fn helper_connects() {
     let to = setting::<SocketAddr>("LAB_TO");
-    let mut stream = TcpStream::connect_timeout(&to, Duration::from_millis(400)).expect("not connected");
+    let patience = limit(Duration::from_millis(400));
+    let mut stream = TcpStream::connect_timeout(&to, patience).expect("not connected");
     let mut buffer = [0; 5];
-    stream.set_read_timeout(Some(Duration::from_millis(400))).unwrap();
+    stream.set_read_timeout(Some(patience)).unwrap();
     stream.read_exact(&mut buffer).expect("no answer");
 }
 
@@ -236,7 +237,7 @@ fn a_lab_of_four_is_made_quickly() {
         best = best.min(started.elapsed());
         assert_eq!(lab.len(), 4);
     }
-    assert!(best < Duration::from_millis(500), "{best:?}");
+    assert!(best < limit(Duration::from_millis(500)), "{best:?}");
 }
 
 #[test]

@@ -22,7 +22,8 @@ fn python_folder() -> PathBuf {
 fn packages(name: &str) -> PathBuf {
     // `cargo test` leaves the library beside the tests, and nothing in the folder above.
     let built = std::env::current_exe().unwrap().with_file_name("lib_mingle.so");
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("packages").join(name);
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("packages-{}", std::process::id())).join(name);
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(folder.join("mingle")).unwrap();
     let source = python_folder().join("src");

@@ -320,7 +320,12 @@ fn processes_that_a_command_leaves_are_killed_before_the_next_one_starts() {
             until [ -s /run/left ]; do sleep 0.1; done
             exit 1
         fi
-        kill -0 \"$(cat /run/left)\" 2>/dev/null && echo alive || echo gone";
+        # A process that was killed may take a moment to go.
+        for i in $(seq 50); do
+            kill -0 \"$(cat /run/left)\" 2>/dev/null || { echo gone; exit 0; }
+            sleep 0.1
+        done
+        echo alive";
     let outcome = run(&lab, 0, &["--max-restarts", "1"], script).finish();
     assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(0), "gone\n"), "{}", outcome.render());
 }

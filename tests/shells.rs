@@ -161,10 +161,12 @@ $(env | grep -c '^PET_') $PET_NODE_RANK $PET_NNODES $MINGLE_JOB_ID""#;
 fn the_job_does_not_start_in_any_shell_after_a_failure() {
     let directory = Directory::new("failed");
     let names = directory.names();
+    // Other tests may run on this loopback interface.
+    let alone = format!("--job-id x-{} --world 2 --interface lo --timeout 50ms -q", std::process::id());
     for shell in shells() {
         for (args, code) in [
             ("--job-id x --world 0", 2),
-            ("--job-id x --world 2 --interface lo --timeout 50ms -q", 3),
+            (&alone, 3),
             ("--job-id x --world 2 --interface none7 --timeout 50ms", 5),
         ] {
             for form in forms(shell) {
@@ -184,7 +186,8 @@ fn the_job_does_not_start_in_any_shell_if_mingle_is_killed() {
     for shell in shells() {
         for form in forms_that_stop(shell) {
             // The inner shell prints its process ID to stderr. `exec` gives the same ID to mingle.
-            let line = "--job-id killed --world 2 --interface lo --timeout 20s";
+            let line =
+                format!("--job-id killed-{} --world 2 --interface lo --timeout 20s", std::process::id());
             let inner = format!("sh -c 'echo \"pid $$\" >&2; exec \"$mingle\" {line}'");
             let proc = start(shell, &directory, &(form.replace("MINGLE", &inner) + "echo started"));
             proc.expect_stderr("leading");

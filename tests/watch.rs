@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::machine::fixture;
 use crate::lab::proc::{Outcome, Proc, Stream};
 use crate::lab::world::{finish_all, line_with};
-use crate::lab::{self, Lab, MINGLE, Options};
+use crate::lab::{self, Lab, MINGLE, Options, limit};
 use nix::pty::{Winsize, openpty};
 use serde_json::Value;
 
@@ -96,7 +96,8 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
         while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3";
     let nodes = run_all(&lab, 3, "--rank-by host", script);
     let shot = || {
-        let shot = watch(&lab, 3, "--job-id ran --format json --timeout 1200ms").finish();
+        let timeout = limit(Duration::from_millis(1200)).as_millis();
+        let shot = watch(&lab, 3, &format!("--job-id ran --format json --timeout {timeout}ms")).finish();
         assert!(shot.status.success(), "{}", shot.render());
         document(&shot)
     };

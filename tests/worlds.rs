@@ -86,7 +86,8 @@ fn ranks_follow_host_names_in_natural_order_with_rank_by_host() {
 #[test]
 fn ranks_follow_places_with_rank_by_place_and_json_and_the_doctor_show_them() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("place-of-node-1");
+    let file =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("place-{}", std::process::id()));
     std::fs::write(&file, "block-2/rack-1\n").unwrap();
     let places = ["block-1/rack-1", "", "block-1/rack-1", "block-2/rack-1"];
     let start = |node: usize, world: usize| {

@@ -9,11 +9,14 @@ use std::sync::LazyLock;
 /// Where this test program keeps its machines.
 fn folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        // Each test program unpacks its own copy, since several may run at once.
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("rdma-", env!("CARGO_CRATE_NAME")));
-        if folder.exists() {
-            fs::remove_dir_all(&folder).unwrap();
+        // Each process unpacks its own copy, since several may run at once, and removes those of earlier ones.
+        let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rdma");
+        let copies = fs::read_dir(&all).into_iter().flatten().flatten().map(|copy| copy.path());
+        for copy in copies.filter(|copy| !Path::new("/proc").join(copy.file_name().unwrap()).exists()) {
+            // Another process may remove it, too.
+            drop(fs::remove_dir_all(copy));
         }
+        let folder = all.join(std::process::id().to_string());
         fs::create_dir_all(folder.join("made")).unwrap();
         let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/rdma.tar.gz");
         let unpacked = Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&folder).status();

@@ -357,6 +357,15 @@ impl Drop for Lab {
     }
 }
 
+/// A limit for a machine that has nothing else to do. On a busier one it is as many times longer as there are
+/// processes that run or wait for each processor (loadavg in proc(5)).
+pub fn limit(quiet: Duration) -> Duration {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap();
+    let load: f64 = load.split_once(' ').unwrap().0.parse().unwrap();
+    let cores = thread::available_parallelism().unwrap().get();
+    quiet.mul_f64((load / f64::from(u32::try_from(cores).unwrap())).max(1.0))
+}
+
 /// A command outside any lab, with a clean environment. `$mingle` is the program under test.
 pub fn plain(program: &str) -> Command {
     let mut command = Command::new(program);

@@ -356,7 +356,7 @@ impl Lead {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         let seated = self.book.seated();
         let is_due = seated >= shared.most() || self.call.is_over();
-        // After a round that some held up, they have no seat, and who waits may have none yet.
+        // Members that held up a round have lost their seats, and those that wait may have none yet.
         if !may_start || !is_due || shared.config.world.at_most(seated) == 0 {
             return;
         }

@@ -6,7 +6,7 @@
 //! members whether they reach it.
 //!
 //! ```text
-//! a connection opens                     wait for its byte, with which the doubt is over
+//! a connection opens                     wait for its byte; the doubt goes on if it ends before
 //! it answers                             it is there; connect again later
 //! another member reaches it              only this pair is broken; ask again later
 //! it closed the connection, its port     gone, after [`QUICK`]
@@ -242,7 +242,7 @@ impl Watch {
     pub(super) fn world_is_over(&mut self, context: &mut Context) {
         self.over = Some(context.now());
         for doubt in self.neighbours.iter_mut().filter_map(|neighbour| neighbour.doubt.as_mut()) {
-            doubt.is_suspected = false;
+            (doubt.is_suspected, doubt.count) = (false, None);
         }
         self.plan(context);
     }
@@ -322,8 +322,7 @@ impl Neighbour {
             }
             WatchNews::Closed | WatchNews::Silent if self.open == Some(dial) => {
                 self.open = None;
-                let closed = news == WatchNews::Closed;
-                let now = context.now();
+                let (now, closed) = (context.now(), news == WatchNews::Closed);
                 let by_sidecar = |doubt: &&mut Doubt| doubt.opened.is_some_and(|at| now < at + SIDECAR);
                 if let Some(doubt) = self.doubt.as_mut().filter(by_sidecar) {
                     doubt.go_on(closed, context);
@@ -348,10 +347,9 @@ impl Neighbour {
     /// The neighbour is there, though no connection opens: the doubt, if there is one, begins anew later.
     fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
         let doubt = self.doubt.as_mut()?;
-        let (was_suspected, opened) = (doubt.is_suspected, doubt.opened);
-        let anew = Doubt::new(self.id, doubt.closed, context.now() + pause, context);
-        *doubt = Doubt { opened, ..anew };
-        was_suspected.then(|| self.tell_back(context))
+        let Doubt { is_suspected, opened, closed, .. } = *doubt;
+        *doubt = Doubt { opened, ..Doubt::new(self.id, closed, context.now() + pause, context) };
+        is_suspected.then(|| self.tell_back(context))
     }
 
     /// All members learn that the one that was suspected is there.
@@ -376,15 +374,14 @@ impl Neighbour {
     fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<Finding> {
         let now = context.now();
         self.next().filter(|&next| next <= now)?;
-        let is_open = self.open.is_some();
-        if !is_open {
+        if self.open.is_none() {
             self.dial(context);
         }
         let doubt = self.doubt.as_mut()?;
         if let Some(address) = context.members.address_of(self.id) {
             context.send(address, self.id, &Message::Ping);
         }
-        if is_open {
+        if self.open.is_some() {
             doubt.next = now + REPEAT;
             return None;
         }
@@ -449,11 +446,14 @@ impl Doubt {
     /// The connection that had opened was closed without a greeting, or is silent.
     fn go_on(&mut self, closed: bool, context: &mut Context) {
         let now = context.now();
-        self.opened = None;
-        self.refused |= closed;
+        let opened = self.opened.take().unwrap_or(now);
+        self.refused |= closed && self.closed;
+        self.closed |= closed;
         self.next = self.since.max(now + self.pause(now));
-        self.count.take_if(|count| count.is_out_of_time(now));
-        context.timers.set(Timer::Count, now);
+        if let Some(count) = &mut self.count {
+            count.extend(now.saturating_sub(opened));
+            context.timers.set(Timer::Count, now);
+        }
     }
 
     /// How long to wait before the next try.

@@ -422,6 +422,60 @@ fn members_are_counted_on_when_a_connection_ends_without_a_greeting() {
 }
 
 #[test]
+fn a_member_that_dies_before_it_has_greeted_again_is_gone_after_half_a_second() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Silent);
+    watcher.running.handle_timeout(Time::ZERO);
+    let dial = watcher.done().dials[0].0;
+    watcher.hear(dial, WatchNews::Opened);
+    assert_eq!(watcher.run(ms(300), WatchNews::Refused, &[]).changes, []);
+    watcher.hear(dial, WatchNews::Closed);
+    assert_eq!(gone(&watcher.run(ms(499), WatchNews::Refused, &[]).changes), None);
+    assert_eq!(gone(&watcher.run(ms(510), WatchNews::Refused, &[]).changes), Some(2));
+}
+
+#[test]
+fn a_suspected_member_whose_connections_a_sidecar_closes_late_is_gone_once_the_members_are_counted() {
+    let (mut watcher, dial) = suspecting();
+    let (mut open, mut all) = (dial, Vec::new());
+    while gone(&all).is_none() && watcher.now < ms(120_000) {
+        watcher.hear(open, WatchNews::Opened);
+        all.extend(watcher.run(watcher.now + ms(9000), WatchNews::Silent, &[]).changes);
+        watcher.hear(open, WatchNews::Closed);
+        let dials = loop {
+            watcher.now = watcher.running.poll_timeout().unwrap();
+            watcher.running.handle_timeout(watcher.now);
+            let done = watcher.done();
+            for number in [1, 4, 5] {
+                watcher.deliver(number, &Message::Sight(Sight { rank: 2, reached: false }));
+            }
+            watcher.count([1, 4, 5]);
+            all.extend(done.changes);
+            if !done.dials.is_empty() || gone(&all).is_some() {
+                break done.dials;
+            }
+        };
+        open = dials.first().map_or(open, |(dial, _)| *dial);
+    }
+    assert_eq!(gone(&all), Some(2), "{:?}", watcher.now);
+}
+
+#[test]
+fn nobody_is_counted_once_the_world_is_over() {
+    let (mut watcher, dial) = suspecting();
+    watcher.hear(dial, WatchNews::Opened);
+    let (now, later) = (watcher.now, watcher.running.lineage().next().unwrap());
+    hear(&mut watcher.running, now, 1, later, &over(0));
+    watcher.hear(dial, WatchNews::Closed);
+    let done = watcher.run(now + ms(5000), WatchNews::Silent, &[]);
+    assert!(
+        !done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_))),
+        "{:?}",
+        done.sent
+    );
+}
+
+#[test]
 fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_members_are_counted() {
     let (mut watcher, _) = suspecting();
     let mut all = Vec::new();

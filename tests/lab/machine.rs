@@ -9,7 +9,8 @@ use std::sync::LazyLock;
 /// Where this test program keeps its machines.
 fn folder() -> &'static Path {
     static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
-        // Each process unpacks its own copy, since several may run at once, and removes those of earlier ones.
+        // Each process unpacks a copy of its own, since several may run at once, and removes those of earlier
+        // ones.
         let all = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rdma");
         let copies = fs::read_dir(&all).into_iter().flatten().flatten().map(|copy| copy.path());
         for copy in copies.filter(|copy| !Path::new("/proc").join(copy.file_name().unwrap()).exists()) {

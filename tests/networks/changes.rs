@@ -30,6 +30,23 @@ fn an_address_that_appears_three_seconds_after_the_start_is_used() {
 }
 
 #[test]
+fn a_node_whose_only_interface_is_not_ready_yet_gets_no_seat_at_a_loopback_address() {
+    let Some(lab) = Options::nodes(4).start() else { return };
+    // As just after it was made, on a busy machine: packets pass, but it is not called running.
+    lab.at(3, "ip link set eth0 mode dormant; ip link set eth0 state dormant");
+    let args = line_with("not ready", 4, "--seed 10.77.0.13");
+    let mut procs: Vec<Proc> = (0..3).map(|i| lab.spawn(i, &args)).collect();
+    for proc in &procs {
+        proc.expect_latest(SOON, NODES, "3 of 4");
+    }
+    procs.push(lab.spawn(3, &args));
+    procs[3].expect_stderr("leading");
+    sleep_until(procs[3].started + Duration::from_secs(1));
+    lab.at(3, "ip link set eth0 mode default; ip link set eth0 state up");
+    World::of(&finish_all(procs)).expect(&lab, &[0, 1, 2, 3]);
+}
+
+#[test]
 fn the_wait_for_an_address_counts_towards_the_deadline() {
     let Some(lab) = Options::nodes(1).start() else { return };
     lab.at(0, "ip addr flush dev eth0");

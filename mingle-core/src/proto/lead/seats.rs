@@ -1,6 +1,6 @@
 //! How a node comes to a seat and loses it: join, proof, welcome, and the end of its last connection.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::Lead;
@@ -41,6 +41,11 @@ impl Lead {
             return;
         }
         if join.node.rank.is_some_and(|rank| rank.get() >= shared.most()) {
+            return;
+        }
+        let is_local = |ip: IpAddr| ip.is_loopback();
+        if !is_local(source.ip()) && join.node.endpoints.iter().all(|endpoint| is_local(endpoint.ip())) {
+            tracing::debug!(%from, "its host has no address yet that others reach");
             return;
         }
         self.book.make_room(shared.scale().most_entries(), arrivals, shared.now);

@@ -547,6 +547,14 @@ fn a_new_member_is_announced_soon() {
 }
 
 #[test]
+fn a_node_of_another_host_that_has_only_a_loopback_address_gets_no_seat_until_it_has_another() {
+    let mut leader = Leader::new(2);
+    let outputs = leader.join(2, |node| node.endpoints = SocketAddr::from(([127, 0, 0, 1], 29500)).into());
+    assert_eq!((to(&outputs, 2, |_| true), to(&outputs, 2, is_prepare)), (0, 0));
+    assert!(to(&leader.join(2, |_| {}), 2, is_prepare) > 0);
+}
+
+#[test]
 fn the_address_of_a_member_stays_known_when_another_member_leaves() {
     let mut leader = Leader::with(5, &[2, 3]);
     leader.node.handle_closed(Time::ZERO, ConnId(3));

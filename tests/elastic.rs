@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::proc::{Outcome, PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, took};
-use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use crate::lab::{Lab, MINGLE, Options, Policy, limit, sleep_until};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
 /// longer than any of them.
@@ -94,7 +94,8 @@ fn four_of_three_to_four_form_a_world_of_four_at_once() {
     let outcomes = finish_all(procs);
     World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
     let took = took(&outcomes, started);
-    assert!(took < Duration::from_millis(900), "{took:?}");
+    // Long before the end of a last call.
+    assert!(took < limit(Duration::from_millis(900)).min(Duration::from_secs(12)), "{took:?}");
 }
 
 #[test]

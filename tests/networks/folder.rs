@@ -8,7 +8,7 @@ use super::form_with;
 use crate::lab::preload::Preload;
 use crate::lab::proc::GUARD;
 use crate::lab::world::line_with;
-use crate::lab::{Lab, Options, Policy};
+use crate::lab::{Lab, Options, Policy, limit};
 
 /// A folder of this test's own, removed on drop.
 struct Folder(PathBuf);
@@ -102,7 +102,7 @@ fn a_folder_that_cannot_be_written_to_is_an_error_at_once() {
     lab.at(0, "mkdir /run/read-only; mount -t tmpfs -o ro tmpfs /run/read-only");
     for path in ["/run/read-only", "/run/not-there", "/dev/null"] {
         let proc = lab.spawn(0, &line_with("folder", 4, &format!("--seed-dir {path}")));
-        let outcome = proc.finish_within(Duration::from_secs(2));
+        let outcome = proc.finish_within(limit(Duration::from_secs(2)));
         outcome.failed(5, &[&format!("seed folder {path}")]);
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::lab::forge::{HOSTILE, RAW};
 use crate::lab::preload::Preload;
 use crate::lab::proc::{GUARD, Outcome, Proc, variables};
-use crate::lab::world::{World, complete, finish_all, line, line_with};
+use crate::lab::world::{World, complete, finish_all, finish_all_within, line, line_with};
 use crate::lab::{self, Lab, MINGLE, Options};
 
 const SECRET: (&str, &str) = ("MINGLE_SECRET", "5eaf00d1-the-horse-knows-5eaf00d1");
@@ -287,8 +287,7 @@ fn survives(lab: &Lab, how: &str) -> Vec<Outcome> {
     let reached = log.stderr.wait_until(until, |log| marks(how).iter().all(|mark| heard(log, mark)));
     assert!(reached, "{how} has not reached {}", log.render());
     procs.push(start(3));
-    let outcomes: Vec<Outcome> =
-        procs.into_iter().map(|proc| proc.finish_within(Duration::from_secs(18))).collect();
+    let outcomes = finish_all_within(procs, Duration::from_secs(18));
     for (node, outcome) in outcomes.iter().enumerate() {
         is_clean(outcome);
         let code = outcome.status.code().unwrap_or_else(|| panic!("killed: {}", outcome.render()));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use crate::lab::proc::{Outcome, PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
-use crate::lab::world::{World, finish_all, took};
+use crate::lab::world::{World, finish_all, finish_all_within, took};
 use crate::lab::{Lab, MINGLE, Options, Policy, limit, sleep_until};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
@@ -530,7 +530,7 @@ fn one_killed(
     for node in 0..4 {
         assert!(lab.command(node, "touch").arg("/run/end").status().unwrap().success());
     }
-    for outcome in procs.into_iter().map(|proc| proc.finish_within(Duration::from_secs(100))) {
+    for outcome in finish_all_within(procs, Duration::from_secs(100)) {
         assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
         said.extend(worlds_of(&outcome.stdout));
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::preload::{Preload, report};
 use crate::lab::proc::{GUARD, Outcome, Proc};
 use crate::lab::random::Random;
-use crate::lab::world::{World, finish_all, line, line_with, start_all, took};
+use crate::lab::world::{World, finish_all, finish_all_within, line, line_with, start_all, took};
 use crate::lab::{Lab, MINGLE, Options, Policy, limit, setting, skip, sleep_until};
 
 const NODES: &str = "nodes here";
@@ -101,8 +101,7 @@ fn kills_around_the_commit(job: &str, victims: &[usize], rounds: usize) {
         }
         procs.push(lab.spawn(victim, &args));
         let last = procs[4].started;
-        let outcomes: Vec<Outcome> =
-            procs.into_iter().map(|proc| proc.finish_within(timeout + GRACE + SOON)).collect();
+        let outcomes = finish_all_within(procs, timeout + GRACE + SOON);
         assert!(took(&outcomes, last) < timeout + GRACE, "{:?}", took(&outcomes, last));
         formed.push(is_consistent(&outcomes));
         killed.push(outcomes[victim].status.code().is_none());

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::proc::{Outcome, Proc};
+use super::world::finish_all_within;
 use super::{plain, skip};
 
 /// How long a job may take. On a busy machine torch takes most of a minute to be imported and to end.
@@ -41,7 +42,7 @@ pub fn torch() -> Option<Torch> {
 
 /// Waits until all processes of a job have ended.
 pub fn finish_all(procs: Vec<Proc>) -> Vec<Outcome> {
-    procs.into_iter().map(|proc| proc.finish_within(PATIENCE)).collect()
+    finish_all_within(procs, PATIENCE)
 }
 
 /// The folders of PATH in which torchrun is looked for: that of the given Python first.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use super::Lab;
-use super::proc::{Outcome, Proc};
+use super::proc::{Outcome, PATIENCE, Proc};
 
 /// The arguments that all nodes of a job share. The timeout only ends a broken run with mingle's own message.
 pub fn line(job: &str, world: usize) -> Vec<String> {
@@ -32,7 +32,12 @@ pub fn form(lab: &Lab, job: &str, more: &[&str]) -> World {
 
 /// Waits until all processes have ended.
 pub fn finish_all(procs: Vec<Proc>) -> Vec<Outcome> {
-    procs.into_iter().map(Proc::finish).collect()
+    finish_all_within(procs, PATIENCE)
+}
+
+/// Waits until all processes have ended, each at most this long.
+pub fn finish_all_within(procs: Vec<Proc>, limit: Duration) -> Vec<Outcome> {
+    procs.into_iter().map(|proc| proc.finish_within(limit)).collect()
 }
 
 /// How long after `since` the last one ended.

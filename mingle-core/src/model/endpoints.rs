@@ -35,6 +35,11 @@ impl Endpoints {
         self.0[0]
     }
 
+    /// Whether all of these are addresses of the loopback interface.
+    pub(crate) fn are_loopback(&self) -> bool {
+        self.iter().all(|endpoint| endpoint.ip().is_loopback())
+    }
+
     /// The endpoints that a message carries.
     pub(crate) fn advertised(&self) -> Self {
         Self(self.0.iter().copied().take(Self::ADVERTISED).collect())

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use super::{Driver, are_loopback};
+use super::Driver;
 use crate::host::{self, Interface, endpoints, link_of};
 use crate::model::Endpoints;
 use crate::net::Network;
@@ -95,7 +95,7 @@ impl Driver {
         let was = std::mem::replace(&mut self.endpoints, own);
         self.reach = reach;
         if self.endpoints.preferred() == was.preferred()
-            && are_loopback(&self.endpoints) == are_loopback(&was)
+            && self.endpoints.are_loopback() == was.are_loopback()
         {
             node.handle_endpoints(self.now(), self.endpoints.clone(), self.reach.clone());
             // The node's file in the shared folder holds the endpoints, too.

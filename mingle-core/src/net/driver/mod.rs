@@ -14,7 +14,7 @@ mod receive;
 mod running;
 mod upkeep;
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::time::Instant;
 
 use crate::host::{Interface, holder_of, host_name};
@@ -339,9 +339,4 @@ fn open_links(
         settings.notify(Event::Warning(warning));
     }
     Ok(links)
-}
-
-/// Whether all of these are addresses of the loopback interface.
-fn are_loopback(endpoints: &[SocketAddr]) -> bool {
-    endpoints.iter().all(|endpoint| endpoint.ip().is_loopback())
 }

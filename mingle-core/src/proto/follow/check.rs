@@ -32,7 +32,7 @@ pub(super) fn prepare(prepare: &Prepare, leader: &Leader, shared: &Shared) -> Re
     }
     // A loopback address is this host's own, so a leader on another host cannot mean it.
     let is_local = leader.source().ip().is_loopback() || node.endpoints.preferred().ip().is_loopback();
-    if !is_local && prepare.endpoints.iter().all(|endpoint| endpoint.ip().is_loopback()) {
+    if !is_local && prepare.endpoints.are_loopback() {
         return Err("the master has a loopback address");
     }
     if prepare.paths > ADDRESSES.saturating_mul(world.get() - 1) {

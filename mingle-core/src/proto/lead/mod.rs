@@ -356,11 +356,12 @@ impl Lead {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         let seated = self.book.seated();
         let is_due = seated >= shared.most() || self.call.is_over();
+        let size = shared.config.world.at_most(seated);
         // Members that held up a round have lost their seats, and those that wait may have none yet.
-        if !may_start || !is_due || shared.config.world.at_most(seated) == 0 {
+        if !may_start || !is_due || size == 0 {
             return;
         }
-        self.keep_to_steps(shared);
+        self.keep_to_steps(seated - size);
         let start = self.rounds.start(&mut self.book, arrivals, shared);
         self.started(start, arrivals, shared);
     }

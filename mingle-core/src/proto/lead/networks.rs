@@ -118,6 +118,10 @@ mod tests {
         network.links.values().map(|link| link.address.to_string()).collect()
     }
 
+    fn in_three_turns(nodes: &[Applicant]) -> [Vec<String>; 3] {
+        [0, 1, 2].map(|turn| reached(&Network::settle(nodes, turn)))
+    }
+
     const BOTH: [&str; 2] = ["10.2.0.1", "10.1.0.1"];
 
     #[test]
@@ -156,8 +160,10 @@ mod tests {
             applicant(1, &["10.2.0.1", "10.2.0.9", "10.1.0.1"], ""),
             applicant(2, &["10.2.0.2", "10.2.0.8", "10.1.0.2"], "10.1.0.1"),
         ];
-        let turns = [0, 1, 2].map(|turn| reached(&Network::settle(&nodes, turn)));
-        assert_eq!(turns, [["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"]]);
+        assert_eq!(
+            in_three_turns(&nodes),
+            [["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"]]
+        );
     }
 
     #[test]
@@ -179,8 +185,10 @@ mod tests {
             applicant(1, &["10.1.0.1", "fd00::1", "10.2.0.1"], ""),
             applicant(2, &["10.1.0.2", "fd00::2", "10.2.0.2"], "10.2.0.1"),
         ];
-        let turns = [0, 1, 2].map(|turn| reached(&Network::settle(&nodes, turn)));
-        assert_eq!(turns, [["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"]]);
+        assert_eq!(
+            in_three_turns(&nodes),
+            [["10.2.0.1", "10.2.0.2"], ["10.1.0.1", "10.1.0.2"], ["10.2.0.1", "10.2.0.2"]]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How a node comes to a seat and loses it: join, proof, welcome, and the end of its last connection.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Lead;
@@ -43,8 +43,8 @@ impl Lead {
         if join.node.rank.is_some_and(|rank| rank.get() >= shared.most()) {
             return;
         }
-        let is_local = |ip: IpAddr| ip.is_loopback();
-        if !is_local(source.ip()) && join.node.endpoints.iter().all(|endpoint| is_local(endpoint.ip())) {
+        // Nobody would reach it. Its interface may not be ready yet, and it joins anew once it is.
+        if join.node.endpoints.are_loopback() && !source.ip().is_loopback() {
             tracing::debug!(%from, "its host has no address yet that others reach");
             return;
         }
@@ -202,11 +202,12 @@ impl Lead {
         !taken.is_empty()
     }
 
-    /// Takes the seats of members that are too many for a size that the world may have: newcomers first, and
-    /// then those of the highest ranks. They become standbys.
-    pub(super) fn keep_to_steps(&mut self, shared: &Shared) {
-        let size = shared.config.world.at_most(self.book.seated());
-        let many = self.book.seated() - size;
+    /// Takes the seats of so many members, which are too many for a size that the world may have: newcomers
+    /// first, and then those of the highest ranks. They become standbys.
+    pub(super) fn keep_to_steps(&mut self, too_many: u32) {
+        if too_many == 0 {
+            return;
+        }
         let members = self.book.members();
         let mut members: Vec<_> =
             members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();
@@ -215,8 +216,8 @@ impl Lead {
         members[newcomers..].reverse();
         // Those that have held up a round come before all.
         members.sort_by_key(|&(.., replaced)| !replaced);
-        for (_, id, _) in members.into_iter().take(usize::try_from(many).unwrap_or(usize::MAX)) {
-            tracing::debug!(%id, %size, "no seat: the world keeps to its step");
+        for (_, id, _) in members.into_iter().take(usize::try_from(too_many).unwrap_or(usize::MAX)) {
+            tracing::debug!(%id, "no seat: the world keeps to its step");
             self.challenges.remove(id);
             self.book.make_standby(id);
             self.rounds.forget(id);

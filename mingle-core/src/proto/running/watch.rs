@@ -344,7 +344,7 @@ impl Neighbour {
         None
     }
 
-    /// The neighbour is there, though no connection opens: the doubt, if there is one, begins anew later.
+    /// The neighbour is there, though it has not greeted: the doubt, if there is one, begins anew later.
     fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
         let doubt = self.doubt.as_mut()?;
         let Doubt { is_suspected, opened, closed, .. } = *doubt;

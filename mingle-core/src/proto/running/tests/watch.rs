@@ -98,13 +98,26 @@ impl Watcher {
         done
     }
 
+    /// The next timer fires, if it does by then.
+    fn next(&mut self, until: Time) -> Option<Done> {
+        self.now = self.running.poll_timeout().filter(|&at| at <= until)?;
+        self.running.handle_timeout(self.now);
+        Some(self.done())
+    }
+
+    /// Another member says that the world is over. Returns what follows at once.
+    fn world_ends(&mut self, now: Time) -> Done {
+        let later = self.running.lineage().next().unwrap();
+        hear(&mut self.running, now, 1, later, &over(0));
+        let done = self.done();
+        assert!(matches!(done.changes[..], [Change::Over(_)]), "not notified yet: {:?}", done.changes);
+        done
+    }
+
     /// Lets time pass. Every connection that is opened ends so; each member of `answer` answers a Look so.
     fn run(&mut self, until: Time, dials: WatchNews, answer: &[(u8, bool)]) -> Done {
         let mut all = Done::default();
-        while let Some(at) = self.running.poll_timeout().filter(|&at| at <= until) {
-            self.now = at;
-            self.running.handle_timeout(at);
-            let mut done = self.done();
+        while let Some(mut done) = self.next(until) {
             for (dial, _) in std::mem::take(&mut done.dials) {
                 done.changes.extend(self.hear(dial, dials).changes);
             }
@@ -320,9 +333,7 @@ fn suspecting() -> (Watcher, DialId) {
     watcher.hear(next, WatchNews::Silent);
     assert!(suspected(&watcher.run(ms(1500), WatchNews::Silent, &[]).changes));
     loop {
-        watcher.now = watcher.running.poll_timeout().unwrap();
-        watcher.running.handle_timeout(watcher.now);
-        if let [(dial, _)] = watcher.done().dials[..] {
+        if let [(dial, _)] = watcher.next(ms(5000)).unwrap().dials[..] {
             return (watcher, dial);
         }
     }
@@ -372,10 +383,8 @@ fn a_member_that_answers_while_its_connections_are_closed_without_a_greeting_is_
     let (mut watcher, [_, next]) = Watcher::greeted(5);
     watcher.hear(next, WatchNews::Closed);
     let (mut tries, mut all) = (0, Vec::new());
-    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(20_000)) {
-        watcher.now = at;
-        watcher.running.handle_timeout(at);
-        for (dial, _) in watcher.done().dials {
+    while let Some(done) = watcher.next(ms(20_000)) {
+        for (dial, _) in done.dials {
             tries += 1;
             watcher.hear(dial, WatchNews::Opened);
             all.extend(watcher.message(3, &Message::Pong).changes);
@@ -443,9 +452,7 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_late_is_gone_once_the_m
         all.extend(watcher.run(watcher.now + ms(9000), WatchNews::Silent, &[]).changes);
         watcher.hear(open, WatchNews::Closed);
         let dials = loop {
-            watcher.now = watcher.running.poll_timeout().unwrap();
-            watcher.running.handle_timeout(watcher.now);
-            let done = watcher.done();
+            let done = watcher.next(ms(130_000)).unwrap();
             for number in [1, 4, 5] {
                 watcher.deliver(number, &Message::Sight(Sight { rank: 2, reached: false }));
             }
@@ -464,10 +471,9 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_late_is_gone_once_the_m
 fn nobody_is_counted_once_the_world_is_over() {
     let (mut watcher, dial) = suspecting();
     watcher.hear(dial, WatchNews::Opened);
-    let (now, later) = (watcher.now, watcher.running.lineage().next().unwrap());
-    hear(&mut watcher.running, now, 1, later, &over(0));
+    watcher.world_ends(watcher.now);
     watcher.hear(dial, WatchNews::Closed);
-    let done = watcher.run(now + ms(5000), WatchNews::Silent, &[]);
+    let done = watcher.run(watcher.now + ms(5000), WatchNews::Silent, &[]);
     assert!(
         !done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_))),
         "{:?}",
@@ -480,9 +486,7 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_member
     let (mut watcher, _) = suspecting();
     let mut all = Vec::new();
     while gone(&all).is_none() && watcher.now < ms(60_000) {
-        watcher.now = watcher.running.poll_timeout().unwrap();
-        watcher.running.handle_timeout(watcher.now);
-        let mut done = watcher.done();
+        let mut done = watcher.next(ms(61_000)).unwrap();
         for (dial, _) in std::mem::take(&mut done.dials) {
             for news in [WatchNews::Opened, WatchNews::Closed] {
                 done.changes.extend(watcher.hear(dial, news).changes);
@@ -502,9 +506,7 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_member
 fn a_suspected_member_that_greets_once_the_world_is_over_is_not_told_to_be_back() {
     let (mut watcher, dial) = suspecting();
     watcher.hear(dial, WatchNews::Opened);
-    let (now, later) = (watcher.now, watcher.running.lineage().next().unwrap());
-    hear(&mut watcher.running, now, 1, later, &over(0));
-    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.world_ends(watcher.now);
     let done = watcher.hear(dial, WatchNews::Greeted);
     assert_eq!((done.changes, done.multicast), (vec![], vec![]));
 }
@@ -577,10 +579,7 @@ fn a_look_at_a_member_that_never_greets_makes_room_for_another_after_two_seconds
 fn a_member_that_is_gone_is_the_first_cause_of_an_end_that_was_heard_before() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     watcher.hear(next, WatchNews::Closed);
-    let later = watcher.running.lineage().next().unwrap();
-    hear(&mut watcher.running, ms(50), 1, later, &over(0));
-    let heard = watcher.done();
-    assert!(matches!(heard.changes[..], [Change::Over(_)]), "not notified yet: {:?}", heard.changes);
+    let heard = watcher.world_ends(ms(50));
     let farewells = heard.sent.iter().filter(|(_, message)| *message == Message::Leaving).count();
     assert_eq!(farewells, 12, "six to each neighbour");
     let done = watcher.run(ms(700), WatchNews::Refused, &[]);
@@ -629,9 +628,7 @@ fn a_new_process_at_the_address_of_a_member_that_is_gone_hides_no_cause() {
 #[test]
 fn a_neighbour_that_neither_leaves_nor_closes_holds_up_the_next_formation_for_800_ms() {
     let (mut watcher, _) = Watcher::greeted(3);
-    let later = watcher.running.lineage().next().unwrap();
-    hear(&mut watcher.running, ms(50), 1, later, &over(0));
-    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.world_ends(ms(50));
     assert!(watcher.run(ms(849), WatchNews::Silent, &[]).changes.is_empty());
     let changes = watcher.run(ms(850), WatchNews::Silent, &[]).changes;
     assert!(matches!(changes[..], [Change::Notified]), "{changes:?}");
@@ -706,10 +703,7 @@ fn of_many_connections_that_are_being_opened_to_a_neighbour_the_oldest_makes_roo
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     let mut dials = watcher.hear(next, WatchNews::Silent).dials;
     let mut closed = Vec::new();
-    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at < ms(900)) {
-        watcher.now = at;
-        watcher.running.handle_timeout(at);
-        let done = watcher.done();
+    while let Some(done) = watcher.next(ms(899)) {
         dials.extend(done.dials);
         closed.extend(done.closed);
     }
@@ -767,10 +761,7 @@ fn a_sidecar_that_accepts_for_a_process_that_is_gone_keeps_nobody_there() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     watcher.hear(next, WatchNews::Closed);
     let (mut opened, mut all) = (0, Vec::new());
-    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(5000)) {
-        watcher.now = at;
-        watcher.running.handle_timeout(at);
-        let mut done = watcher.done();
+    while let Some(mut done) = watcher.next(ms(5000)) {
         for (dial, _) in std::mem::take(&mut done.dials) {
             opened += 1;
             for news in [WatchNews::Opened, WatchNews::Closed] {
@@ -837,9 +828,7 @@ fn a_neighbour_that_closes_just_after_the_end_holds_up_the_next_formation_until_
     // It is gone after 500 ms if its port refuses, and nobody waits longer than 800 ms.
     for (news, decided) in [(WatchNews::Refused, 1200), (WatchNews::Silent, 1500)] {
         let (mut watcher, [_, next]) = Watcher::greeted(3);
-        let later = watcher.running.lineage().next().unwrap();
-        hear(&mut watcher.running, ms(50), 1, later, &over(0));
-        assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+        watcher.world_ends(ms(50));
         assert!(watcher.run(ms(700), news, &[]).changes.is_empty());
         watcher.hear(next, WatchNews::Closed);
         assert_eq!(watcher.run(ms(decided - 1), news, &[]).changes, [], "{news:?}");
@@ -854,9 +843,7 @@ fn a_neighbour_that_closes_just_after_the_end_holds_up_the_next_formation_until_
 #[test]
 fn a_neighbour_whose_kernel_accepts_another_connection_holds_up_nothing() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
-    let later = watcher.running.lineage().next().unwrap();
-    hear(&mut watcher.running, ms(50), 1, later, &over(0));
-    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.world_ends(ms(50));
     watcher.run(ms(700), WatchNews::Silent, &[]);
     watcher.hear(next, WatchNews::Closed);
     watcher.running.handle_timeout(ms(700));
@@ -869,9 +856,7 @@ fn a_neighbour_whose_kernel_accepts_another_connection_holds_up_nothing() {
 fn a_neighbour_that_never_opened_a_connection_has_not_closed_it_and_holds_up_nothing() {
     let (mut watcher, dials) = Watcher::new(3);
     let next = dials.iter().find(|(_, to)| *to == path(3)).unwrap().0;
-    let later = watcher.running.lineage().next().unwrap();
-    hear(&mut watcher.running, ms(50), 1, later, &over(0));
-    assert!(matches!(watcher.done().changes[..], [Change::Over(_)]));
+    watcher.world_ends(ms(50));
     watcher.run(ms(700), WatchNews::Silent, &[]);
     watcher.hear(next, WatchNews::Silent);
     assert_eq!(watcher.run(ms(849), WatchNews::Silent, &[]).changes, []);

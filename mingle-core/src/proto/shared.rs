@@ -9,10 +9,11 @@ use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use super::backoff::Backoff;
+use super::config::Config;
+use super::output::{ConnId, DialId, Output, Source};
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
-use super::{Config, ConnId, DialId, Output, Source};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
 use crate::rdma::{Addressing, Rail};
 use crate::wire::{Codec, Dropped, Header, Message, NodeInfo, Partner, RailList, Reach, Solicit, Token};

@@ -11,11 +11,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::output::{DialId, PathNews};
 use super::prove::{Closed, Dials, Won};
 use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use super::{DialId, PathNews};
 use crate::model::{Endpoints, NodeId, Peer};
 use crate::wire::{Announce, Candidate, Commit, Introduction, Join, Message, Part, Prepare, Want, Welcome};
 use leader::Leader;

@@ -6,12 +6,12 @@ use std::time::Duration;
 use super::leader::Leader;
 use crate::model::{Digest, NodeId, Rank, Slots, World};
 use crate::proto::backoff::Backoff;
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::parts::{Added, Parts, Place};
 use crate::proto::prove::{Proofs, Won};
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, PathNews};
 use crate::wire::{Commit, Message, Part, Partner, Prepare, Ready};
 
 /// How long a ready node asks a leader that does not answer.

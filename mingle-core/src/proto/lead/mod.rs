@@ -26,13 +26,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
+use super::output::{DialId, PathNews};
 use super::prove::Arrivals;
 use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
 use super::waves::Window;
-use super::{DialId, PathNews};
 use crate::model::{NodeId, Peer, Rank, Stamp};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
 use book::Book;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::near;
 use crate::model::{Link, NodeId, PlaceHash, Rank, natural};
-use crate::proto::RankBy;
+use crate::proto::config::RankBy;
 use crate::rdma;
 use crate::wire::NodeInfo;
 

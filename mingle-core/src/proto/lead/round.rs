@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::book::Book;
 use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId, most_frequent};
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::parts;
 use crate::proto::prove::{Arrivals, Proofs};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::waves::Waves;
-use crate::proto::{DialId, PathNews};
 use crate::wire::{Broken, BrokenTo, Message, Ready, Want};
 
 /// A member that was silent for this long in a round is expelled.

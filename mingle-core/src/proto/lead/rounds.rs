@@ -16,11 +16,11 @@ use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
 use super::unfit::{self, Planned, Start, Unfit};
 use crate::model::NodeId;
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, PathNews};
 use crate::wire::{Broken, Message, Ready, Refusal, Want};
 
 /// For this long another round starts although no node is left that can be master, or although paths were

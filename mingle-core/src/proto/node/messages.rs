@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use super::Node;
 use crate::model::{NodeId, Rank};
-use crate::proto::DialId;
 use crate::proto::follow::Follow;
+use crate::proto::output::DialId;
 use crate::proto::seek::Learned;
 use crate::proto::shared::Recipient;
 use crate::wire::{Announce, Candidate, Join, Message, Solicit};

@@ -18,14 +18,16 @@ use std::cmp::Ordering;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use super::config::Config;
 use super::follow::Follow;
 use super::lead::Lead;
+use super::output::{ConnId, DialId, Output, PathNews};
+use super::prove::PathTarget;
 use super::prove::{Arrivals, Ends};
 use super::report::Event;
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
 use super::timer::{Time, Timer};
-use super::{Config, ConnId, DialId, Output, PathNews, PathTarget};
 use crate::model::{Endpoints, NodeId};
 use crate::wire::{Dropped, Header, Message, Reach, TOKEN};
 use memory::Memory;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::Node;
 use super::steps::STAND_ASIDE;
 use crate::model::{Lineage, NodeId};
+use crate::proto::output::{DialId, WatchNews};
 use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, WatchNews};
 use crate::wire::Running;
 
 /// How long a node waits for an answer when nobody has said for a while that the job still runs.

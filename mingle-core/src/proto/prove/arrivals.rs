@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::OPEN;
 use crate::model::NodeId;
-use crate::proto::ConnId;
+use crate::proto::output::ConnId;
 
 /// The most connections that are kept of one prover. One that opens more has gone wrong.
 const KEPT: usize = 2 * OPEN;

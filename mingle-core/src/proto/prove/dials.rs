@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::OPEN;
 use crate::model::NodeId;
-use crate::proto::DialId;
+use crate::proto::output::DialId;
 use crate::proto::scale::DIAL_STAGGER;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};

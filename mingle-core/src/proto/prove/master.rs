@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::dials::{Dials, Won};
 use crate::model::NodeId;
-use crate::proto::DialId;
 use crate::proto::backoff::Backoff;
+use crate::proto::output::DialId;
 use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;

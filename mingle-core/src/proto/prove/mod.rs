@@ -9,6 +9,7 @@ mod proofs;
 mod rails;
 #[cfg(feature = "net")]
 mod survey;
+mod target;
 #[cfg(test)]
 mod tests;
 mod tries;
@@ -20,6 +21,7 @@ pub(crate) use dials::{Closed, Dials, Won};
 pub(crate) use proofs::Proofs;
 #[cfg(feature = "net")]
 pub(crate) use survey::Survey;
+pub use target::PathTarget;
 
 /// How long a node tries before it reports what it cannot prove.
 const PATIENCE: Duration = Duration::from_secs(4);

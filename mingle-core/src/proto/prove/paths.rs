@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use super::tries::{Pace, Tries};
 use crate::model::{Fault, NodeId};
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, PathNews};
 use crate::wire::{BROKEN, Broken, BrokenTo, Partner};
 
 /// The most connections to all partners at the same time, but at least [`FEWEST`] to each.

@@ -7,9 +7,9 @@ use super::master::MasterProof;
 use super::paths::Paths;
 use super::rails::RailProofs;
 use crate::model::{NodeId, Rank};
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::proto::{DialId, PathNews};
 use crate::rdma::Addressing;
 use crate::wire::{Broken, Partner};
 

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::tries::{Pace, Tries};
 use crate::model::{Fault, HostName, Rank};
+use crate::proto::output::{DialId, PathNews};
 use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{DialId, PathNews};
 use crate::rdma::{Addressing, BrokenRail, Rail};
 use crate::wire::{Partner, RailList};
 

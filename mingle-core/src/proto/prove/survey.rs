@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::paths::Paths;
+use super::target::PathTarget;
 use crate::model::{Fault, NodeId};
+use crate::proto::config::Config;
+use crate::proto::output::{DialId, Output, PathNews};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{Config, DialId, Output, PathNews, PathTarget};
 use crate::wire::Partner;
 
 /// The paths from one host to the others.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::proto::DialId;
+use crate::proto::output::DialId;
 use crate::proto::scale::FIRST_REPEAT;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;

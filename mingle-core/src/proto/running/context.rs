@@ -10,10 +10,10 @@ use rand::rngs::Xoshiro256PlusPlus;
 use super::members::Members;
 use crate::model::{Lineage, NodeId};
 use crate::proto::backoff::Backoff;
+use crate::proto::output::{DialId, Output};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timers};
 use crate::proto::waves::Waves;
-use crate::proto::{DialId, Output};
 use crate::wire::{Dropped, Header, Message, Partner};
 
 /// What a running world waits for. Each timer has one time, or none.

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::context::Context;
 use crate::model::{NodeId, Rank};
+use crate::proto::output::{DialId, WatchNews};
 use crate::proto::timer::Time;
-use crate::proto::{DialId, WatchNews};
 use crate::wire::{Look, Message, Sight};
 
 /// The most members that this node looks for at the same time.

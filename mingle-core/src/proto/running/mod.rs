@@ -40,11 +40,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use super::node::Node;
+use super::output::{DialId, Output, WatchNews};
 use super::pause::was_stopped;
 use super::report::{Formed, Over};
 use super::timer::Time;
-use super::{DialId, Former, Output, WatchNews};
 use crate::model::{Digest, End, Lineage, Peer, Rank};
+use crate::wire::Former;
 use crate::wire::Status;
 use context::{Context, Timer};
 use ending::Notifying;

@@ -28,8 +28,8 @@ use super::context::{Context, Timer};
 use super::looks::Looks;
 use super::unanswered::Unanswered;
 use crate::model::{NodeId, Rank};
+use crate::proto::output::{DialId, WatchNews};
 use crate::proto::timer::Time;
-use crate::proto::{DialId, WatchNews};
 use crate::wire::{Look, Message, Partner, Sight, Suspicion};
 
 /// A member that has closed the connection, and whose port refuses others, is gone after so much silence.

@@ -1,0 +1,129 @@
+//! What a state machine asks of its driver, and what the driver reports of the connections.
+
+use std::net::{IpAddr, SocketAddr};
+
+use super::report::Event;
+use crate::model::Fault;
+use crate::wire::{ANSWER, TOKEN};
+
+/// A connection that this node opens, numbered by the node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DialId(pub u32);
+
+/// A report of the driver on a connection that proves a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathNews {
+    /// The connection is open.
+    Opened {
+        /// The length of a packet with a full segment, in bytes with the headers of IP and TCP.
+        packet: u32,
+    },
+    /// The target has answered: all has arrived.
+    Arrived,
+    /// The target has answered [`Output::AskRails`] with these bytes.
+    Rails(Vec<u8>),
+    /// The connection was not opened, or has closed.
+    Failed(Fault),
+}
+
+/// A report of the driver on a connection that watches another node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WatchNews {
+    /// The connection is open.
+    Opened,
+    /// The other end has sent its byte: it is a node of a running world.
+    Greeted,
+    /// It was open, and the other end has closed or reset it.
+    Closed,
+    /// The other host refuses it.
+    Refused,
+    /// Nothing has answered in time: neither its opening, nor the kernel's probes of one that was open.
+    Silent,
+}
+
+/// A connection that this node has accepted, numbered by the driver; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ConnId(pub u64);
+
+/// The end of a connection at which this node opens it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// The network interface by which every packet leaves, if the system lets this process decide that.
+    pub interface: String,
+    /// The address.
+    pub address: IpAddr,
+}
+
+/// An instruction for the driver, which carries out the outputs in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Output {
+    /// Send a datagram from the node's own port.
+    Send {
+        /// Where to.
+        to: SocketAddr,
+        /// At most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM) bytes.
+        datagram: Vec<u8>,
+    },
+    /// Send a datagram from the node's own port to the group, on every interface.
+    Multicast {
+        /// At most [`MAX_DATAGRAM`](crate::proto::MAX_DATAGRAM) bytes.
+        datagram: Vec<u8>,
+    },
+    /// Open a TCP connection, write the token, and keep it open. It carries nothing else.
+    Dial {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The only bytes that are written.
+        token: [u8; TOKEN],
+    },
+    /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes,
+    /// little endian), and the padding, two full segments of the connection. Report what happens by
+    /// [`Node::handle_path`](crate::proto::Node::handle_path).
+    DialPath {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The first bytes.
+        token: [u8; TOKEN],
+        /// The answer of the target.
+        answer: [u8; ANSWER],
+        /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
+        packet: Option<u32>,
+        /// From where, if the kernel is not to decide.
+        from: Option<Source>,
+    },
+    /// Open a TCP connection that asks for rails: write the token and two zeros, the length of no padding.
+    /// Read two bytes, the length of the answer (little endian, at most
+    /// [`RAILS_ANSWER`](crate::proto::RAILS_ANSWER)), and the answer, and report that by
+    /// [`Node::handle_path`](crate::proto::Node::handle_path).
+    AskRails {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+        /// The first bytes.
+        token: [u8; TOKEN],
+    },
+    /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
+    /// while it is idle. Report what happens by
+    /// [`RunningWorld::handle_watch`](crate::proto::RunningWorld::handle_watch).
+    Watch {
+        /// The name of the connection.
+        dial: DialId,
+        /// Where to.
+        to: SocketAddr,
+    },
+    /// Close a connection that this node has opened, or stop opening it.
+    HangUp(DialId),
+    /// Reset a connection that this node has accepted.
+    Close(ConnId),
+    /// Accept no more connections: the port belongs to the job from now on.
+    StopAccepting,
+    /// Report to the caller.
+    Event(Event),
+}

@@ -1,5 +1,6 @@
 //! Worlds that prove the path from each node to each other one.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use mingle_core::Failure;
@@ -84,6 +85,26 @@ fn a_path_that_works_again_after_8_s_delays_the_world_and_does_not_end_it() {
     assert_sound(&net, 3);
     assert_eq!(formed(&net, 0).world.get(), 4);
     assert!((Time::from_secs(8)..Time::from_secs(10)).contains(&took), "{took:?}");
+}
+
+#[test]
+fn paths_are_proved_to_the_addresses_that_a_member_has_now() {
+    // The world is to use IPv6, by which nobody has joined. A member gets another IPv6 address after it has its
+    // seat.
+    let mut net = world(11, 3, Weather::fine(), Duration::ZERO);
+    let six = |number: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number]);
+    for (host, number) in (0..3).zip(1..) {
+        net.hosts[host].config.prefers_ipv6 = true;
+        net.set_addresses(host, &[IpAddr::from([10, 0, 0, number]), six(number.into())]);
+    }
+    net.prove_paths();
+    net.delay_start(2, Time::from_secs(2));
+    net.change_address_at(1, six(2), false, ms(500));
+    net.change_address_at(1, six(9), true, ms(600));
+    let took = finish(&mut net);
+    assert_sound(&net, 11);
+    assert!(took < ms(2100), "{took:?}");
+    assert_eq!(formed(&net, 2).master.ip(), six(1));
 }
 
 #[test]

@@ -248,6 +248,7 @@ impl Book {
         if entry.seated {
             // Its addresses may have changed; its rank and the rest stay as they are.
             entry.node.endpoints = join.node.endpoints;
+            entry.node.reach = join.node.reach;
         } else {
             entry.node = join.node;
         }

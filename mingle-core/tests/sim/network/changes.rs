@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use mingle_core::proto::Time;
+use mingle_core::proto::{Reach, Time};
 
 use super::power::KEEPALIVE;
 use super::queue::Happening;
@@ -81,6 +81,9 @@ impl Network {
         }
         self.note(host, || format!("{ip} {}", if appears { "appears" } else { "vanishes" }));
         self.healed = self.now;
+        if self.hosts[host].config.node.reach != Reach::default() {
+            self.prove_paths_of(host);
+        }
         let endpoints = self.hosts[host].config.node.endpoints.clone();
         let reach = self.hosts[host].config.node.reach.clone();
         self.with(host, |node, now| node.handle_endpoints(now, endpoints, reach));

@@ -28,8 +28,6 @@ mod running;
 mod scale;
 mod seek;
 mod shared;
-#[cfg(feature = "testing")]
-pub mod testing;
 #[cfg(test)]
 mod tests;
 mod timer;
@@ -39,6 +37,8 @@ pub use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, PlaceHash, Slots,
     Stamp,
 };
+#[cfg(feature = "testing")]
+pub use crate::wire::testing;
 pub use crate::wire::{
     ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION,
 };

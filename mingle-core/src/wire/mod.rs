@@ -16,7 +16,8 @@ mod notice;
 mod rails;
 mod seal;
 #[cfg(feature = "testing")]
-pub(crate) mod testing;
+#[path = "../../testing/mod.rs"]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod token;

@@ -8,6 +8,7 @@ mod memory;
 mod messages;
 mod overtime;
 #[cfg(feature = "testing")]
+#[path = "../../../testing/node.rs"]
 mod phase;
 mod standby;
 mod steps;

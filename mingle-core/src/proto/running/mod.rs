@@ -27,6 +27,7 @@ mod members;
 mod messages;
 mod newcomers;
 #[cfg(feature = "testing")]
+#[path = "../../../testing/running_world.rs"]
 mod phase;
 mod release;
 mod status;

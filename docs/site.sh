@@ -50,7 +50,6 @@ cat >"$site/src/SUMMARY.md" <<'END'
 - [Contributing](CONTRIBUTING.md)
 - [Saved machines](tests/fixtures/README.md)
 - [Planted bugs](tests/planted/README.md)
-- [Mutants](tests/mutants/README.md)
 END
 
 cat >"$site/src/library.md" <<'END'

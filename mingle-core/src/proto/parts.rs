@@ -261,30 +261,6 @@ mod tests {
     }
 
     #[test]
-    fn more_is_asked_for_only_when_a_whole_window_has_arrived() {
-        let sent = roster(3000);
-        let bytes = wire::encode_roster(&sent);
-        let mut parts = expected(&sent, sent.digest());
-        let mut windows = 0;
-        while let Some(want) = parts.want(1) {
-            let mut answers = answer(&want, &bytes);
-            if windows == 0 {
-                // The first part of the window comes last, as after a loss.
-                answers.rotate_left(1);
-            }
-            let last = answers.pop().unwrap();
-            for part in answers {
-                assert_eq!(parts.add(part), Added::Part);
-            }
-            if parts.add(last.clone()) == Added::Window {
-                windows += 1;
-                assert_eq!(parts.add(last), Added::Part, "it comes again");
-            }
-        }
-        assert!(parts.into_roster().is_some() && windows >= 2, "{windows} windows");
-    }
-
-    #[test]
     fn a_roster_longer_than_any_of_its_world_takes_no_memory() {
         let four = roster(4);
         let parts = Parts::new(four.digest(), u32::MAX, place(&four, 0));
@@ -297,14 +273,6 @@ mod tests {
         }
         let roster = Roster::new(vec![longest]).unwrap();
         assert!(wire::encode_roster(&roster).len() <= LONGEST_ENTRY);
-    }
-
-    #[test]
-    fn a_want_beyond_the_end_gets_no_parts() {
-        let want = Want { round: 1, first: u32::MAX, mask: u32::MAX };
-        assert!(answer(&want, &wire::encode_roster(&roster(4))).is_empty());
-        let right = Want { round: 1, first: 0, mask: 0b111 };
-        assert_eq!(answer(&right, &[0; 2 * PART]).len(), 2, "a roster that fills its parts");
     }
 
     #[test]
@@ -346,25 +314,6 @@ mod tests {
         let added =
             answer(&want, &wire::encode_roster(&twice)).into_iter().map(|part| parts.add(part)).last();
         assert_eq!(added, Some(Added::Wrong));
-    }
-
-    #[test]
-    fn what_is_missing_is_asked_for_by_a_bit_for_each_part() {
-        let sent = roster(3000);
-        let bytes = wire::encode_roster(&sent);
-        let mut parts = expected(&sent, sent.digest());
-        assert_eq!(parts.want(7), Some(Want { round: 7, first: 0, mask: u32::MAX }));
-        let all = answer(&Want { round: 7, first: 0, mask: u32::MAX }, &bytes);
-        let indices: Vec<u32> = all.iter().map(|part| part.index).collect();
-        assert_eq!(indices, (0..32).collect::<Vec<_>>());
-        assert!(all.iter().all(|part| part.round == 7 && part.bytes.len() == PART));
-        for at in [0, 1, 4, 31] {
-            parts.add(all[at].clone());
-        }
-        let want = Want { round: 7, first: 2, mask: !(1 << 2 | 1 << 29) };
-        assert_eq!(parts.want(7), Some(want));
-        let few = Want { round: 7, first: 2, mask: 0b101 };
-        assert_eq!(answer(&few, &bytes).iter().map(|part| part.index).collect::<Vec<_>>(), [2, 4]);
     }
 
     fn many_traits() -> Traits {

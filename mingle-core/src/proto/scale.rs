@@ -1,4 +1,4 @@
-//! Every limit and interval that depends on the size of the world. CONTRIBUTING.md has the measurements.
+//! Every limit and interval that depends on the size of the world.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -109,51 +109,3 @@ pub(crate) const UNANSWERED_COPIES: usize = 3;
 pub(crate) const REMEMBERED: usize = 4096;
 /// How often a node asks rank 0 for release before it takes it for gone.
 pub(crate) const RELEASE_REQUESTS: u32 = 40;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn intervals_start_to_grow_at_the_documented_sizes() {
-        let ms = Duration::from_millis;
-        assert!(Scale(65).is_large() && !Scale(64).is_large());
-        assert_eq!((Scale(500).listening(), Scale(9000).listening()), (ms(10), ms(20)));
-        assert_eq!((Scale(7).put_off(), Scale(8).put_off()), (3..=3, 4..=12));
-        assert_eq!((Scale(400).announce_delay(), Scale(20_000).announce_delay()), (ms(20), ms(500)));
-        assert_eq!((Scale(400).first_repeat(), Scale(800).first_repeat()), (ms(20), ms(40)));
-        assert_eq!((Scale(800).longest_repeat(), Scale(20_000).longest_repeat()), (ms(80), ms(1000)));
-        assert_eq!((Scale(1000).leader_silence(), Scale(9000).leader_silence()), (ms(1000), ms(4000)));
-        assert_eq!(Scale(2000).leader_silence(), ms(2000));
-        assert_eq!((Scale(600).dial_interval(), Scale(1200).dial_interval()), (ms(60), ms(120)));
-        let least = ms(30_000);
-        assert_eq!(
-            (Scale(750).release_silence(least), Scale(1500).release_silence(least)),
-            (least, 2 * least)
-        );
-    }
-
-    #[test]
-    fn limits_grow_with_the_world() {
-        assert_eq!((Scale(64).done_copies(), Scale(65).done_copies()), (3, 1));
-        assert_eq!((Scale(4).most_entries(), Scale(1000).most_entries()), (72, 2064));
-        assert_eq!((Scale(4).most_provers(), Scale(3000).most_provers()), (4096, 6000));
-    }
-
-    #[test]
-    fn no_interval_is_shorter_than_in_a_small_world_nor_longer_than_its_limit() {
-        let ms = Duration::from_millis;
-        for small in [1, 64, 100, 399] {
-            let scale = Scale(small);
-            let intervals = [scale.announce_delay(), scale.first_repeat(), scale.longest_repeat()];
-            assert_eq!(intervals, [ms(20), ms(20), ms(80)], "{small} nodes");
-            assert_eq!((scale.leader_silence(), scale.dial_interval()), (ms(1000), ms(60)), "{small} nodes");
-        }
-        let huge = Scale(1_000_000);
-        let intervals = [huge.announce_delay(), huge.first_repeat(), huge.longest_repeat()];
-        assert_eq!(intervals, [ms(500), ms(1000), ms(1000)]);
-        assert_eq!((huge.leader_silence(), huge.listening()), (ms(4000), ms(20)));
-        assert_eq!((Scale(10_000).announce_delay(), Scale(2000).longest_repeat()), (ms(500), ms(200)));
-        assert_eq!((Scale(100).listening(), Scale(10_000).dial_interval()), (ms(2), ms(1000)));
-    }
-}

@@ -313,15 +313,4 @@ mod tests {
             assert_eq!(shared.node_info().attributes.may_be_master, says);
         }
     }
-
-    #[test]
-    fn a_repeat_is_set_anew_or_only_to_an_earlier_time() {
-        let mut shared = shared();
-        let mut backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(10));
-        shared.set_after(Timer::Join, Duration::from_secs(1));
-        shared.set_repeat_earlier(Timer::Join, &mut backoff);
-        assert_eq!(shared.timers.get(Timer::Join), Some(Time::from_secs(1)));
-        shared.set_repeat(Timer::Join, &mut backoff);
-        assert!(shared.timers.get(Timer::Join) > Some(Time::from_secs(7)));
-    }
 }

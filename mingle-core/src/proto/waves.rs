@@ -136,29 +136,9 @@ mod tests {
     use rand::rngs::Xoshiro256PlusPlus;
 
     use super::*;
-    use crate::model::JobId;
-    use crate::proto::Config;
 
     fn many(count: usize) -> VecDeque<NodeId> {
         (0..count).map(|number| NodeId(u128::try_from(number).unwrap().to_be_bytes())).collect()
-    }
-
-    #[test]
-    fn a_window_has_128_under_way_until_they_answer_or_2_ms_have_passed() {
-        let (mut window, mut waiting) = (Window::default(), many(1000));
-        let now = Time::from_millis(7);
-        assert_eq!(window.take(&mut waiting, now).len(), 128);
-        assert_eq!(window.again(), now + Duration::from_millis(2));
-        assert_eq!(window.take(&mut waiting, now).len(), 0);
-        assert_eq!(window.again(), now + Duration::from_millis(2), "nothing was sent: no longer wait");
-        assert_eq!(window.take(&mut waiting, now + Duration::from_millis(1)).len(), 0);
-        assert_eq!(window.again(), now + Duration::from_millis(2), "however often it is asked");
-        // Half of them must have answered before more are sent.
-        let answered = (0..128).take_while(|_| !window.answered()).count();
-        assert_eq!(answered, 63);
-        assert_eq!(window.take(&mut waiting, now).len(), 64);
-        assert_eq!(window.take(&mut waiting, now + Duration::from_millis(2)).len(), 128);
-        assert_eq!(waiting.len(), 1000 - 128 - 64 - 128);
     }
 
     #[test]
@@ -184,66 +164,5 @@ mod tests {
         }
         let (burst, _) = waves.next_burst(|| many(3), now, &mut rng);
         assert_eq!((burst.len(), waves.number()), (3, 1));
-    }
-
-    #[test]
-    fn the_rest_of_a_wave_is_due_at_once_when_half_of_a_window_has_answered() {
-        // Where the window holds all, nobody is left to write to before the next wave.
-        for (nodes, is_due) in [(300, true), (128, false)] {
-            let tag = "waves".parse::<JobId>().unwrap().tag();
-            let config = Config::plain(tag, 301, 1, ([10, 0, 0, 1], 29500).into());
-            let mut shared = Shared::new(config, 1, Time::ZERO);
-            let mut waves = Waves::new(shared.now);
-            assert_eq!(waves.burst(|| many(nodes), &mut shared).len(), 128);
-            let planned = shared.timers.get(Timer::Wave);
-            assert!(planned > Some(shared.now));
-            for answers in 1..64 {
-                waves.answered(&mut shared);
-                assert_eq!(shared.timers.get(Timer::Wave), planned, "{answers} of {nodes}");
-            }
-            waves.answered(&mut shared);
-            let next = if is_due { Some(shared.now) } else { planned };
-            assert_eq!(shared.timers.get(Timer::Wave), next, "{nodes} nodes");
-        }
-    }
-
-    #[test]
-    fn waves_are_80_ms_apart_at_last_or_a_first_repeat_of_a_large_world() {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
-        for (mut waves, last) in [
-            (Waves::new(Time::ZERO), 80),
-            (Waves::in_round(Scale(4), Time::ZERO), 80),
-            (Waves::in_round(Scale(10_000), Time::ZERO), 500),
-        ] {
-            let (mut now, mut pauses) = (Time::ZERO, Vec::new());
-            for _ in 0..60 {
-                let (burst, again) = waves.next_burst(|| many(3), now, &mut rng);
-                assert_eq!(burst.len(), 3);
-                pauses.push(again.saturating_sub(now).as_millis());
-                now = again;
-            }
-            let (least, most) = (*pauses[9..].iter().min().unwrap(), *pauses[9..].iter().max().unwrap());
-            assert!((last * 3 / 4..last * 9 / 10).contains(&least), "{least} ms");
-            assert!((last * 11 / 10..=last * 5 / 4).contains(&most), "{most} ms");
-        }
-    }
-
-    #[test]
-    fn the_pause_after_a_long_wave_is_as_long_as_after_a_short_one() {
-        for seed in 0..20 {
-            let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut waves = Waves::new(Time::ZERO);
-            let mut now = Time::ZERO;
-            // It takes 30 ms.
-            let (mut written, mut again) = (0, now);
-            while written < 2000 {
-                now = again;
-                let (burst, next) = waves.next_burst(|| many(2000), now, &mut rng);
-                (written, again) = (written + burst.len(), next);
-            }
-            assert_eq!(now, Time::from_millis(30));
-            let pause = again.saturating_sub(now).as_millis();
-            assert!((15..=25).contains(&pause), "{pause} ms with seed {seed}");
-        }
     }
 }

@@ -148,27 +148,3 @@ fn worlds_of_5000_to_10000_nodes_form_within_the_last_call_and_200_ms() {
         assert!(took.saturating_sub(Time::ZERO) <= call + ms(200), "{took:?}");
     }
 }
-
-#[test]
-#[ignore = "a measurement for the limits in proto/scale.rs; CONTRIBUTING.md has the command and the figures"]
-fn what_a_world_of_each_size_costs() {
-    for nodes in [8, 16, 32, 64, 65, 128, 256, 1000] {
-        for (loss, spread) in [(0.0, ms(0)), (0.0, ms(1000)), (0.05, ms(0)), (0.05, ms(1000)), (0.3, ms(100))]
-        {
-            if loss > 0.1 && nodes > 256 {
-                continue;
-            }
-            let runs = if nodes > 256 { 10 } else { 40 };
-            let mut costs: Vec<_> = (0..runs).map(|run| form_with(51 + run, nodes, loss, spread)).collect();
-            costs.sort_by_key(|cost| cost.took);
-            let mean =
-                costs.iter().map(|cost| cost.mean).sum::<f64>() / f64::from(u32::try_from(runs).unwrap());
-            let (median, worst) = (costs[costs.len() / 2].took, costs.last().unwrap().took);
-            println!(
-                "{nodes} nodes within {spread:?}, {}% loss, {runs} runs: median {median:.1?}, worst {worst:.1?}, \
-                 {mean:.1} datagrams a node",
-                loss * 100.0
-            );
-        }
-    }
-}

@@ -198,17 +198,6 @@ mod tests {
     }
 
     #[test]
-    fn the_nodes_and_the_hosts_that_a_leader_has_named_are_in_one_order_without_this_host() {
-        let mut memory = Memory::default();
-        let [a, b, c, me] = ["a", "b", "c", "me"].map(HostName::new);
-        memory.node(NodeId([1; 16]), &b, address(1), None);
-        memory.hosts(&[c, me.clone(), a, b]);
-        let heard = memory.heard(&me);
-        let hosts: Vec<_> = heard.iter().map(|heard| heard.host.as_str()).collect();
-        assert_eq!(hosts, ["a", "b", "c"]);
-    }
-
-    #[test]
     fn a_leader_that_could_not_be_reached_is_remembered_until_one_is_joined() {
         let leader = Peer { host: HostName::new("a"), address: address(1) };
         let mut memory = Memory::default();
@@ -218,22 +207,6 @@ mod tests {
         assert_eq!(memory.unanswered(), Some(leader));
         memory.joined();
         assert_eq!((memory.unreached(), memory.unanswered()), (None, None));
-    }
-
-    #[test]
-    fn sixteen_nodes_and_hosts_at_most_are_named() {
-        for (nodes, hosts, named) in [(3, 2, 5), (20, 0, 16), (0, 20, 16), (10, 10, 16)] {
-            let mut memory = Memory::default();
-            for number in 0..nodes {
-                memory.node(NodeId([number; 16]), &HostName::new(&format!("b{number}")), address(1), None);
-            }
-            let of_leader: Vec<HostName> =
-                (0..hosts).map(|number| HostName::new(&format!("a{number}"))).collect();
-            memory.hosts(&of_leader);
-            let heard = memory.heard(&HostName::new("me"));
-            assert_eq!(heard.len(), named, "{nodes} nodes, {hosts} hosts");
-            assert!(heard.is_sorted());
-        }
     }
 
     #[test]
@@ -249,16 +222,6 @@ mod tests {
             hear(&mut memory);
             assert!(!memory.is_empty(), "{number}");
         }
-    }
-
-    #[test]
-    fn a_node_is_remembered_by_the_name_that_it_said_last() {
-        let mut memory = Memory::default();
-        let id = NodeId([1; 16]);
-        memory.node(id, &HostName::new("a"), address(1), Some(3));
-        memory.node(id, &HostName::new("b"), address(2), None);
-        let heard = Heard { host: HostName::new("b"), address: Some(address(2)), rank: None };
-        assert_eq!(memory.heard(&HostName::new("me")), [heard]);
     }
 
     #[test]

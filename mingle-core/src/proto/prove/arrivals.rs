@@ -213,19 +213,6 @@ mod tests {
     }
 
     #[test]
-    fn where_most_ask_for_their_proofs_one_more_is_not_remembered_and_a_known_one_may_move() {
-        let mut arrivals = Arrivals::default();
-        let id = |number: u8| NodeId([number; 16]);
-        let address = |last: u8| SocketAddr::from(([10, 0, 0, last], 29500));
-        for number in 1..=3 {
-            arrivals.add_asker(id(number), address(number), 2);
-        }
-        arrivals.add_asker(id(2), address(9), 2);
-        let known = [1, 2, 3].map(|number| arrivals.asker(id(number)));
-        assert_eq!(known, [Some(address(1)), Some(address(9)), None]);
-    }
-
-    #[test]
     fn a_prover_has_32_connections_and_a_stranger_two_and_the_newest_stay() {
         for (is_stranger, kept) in [(false, 32), (true, 2)] {
             let mut arrivals = Arrivals::default();
@@ -272,31 +259,6 @@ mod tests {
     }
 
     #[test]
-    fn the_stranger_whose_connection_came_first_is_the_oldest() {
-        let mut arrivals = Arrivals::default();
-        for number in 1..=3 {
-            arrivals.add(NodeId([number; 16]), ConnId(u64::from(10 - number)), 1, ENDS, true);
-        }
-        assert_eq!(arrivals.oldest(|_| true), Some(NodeId([3; 16])));
-        assert_eq!(arrivals.oldest(|id| id != NodeId([3; 16])), Some(NodeId([2; 16])));
-        assert_eq!(arrivals.oldest(|_| false), None);
-    }
-
-    #[test]
-    fn the_dials_of_the_prover_that_was_silent_longest_are_forgotten_first() {
-        let mut arrivals = Arrivals::default();
-        let id = |number: u8| NodeId([number; 16]);
-        for (prover, dial) in [(1, 1), (2, 1), (3, 1), (1, 2)] {
-            assert!(arrivals.is_first(id(prover), dial, 3));
-        }
-        assert!(arrivals.is_first(id(4), 1, 3), "node 2 is forgotten");
-        assert!(!arrivals.is_first(id(1), 2, 3) && !arrivals.is_first(id(3), 1, 3));
-        // A known prover needs no room.
-        assert_eq!(arrivals.used.len(), 3);
-        assert!(arrivals.is_first(id(2), 1, 3));
-    }
-
-    #[test]
     fn a_dial_counts_if_it_is_at_most_1024_behind_the_highest() {
         for (behind, counts) in [(0, false), (1, true), (1024, true), (1025, false)] {
             let mut arrivals = Arrivals::default();
@@ -305,15 +267,5 @@ mod tests {
             );
             assert_eq!(arrivals.is_first(NodeId([1; 16]), 5000 - behind, 9), counts, "{behind} behind");
         }
-    }
-
-    #[test]
-    fn a_node_that_asked_is_forgotten_when_it_is_removed() {
-        let mut arrivals = Arrivals::default();
-        let (prover, address) = (NodeId([1; 16]), SocketAddr::from(([10, 0, 0, 2], 29500)));
-        arrivals.add_asker(prover, address, 9);
-        assert_eq!(arrivals.asker(prover), Some(address));
-        arrivals.remove_asker(prover);
-        assert_eq!(arrivals.asker(prover), None);
     }
 }

@@ -253,16 +253,6 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_has_twelve_dials_open_and_then_the_oldest_is_replaced_every_half_second() {
-        let mut shared = shared();
-        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
-        let all = run(&mut dials, &mut shared, Time::from_millis(2200));
-        let mut expected: Vec<_> = (0..12).map(|n| (60 * n, 1, 0)).collect();
-        expected.extend([(1160, 1, 1), (1660, 1, 1), (2160, 1, 1)]);
-        assert_eq!(all, expected);
-    }
-
-    #[test]
     fn sixteen_dials_are_open_in_all() {
         let mut shared = shared();
         let endpoints = [endpoint(1), endpoint(3), endpoint(4)];
@@ -298,68 +288,6 @@ mod tests {
     }
 
     #[test]
-    fn one_dial_is_opened_until_the_target_has_written() {
-        let mut shared = shared();
-        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(3)], Duration::ZERO);
-        dials.wait_after_first();
-        for at in [0, 60, 120, 1000] {
-            shared.now = Time::from_millis(at);
-            dials.advance(&mut shared);
-            assert_eq!(outputs(&mut shared).0.len(), usize::from(at == 0), "after {at} ms");
-        }
-        dials.go_on(&mut shared);
-        assert_eq!(outputs(&mut shared).0.len(), 1);
-        assert_eq!(shared.timers.get(Timer::Dial), Some(Time::from_millis(1060)));
-    }
-
-    #[test]
-    fn a_new_dial_replaces_the_oldest_to_its_own_endpoint() {
-        let mut shared = shared();
-        let endpoints = [endpoint(1), endpoint(3), endpoint(4)];
-        let mut dials = Dials::new(&shared, TARGET, &endpoints, Duration::ZERO);
-        let mut open: Vec<(DialId, SocketAddr)> = Vec::new();
-        let mut replaced = 0;
-        for at in (0..5000).step_by(10) {
-            shared.now = Time::from_millis(at);
-            dials.advance(&mut shared);
-            let (opened, closed) = outputs(&mut shared);
-            let mut expected = Vec::new();
-            for &(dial, to) in &opened {
-                if open.len() == 16 {
-                    let oldest = open.iter().position(|(_, other)| *other == to).expect("each has some");
-                    expected.push(open.remove(oldest).0);
-                }
-                open.push((dial, to));
-            }
-            assert_eq!(closed, expected, "after {at} ms");
-            replaced += closed.len();
-        }
-        assert!(replaced > 20, "{replaced} replaced");
-    }
-
-    #[test]
-    fn a_new_dial_to_an_endpoint_that_has_none_open_replaces_the_oldest_to_the_one_with_the_most() {
-        let mut shared = shared();
-        let (most, fewer, refuses) = (endpoint(1), endpoint(3), endpoint(4));
-        let mut dials = Dials::new(&shared, TARGET, &[most, fewer, refuses], Duration::ZERO);
-        let mut first = std::collections::BTreeMap::new();
-        for at in (0..=480).step_by(60) {
-            shared.now = Time::from_millis(at);
-            dials.advance(&mut shared);
-            let (opened, closed) = outputs(&mut shared);
-            for &(dial, to) in &opened {
-                first.entry(to).or_insert(dial);
-            }
-            for (dial, _) in opened.into_iter().filter(|(_, to)| *to == refuses) {
-                assert_eq!(dials.closed(dial), Closed::Dial);
-            }
-            // After 480 ms nine are open to the one, and seven to the other.
-            let replaced = if at < 480 { vec![] } else { vec![first[&fewer], first[&most]] };
-            assert_eq!(closed, replaced, "after {at} ms");
-        }
-    }
-
-    #[test]
     fn loopback_addresses_are_dialled_only_beside_no_others_or_by_a_node_that_has_one() {
         let local = SocketAddr::from(([127, 0, 0, 1], 29501));
         for (own, endpoints, dialled) in [
@@ -375,29 +303,5 @@ mod tests {
             let to: Vec<_> = outputs(&mut shared).0.into_iter().map(|(_, to)| to).collect();
             assert_eq!(to, dialled, "{endpoints:?} by {own}");
         }
-    }
-
-    #[test]
-    fn in_a_world_of_10000_each_endpoint_is_dialled_once_a_second() {
-        let tag = "dials".parse::<JobId>().unwrap().tag();
-        let mut shared = Shared::new(Config::plain(tag, 10_000, 2, endpoint(2)), 1, Time::ZERO);
-        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
-        let times: Vec<u128> =
-            run(&mut dials, &mut shared, Time::from_secs(15)).iter().map(|(at, ..)| *at).collect();
-        assert_eq!(times, (0..=15).map(|second| 1000 * second).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn a_dial_that_closes_is_none_of_those_that_are_closed_later() {
-        let mut shared = shared();
-        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(3)], Duration::ZERO);
-        run(&mut dials, &mut shared, Time::from_millis(150));
-        // To the first endpoint after 0, 60 and 120 ms, to the other after 60 and 120.
-        assert_eq!(dials.closed(DialId(3)), Closed::Dial);
-        assert_eq!(dials.closed(DialId(3)), Closed::Unknown);
-        dials.stop(&mut shared);
-        let mut closed = outputs(&mut shared).1;
-        closed.sort_unstable();
-        assert_eq!(closed, [1, 2, 4, 5].map(DialId));
     }
 }

@@ -39,12 +39,6 @@ impl Members {
         Some(Self { index: Arc::new(index), own: formed.rank })
     }
 
-    /// The same members, as the one of this rank has them.
-    #[cfg(test)]
-    pub(super) fn of_rank(&self, own: Rank) -> Self {
-        Self { own, ..self.clone() }
-    }
-
     pub(super) fn own_rank(&self) -> Rank {
         self.own
     }

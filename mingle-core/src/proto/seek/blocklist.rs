@@ -103,18 +103,4 @@ mod tests {
         blocklist.answered(id);
         assert!(blocklist.contains(id, Time::ZERO));
     }
-
-    #[test]
-    fn of_more_than_256_the_one_whose_time_ends_first_is_forgotten() {
-        let id = |n: usize| NodeId(u128::try_from(n).unwrap().to_be_bytes());
-        let mut blocklist = Blocklist::default();
-        // The first two seconds, the others one.
-        blocklist.silent(id(0), Time::ZERO);
-        blocklist.silent(id(0), Time::ZERO);
-        for n in 1..=256 {
-            blocklist.silent(id(n), Time::from_millis(u64::try_from(n).unwrap()));
-        }
-        let known = |n| blocklist.contains(id(n), Time::from_millis(300));
-        assert!(known(0) && !known(1) && known(2) && known(256));
-    }
 }

@@ -97,39 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn seeds_that_are_known_are_not_asked_anew_when_they_are_looked_up_again_and_new_ones_are() {
-        let mut seeds = Seeds::default();
-        assert!(seeds.are_all_asked(), "there are none");
-        let asked = |seeds: &mut Seeds, count| {
-            seeds.replace((0..count).map(address).collect(), &[]);
-            seeds.are_all_asked()
-        };
-        // One more than two turns.
-        assert!(!asked(&mut seeds, 513));
-        for all_are in [false, false, true] {
-            seeds.turn();
-            assert_eq!(asked(&mut seeds, 513), all_are);
-        }
-        assert!(asked(&mut seeds, 500) && !asked(&mut seeds, 501));
-    }
-
-    #[test]
     fn the_number_of_seeds_is_bounded() {
         let mut seeds = Seeds::default();
         seeds.replace((0..10_000).map(address).collect(), &[]);
         assert_eq!(seeds.known.len(), SEEDS);
-    }
-
-    #[test]
-    fn at_most_256_seeds_are_written_to_at_once_and_the_next_256_the_next_time() {
-        let mut seeds = Seeds::default();
-        seeds.replace((0..600).map(address).collect(), &[]);
-        let turn = |range: std::ops::Range<usize>| range.map(|n| address(n % 600)).collect::<Vec<_>>();
-        assert_eq!(
-            [seeds.turn(), seeds.turn(), seeds.turn()],
-            [turn(0..256), turn(256..512), turn(512..768)]
-        );
-        seeds.replace((0..3).map(address).collect(), &[]);
-        assert_eq!(seeds.turn().len(), 3);
     }
 }

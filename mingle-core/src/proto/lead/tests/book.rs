@@ -94,17 +94,6 @@ fn where_the_book_is_full_all_that_are_silent_for_ten_seconds_are_forgotten_or_e
 }
 
 #[test]
-fn a_leader_that_has_joined_another_knows_only_those_with_a_connection() {
-    let mut fixture = Fixture::new();
-    fixture.seat(2);
-    fixture.join(3, Time::ZERO);
-    fixture.join(4, Time::ZERO);
-    fixture.prove(4);
-    fixture.book.retain_proved(&fixture.arrivals);
-    assert_eq!(fixture.known(), ids([2, 4]));
-}
-
-#[test]
 fn members_and_standbys_learn_why_there_is_no_world_and_others_are_forgotten() {
     let mut fixture = Fixture::new();
     fixture.seat(2);
@@ -147,21 +136,6 @@ fn a_member_that_loses_its_seat_leaves_its_rank_its_address_and_its_place_in_eve
         vacate(&mut fixture.book, id(3));
         assert_eq!((fixture.book.seated(), fixture.roce()), (3, Some(2)), "way {way}");
     }
-}
-
-#[test]
-fn the_book_is_empty_afterwards_but_for_the_most_members_that_there_were() {
-    let mut fixture = Fixture::new();
-    fixture.seat(2);
-    fixture.seat(3);
-    fixture.book.add_standby(id(4));
-    fixture.book.clear(&fixture.shared);
-    assert!(fixture.book.is_empty() && fixture.book.standbys().is_empty());
-    assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (1, 3, None));
-    assert_eq!(fixture.book.holder(Rank(0)), Some(id(1)), "this node itself");
-    assert_eq!(fixture.book.holder(Rank(2)), None);
-    fixture.seat(2);
-    assert_eq!((fixture.book.seated(), fixture.book.high_water()), (2, 3));
 }
 
 #[test]
@@ -237,62 +211,6 @@ fn the_first_standby_that_may_have_it_takes_the_seat() {
         let both = (successor(&fixture, 2, &[]), successor(&fixture, 3, &[]));
         assert_eq!(both, (Some(id(of_two)), Some(id(of_three))), "the first was given rank {rank}");
     }
-}
-
-#[test]
-fn a_standby_keeps_its_place_however_often_it_comes() {
-    let mut fixture = Fixture::new();
-    assert!(fixture.book.add_standby(id(2)) && fixture.book.add_standby(id(3)));
-    assert!(!fixture.book.add_standby(id(2)));
-    assert_eq!(fixture.book.standbys(), ids([2, 3]));
-    fixture.book.remove_standby(id(2));
-    assert_eq!(fixture.book.standbys(), ids([3]));
-    fixture.join(3, Time::ZERO);
-    fixture.book.seat(id(3));
-    assert_eq!(fixture.book.standbys(), [], "it has a seat");
-}
-
-#[test]
-fn the_three_that_were_seated_last_are_named() {
-    let mut fixture = Fixture::new();
-    for node in 2..=6 {
-        fixture.seat(node);
-    }
-    let newest: Vec<HostName> = fixture.book.newest().collect();
-    assert_eq!(newest, ["host-6", "host-5", "host-4"].map(HostName::new));
-}
-
-#[test]
-fn a_member_that_asked_gets_announces_by_unicast_for_forty_seconds() {
-    let mut fixture = Fixture::new();
-    fixture.join(2, Time::ZERO);
-    let entry = fixture.book.get_mut(id(2)).unwrap();
-    assert!(!entry.is_deaf(Time::ZERO));
-    entry.asked = Some(ms(1000));
-    assert!(entry.is_deaf(ms(1000)) && entry.is_deaf(ms(40_999)) && !entry.is_deaf(ms(41_000)));
-}
-
-#[test]
-fn a_repeat_goes_to_the_source_address_and_to_each_other_endpoint_in_turn() {
-    let mut fixture = Fixture::new();
-    let all = [7, 8, 2].map(endpoint);
-    fixture.join_as(2, Time::ZERO, |info| info.endpoints = Endpoints::new(all.to_vec()).unwrap());
-    let entry = fixture.book.get(id(2)).unwrap();
-    let mut reached = Vec::new();
-    for attempt in 0..7 {
-        entry.reach(id(2), attempt, &Message::Ping, &mut fixture.shared);
-        let mut to = Vec::new();
-        while let Some(output) = fixture.shared.next_output() {
-            let Output::Send { to: address, .. } = output else { panic!("{output:?}") };
-            to.push(address);
-        }
-        assert_eq!(to[0], endpoint(2), "the source");
-        reached.push(to.get(1).copied());
-    }
-    let (a, b) = (Some(endpoint(7)), Some(endpoint(8)));
-    assert_eq!(reached[0], None);
-    // The third endpoint is the source itself.
-    assert_eq!(reached[1..], [a, b, None, a, b, None]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::model::{HostName, NodeId, WorldSize};
 use crate::proto::lead::book::Book;
 use crate::proto::lead::challenges::Challenges;
 use crate::proto::shared::Shared;
-use crate::proto::timer::{Time, Timer};
+use crate::proto::timer::Time;
 use crate::proto::{Config, Output};
 use crate::wire::{Join, Message, NodeInfo, Refusal};
 
@@ -78,33 +78,6 @@ fn a_member_that_is_silent_for_three_seconds_after_it_was_challenged_is_thrown_o
 }
 
 #[test]
-fn a_challenged_member_is_pinged_at_its_source_and_from_the_second_time_on_at_its_endpoints_too() {
-    let mut fixture = Fixture::new();
-    fixture.add(2, None);
-    assert_eq!(fixture.shared.timers.get(Timer::PingChallenged), Some(Time::ZERO), "at once");
-    let mut all = Vec::new();
-    while all.len() < 8 {
-        let due = fixture.shared.timers.get(Timer::PingChallenged).unwrap();
-        fixture.shared.timers.stop(Timer::PingChallenged);
-        assert_eq!(fixture.ping(due), []);
-        all.push((due, fixture.pinged()));
-        // It is not due again.
-        assert_eq!(fixture.ping(due), []);
-        assert_eq!(fixture.pinged(), []);
-    }
-    let [first, other] = [endpoint(2), endpoints(2)[1]];
-    let to: Vec<Vec<SocketAddr>> = all.iter().map(|(_, to)| to.clone()).collect();
-    let (alone, both) = (vec![first], vec![first, other]);
-    // The first endpoint is the source.
-    assert_eq!(to, [&alone, &alone, &both, &alone, &both, &alone, &both, &alone].map(Clone::clone));
-    let pauses: Vec<u128> =
-        all.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0).as_millis()).collect();
-    for (pause, expected) in pauses.into_iter().zip([20, 40, 80, 160, 250, 250, 250]) {
-        assert!((expected * 3 / 4..=expected * 5 / 4).contains(&pause), "{pause} ms, not {expected}");
-    }
-}
-
-#[test]
 fn a_member_that_answers_is_left_alone_if_no_node_was_given_its_rank() {
     let mut fixture = Fixture::new();
     fixture.add(2, None);
@@ -136,18 +109,4 @@ fn each_contender_for_the_rank_of_a_member_that_answers_is_refused_until_it_has_
     fixture.book.remove(id(4));
     assert_eq!(fixture.pong(2), []);
     assert_eq!(fixture.ping(ms(60_000)), [], "nobody wants its seat any more");
-}
-
-#[test]
-fn a_challenge_ends_with_its_member_and_all_do_when_this_node_follows_another() {
-    let mut fixture = Fixture::new();
-    for node in 2..=4 {
-        fixture.add(node, None);
-    }
-    fixture.challenges.remove(id(3));
-    assert_eq!(fixture.ping(ms(3000)), [id(2), id(4)]);
-    fixture.add(5, None);
-    fixture.challenges.clear();
-    assert_eq!(fixture.ping(ms(9000)), []);
-    assert_eq!(fixture.pinged(), []);
 }

@@ -1,7 +1,7 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::rounds::{prepared, rounds};
-use super::{Leader, announced_by, dials, endpoint, id, is_prepare, masters, ms, ready, sent, to};
+use super::rounds::prepared;
+use super::{Leader, announced_by, endpoint, id, is_prepare, masters, ms, ready, sent, to};
 use crate::model::{Lineage, Rank, Stamp, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Former, Output};
@@ -112,66 +112,6 @@ fn a_candidate_that_is_heard_delays_the_end_of_the_call_by_five_seconds() {
 }
 
 #[test]
-fn a_candidate_that_is_heard_again_and_again_delays_it_for_four_calls_at_most() {
-    let mut leader = elastic("3:4", &[2, 3]);
-    let mut prepared = None;
-    while prepared.is_none() && leader.now < Time::from_secs(100) {
-        leader.hear(7, &announced_by(7, false, leader.world));
-        let next = leader.now + Time::from_secs(1);
-        prepared = prepares(&mut leader, next);
-    }
-    assert_eq!(prepared, Some((CALL * 4, 3)));
-}
-
-#[test]
-fn a_candidate_delays_even_a_short_call_for_twenty_seconds_at_most() {
-    let mut leader = elastic_of("3:4", &[2, 3], |config| config.last_call = Time::from_secs(1));
-    let mut prepared = None;
-    while prepared.is_none() && leader.now < Time::from_secs(100) {
-        leader.hear(7, &announced_by(7, false, leader.world));
-        let next = leader.now + Time::from_secs(1);
-        prepared = prepares(&mut leader, next);
-    }
-    assert_eq!(prepared, Some((Time::from_secs(20), 3)));
-}
-
-#[test]
-fn a_node_that_asks_for_a_seat_delays_the_end_of_the_call_by_five_seconds() {
-    let mut leader = elastic("3:4", &[2, 3]);
-    leader.run(Time::from_secs(12));
-    leader.ask(7, |_| {});
-    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((Time::from_secs(17), 3)));
-}
-
-#[test]
-fn of_many_candidates_the_one_that_was_heard_last_delays_the_end_of_the_call() {
-    let mut leader = elastic("3:4", &[2, 3]);
-    leader.run(Time::from_secs(10));
-    for node in 100..164 {
-        leader.hear(node, &announced_by(node, false, leader.world));
-    }
-    leader.run(Time::from_secs(14));
-    leader.hear(7, &announced_by(7, false, leader.world));
-    assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((Time::from_secs(19), 3)));
-}
-
-#[test]
-fn a_call_begins_afresh_when_its_leader_has_followed_another() {
-    for enough in [false, true] {
-        let mut leader = elastic("3:4", &[2, 3]);
-        leader.run(Time::from_secs(10));
-        leader.hear(7, &announced_by(7, true, leader.world));
-        if enough {
-            // A member's time is up, which is the other leader's business now.
-            leader.hear(2, &Message::Enough);
-        }
-        // It gives up a leader that has not answered for a second.
-        let at = Time::from_secs(11) + CALL;
-        assert_eq!(prepares(&mut leader, Time::from_secs(60)), Some((at, 3)), "{enough}");
-    }
-}
-
-#[test]
 fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
     // Those of the world before have a rank from there.
     let round = |members: &[(u8, Option<u32>)], gone: Option<u8>| {
@@ -227,26 +167,6 @@ fn a_node_that_makes_up_no_step_takes_no_seat_of_a_member_after_a_failed_proof()
     let outputs = leader.run(leader.now + ms(300));
     assert_eq!(prepared(&outputs, 2), [2, 3, 4]);
     assert_eq!(to(&outputs, 5, is_seated), 0);
-}
-
-#[test]
-fn a_standby_hears_nothing_of_a_proof_that_fails_or_has_long_been_there() {
-    for proves in [false, true] {
-        let mut leader = elastic_of("2:4", &[2], |config| config.node.attributes.may_be_master = false);
-        let outputs = leader.run(CALL);
-        assert_eq!(sizes(&outputs).first(), Some(&2));
-        leader.join(3, |_| {});
-        if proves {
-            let dial = dials(&outputs, 2)[0];
-            leader.node.handle_dialed(leader.now, dial);
-            leader.hear(2, &Message::Proved(dial.0));
-        }
-        let mut outputs = leader.run(CALL + ms(3900));
-        outputs.extend(leader.hear(2, &Message::Pong));
-        outputs.extend(leader.run(CALL + ms(4200)));
-        let welcomed = to(&outputs, 3, |message| matches!(message, Message::Welcome(_)));
-        assert_eq!((welcomed, rounds(&outputs)), (0, vec![]), "{proves}");
-    }
 }
 
 #[test]
@@ -349,20 +269,6 @@ fn a_member_whose_time_is_up_ends_the_call() {
 }
 
 #[test]
-fn a_standby_hears_nothing_when_a_call_that_a_member_has_ended_would_have_been_over() {
-    let mut leader = elastic("2:4", &[2]);
-    leader.run(Time::from_secs(10));
-    assert_eq!(to(&leader.hear(2, &Message::Enough), 2, is_prepare), 1);
-    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
-    assert_eq!(to(&leader.join(3, |_| {}), 3, is_welcome), 2, "an answer to its join, and to its proof");
-    for half in 21..40 {
-        let outputs = leader.run(ms(500 * half));
-        assert_eq!(to(&outputs, 3, is_welcome), 0, "after {half} half seconds");
-        leader.hear(2, &Message::Pong);
-    }
-}
-
-#[test]
 fn a_leader_whose_time_is_up_begins_a_round_if_enough_nodes_are_here() {
     let limited = |members: &[u8]| {
         let mut leader = elastic_of("3:4", members, |config| config.timeout = Some(Time::from_secs(9)));
@@ -446,25 +352,6 @@ fn a_former_member_that_knows_that_others_are_gone_gives_their_seats_to_newcomer
         let knows_of_two = |node: &mut NodeInfo| node.former = Some(Former { rank: Rank(1), members: 2 });
         leader.join(3, knows_of_two);
         assert_eq!(to(&leader.run(leader.now), 2, is_seated), 1, "{world}");
-    }
-}
-
-#[test]
-fn seats_that_nobody_comes_for_any_more_go_to_newcomers_at_once_when_a_leader_leads_again() {
-    for world in ["4", "3:4"] {
-        let mut leader = elastic_of(world, &[], |config| {
-            config.succeed(Former { rank: Rank(0), members: 4 }, Time::from_secs(30));
-        });
-        leader.ask(2, |_| {});
-        leader.ask(3, |node| node.former = Some(Former { rank: Rank(1), members: 2 }));
-        leader.ask(4, |_| {});
-        // The connections arrive while it follows another, which does not answer.
-        leader.hear(7, &announced_by(7, true, leader.world));
-        for node in [2, 3, 4] {
-            assert!(!has_seat(&leader.prove(node)), "{world}: {node}");
-        }
-        let outputs = leader.run(ms(1100));
-        assert_eq!([2, 4].map(|node| to(&outputs, node, is_seated)), [1, 1], "{world}");
     }
 }
 

@@ -5,17 +5,14 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    ALL, Leader, addresses, announced_by, codec, committed, dials, endpoint, endpoints, id, is_ping,
-    is_prepare, is_refusal, is_void, masters, ms, ready, sent, to, want, with_another_master,
-    without_a_world,
+    Leader, announced_by, committed, dials, endpoint, endpoints, id, is_ping, is_prepare, is_refusal,
+    is_void, masters, ms, ready, sent, to,
 };
-use crate::model::{BrokenPath, Endpoints, Fault, HostName, Lineage, Link, Paths, Rank, WorldSize};
+use crate::model::{BrokenPath, Fault, Link, Paths, Rank};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Event, Failure, Output, PathNews};
 use crate::rdma::{Capability, Rail, Rails, Summary};
-use crate::wire::{
-    Broken, BrokenTo, Header, Message, NodeInfo, Prepare, Reach, Ready, Refusal, Solicit, Welcome,
-};
+use crate::wire::{Broken, BrokenTo, Message, NodeInfo, Prepare, Reach, Ready, Refusal, Welcome};
 
 /// The rounds that were prepared.
 pub(super) fn rounds(outputs: &[Output]) -> Vec<u64> {
@@ -36,28 +33,11 @@ pub(super) fn prepared(outputs: &[Output], round: u64) -> Vec<u8> {
     nodes.collect::<BTreeSet<u8>>().into_iter().collect()
 }
 
-/// Lets the time pass while these members answer and are not ready.
-fn wait(leader: &mut Leader, until: Time, members: &[u8]) -> Vec<Output> {
-    let mut all = Vec::new();
-    while leader.now < until {
-        let next = until.min(leader.now + Duration::from_millis(400));
-        all.extend(leader.run(next));
-        for &member in members {
-            all.extend(leader.hear(member, &Message::Pong));
-        }
-    }
-    all
-}
-
 pub(super) fn failure(outputs: &[Output]) -> Option<&Failure> {
     outputs.iter().find_map(|output| match output {
         Output::Event(Event::Failed(failure)) => Some(failure),
         _ => None,
     })
-}
-
-fn has_formed(outputs: &[Output]) -> bool {
-    outputs.iter().any(|output| matches!(output, Output::Event(Event::Formed(_))))
 }
 
 /// The paths from a node to these nodes are broken.
@@ -104,38 +84,6 @@ pub(super) fn path_dials(outputs: &[Output]) -> Vec<DialId> {
         _ => None,
     });
     dials.collect()
-}
-
-#[test]
-fn what_is_said_of_a_round_that_is_over_is_answered_by_its_void() {
-    // A round is under way, and none is.
-    for (world, number) in [(3, 7), (4, 1)] {
-        let messages = [
-            Message::Unproved(number),
-            broken(number, &[3], 0),
-            Message::Ready(Ready { round: number, endpoint: 0 }),
-            want(number, 1),
-        ];
-        for message in messages {
-            let mut leader = Leader::with(world, &[2, 3]);
-            assert_eq!(sent(&leader.hear(2, &message)), [(2, Message::Void(number))], "{message:?}");
-        }
-    }
-}
-
-#[test]
-fn a_member_that_cannot_prove_all_voids_its_round_after_300_ms() {
-    for message in [Message::Unproved(1), broken(1, &[3], 0)] {
-        let mut leader = Leader::with(3, &[2, 3]);
-        assert_eq!(sent(&leader.hear(2, &message)), []);
-        // The report of another one changes nothing.
-        leader.run(ms(200));
-        leader.hear(3, &message);
-        assert_eq!(to(&leader.run(ms(299)), 2, is_void), 0, "{message:?}");
-        let outputs = leader.run(ms(300));
-        assert_eq!((to(&outputs, 2, is_void), to(&outputs, 3, is_void)), (1, 1), "{message:?}");
-        assert_eq!(rounds(&outputs), [2]);
-    }
 }
 
 #[test]
@@ -201,26 +149,6 @@ fn a_failed_proof_is_held_against_no_prover_whose_master_has_left() {
 }
 
 #[test]
-fn the_leaders_own_proof_counts_as_any_other_and_a_late_timer_of_it_does_not() {
-    let (mut leader, _) = with_another_master();
-    leader.hear(2, &ready(0));
-    let outputs = wait(&mut leader, ms(4299), &[2]);
-    assert_eq!(to(&outputs, 2, is_void), 0);
-    let outputs = leader.run(ms(4300));
-    assert_eq!(to(&outputs, 2, is_void), 1);
-    // No other may be master: the last choice is the leader itself.
-    assert_eq!(masters(&outputs).last(), Some(&(2, id(1), endpoint(1))));
-    let closed =
-        |outputs: &[Output]| outputs.iter().filter(|output| matches!(output, Output::HangUp(_))).count();
-    assert!(closed(&outputs) > 1, "its dials to the master");
-    let (mut leader, dial) = with_another_master();
-    leader.node.handle_dialed(leader.now, dial);
-    leader.hear(2, &Message::Proved(dial.0));
-    let outputs = wait(&mut leader, ms(9000), &[2]);
-    assert_eq!(to(&outputs, 2, is_void), 0, "the leader has proved all");
-}
-
-#[test]
 fn a_world_whose_given_master_is_not_reached_has_12_seconds_and_then_names_who_did_not_reach_it() {
     let mut leader = Leader::of(3, |config| config.node.rank = Some(Rank(0)));
     let mut all = leader.join(2, |_| {});
@@ -251,15 +179,6 @@ fn a_world_whose_given_master_is_not_reached_has_12_seconds_and_then_names_who_d
 }
 
 #[test]
-fn a_leader_without_a_world_repeats_why_for_three_seconds() {
-    let (mut leader, outputs) = without_a_world();
-    assert!(to(&outputs, 2, is_refusal) > 1, "{outputs:?}");
-    assert!(to(&leader.run(ms(14_900)), 2, is_refusal) > 10 && !leader.node.has_ended());
-    leader.run(ms(15_100));
-    assert!(leader.node.has_ended());
-}
-
-#[test]
 fn of_many_members_that_are_not_ready_six_are_named() {
     let members: Vec<u8> = (2..=9).collect();
     let mut leader = Leader::with(9, &members);
@@ -284,103 +203,6 @@ fn a_given_rank_that_does_not_exist_gets_no_answer() {
         let mut leader = Leader::new(4);
         assert_eq!(sent(&leader.ask(2, |node| node.rank = Some(Rank(rank)))).len(), answers, "rank {rank}");
     }
-}
-
-#[test]
-fn one_node_too_many_has_all_members_pinged_once() {
-    let mut leader = Leader::with(4, &[2, 3, 4]);
-    let mut outputs = leader.join(5, |_| {});
-    outputs.extend(leader.run(Time::ZERO));
-    assert_eq!([2, 3, 4, 5].map(|node| to(&outputs, node, is_ping)), [1, 1, 1, 0]);
-    for member in 2..=4 {
-        leader.hear(member, &Message::Pong);
-    }
-    let mut outputs = leader.ask(5, |_| {});
-    outputs.extend(leader.run(ms(2000)));
-    assert_eq!([2, 3, 4].map(|node| to(&outputs, node, is_ping)), [0; 3], "all live");
-}
-
-#[test]
-fn a_member_that_hears_no_multicast_gets_its_parts_alone() {
-    let mut leader = Leader::new(6);
-    leader.run(Time::ZERO);
-    for member in 2..=6 {
-        leader.join(member, |node| node.attributes.wants_roster = true);
-    }
-    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-2") });
-    leader.hear(2, &solicit);
-    let is_part = |message: &Message| matches!(message, Message::Part(_));
-    let outputs = leader.hear(2, &want(1, 1));
-    assert_eq!((to(&outputs, ALL, is_part), to(&outputs, 2, is_part)), (0, 1));
-    let times: Vec<usize> = [0, 9, 10, 19, 20]
-        .map(|at| {
-            leader.run(ms(at));
-            // Another want each time, so that it is no repeat.
-            to(&leader.hear(3, &want(1, 1 | 2 << at)), ALL, is_part)
-        })
-        .to_vec();
-    assert_eq!(times, [1, 0, 1, 0, 1], "one part goes to all every 10 ms");
-}
-
-#[test]
-fn a_leader_waits_ten_seconds_for_a_member_and_one_for_a_standby_and_none_for_those_that_have_left() {
-    for (says_done, standby_leaves, after) in
-        [(true, true, 0), (true, false, 1000), (false, true, 10_000), (false, false, 10_000)]
-    {
-        let mut leader = Leader::with(2, &[2, 3]);
-        leader.hear(2, &ready(0));
-        assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
-        let mut outputs = Vec::new();
-        if says_done {
-            outputs.extend(leader.hear(2, &Message::Done(2)));
-            assert!(!has_formed(&outputs), "another round");
-            outputs.extend(leader.hear(2, &Message::Done(1)));
-        }
-        if standby_leaves {
-            leader.node.handle_closed(leader.now, ConnId(3));
-            outputs.extend(leader.outputs());
-        }
-        if after > 0 {
-            outputs.extend(leader.run(ms(after - 1)));
-            assert!(!has_formed(&outputs), "{says_done} {standby_leaves}");
-            // The next wave is at most 0.1 s away.
-            outputs.extend(leader.run(ms(after + 100)));
-        }
-        assert!(has_formed(&outputs), "{says_done} {standby_leaves}");
-    }
-}
-
-#[test]
-fn the_end_of_a_members_lease_says_that_it_is_done() {
-    let mut leader = Leader::with(2, &[2]);
-    leader.hear(2, &ready(0));
-    leader.run(Time::ZERO);
-    leader.node.handle_closed(Time::ZERO, ConnId(2));
-    assert!(has_formed(&leader.outputs()));
-}
-
-#[test]
-fn a_node_without_a_proof_is_told_three_times_at_once_that_the_world_is_full() {
-    let mut leader = Leader::with(2, &[2]);
-    leader.ask(3, |_| {});
-    leader.hear(2, &ready(0));
-    let is_full = |message: &Message| matches!(message, Message::Refuse(Refusal::WorldFull));
-    let mut outputs = leader.run(Time::ZERO);
-    assert_eq!(to(&outputs, 3, is_full), 3);
-    outputs.extend(leader.hear(2, &Message::Done(1)));
-    assert!(has_formed(&outputs), "nobody waits for it");
-}
-
-#[test]
-fn a_round_that_is_void_leaves_no_connection() {
-    let (mut leader, outputs) = leader_of_paths(3, &[2, 3]);
-    let opened = path_dials(&outputs);
-    assert_eq!(opened.len(), 2);
-    leader.node.handle_closed(Time::ZERO, ConnId(3));
-    let outputs = leader.outputs();
-    assert!(opened.iter().all(|dial| outputs.contains(&Output::HangUp(*dial))), "{outputs:?}");
-    let due = leader.run(ms(1000));
-    assert_eq!((to(&due, 2, is_prepare), path_dials(&due).len()), (0, 0));
 }
 
 #[test]
@@ -474,33 +296,6 @@ fn two_broken_paths_are_named_and_the_others_counted() {
 }
 
 #[test]
-fn the_member_at_most_ends_of_broken_paths_gives_its_seat_to_a_standby() {
-    for (reports, replaced) in [
-        // Each is at two ends of one path: nobody is at more.
-        (&[(2, &[3][..], 0)][..], None),
-        (&[(2, &[3, 4], 0)], Some(2)),
-        (&[(2, &[4], 0), (3, &[4], 0)], Some(4)),
-        (&[(2, &[3], 0), (3, &[4], 0)], Some(3)),
-        // The leader itself has no seat to give.
-        (&[(2, &[1], 0), (3, &[1], 0)], None),
-    ] {
-        let (mut leader, outputs) = leader_of_paths(4, &[2, 3, 4, 5]);
-        for dial in path_dials(&outputs) {
-            leader.node.handle_path(Time::ZERO, dial, &PathNews::Arrived);
-        }
-        for &(from, partners, more) in reports {
-            leader.hear(from, &broken(1, partners, more));
-        }
-        let outputs = leader.run(ms(300));
-        let expected: Vec<u8> = match replaced {
-            None => vec![2, 3, 4],
-            Some(member) => (2..=5).filter(|&node| node != member).collect(),
-        };
-        assert_eq!(prepared(&outputs, 2), expected, "{reports:?}");
-    }
-}
-
-#[test]
 fn a_broken_path_of_a_member_that_has_left_is_held_against_nobody() {
     let (mut leader, _) = leader_of_paths(4, &[2, 3, 4, 5]);
     // Without the path from node 2, nodes 3 and 4 are at one end each.
@@ -513,22 +308,6 @@ fn a_broken_path_of_a_member_that_has_left_is_held_against_nobody() {
     let outputs = leader.run(ms(5500));
     let prepared: Vec<u8> = (3..=6).filter(|&node| to(&outputs, node, is_prepare) > 0).collect();
     assert!(prepared.contains(&3), "{prepared:?}");
-}
-
-#[test]
-fn a_proof_of_the_second_family_uses_its_endpoints_alone() {
-    let six = |node: u8| SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, node.into()], 29500));
-    let both = |node: u8| Endpoints::new(vec![endpoint(node), six(node)]).unwrap();
-    let mut leader = Leader::of(2, |config| {
-        config.node.endpoints = both(1);
-        config.node.attributes.may_be_master = false;
-        config.prefers_ipv6 = true;
-    });
-    let outputs = leader.join(2, |node| node.endpoints = both(2));
-    assert_eq!(masters(&outputs)[0], (1, id(2), six(2)));
-    assert_eq!(dials(&outputs, 2).len(), 0, "no endpoint of the other family is dialled");
-    // It is reached by nobody, and there is no other: the leader, by the other family.
-    assert_eq!(masters(&wait(&mut leader, ms(4300), &[2])).last(), Some(&(2, id(1), endpoint(1))));
 }
 
 #[test]
@@ -548,27 +327,6 @@ fn a_leader_accepts_nothing_after_the_commit_and_tells_nobody_twice_who_is_done(
     let outputs = leader.outputs();
     let [Output::Event(Event::Formed(formed))] = &outputs[..] else { panic!("{outputs:?}") };
     assert_eq!((formed.rank, formed.master, formed.roster.is_none()), (Rank(0), endpoint(1), true));
-}
-
-#[test]
-fn a_leader_has_the_roster_if_it_wants_it() {
-    let mut leader = Leader::of(2, |config| config.node.attributes.wants_roster = true);
-    leader.join(2, |_| {});
-    leader.hear(2, &ready(0));
-    leader.run(Time::ZERO);
-    let outputs = leader.hear(2, &Message::Done(1));
-    let [Output::Event(Event::Formed(formed))] = &outputs[..] else { panic!("{outputs:?}") };
-    let roster = formed.roster.as_ref().expect("it wants the roster");
-    let hosts: Vec<_> = roster.members().iter().map(|member| member.host.to_string()).collect();
-    assert_eq!(hosts, ["host-1", "host-2"]);
-}
-
-#[test]
-fn a_member_that_is_ready_gets_no_more_prepares() {
-    let mut leader = Leader::with(3, &[2, 3]);
-    leader.hear(2, &ready(0));
-    let outputs = leader.run(ms(1000));
-    assert!(to(&outputs, 2, is_prepare) == 0 && to(&outputs, 3, is_prepare) > 5);
 }
 
 #[test]
@@ -593,68 +351,6 @@ fn those_alone_that_were_not_ready_in_any_of_three_rounds_are_named() {
     assert_eq!(hosts, ["host-2"]);
 }
 
-#[test]
-fn a_standby_that_comes_back_waits_behind_those_that_stayed_and_the_others_hear_nothing() {
-    let mut leader = Leader::with(3, &[2, 3, 4, 5]);
-    leader.node.handle_closed(Time::ZERO, ConnId(4));
-    leader.outputs();
-    leader.join(4, |_| {});
-    leader.node.handle_closed(Time::ZERO, ConnId(2));
-    let outputs = leader.outputs();
-    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
-    assert_eq!([3, 4, 5].map(|node| to(&outputs, node, is_welcome)), [0, 0, 1]);
-    assert_eq!(prepared(&outputs, 2), [3, 5]);
-}
-
-#[test]
-fn a_leader_of_a_large_world_welcomes_the_next_when_half_of_a_window_has_reached_it() {
-    let mut leader = Leader::new(300);
-    let is_welcome = |message: &Message| matches!(message, Message::Welcome(_));
-    let mut outputs = Vec::new();
-    for node in 2..=200 {
-        outputs.extend(leader.ask(node, |_| {}));
-    }
-    let welcomed = |outputs: &[Output]| (2..=200).map(|node| to(outputs, node, is_welcome)).sum::<usize>();
-    assert_eq!(welcomed(&outputs), 128);
-    let mut outputs = Vec::new();
-    for node in 2..=65 {
-        let answered = leader.prove(node);
-        assert_eq!(to(&answered, node, is_welcome), 1);
-        outputs.extend(leader.run(Time::ZERO));
-    }
-    assert_eq!(welcomed(&outputs), 64, "those that may be under way");
-    assert_eq!(to(&outputs, 130, is_welcome), 1);
-}
-
-#[test]
-fn a_frozen_leader_challenges_nobody_for_a_rank() {
-    for frozen in [false, true] {
-        let mut leader = Leader::new(4);
-        let rank = |node: &mut NodeInfo| node.rank = Some(Rank(2));
-        leader.join(2, rank);
-        leader.ask(3, rank);
-        if frozen {
-            leader.hear(7, &announced_by(7, true, leader.world));
-        }
-        leader.prove(3);
-        let outputs = leader.run(ms(500));
-        assert_eq!(to(&outputs, 2, is_ping) > 0, !frozen);
-    }
-}
-
-#[test]
-fn the_silence_of_a_member_while_its_leader_followed_another_costs_it_no_seat() {
-    let mut leader = Leader::new(4);
-    let rank = |node: &mut NodeInfo| node.rank = Some(Rank(2));
-    leader.join(2, rank);
-    assert!(to(&leader.join(3, rank), 2, is_ping) + to(&leader.run(ms(1000)), 2, is_ping) > 0);
-    leader.hear(7, &announced_by(7, true, leader.world));
-    assert_eq!(to(&leader.run(ms(1999)), 2, is_ping), 0, "it follows node 7, which does not answer");
-    let outputs = leader.run(ms(4900));
-    assert!(to(&outputs, 2, is_ping) > 0 && !outputs.contains(&Output::Close(ConnId(2))));
-    assert!(leader.run(ms(5400)).contains(&Output::Close(ConnId(2))), "silent for three seconds again");
-}
-
 /// The prepares to one node.
 fn prepares(outputs: &[Output], node: u8) -> Vec<Prepare> {
     let all = sent(outputs).into_iter().filter(|(to, _)| *to == node);
@@ -663,43 +359,6 @@ fn prepares(outputs: &[Output], node: u8) -> Vec<Prepare> {
         _ => None,
     });
     prepares.collect()
-}
-
-#[test]
-fn each_member_is_told_of_all_its_partners_sixteen_at_a_time() {
-    let members: Vec<u8> = (2..=20).collect();
-    let (_, outputs) = leader_of_paths(20, &members);
-    for member in members {
-        let prepares = prepares(&outputs, member);
-        let counts: Vec<usize> = prepares.iter().map(|prepare| prepare.partners.len()).collect();
-        assert_eq!(counts, [16, 3], "{member}");
-        assert!(prepares.iter().all(|prepare| prepare.paths == 19 && prepare.round == 1));
-        let partners = prepares.iter().flat_map(|prepare| prepare.partners.iter().copied());
-        let mut partners: Vec<_> =
-            partners.map(|partner| (partner.id, partner.path, partner.own_port)).collect();
-        partners.sort_unstable();
-        let others = (1..=20).filter(|&other| other != member);
-        let expected: Vec<_> =
-            others.map(|other| (id(other), (endpoint(other).ip(), 40_000).into(), 29_500)).collect();
-        assert_eq!(partners, expected);
-    }
-}
-
-#[test]
-fn of_many_prepares_all_go_with_some_waves_and_one_in_turn_with_each_other() {
-    let members: Vec<u8> = (2..=20).collect();
-    let (mut leader, mut outputs) = leader_of_paths(20, &members);
-    let mut waves = Vec::new();
-    while waves.len() < 9 && leader.now < ms(2000) {
-        let mut wave = prepares(&outputs, 2);
-        // Some go to two endpoints.
-        wave.dedup();
-        waves.extend((!wave.is_empty()).then(|| wave.iter().map(|p| p.partners.len()).collect::<Vec<_>>()));
-        outputs = leader.run(leader.now + ms(1));
-    }
-    let (all, first, second) = (vec![16, 3], vec![16], vec![3]);
-    let expected = [&all, &all, &all, &second, &all, &second, &first, &second, &all];
-    assert_eq!(waves.iter().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -808,42 +467,6 @@ fn a_leader_commits_when_it_has_asked_for_rails_in_vain_for_two_seconds() {
 }
 
 #[test]
-fn a_member_that_was_silent_for_three_seconds_when_a_proof_fails_loses_its_seat() {
-    for (at, is_lost) in [(2300, false), (2800, true)] {
-        let mut leader = Leader::of(3, |config| config.node.rank = Some(Rank(0)));
-        leader.join(2, |_| {});
-        leader.join(3, |_| {});
-        leader.run(ms(at));
-        leader.hear(3, &Message::Unproved(1));
-        let outputs = leader.run(ms(at + 300));
-        assert_eq!(outputs.contains(&Output::Close(ConnId(2))), is_lost, "after {at} ms");
-        assert_eq!((to(&outputs, 3, is_void), rounds(&outputs).len()), (1, usize::from(!is_lost)));
-    }
-}
-
-#[test]
-fn a_node_without_a_proof_that_asks_gets_one_answer_and_no_announces() {
-    let mut leader = Leader::with(4, &[2]);
-    leader.run(Time::ZERO);
-    leader.ask(3, |_| {});
-    let is_announce = |message: &Message| matches!(message, Message::Announce(_));
-    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-3") });
-    assert_eq!(to(&leader.hear(3, &solicit), 3, is_announce), 1);
-    assert_eq!(to(&leader.run(ms(10_000)), 3, is_announce), 0, "its address may be forged");
-}
-
-#[test]
-fn a_member_is_written_to_where_it_wrote_from_last() {
-    let mut leader = Leader::with(3, &[2, 3]);
-    let header = Header { sender: id(2), recipient: id(1), lineage: Lineage::default() };
-    leader.node.handle_datagram(Time::ZERO, endpoint(77), &codec().encode(header, &Message::Pong));
-    let outputs = leader.run(ms(1000));
-    let at = |address| addresses(&outputs, is_prepare).iter().filter(|&&to| to == address).count();
-    assert!(at(endpoint(77)) > 5 && at(endpoint(2)) > 0, "and at its endpoints in turn");
-    assert!(at(endpoint(77)) > at(endpoint(2)));
-}
-
-#[test]
 fn the_leaders_own_rank_is_refused_at_once_with_its_name() {
     let mut leader = Leader::of(4, |config| config.node.rank = Some(Rank(0)));
     let outputs = leader.join(2, |node| node.rank = Some(Rank(0)));
@@ -857,46 +480,6 @@ fn the_leaders_own_rank_is_refused_at_once_with_its_name() {
     let [(2, Refusal::RankTaken(holder))] = &refusals[..] else { panic!("{refusals:?}") };
     assert_eq!((holder.host.as_str(), holder.address), ("host-1", endpoint(1)));
     assert_eq!(to(&leader.run(ms(5000)), 2, is_ping), 0);
-}
-
-#[test]
-fn a_leader_announces_what_it_was_given_and_the_most_members_that_it_has_had() {
-    for rank in [None, Some(Rank(0))] {
-        let mut leader = Leader::of(5, |config| config.node.rank = rank);
-        leader.join(2, |_| {});
-        leader.join(3, |_| {});
-        leader.node.handle_closed(Time::ZERO, ConnId(2));
-        let said = sent(&leader.run(ms(1000))).into_iter().rev().find_map(|(_, message)| match message {
-            Message::Announce(announce) => Some(announce),
-            _ => None,
-        });
-        let said = said.expect("it announces itself");
-        let candidate = &said.candidate;
-        assert_eq!((candidate.id, candidate.explicit, candidate.members), (id(1), rank.is_some(), 3));
-        assert_eq!(
-            (said.joined, candidate.world, &candidate.endpoints),
-            (2, WorldSize::of(5), &endpoints(1))
-        );
-    }
-}
-
-#[test]
-fn a_change_of_members_is_reported_with_who_is_here() {
-    let mut leader = Leader::new(4);
-    let joined = |outputs: &[Output]| {
-        let progress = outputs.iter().filter_map(|output| match output {
-            Output::Event(Event::Progress(progress)) => Some((progress.joined, progress.leader.address)),
-            _ => None,
-        });
-        progress.collect::<Vec<_>>()
-    };
-    assert_eq!(joined(&leader.join(2, |_| {})), [(2, endpoint(1))]);
-    assert_eq!(joined(&leader.ask(2, |_| {})), []);
-    assert_eq!(joined(&leader.join(3, |_| {})), [(3, endpoint(1))]);
-    leader.node.handle_closed(Time::ZERO, ConnId(2));
-    assert_eq!(joined(&leader.outputs()), [(2, endpoint(1))]);
-    leader.ask(4, |_| {});
-    assert_eq!(joined(&leader.run(ms(20))), [], "nothing has arrived from it");
 }
 
 /// A leader whose members repeat for almost twelve seconds that these paths are broken; then a standby
@@ -945,25 +528,6 @@ fn broken_paths_between_other_members_end_a_world_although_one_has_lost_its_seat
     let (paths, more) = named.expect("no world can form");
     let hosts: Vec<_> = paths.iter().map(|path| (path.from.host.as_str(), path.to.host.as_str())).collect();
     assert_eq!((hosts, more), (vec![("host-3", "host-4")], 0));
-}
-
-#[test]
-fn a_round_after_which_a_standby_has_a_seat_is_none_of_the_three() {
-    let mut leader = Leader::with(3, &[2, 3, 4]);
-    let mut all = Vec::new();
-    while leader.now < ms(80_000) && !leader.node.has_ended() {
-        all.extend(leader.run(leader.now + Duration::from_millis(500)));
-        let round = 1 + u64::try_from(rounds(&all).len()).unwrap();
-        for member in 2..=4 {
-            all.extend(leader.hear(member, &Message::Pong));
-        }
-        // Node 4 is ready as soon as it has the seat of node 2.
-        all.extend(leader.hear(4, &Message::Ready(Ready { round, endpoint: 0 })));
-    }
-    assert_eq!(rounds(&all), [2, 3, 4]);
-    let Some(Failure::Unready { nodes }) = failure(&all) else { panic!("{:?}", failure(&all)) };
-    let hosts: Vec<_> = nodes.iter().map(|peer| peer.host.as_str()).collect();
-    assert_eq!(hosts, ["host-3"]);
 }
 
 #[test]

@@ -1,17 +1,16 @@
 //! The end of a node: its deadline and the report of it, and a world that runs without the node.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, is_join,
-    join, join_message, joined, node, patient, prove, ready, rounds, says, sent, to_all,
+    LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, join,
+    join_message, joined, node, patient, prove, ready, rounds, says, sent, to_all,
 };
-use crate::model::{HostName, Lineage, NodeId};
-use crate::proto::tests::{codec, endpoint, id, outputs, run};
+use crate::model::Lineage;
+use crate::proto::tests::{endpoint, outputs, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Node, Output, Warning};
-use crate::wire::{Header, Message, Refusal, Solicit, Welcome};
+use crate::wire::{Message, Refusal, Welcome};
 
 #[test]
 fn a_node_that_has_ended_does_nothing() {
@@ -129,14 +128,6 @@ fn a_node_stands_aside_until_nobody_has_said_for_30_seconds_that_the_world_runs(
 }
 
 #[test]
-fn a_node_that_stands_aside_follows_no_candidate() {
-    let mut node = of_a_later_formation(3);
-    hear_from(&mut node, 9, &Message::running());
-    let told = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
-    assert!(!says(&told, is_join) && node.follow.is_none());
-}
-
-#[test]
 fn nobody_can_say_to_a_leader_in_a_round_that_the_world_runs() {
     let mut node = of_a_later_formation(2);
     assert_eq!(rounds(&join(&mut node, 3, endpoint(3))), [1]);
@@ -159,73 +150,4 @@ fn a_follower_that_stands_aside_has_not_led_and_so_does_not_step_down() {
         assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !follows, "{told:?}");
         assert!(node.follow.is_none() && !node.leads());
     }
-}
-
-/// A datagram of node 9, of the formation that comes next.
-fn of_the_next_formation(recipient: NodeId, message: &Message) -> Vec<u8> {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    codec().encode(Header { sender: id(9), recipient, lineage }, message)
-}
-
-#[test]
-fn a_follower_is_not_warned_of_a_later_world_and_a_node_without_a_leader_is_once() {
-    for follows in [true, false] {
-        let mut node = node();
-        let _ = outputs(&mut node);
-        if follows {
-            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
-        }
-        let mut all = Vec::new();
-        for _ in 0..3 {
-            let running = of_the_next_formation(ME, &Message::running());
-            node.handle_datagram(Time::ZERO, endpoint(9), &running);
-            all.extend(outputs(&mut node));
-        }
-        let warned = Output::Event(Event::Warning(Warning::AlreadyRunning { from: endpoint(9) }));
-        assert_eq!(all, if follows { vec![] } else { vec![warned] });
-    }
-}
-
-#[test]
-fn a_node_does_not_answer_a_later_world_that_looks_for_its_members() {
-    let mut node = node();
-    let _ = outputs(&mut node);
-    let missing = Message::Missing([1].into_iter().collect());
-    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-9") });
-    for (message, answers) in [(missing, 0), (solicit, 1)] {
-        node.handle_datagram(Time::ZERO, endpoint(9), &of_the_next_formation(NodeId::ALL, &message));
-        assert_eq!(sent(&outputs(&mut node)).len(), answers, "{message:?}");
-    }
-}
-
-#[test]
-fn a_node_that_is_behind_is_answered_by_the_leader_or_by_the_one_node_that_it_writes_to() {
-    let solicit = Message::Solicit(Solicit { rank: None, host: HostName::new("host-9") });
-    for (leads, recipient, answers) in
-        [(true, NodeId::ALL, 1), (false, NodeId::ALL, 0), (false, NodeId::ANYONE, 1), (false, ME, 1)]
-    {
-        let mut node = of_a_later_formation(3);
-        if !leads {
-            hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false)));
-        }
-        let header = Header { sender: id(9), recipient, lineage: Lineage::default() };
-        node.handle_datagram(node.shared.now, endpoint(9), &codec().encode(header, &solicit));
-        let pongs = sent(&outputs(&mut node)).iter().filter(|(_, message)| *message == Message::Pong).count();
-        assert_eq!(pongs, answers, "to {recipient}, leads: {leads}");
-    }
-}
-
-#[test]
-fn a_leader_that_stood_aside_waits_anew_for_members_with_a_common_address_family() {
-    let mut node = of_a_later_formation(2);
-    let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 3], 29500));
-    join(&mut node, 3, six);
-    hear_from(&mut node, 9, &Message::running());
-    let _ = run(&mut node, Time::from_secs(31));
-    assert!(node.leads());
-    let is_refusal = |message: &Message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_)));
-    let mut all = join(&mut node, 3, six);
-    all.extend(run(&mut node, Time::from_millis(42_900)));
-    assert!(!says(&all, is_refusal), "12 s are not over");
-    assert!(says(&run(&mut node, Time::from_secs(43)), is_refusal));
 }

@@ -1,6 +1,5 @@
 //! A leader: its seats, its rounds, and the nodes that are gone.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
@@ -8,10 +7,10 @@ use super::{
     node, patient, prove, ready, rounds, says, sent, to_all,
 };
 use crate::model::{NodeId, Secret};
-use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
+use crate::proto::tests::{codec, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
-use crate::wire::{Codec, Message, Ready, Refusal, Token, Want, Welcome};
+use crate::wire::{Codec, Message, Ready, Token, Want};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -43,21 +42,6 @@ fn a_token_for_another_node_proves_nothing() {
 }
 
 #[test]
-fn a_member_that_leaves_right_after_its_ready_forms_no_world() {
-    let (mut node, all) = leading(3);
-    assert_eq!(rounds(&all), [1]);
-    let mut all = hear_from(&mut node, 3, &ready(1));
-    all.extend(hear_from(&mut node, 4, &ready(1)));
-    assert!(node.is_about_to_commit() && !commits(&all));
-    // Datagrams are read before connections.
-    let now = node.shared.now;
-    node.handle_closed(now, ConnId(3));
-    all.extend(run(&mut node, now + Duration::from_secs(1)));
-    assert!(!commits(&all), "{all:?}");
-    assert!(says(&all, |message| matches!(message, Message::Void(1))));
-}
-
-#[test]
 fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_said_in_that() {
     let (mut node, _) = leading(3);
     let before = hear_from(&mut node, 3, &ready(1));
@@ -74,44 +58,6 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
     assert!(!commits(&all));
     all.extend(run(&mut node, now));
     assert!(commits(&all));
-}
-
-#[test]
-fn what_waits_after_a_stop_voids_one_round_and_not_each_that_follows() {
-    let (mut node, _) = leading(3);
-    hear_from(&mut node, 3, &ready(1));
-    node.shared.now += Duration::from_secs(12);
-    let mut all = Vec::new();
-    for member in [3, 4, 3, 4] {
-        all.extend(hear_at(&mut node, Time::from_secs(13), member, &Message::Pong));
-        // As a join would that fills the last seat.
-        let (lead, arrivals) = (&mut node.lead, &node.arrivals);
-        lead.start_round_if_full(arrivals, &mut node.shared);
-        all.extend(outputs(&mut node));
-    }
-    assert_eq!(rounds(&all), [2]);
-    assert_eq!(count(&all, |message| matches!(message, Message::Void(_))), 2, "one for each member");
-}
-
-#[test]
-fn a_leader_that_is_stopped_again_voids_the_round_of_that_time() {
-    let (mut node, _) = leading(3);
-    for round in 1..4 {
-        let now = node.shared.now + Duration::from_secs(12);
-        node.handle_timeout(now);
-        let told = outputs(&mut node);
-        let voided = sent(&told).into_iter().filter(|(_, message)| *message == Message::Void(round));
-        assert_eq!((voided.count(), rounds(&told)), (2, vec![round + 1]), "one for each member");
-    }
-}
-
-#[test]
-fn a_pause_of_four_seconds_voids_no_round() {
-    let (mut node, all) = leading(3);
-    assert_eq!(rounds(&all), [1]);
-    let due = node.poll_timeout().expect("it repeats its prepare");
-    node.handle_timeout(due + Duration::from_secs(4));
-    assert!(!says(&outputs(&mut node), |message| matches!(message, Message::Void(_))));
 }
 
 #[test]
@@ -237,20 +183,6 @@ fn a_node_that_has_stepped_down_leads_again_after_ten_seconds() {
 }
 
 #[test]
-fn a_leader_that_is_about_to_be_replaced_tells_each_member_three_times() {
-    let (mut node, _) = leading(4);
-    let now = node.shared.now;
-    node.handle_departure(now);
-    let told = sent(&outputs(&mut node));
-    for member in 3..=5 {
-        let is_closing = |(to, message): &&(SocketAddr, Message)| {
-            *to == endpoint(member) && *message == Message::Refuse(Refusal::Closing)
-        };
-        assert_eq!(told.iter().filter(is_closing).count(), 3, "node {member}");
-    }
-}
-
-#[test]
 fn whatever_is_handed_in_first_after_a_stop_voids_the_round() {
     let handed_in: [fn(&mut Node, Time); 7] = [
         |node, now| node.handle_dialed(now, DialId(9)),
@@ -284,36 +216,4 @@ fn a_replayed_token_of_a_job_with_a_secret_proves_nothing() {
         assert_eq!(told.contains(&Output::Close(ConnId(conn))), !is_first, "{conn}: {told:?}");
         assert_eq!(node.arrivals.lease(id(3)), Some(if conn < 3 { 1 } else { 2 }));
     }
-}
-
-#[test]
-fn a_candidate_that_comes_back_from_a_leader_that_was_silent_seats_who_reached_it_meanwhile() {
-    let mut node = Node::new(patient(3), 1, Time::ZERO);
-    let _ = outputs(&mut node);
-    hear_from(&mut node, 3, &join_message(3, endpoint(3), 3));
-    hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    assert!(!node.leads());
-    prove(&mut node, 3);
-    assert_eq!(node.lead.seated(), 1, "it gives no seats");
-    let _ = run(&mut node, Time::from_secs(2));
-    assert!(node.leads());
-    assert_eq!(node.lead.seated(), 2);
-}
-
-#[test]
-fn a_redirect_is_repeated_to_the_members_endpoint_too() {
-    let mut node = Node::new(patient(3), 1, Time::ZERO);
-    let _ = run(&mut node, Time::from_millis(1));
-    join(&mut node, 3, endpoint(33));
-    let followed = hear_from(&mut node, 1, &announce(candidate(LEADER, 1, true)));
-    let dial = dialled(&followed);
-    node.handle_dialed(node.shared.now, dial);
-    let mut all = hear_from(&mut node, 1, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
-    all.extend(run(&mut node, Time::from_secs(2)));
-    let redirects = |wanted| {
-        let is =
-            |(to, message): &&(SocketAddr, Message)| *to == wanted && matches!(message, Message::Redirect(_));
-        sent(&all).iter().filter(is).count()
-    };
-    assert!(redirects(endpoint(3)) > 1 && redirects(endpoint(33)) > 0);
 }

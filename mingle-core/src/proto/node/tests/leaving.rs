@@ -1,18 +1,17 @@
 //! A node that leaves its part: it steps down, stands aside, yields, or reports why there is no world.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, count, deadline, hear, hear_at, hear_from, is_join, join,
-    join_message, joined, leading, patient, prove, rounds, says, sent, to_all,
+    LEADER, ME, announce, candidate, config, deadline, hear, hear_at, hear_from, join, join_message, joined,
+    leading, patient, prove, rounds, says, to_all,
 };
 use crate::model::{Endpoints, HostName, Lineage, NodeId, Rank};
 use crate::proto::report::{Heard, RankRange, Report};
-use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
+use crate::proto::tests::{codec, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
-use crate::proto::{Config, ConnId, DialId, Event, Node, Output, PathNews, Warning};
-use crate::wire::{Candidate, Header, Message, Refusal, Token, Welcome};
+use crate::proto::{Config, DialId, Event, Node, Output};
+use crate::wire::{Candidate, Header, Message, Refusal, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -28,18 +27,6 @@ fn unreached(until: Time) -> (Node, Vec<Output>) {
         all.extend(hear_from(&mut node, 3, &join_message(3, endpoint(3), 4)));
     }
     (node, all)
-}
-
-#[test]
-fn a_leader_that_nobody_reaches_says_so_forgets_who_asked_and_looks_for_another_leader() {
-    let (node, all) = unreached(ms(3000));
-    assert!(node.leads() && node.lead.knows(id(3)) && !all.contains(&Output::Event(Event::SteppedDown)));
-    let (mut node, all) = unreached(ms(3301));
-    let warning = Output::Event(Event::Warning(Warning::Unconnectable { endpoint: endpoint(2) }));
-    assert!(all.contains(&warning) && all.contains(&Output::Event(Event::SteppedDown)));
-    assert!(!node.leads() && !node.lead.knows(id(3)));
-    let asks = run(&mut node, ms(5000));
-    assert!(asks.iter().any(|output| matches!(output, Output::Multicast { .. })), "{asks:?}");
 }
 
 #[test]
@@ -60,126 +47,12 @@ fn a_leader_whose_process_was_stopped_has_a_second_more_before_it_steps_down() {
     }
 }
 
-#[test]
-fn a_leader_forgets_those_that_have_stopped_asking_and_goes_on() {
-    let (mut node, _) = unreached(ms(1500));
-    let told = run(&mut node, ms(4000));
-    assert!(node.leads() && !node.lead.knows(id(3)) && !told.contains(&Output::Event(Event::SteppedDown)));
-}
-
 /// Node 2 of the formation that follows a world, after 50 ms.
 fn of_a_later_formation(world: u32) -> Node {
     let lineage = Lineage { generation: 1, origin: 7 };
     let mut node = Node::new(Config { lineage, ..patient(world) }, 1, Time::ZERO);
     let _ = run(&mut node, ms(50));
     node
-}
-
-#[test]
-fn a_follower_that_stands_aside_closes_its_dials_and_asks_at_once_for_what_comes_next() {
-    let mut node = of_a_later_formation(3);
-    let dial = dialled(&hear_from(&mut node, 1, &announce(candidate(LEADER, 1, false))));
-    let told = hear_from(&mut node, 9, &Message::running());
-    assert!(told.contains(&Output::HangUp(dial)) && node.follow.is_none());
-    for timer in [Timer::Join, Timer::GiveUpLeader, Timer::AskLeader] {
-        assert!(!node.shared.timers.is_set(timer), "{timer:?}");
-    }
-    let now = node.shared.now;
-    let told = run(&mut node, now);
-    let solicits = |outputs: &[Output]| {
-        let is = |output: &&Output| match output {
-            Output::Multicast { datagram } => {
-                matches!(codec().decode(datagram).unwrap().1, Message::Solicit(_))
-            }
-            _ => false,
-        };
-        outputs.iter().filter(is).count()
-    };
-    assert_eq!(solicits(&told), 1, "{told:?}");
-    let told = run(&mut node, now + ms(5000));
-    assert!(solicits(&told) >= 5 && !says(&told, is_join));
-    // The same again is no reason to ask at once.
-    let again = hear_from(&mut node, 9, &Message::running());
-    let now = node.shared.now;
-    assert_eq!((sent(&again), solicits(&run(&mut node, now))), (vec![], 0));
-}
-
-#[test]
-fn a_member_without_a_proof_is_forgotten_when_its_leader_has_joined_another_and_the_others_are_redirected() {
-    let mut node = Node::new(patient(5), 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    join(&mut node, 3, endpoint(3));
-    hear_from(&mut node, 4, &join_message(4, endpoint(4), 5));
-    let dial = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, true))));
-    assert!(node.lead.knows(id(4)), "it has not joined yet");
-    node.handle_dialed(node.shared.now, dial);
-    let mut all = hear(&mut node, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
-    assert!(node.lead.knows(id(3)) && !node.lead.knows(id(4)));
-    all.extend(run(&mut node, ms(500)));
-    let redirected = |member| {
-        let is = |(to, message): &&(SocketAddr, Message)| {
-            *to == endpoint(member) && matches!(message, Message::Redirect(_))
-        };
-        sent(&all).iter().filter(is).count()
-    };
-    assert!(redirected(3) > 3 && redirected(4) == 0);
-    // A node that joins now is redirected, too, and not recorded.
-    let told = hear_from(&mut node, 5, &join_message(5, endpoint(5), 5));
-    let [(to, Message::Redirect(introduction))] = &sent(&told)[..] else { panic!("{told:?}") };
-    assert_eq!((*to, introduction.candidate.id, node.lead.knows(id(5))), (endpoint(5), LEADER, false));
-}
-
-#[test]
-fn a_node_that_is_still_joining_answers_no_join_and_no_solicit() {
-    let mut node = Node::new(patient(5), 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    assert_eq!(hear_from(&mut node, 5, &join_message(5, endpoint(5), 5)), []);
-    let solicit = node.shared.solicit();
-    assert_eq!(hear_from(&mut node, 6, &solicit), []);
-}
-
-#[test]
-fn a_leader_that_yields_gives_up_no_seat_and_pings_nobody() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    for member in [3, 4] {
-        join(&mut node, member, endpoint(3));
-    }
-    // Two at one address: one is pinged.
-    assert!(node.shared.timers.is_set(Timer::PingChallenged));
-    hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    assert!(!node.shared.timers.is_set(Timer::PingChallenged) && !node.shared.timers.is_set(Timer::StepDown));
-    let told = run(&mut node, ms(900));
-    assert!(!says(&told, |message| *message == Message::Ping) && node.lead.seated() == 3);
-    assert!(!told.iter().any(|output| matches!(output, Output::Close(_))));
-}
-
-#[test]
-fn a_prover_whose_last_connection_has_closed_is_told_of_the_next_only_if_it_asks_again() {
-    let (mut node, _) = leading(4);
-    hear_from(&mut node, 9, &Message::Prove);
-    let proved = |outputs: &[Output]| count(outputs, |message| matches!(message, Message::Proved(1)));
-    assert_eq!(proved(&prove(&mut node, 9)), 1);
-    assert_eq!(proved(&hear_from(&mut node, 9, &Message::Prove)), 1, "once for each");
-    node.handle_closed(node.shared.now, ConnId(9));
-    assert_eq!(proved(&hear_from(&mut node, 8, &Message::Prove)), 0, "nothing has arrived");
-    let token = Token { prover: id(9), target: ME, dial: 2, dialled: endpoint(2) };
-    let address = endpoint(2).ip();
-    node.handle_token(node.shared.now, ConnId(19), address, address, &codec().encode_token(&token));
-    assert_eq!(outputs(&mut node), []);
-}
-
-#[test]
-fn a_token_or_a_path_that_is_handed_in_first_after_a_stop_voids_the_round_too() {
-    let (mut node, _) = leading(3);
-    node.handle_path(Time::from_secs(12), DialId(9), &PathNews::Arrived);
-    assert!(says(&outputs(&mut node), |message| *message == Message::Void(1)));
-    let (mut node, _) = leading(3);
-    let token = Token { prover: id(9), target: ME, dial: 2, dialled: endpoint(2) };
-    let address = endpoint(2).ip();
-    node.handle_token(Time::from_secs(12), ConnId(19), address, address, &codec().encode_token(&token));
-    assert!(says(&outputs(&mut node), |message| *message == Message::Void(1)));
 }
 
 #[test]
@@ -391,49 +264,6 @@ fn a_leader_that_was_given_up_because_it_was_not_reached_is_named_with_the_endpo
     assert_eq!((peer.address, tried), (endpoint(1), both.to_vec()));
 }
 
-#[test]
-fn a_member_does_not_report_a_leader_that_it_did_not_reach_before() {
-    let config = Config { timeout: Some(Duration::from_secs(6)), ..config(4) };
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let _ = outputs(&mut node);
-    hear_from(&mut node, 3, &announce(candidate(id(3), 3, true)));
-    let _ = run(&mut node, ms(2500));
-    hear_from(&mut node, 3, &Message::Welcome(Welcome { lease: None, seated: false }));
-    let _ = run(&mut node, ms(4000));
-    let dial = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, true))));
-    node.handle_dialed(node.shared.now, dial);
-    hear(&mut node, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
-    let all = run(&mut node, ms(6000));
-    assert_eq!((&deadline(&all).unreached, &deadline(&all).unanswered), (&None, &None));
-}
-
-#[test]
-fn a_pause_of_five_seconds_voids_no_round_and_one_of_more_does() {
-    for (pause, voids) in [(ms(5000), false), (ms(5001), true)] {
-        let (mut node, _) = leading(3);
-        let due = node.poll_timeout().expect("it repeats its prepare");
-        // The members live.
-        let mut all = hear_at(&mut node, due + pause, 3, &Message::Pong);
-        all.extend(hear_at(&mut node, due + pause, 4, &Message::Pong));
-        node.handle_timeout(due + pause);
-        all.extend(outputs(&mut node));
-        assert_eq!(says(&all, |message| *message == Message::Void(1)), voids, "{pause:?}");
-    }
-}
-
-#[test]
-fn a_node_that_was_reached_after_all_may_be_master_again() {
-    let (mut node, _) = unreached(ms(3301));
-    assert!(!node.leads());
-    prove(&mut node, 3);
-    let told = hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    let may_be_master = sent(&told).into_iter().find_map(|(_, message)| match message {
-        Message::Join(join) => Some(join.node.attributes.may_be_master),
-        _ => None,
-    });
-    assert_eq!(may_be_master, Some(true));
-}
-
 /// The messages to all.
 fn to_everybody(outputs: &[Output]) -> Vec<Message> {
     let messages = outputs.iter().filter_map(|output| match output {
@@ -464,96 +294,11 @@ fn a_node_announces_itself_only_while_it_leads_and_asks_only_while_it_does_not()
 }
 
 #[test]
-fn a_node_says_once_that_it_leads() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    let all = run(&mut node, ms(20_000));
-    assert_eq!(all.iter().filter(|output| **output == Output::Event(Event::Leading)).count(), 1);
-}
-
-#[test]
-fn a_follower_that_may_not_lead_asks_no_new_seed() {
-    let mut config = patient(3);
-    config.node.rank = Some(Rank(1));
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    node.handle_seeds(ms(1), vec![endpoint(9)]);
-    let told = run(&mut node, ms(500));
-    assert!(!says(&told, |message| matches!(message, Message::Solicit(_))), "{told:?}");
-    assert_eq!(to_everybody(&told), []);
-}
-
-#[test]
-fn a_leader_is_deserted_if_nobody_has_written_for_a_second() {
-    for (last, deserted) in [(2100, false), (2099, true)] {
-        let mut node = Node::new(patient(4), 1, Time::ZERO);
-        let _ = run(&mut node, ms(1));
-        for at in [100, last] {
-            let _ = run(&mut node, ms(at));
-            hear_at(&mut node, ms(at), 3, &join_message(3, endpoint(3), 4));
-        }
-        let told = run(&mut node, ms(3100));
-        assert_eq!(told.contains(&Output::Event(Event::SteppedDown)), !deserted, "after {last} ms");
-        assert_eq!(node.leads(), deserted);
-    }
-}
-
-#[test]
-fn redirects_go_to_each_endpoint_of_a_member_at_least_every_quarter_of_a_second() {
-    let mut node = Node::new(patient(5), 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    let Message::Join(mut message) = join_message(3, endpoint(33), 5) else { unreachable!() };
-    message.node.endpoints = Endpoints::new(vec![endpoint(33), endpoint(34)]).unwrap();
-    hear_from(&mut node, 3, &Message::Join(message));
-    prove(&mut node, 3);
-    let follow = |node: &mut Node, leader: u8| {
-        let dial = dialled(&hear_from(node, leader, &announce(candidate(id(leader), leader, true))));
-        node.handle_dialed(node.shared.now, dial);
-        let mut all =
-            hear_from(node, leader, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
-        let now = node.shared.now;
-        all.extend(run(node, now + ms(100)));
-        let soon = count(&all, |message| matches!(message, Message::Redirect(_)));
-        assert!(soon >= 4, "{soon} in the first 0.1 s");
-    };
-    follow(&mut node, 4);
-    let mut to = std::collections::BTreeMap::new();
-    let later = run(&mut node, ms(10_101));
-    for (address, message) in sent(&later) {
-        if matches!(message, Message::Redirect(_)) {
-            *to.entry(address).or_insert(0) += 1;
-        }
-    }
-    let counts = [3, 33, 34].map(|last| to.get(&endpoint(last)).copied().unwrap_or(0));
-    assert!((37..=48).contains(&counts[0]) && counts[1] >= 15 && counts[2] >= 15, "{counts:?}");
-    // Its leader is lost; those that remain are redirected to the next as soon.
-    hear_from(&mut node, 4, &Message::Refuse(Refusal::Closing));
-    assert!(node.leads());
-    follow(&mut node, 1);
-}
-
-#[test]
 fn a_leader_that_has_not_answered_is_not_said_to_be_out_of_reach() {
     let said = report(4, None, |node| {
         hear(node, &announce(candidate(LEADER, 1, true)));
     });
     assert_eq!((said.unreached, said.unanswered), (None, None), "it has a second");
-}
-
-#[test]
-fn a_leader_that_has_ended_does_nothing_when_its_members_leave() {
-    let config = Config { timeout: Some(Duration::from_secs(1)), ..config(4) };
-    let mut node = Node::new(config, 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    join(&mut node, 3, endpoint(3));
-    deadline(&run(&mut node, ms(1000)));
-    assert!(node.is_bound(), "nothing may take its place");
-    node.handle_closed(ms(1000), ConnId(3));
-    assert_eq!(outputs(&mut node), []);
-    assert_eq!(hear_at(&mut node, ms(1000), 3, &Message::Ping), []);
-    node.handle_hung_up(ms(1000), DialId(1));
-    node.handle_path(ms(1000), DialId(1), &PathNews::Arrived);
-    assert_eq!((outputs(&mut node), node.poll_timeout()), (vec![], None));
 }
 
 #[test]
@@ -565,18 +310,6 @@ fn a_leader_that_yields_before_anybody_has_reached_it_does_not_step_down_later()
 }
 
 #[test]
-fn a_leader_is_not_deserted_while_one_of_those_that_asked_goes_on() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    let _ = run(&mut node, ms(1));
-    hear_from(&mut node, 4, &join_message(4, endpoint(4), 4));
-    for at in [100, 2500] {
-        let _ = run(&mut node, ms(at));
-        hear_at(&mut node, ms(at), 3, &join_message(3, endpoint(3), 4));
-    }
-    assert!(run(&mut node, ms(3200)).contains(&Output::Event(Event::SteppedDown)));
-}
-
-#[test]
 fn a_node_that_may_not_lead_does_not_step_down_when_it_stands_aside() {
     let lineage = Lineage { generation: 1, origin: 7 };
     let mut config = Config { lineage, ..patient(3) };
@@ -585,21 +318,4 @@ fn a_node_that_may_not_lead_does_not_step_down_when_it_stands_aside() {
     let _ = run(&mut node, ms(50));
     let told = hear_from(&mut node, 9, &Message::running());
     assert!(!told.contains(&Output::Event(Event::SteppedDown)), "{told:?}");
-}
-
-#[test]
-fn a_leader_that_one_node_has_reached_waits_three_seconds_anew_when_that_is_gone() {
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    let mut all = run(&mut node, ms(1));
-    for at in (100..=6000).step_by(100) {
-        all.extend(run(&mut node, ms(at)));
-        match at {
-            1000 => all.extend(join(&mut node, 5, endpoint(5))),
-            2000 => node.handle_closed(ms(at), ConnId(5)),
-            _ => {}
-        }
-        all.extend(hear_at(&mut node, ms(at), 3, &join_message(3, endpoint(3), 4)));
-        let stepped_down = all.contains(&Output::Event(Event::SteppedDown));
-        assert_eq!(stepped_down, at >= 5000, "after {at} ms");
-    }
 }

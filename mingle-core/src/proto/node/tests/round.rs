@@ -1,18 +1,17 @@
 //! A member in a round: prepare, roster, ready, void and commit.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_join,
-    is_ready, is_want, join_message, joined, patient, prove, says, sent, with_roster,
+    LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_ready,
+    is_want, joined, says, sent, with_roster,
 };
 use crate::model::Endpoints;
-use crate::proto::tests::{dialled, endpoint, id, outputs, run};
-use crate::proto::timer::{Time, Timer};
-use crate::proto::{Config, DialId, Event, Failure, Node, Output, Warning};
+use crate::proto::tests::{endpoint, id, run};
+use crate::proto::timer::Time;
+use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
 use crate::rdma::Verdict;
-use crate::wire::{Commit, Message, Part, Prepare, Welcome};
+use crate::wire::{Commit, Message, Part, Prepare};
 
 #[test]
 fn a_commit_of_another_round_forms_no_world() {
@@ -44,23 +43,6 @@ fn a_ready_node_ends_30_seconds_after_the_prepare_whatever_its_leader_repeats() 
         });
         let Some((30_000, Failure::OutcomeUnknown { .. })) = ended else { panic!("{ended:?}") };
     }
-}
-
-#[test]
-fn a_ready_node_ends_in_the_first_later_round_after_its_deadline() {
-    let config = Config { timeout: Some(Duration::from_secs(5)), ..config(2) };
-    let (mut node, prepare) = joined(config);
-    for round in 1..1000 {
-        let now = Time::from_millis(10 * round);
-        let mut outputs = run(&mut node, now);
-        outputs.extend(hear_from(&mut node, 1, &Message::Prepare(Prepare { round, ..prepare.clone() })));
-        if let Some(failure) = failure(&outputs) {
-            assert!(matches!(failure, Failure::Deadline(_)), "{failure}");
-            assert_eq!(now, Time::from_secs(5) + Duration::from_millis(if round == 500 { 0 } else { 10 }));
-            return;
-        }
-    }
-    panic!("the node has not ended");
 }
 
 #[test]
@@ -118,26 +100,6 @@ fn a_follower_of_a_given_rank_0_takes_no_other_master() {
 }
 
 #[test]
-fn a_node_that_waits_for_a_seat_hears_nothing_of_a_proof_that_fails_while_its_leader_follows_another() {
-    let (_, prepare) = joined(patient(4));
-    let mut node = Node::new(patient(4), 1, Time::ZERO);
-    hear_from(&mut node, 3, &join_message(3, endpoint(3), 4));
-    let DialId(lease) = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, false))));
-    prove(&mut node, 3);
-    node.handle_dialed(Time::ZERO, DialId(lease));
-    hear(&mut node, &Message::Welcome(Welcome { lease: Some(lease), seated: true }));
-    let other = Message::Prepare(Prepare { lease, master: id(4), endpoints: endpoint(4).into(), ..prepare });
-    let mut all = hear(&mut node, &other);
-    for half in 1..10 {
-        all.extend(run(&mut node, Time::from_millis(500 * half)));
-        all.extend(hear(&mut node, &other));
-    }
-    assert!(says(&all, |message| matches!(message, Message::Unproved(_))), "{all:?}");
-    assert!(says(&all, |message| matches!(message, Message::Redirect(_))), "node 3 is known");
-    assert!(!says(&all, |message| matches!(message, Message::Welcome(_))));
-}
-
-#[test]
 fn a_roster_that_is_wrong_is_asked_for_again_a_second_later() {
     let mut config = config(2);
     config.node.attributes.wants_roster = true;
@@ -182,32 +144,6 @@ fn a_prepare_that_comes_after_the_void_of_its_round_is_ignored() {
 }
 
 #[test]
-fn a_ready_node_that_has_lost_its_lease_joins_again_when_a_later_round_is_prepared() {
-    let (mut node, prepare) = joined(config(2));
-    hear(&mut node, &Message::Prepare(prepare.clone()));
-    node.handle_hung_up(Time::ZERO, DialId(prepare.lease));
-    let told = outputs(&mut node);
-    assert!(says(&told, is_ready), "it asks how the round has ended: {told:?}");
-    // Prepared before the leader noticed that the lease is gone.
-    let told = hear(&mut node, &Message::Prepare(Prepare { round: 2, ..prepare }));
-    assert!(says(&told, is_join), "{told:?}");
-    assert!(!says(&told, is_ready) && !node.is_bound());
-}
-
-#[test]
-fn a_member_that_is_not_ready_leaves_a_leader_that_is_silent_for_10_seconds() {
-    let (mut node, prepare) = joined(patient(3));
-    let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare };
-    hear(&mut node, &Message::Prepare(other));
-    let all = run(&mut node, Time::from_millis(9_900));
-    assert!(says(&all, |message| matches!(message, Message::Unproved(1))));
-    assert!(!says(&all, is_join));
-    let all = run(&mut node, Time::from_secs(12));
-    assert!(says(&all, is_join), "{all:?}");
-    assert!(all.iter().any(|output| matches!(output, Output::Event(Event::LostLeader(_)))), "{all:?}");
-}
-
-#[test]
 fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
     let (mut node, prepare) = joined(config(2));
     let second = Prepare { round: 2, ..prepare.clone() };
@@ -245,22 +181,4 @@ fn a_master_whose_commit_names_none_of_its_endpoints_publishes_the_first_and_war
         let warning = Output::Event(Event::Warning(Warning::MasterElsewhere { master }));
         assert_eq!(told.contains(&warning), warns, "endpoint {index}");
     }
-}
-
-#[test]
-fn a_void_round_leaves_no_dial_to_its_master_and_nothing_to_repeat() {
-    let (mut node, prepare) = joined(patient(3));
-    let prepare = Prepare { master: id(3), endpoints: endpoint(3).into(), slots_total: 3, ..prepare };
-    let mut all = hear(&mut node, &Message::Prepare(prepare));
-    all.extend(run(&mut node, Time::from_millis(200)));
-    assert!(node.shared.timers.is_set(Timer::RepeatInRound));
-    let voided = hear(&mut node, &Message::Void(1));
-    let dials = all.iter().filter_map(|output| match output {
-        Output::Dial { dial, to, .. } if *to == endpoint(3) => Some(Output::HangUp(*dial)),
-        _ => None,
-    });
-    let dials: Vec<_> = dials.collect();
-    assert!(dials.len() > 2 && dials.iter().all(|hung_up| voided.contains(hung_up)), "{voided:?}");
-    assert!(!node.shared.timers.is_set(Timer::RepeatInRound));
-    assert!(node.follow.is_some_and(|follow| follow.is_joined()), "the lease stays");
 }

@@ -1,11 +1,8 @@
 //! A node that waits for a seat of a world that runs.
 
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::*;
-use crate::proto::WatchNews;
-use crate::wire::Running;
 
 /// Node 2, which waits for a seat in the formation after the first.
 fn standby(timeout: Option<Duration>) -> Node {
@@ -13,38 +10,6 @@ fn standby(timeout: Option<Duration>) -> Node {
     let mut node = Node::new(Config { lineage, stands_by: true, timeout, ..config(2) }, 1, Time::ZERO);
     let _ = outputs(&mut node);
     node
-}
-
-#[test]
-fn a_node_that_another_member_tells_of_the_world_asks_rank_0_once_a_second_at_most() {
-    let mut node = standby(None);
-    let running = Message::Running(Running { first: endpoint(9), door: None });
-    let asks = |node: &mut Node, at: u64| {
-        let outputs = hear_at(node, Time::from_millis(at), 3, &running);
-        sent(&outputs).into_iter().filter(|(to, _)| *to == endpoint(9)).count()
-    };
-    assert_eq!([10, 500, 1009, 1010, 1011].map(|at| asks(&mut node, at)), [1, 0, 0, 1, 0]);
-}
-
-#[test]
-fn a_node_has_one_connection_to_rank_0s_host_and_opens_another_in_its_place_after_five_seconds() {
-    let mut node = standby(None);
-    let running = Message::Running(Running { first: endpoint(9), door: NonZeroU16::new(40_000) });
-    let mut connects = |at: u64| {
-        let said = hear_at(&mut node, Time::from_millis(at), 9, &running);
-        let closed = said.iter().any(|output| matches!(output, Output::HangUp(DialId(1))));
-        let to = said.iter().find_map(|output| match output {
-            Output::Watch { to, .. } => Some(to.port()),
-            _ => None,
-        });
-        (to, closed)
-    };
-    assert_eq!(connects(10), (Some(40_000), false));
-    assert_eq!(connects(5009), (None, false));
-    assert_eq!(connects(5010), (Some(40_000), true));
-    node.handle_watch(Time::from_millis(5020), DialId(2), WatchNews::Closed);
-    let said = hear_at(&mut node, Time::from_millis(5030), 9, &running);
-    assert!(matches!(said[..], [Output::Watch { dial: DialId(3), .. }]), "{said:?}");
 }
 
 #[test]
@@ -99,16 +64,6 @@ fn a_member_in_a_round_does_not_end_with_the_commands_of_another_world() {
 }
 
 #[test]
-fn a_member_of_a_leader_waits_for_no_seat_of_another_world_that_runs() {
-    let doors = [None, NonZeroU16::new(40_000)];
-    for door in doors {
-        let (mut node, _) = joined(Config { stands_by: true, ..patient(2) });
-        let running = Message::Running(Running { first: endpoint(8), door });
-        assert_eq!(hear_of(&mut node, LATER, &running), [], "{door:?}");
-    }
-}
-
-#[test]
 fn a_newcomer_leads_when_it_has_heard_neither_pong_nor_running_for_a_minute() {
     let world = "2:4".parse().unwrap();
     for (hears_pong, leads_at) in [(false, 60_000), (true, 110_000)] {
@@ -122,25 +77,4 @@ fn a_newcomer_leads_when_it_has_heard_neither_pong_nor_running_for_a_minute() {
         let all = run(&mut node, Time::from_millis(leads_at));
         assert!(all.contains(&Output::Event(Event::Leading)), "{leads_at}");
     }
-}
-
-#[test]
-fn a_newcomer_that_hears_of_the_running_world_leads_no_other_for_a_minute() {
-    let lineage = Lineage { generation: 1, origin: 7 };
-    let world = "2:4".parse().unwrap();
-    let mut node = Node::new(Config { world, lineage, ..patient(2) }, 1, Time::ZERO);
-    let _ = run(&mut node, Time::from_secs(50));
-    hear_from(&mut node, 9, &Message::running());
-    let _ = run(&mut node, Time::from_millis(109_999));
-    assert!(!node.leads());
-    let _ = run(&mut node, Time::from_secs(141));
-    assert!(node.leads());
-}
-
-#[test]
-fn a_node_that_waits_for_no_seat_goes_on_when_the_commands_of_a_later_world_have_ended_well() {
-    let mut node = Node::new(patient(2), 1, Time::ZERO);
-    hear_of(&mut node, LATER, &Message::running());
-    assert_eq!(failure(&hear_of(&mut node, LATER, &Message::Released)), None);
-    assert!(!node.has_ended());
 }

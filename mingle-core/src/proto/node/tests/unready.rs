@@ -1,7 +1,5 @@
 //! Members that answer and hold up every round.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{failure, has_formed, hear_from, join, leading, ready, rounds, sent, unready};
@@ -75,54 +73,6 @@ fn never_proved(message: &Message, _: &Node) -> Option<Message> {
 }
 
 #[test]
-fn two_members_that_are_never_ready_give_their_seats_to_two_standbys_before_the_next_round() {
-    let (mut node, _) = leading(4);
-    join(&mut node, 6, endpoint(6));
-    join(&mut node, 7, endpoint(7));
-    let mut all = Vec::new();
-    while node.shared.now < Time::from_secs(20) && !node.has_ended() {
-        let next = node.shared.now + Duration::from_millis(200);
-        let outputs = run(&mut node, next);
-        for (to, message) in sent(&outputs) {
-            let member = (3..8).find(|&member| endpoint(member) == to).unwrap();
-            let answer = if matches!(member, 3 | 4) { Some(Message::Pong) } else { honest(&message) };
-            all.extend(answer.map(|answer| hear_from(&mut node, member, &answer)).into_iter().flatten());
-        }
-        // A ready node repeats this.
-        hear_from(&mut node, 5, &ready(1));
-        all.extend(outputs);
-    }
-    assert_eq!(rounds(&all), [2]);
-    assert!(has_formed(&all), "{:?}", failure(&all));
-    for member in [3, 4] {
-        let full = (endpoint(member), Message::Refuse(Refusal::WorldFull));
-        assert!(sent(&all).contains(&full), "{member} has no seat");
-    }
-}
-
-#[test]
-fn of_two_members_that_are_never_ready_one_keeps_its_seat_where_one_standby_waits() {
-    let (mut node, _) = leading(4);
-    join(&mut node, 6, endpoint(6));
-    let mut all = Vec::new();
-    while node.shared.now < Time::from_secs(17) {
-        let next = node.shared.now + Duration::from_millis(200);
-        all.extend(run(&mut node, next));
-        for member in 3..7 {
-            all.extend(hear_from(&mut node, member, &Message::Pong));
-        }
-        all.extend(hear_from(&mut node, 5, &ready(1)));
-    }
-    assert_eq!(rounds(&all), [2]);
-    let second = |(to, message): (SocketAddr, Message)| match message {
-        Message::Prepare(prepare) if prepare.round == 2 => Some(to),
-        _ => None,
-    };
-    let prepared: BTreeSet<SocketAddr> = sent(&all).into_iter().filter_map(second).collect();
-    assert_eq!(prepared, [4, 5, 6].map(endpoint).into_iter().collect());
-}
-
-#[test]
 fn a_member_that_answers_and_is_never_ready_is_named_after_three_rounds() {
     let (mut node, all) = leading(3);
     assert_eq!(rounds(&all), [1]);
@@ -147,14 +97,6 @@ fn a_member_that_is_never_ready_gives_its_seat_to_a_standby() {
     assert_eq!(rounds(&all), [2]);
     assert!(has_formed(&all), "{:?}", failure(&all));
     assert!(sent(&all).contains(&(endpoint(4), Message::Refuse(Refusal::WorldFull))));
-}
-
-#[test]
-fn a_member_that_alone_reaches_no_master_gives_its_seat_to_a_standby() {
-    let (mut node, _) = leading(3);
-    join(&mut node, 5, endpoint(5));
-    let all = lead_with(&mut node, 3, never_proved);
-    assert!(has_formed(&all), "{:?}", failure(&all));
 }
 
 #[test]
@@ -193,27 +135,4 @@ fn members_that_hold_up_a_round_each_in_turn_are_not_named() {
         all.extend(outputs);
     }
     assert!(rounds(&all).len() >= 4 && failure(&all).is_none(), "{:?}", failure(&all));
-}
-
-#[test]
-fn a_member_that_held_up_a_round_takes_no_seat_before_a_node_that_did_not() {
-    let (mut node, _) = leading(3);
-    join(&mut node, 5, endpoint(5));
-    let mut all = Vec::new();
-    while node.shared.now < Time::from_secs(80) && !node.has_ended() {
-        let next = node.shared.now + Duration::from_millis(200);
-        all.extend(run(&mut node, next));
-        let round = 1 + u64::try_from(rounds(&all).len()).unwrap();
-        if round == 2 && !node.lead.knows(crate::proto::tests::id(6)) {
-            join(&mut node, 6, endpoint(6));
-        }
-        for member in 3..=6 {
-            all.extend(hear_from(&mut node, member, &Message::Pong));
-            if !matches!(member, 4 | 5) {
-                all.extend(hear_from(&mut node, member, &ready(round)));
-            }
-        }
-    }
-    // Round 1 is held up by node 4, round 2 by node 5; node 6 waits from then on.
-    assert_eq!(rounds(&all), [2, 3]);
 }

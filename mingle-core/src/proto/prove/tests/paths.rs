@@ -78,54 +78,6 @@ impl Fixture {
 }
 
 #[test]
-fn a_partner_is_dialled_every_20_ms_until_the_twelfth_time_and_then_the_oldest_is_replaced_every_half_second()
-{
-    let mut fixture = Fixture::new(1);
-    let mut expected: Vec<_> = (0..12).map(|n| (20 * n, 1, 0)).collect();
-    expected.extend([720, 1220, 1720, 2220].map(|at| (at, 1, 1)));
-    let all = fixture.run(ms(2499));
-    let counts: Vec<_> = all.iter().map(|(at, done)| (*at, done.paths.len(), done.hung_up.len())).collect();
-    assert_eq!(counts, expected);
-    let opened: Vec<DialId> = all.iter().flat_map(|(_, done)| &done.paths).map(|(dial, ..)| *dial).collect();
-    let closed: Vec<DialId> = all.iter().flat_map(|(_, done)| done.hung_up.clone()).collect();
-    assert_eq!(closed, opened[..4], "the oldest first");
-    let proofs =
-        |(_, to, packet): &(DialId, SocketAddr, Option<u32>)| *to == path(10, PORT) && packet.is_none();
-    assert!(all.iter().flat_map(|(_, done)| &done.paths).all(proofs));
-}
-
-#[test]
-fn partners_are_dialled_128_a_millisecond_and_again_after_two_milliseconds_for_each_at_most_250() {
-    let mut fixture = Fixture::new(150);
-    let dials = |at, closed: [usize; 2]| [(at, 128, closed[0]), (at + 1, 22, closed[1])];
-    // 256 connections in all would be one or two to each.
-    let expected: Vec<_> =
-        [dials(0, [0, 0]), dials(250, [0, 0]), dials(500, [0, 0]), dials(750, [128, 22])].concat();
-    assert_eq!(fixture.counts(ms(999)), expected);
-    // The interval of 11 partners is that of one or of ten, and 2 ms more.
-    for (partners, interval) in [(10, 20), (11, 22), (30, 60)] {
-        let times: Vec<u128> = Fixture::new(partners).counts(ms(190)).iter().map(|(at, ..)| *at).collect();
-        let expected: Vec<u128> = (0..190_u128.div_ceil(interval)).map(|n| n * interval).collect();
-        assert_eq!(times, expected, "{partners} partners");
-    }
-}
-
-#[test]
-fn of_many_partners_each_has_fewer_connections_and_at_least_three() {
-    for (partners, most) in [(1, 12), (21, 12), (22, 11), (64, 4), (85, 3), (128, 3), (150, 3)] {
-        let mut fixture = Fixture::new(partners);
-        let (mut open, mut highest) = (0, 0);
-        for (_, opened, closed) in fixture.counts(ms(2499)) {
-            open = open + opened - closed;
-            highest = highest.max(open);
-        }
-        // Dials that are due after the twelfth are half a second apart, or more.
-        let dials = (2499 / (2 * usize::from(partners)).clamp(20, 250) + 1).min(12);
-        assert_eq!(highest, usize::from(partners) * dials.min(most), "{partners} partners");
-    }
-}
-
-#[test]
 fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
     let mut fixture = Fixture::new(2);
     let first = fixture.first();
@@ -144,16 +96,6 @@ fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
     assert_eq!(fixture.paths.broken(1), None);
     fixture.done();
     assert_eq!(fixture.run(ms(9000)), [], "nothing more is dialled, and nothing explained");
-}
-
-#[test]
-fn a_node_without_partners_has_proved_all_and_one_whose_partners_are_not_named_yet_has_not() {
-    let mut fixture = Fixture::new(0);
-    assert!(fixture.paths.are_proved() && fixture.paths.broken(1).is_none());
-    let mut paths = Paths::new(2, Time::ZERO);
-    assert!(!paths.are_proved() && paths.broken(1).is_none());
-    paths.advance(&mut fixture.shared);
-    assert_eq!((fixture.done(), fixture.shared.timers.get(Timer::Dial)), (Done::default(), None));
 }
 
 #[test]
@@ -257,16 +199,6 @@ fn the_fault_of_a_path_is_that_of_its_own_last_connection_and_not_of_those_that_
 }
 
 #[test]
-fn eight_paths_that_are_not_proved_are_explained() {
-    let mut fixture = Fixture::new(10);
-    let first = fixture.first();
-    fixture.hear(first[0], PathNews::Arrived);
-    let explained: Vec<SocketAddr> = explained(&mut fixture).into_iter().map(|(_, to, _)| to).collect();
-    let expected: Vec<SocketAddr> = (11..19).map(|node| path(node, OWN_PORT)).collect();
-    assert_eq!(explained, expected);
-}
-
-#[test]
 fn three_broken_paths_are_named_and_the_others_counted() {
     for (partners, proved, named, more) in
         [(1, 0, 1, 0), (3, 0, 3, 0), (4, 0, 3, 1), (9, 2, 3, 4), (5, 5, 0, 0)]
@@ -284,26 +216,6 @@ fn three_broken_paths_are_named_and_the_others_counted() {
         let expected: Vec<_> = (first..first + named).map(id).collect();
         assert_eq!(broken.map(of), (named > 0).then_some((7, expected, more)), "{partners} partners");
     }
-}
-
-#[test]
-fn a_connection_that_has_closed_is_not_closed_again_and_is_none_of_the_twelve() {
-    let mut fixture = Fixture::new(1);
-    let mut open: Vec<DialId> = fixture.first();
-    fixture.paths.closed(open.remove(0));
-    open.extend(fixture.run(ms(220)).iter().flat_map(|(_, done)| &done.paths).map(|(dial, ..)| *dial));
-    assert_eq!(open.len(), 11);
-    fixture.paths.closed(open.remove(7));
-    let failed = open.remove(4);
-    fixture.hear(failed, PathNews::Failed(Fault::Refused));
-    let later = fixture.run(ms(1720));
-    let counts: Vec<_> = later.iter().map(|(at, done)| (*at, done.paths.len(), done.hung_up.len())).collect();
-    assert_eq!(counts, [(720, 1, 0), (1220, 1, 0), (1720, 1, 0)], "there is room for three");
-    let (shared, paths) = (&mut fixture.shared, fixture.paths);
-    paths.stop(shared);
-    let mut closed = Done::by(shared).hung_up;
-    closed.retain(|dial| open.contains(dial));
-    assert_eq!(closed, open, "all that are open, and of these each once");
 }
 
 #[test]

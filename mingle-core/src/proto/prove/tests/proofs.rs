@@ -7,10 +7,10 @@ use crate::model::{Fault, Rank};
 use crate::proto::prove::dials::{Dials, Won};
 use crate::proto::prove::proofs::Proofs;
 use crate::proto::shared::Shared;
-use crate::proto::timer::{Time, Timer};
+use crate::proto::timer::Timer;
 use crate::proto::{DialId, Event, Output, PathNews, Warning};
 use crate::rdma::{Addressing, Rail, Rails};
-use crate::wire::{Message, Partner};
+use crate::wire::Partner;
 
 fn partner(node: u8) -> Partner {
     Partner { rank: 0, id: id(node), path: ([10, 1, 0, node], 40_000).into(), own_port: 29_500, stays: true }
@@ -70,32 +70,6 @@ fn the_master_alone_can_name_a_dial_and_only_one_that_is_open() {
 }
 
 #[test]
-fn the_master_is_asked_at_each_endpoint_until_it_has_answered() {
-    let (mut proofs, mut shared) = race(0);
-    let done = Done::by(&mut shared);
-    let both = [endpoint(1), endpoint(7)].map(|to| (to, Message::Prove));
-    assert_eq!(done.sent, both);
-    let again = shared.timers.get(Timer::RepeatInRound);
-    assert!((Some(ms(15))..=Some(ms(25))).contains(&again), "{again:?}");
-    let mut longest = Time::ZERO;
-    while shared.now < ms(10_000) {
-        let next = shared.timers.get(Timer::RepeatInRound).unwrap();
-        shared.timers.stop(Timer::RepeatInRound);
-        longest = longest.max(next.saturating_sub(shared.now));
-        shared.now = next;
-        proofs.ask(&mut shared);
-        assert_eq!(Done::by(&mut shared).sent, both);
-    }
-    assert!((ms(251)..=ms(313)).contains(&longest), "a quarter of a second, with its jitter: {longest:?}");
-    shared.timers.stop(Timer::RepeatInRound);
-    proofs.connected(done.dials[0].0);
-    proofs.on_proved(id(1), done.dials[0].0, &mut shared);
-    Done::by(&mut shared);
-    proofs.ask(&mut shared);
-    assert_eq!((Done::by(&mut shared), shared.timers.is_set(Timer::RepeatInRound)), (Done::default(), false));
-}
-
-#[test]
 fn all_is_proved_when_the_master_and_each_path_is_whichever_comes_last() {
     for master_first in [true, false] {
         let (mut proofs, mut shared) = race(1);
@@ -112,18 +86,6 @@ fn all_is_proved_when_the_master_and_each_path_is_whichever_comes_last() {
         assert!(!prove(&mut proofs, master_first) && !proofs.are_given());
         assert!(prove(&mut proofs, !master_first) && proofs.are_given());
     }
-}
-
-#[test]
-fn nothing_is_proved_once_more_by_a_connection_that_has_closed() {
-    let (mut proofs, mut shared) = race(1);
-    let done = Done::by(&mut shared);
-    let (dial, path) = (done.dials[0].0, done.paths[0].0);
-    proofs.connected(dial);
-    proofs.on_proved(id(1), dial, &mut shared);
-    assert!(proofs.on_path(path, &PathNews::Arrived, &mut shared));
-    proofs.closed(path);
-    assert!(!proofs.on_path(path, &PathNews::Arrived, &mut shared));
 }
 
 #[test]
@@ -159,17 +121,6 @@ fn broken_paths_are_named_only_by_a_node_that_has_reached_the_master() {
     proofs.on_proved(id(1), done.dials[0].0, &mut shared);
     let broken = proofs.broken(5).expect("a path is broken");
     assert_eq!((broken.round, broken.paths[0].partner, broken.paths[0].fault), (5, id(10), Fault::Refused));
-}
-
-#[test]
-fn what_cannot_be_proved_is_reported_after_four_seconds_if_there_is_anything_to_prove() {
-    let (_, raced) = race(0);
-    assert_eq!(raced.timers.get(Timer::ProofFailed), Some(ms(4000)));
-    for (partners, expected) in [(0, None), (1, Some(ms(4000)))] {
-        let mut shared = shared(9);
-        Proofs::start(&mut shared, id(2), &[endpoint(2)], None, partners, Rank(1).neighbours(4), None);
-        assert_eq!(shared.timers.get(Timer::ProofFailed), expected);
-    }
 }
 
 #[test]

@@ -1,6 +1,5 @@
 //! One node of a running world, which is handed datagrams and time by hand.
 
-mod crowd;
 mod newcomers;
 mod parts;
 mod status;
@@ -165,77 +164,6 @@ fn a_member_that_answers_no_ping_is_gone_after_8_seconds() {
     assert_eq!((over.rank, over.end), (Some(Rank(2)), End::Gone));
 }
 
-#[test]
-fn a_newcomer_causes_no_second_check_while_a_process_that_was_stopped_goes_on_with_its_first() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    answer(&mut running, Time::ZERO, [2, 4]);
-    // It was stopped from its next ping until 14 s, and has the time that was left of its 8 s.
-    running.handle_timeout(Time::from_secs(14));
-    assert_eq!(run(&mut running, Time::from_secs(16)), []);
-    // Later than 15 s after the start of the first check.
-    a_newcomer_asks(&mut running, Time::from_secs(16));
-    let changes = run(&mut running, Time::from_secs(23));
-    assert!(matches!(&changes[..], [Change::Over(over)] if over.end == End::Gone), "{changes:?}");
-}
-
-#[test]
-fn the_member_that_checks_tells_newcomers_that_the_job_runs() {
-    let mut running = running(1, None);
-    let tells_newcomer = |running: &mut RunningWorld| {
-        let outputs: Vec<Output> = std::iter::from_fn(|| running.poll_output()).collect();
-        let is_running = |output: &Output| match output {
-            // Kind 24 is Running.
-            Output::Send { to, datagram } => *to == address(9) && datagram[5] == 24,
-            _ => false,
-        };
-        outputs.iter().any(is_running)
-    };
-    a_newcomer_asks(&mut running, Time::ZERO);
-    assert!(!tells_newcomer(&mut running), "rank 0 does so unless it is gone");
-    assert_eq!(run(&mut running, Time::from_secs(1)), []);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    assert!(tells_newcomer(&mut running));
-}
-
-#[test]
-fn a_finished_message_does_not_count_as_a_liveness_check() {
-    let mut running = running(0, None);
-    let own = running.lineage();
-    hear(&mut running, Time::ZERO, 2, own, &Message::Finished);
-    while running.poll_output().is_some() {}
-    a_newcomer_asks(&mut running, Time::ZERO);
-    answer(&mut running, Time::ZERO, [2, 4]);
-    let changes = run(&mut running, Time::from_secs(10));
-    assert!(
-        matches!(&changes[..], [Change::Over(over), Change::Notified] if over.rank == Some(Rank(2))),
-        "{changes:?}"
-    );
-}
-
-#[test]
-fn each_wave_of_over_is_one_multicast_and_one_datagram_to_each_member() {
-    let size = 250;
-    let mut running = running_of(size, 0, None);
-    running.handle_failure(Time::ZERO, End::Exited(1));
-    let (mut multicasts, mut notified, mut waves) = (0, BTreeSet::new(), Vec::new());
-    while let Some(at) = running.poll_timeout().filter(|&at| at <= Time::from_millis(500)) {
-        running.handle_timeout(at);
-        while let Some(output) = running.poll_output() {
-            match output {
-                Output::Multicast { .. } => multicasts += 1,
-                Output::Send { to, .. } => notified.extend([to]),
-                other => panic!("{other:?}"),
-            }
-        }
-        if notified.len() == usize::from(size) - 1 {
-            notified.clear();
-            waves.push(multicasts);
-        }
-    }
-    assert!(waves.len() > 3 && waves.iter().enumerate().all(|(wave, count)| *count == wave + 1), "{waves:?}");
-}
-
 /// Rank 0 of a world of two, whose commands have both ended well.
 fn releasing() -> RunningWorld {
     let mut running = running_of(2, 0, None);
@@ -252,19 +180,6 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
     answer(&mut running, Time::ZERO, [2]);
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
     assert_eq!(running.poll_timeout(), None);
-}
-
-#[test]
-fn rank_0_that_releases_the_others_looks_for_nobody_any_more() {
-    let mut running = releasing();
-    let mut all = Vec::new();
-    while let Some(at) = running.poll_timeout() {
-        running.handle_timeout(at);
-        all.extend(sent(&mut running));
-    }
-    // The first was the answer to what node 2 said last.
-    assert_eq!(all.remove(0), (false, Message::Pong));
-    assert!(all.len() > 100 && all.iter().all(|sent| *sent == (false, Message::Released)), "{all:?}");
 }
 
 #[test]
@@ -398,31 +313,6 @@ fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
     );
 }
 
-#[test]
-fn a_member_that_is_gone_during_its_own_look_keeps_others_from_looking_for_9_seconds() {
-    let mut running = running(1, None);
-    let own = running.lineage();
-    let mut pinged = None;
-    for tenth in 0..200 {
-        let now = Time::from_millis(100 * tenth);
-        if tenth < 10 {
-            // Rank 0 looks for a second, and then its process is killed.
-            hear(&mut running, now, 1, own, &Message::Ping);
-        }
-        let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-        hear(&mut running, now, 9, Lineage::default(), &solicit);
-        running.handle_timeout(now);
-        while let Some(output) = running.poll_output() {
-            if matches!(&output, Output::Send { datagram, .. } if datagram[5] == 8) {
-                pinged.get_or_insert(now);
-            }
-        }
-    }
-    let last_heard = Duration::from_millis(900);
-    let wait = pinged.expect("it looks itself").saturating_sub(last_heard);
-    assert!((Duration::from_secs(9)..Duration::from_millis(9_400)).contains(&wait), "{wait:?}");
-}
-
 /// The messages that a node sends, each with whether it goes to all.
 fn sent(running: &mut RunningWorld) -> Vec<(bool, Message)> {
     let mut sent = Vec::new();
@@ -435,23 +325,6 @@ fn sent(running: &mut RunningWorld) -> Vec<(bool, Message)> {
         }
     }
     sent
-}
-
-#[test]
-fn a_member_that_has_heard_that_the_world_is_over_answers_who_notifies_it_alone() {
-    let mut running = running(2, None);
-    // Of rank 3, above this one: this node itself notifies all.
-    let next = running.lineage().next().unwrap();
-    hear(&mut running, Time::ZERO, 4, next, &over(3));
-    sent(&mut running);
-    let recipient = running.context.own_id();
-    for (recipient, answers) in [(NodeId::ALL, 0), (recipient, 1)] {
-        let header = Header { sender: id(4), recipient, lineage: running.lineage() };
-        let datagram = Codec::new(tag(), None).encode(header, &over(3));
-        running.handle_datagram(Time::ZERO, address(4), &datagram);
-        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
-        assert_eq!(pongs, answers, "to {recipient}");
-    }
 }
 
 #[test]
@@ -469,75 +342,6 @@ fn only_a_newcomer_of_an_earlier_lineage_makes_a_member_look() {
     assert!(!looks(9, |_| Lineage::default(), &Message::Ping), "it asks something else");
     let other = |own: Lineage| Lineage { origin: own.origin + 1, generation: own.generation + 1 };
     assert!(!looks(9, other, &solicit), "a later lineage of another origin");
-}
-
-#[test]
-fn a_member_of_a_world_that_is_over_answers_newcomers_of_earlier_lineages_alone() {
-    let mut running = running(2, None);
-    let own = running.lineage();
-    hear(&mut running, Time::ZERO, 4, own.next().unwrap(), &over(3));
-    sent(&mut running);
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    let other = Lineage { origin: own.origin + 1, generation: own.generation + 9 };
-    for (lineage, answers) in [(Lineage::default(), 1), (other, 0)] {
-        hear(&mut running, Time::ZERO, 9, lineage, &solicit);
-        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
-        assert_eq!(pongs, answers, "{lineage:?}");
-    }
-}
-
-#[test]
-fn members_are_notified_for_a_second_and_for_15_where_no_formation_follows() {
-    for (is_last, seconds) in [(false, 1), (true, 15)] {
-        let mut running = running(0, None);
-        if is_last {
-            running.set_last(true);
-        }
-        running.handle_failure(Time::ZERO, End::Exited(1));
-        let almost = Time::from_secs(seconds).mul_f64(0.95);
-        assert!(!run(&mut running, almost).contains(&Change::Notified), "{seconds} s are not over");
-        assert!(run(&mut running, Time::from_secs(seconds).mul_f64(1.2)).contains(&Change::Notified));
-    }
-}
-
-#[test]
-fn a_member_that_takes_part_in_the_next_formation_with_another_id_is_notified_no_more() {
-    let mut running = running(0, None);
-    running.handle_failure(Time::ZERO, End::Exited(1));
-    let next = running.lineage();
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    for member in 2..=SIZE {
-        assert_eq!(running.poll_change().filter(|change| *change == Change::Notified), None);
-        let header = Header { sender: id(member + 10), recipient: NodeId::ALL, lineage: next };
-        let datagram = Codec::new(tag(), None).encode(header, &solicit);
-        running.handle_datagram(Time::ZERO, address(member), &datagram);
-    }
-    assert_eq!(running.poll_timeout(), None, "all know");
-    assert!(run(&mut running, Time::from_millis(1)).contains(&Change::Notified));
-}
-
-#[test]
-fn a_member_that_misses_ranks_is_answered_by_those_alone() {
-    let mut running = running(1, None);
-    let own = running.lineage();
-    for (ranks, answers) in [(vec![2, 3], 0), (vec![1], 1)] {
-        let missing = Message::Missing(ranks.iter().copied().collect());
-        hear(&mut running, Time::ZERO, 1, own, &missing);
-        let pongs = sent(&mut running).iter().filter(|(_, message)| *message == Message::Pong).count();
-        assert_eq!(pongs, answers, "{ranks:?}");
-    }
-}
-
-#[test]
-fn rank_0_that_waits_for_the_others_commands_looks_for_them_no_more_once_the_world_is_over() {
-    let mut running = running(0, None);
-    running.handle_success(Time::ZERO);
-    let next = running.lineage().next().unwrap();
-    hear(&mut running, Time::ZERO, 3, next, &over(2));
-    answer(&mut running, Time::ZERO, 2..=SIZE);
-    let changes = run(&mut running, Time::from_secs(60));
-    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
-    assert_eq!(running.poll_timeout(), None, "nothing is left to do");
 }
 
 #[test]
@@ -561,33 +365,6 @@ fn a_world_that_a_rank_ends_which_it_does_not_have_is_over_for_an_unknown_reason
         assert_eq!(over.rank, known.then_some(Rank(rank)));
         assert_eq!(over.end, if known { End::Exited(3) } else { End::Unknown });
     }
-}
-
-#[test]
-fn a_member_that_does_not_answer_is_looked_for_by_multicast_from_the_second_wave_on() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    answer(&mut running, Time::ZERO, [2, 4]);
-    let is_missing = |sent: &(bool, Message)| *sent == (true, Message::Missing([2].into_iter().collect()));
-    assert!(sent(&mut running).iter().all(|(to_all, _)| !to_all), "the first wave");
-    let due = running.poll_timeout().expect("it pings again");
-    running.handle_timeout(due);
-    assert!(sent(&mut running).iter().any(is_missing));
-}
-
-#[test]
-fn rank_0_that_waits_for_the_others_commands_looks_for_them_every_five_seconds() {
-    let mut running = running(0, None);
-    running.handle_success(Time::ZERO);
-    let mut looks = Vec::new();
-    while let Some(due) = running.poll_timeout().filter(|&due| due <= Time::from_secs(21)) {
-        running.handle_timeout(due);
-        if sent(&mut running).iter().any(|(_, message)| *message == Message::Ping) {
-            looks.push(due.as_millis());
-        }
-        answer(&mut running, due, 2..=SIZE);
-    }
-    assert_eq!(looks, [5000, 10_000, 15_000, 20_000]);
 }
 
 #[test]

@@ -76,16 +76,6 @@ fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_cal
 }
 
 #[test]
-fn a_port_for_paths_that_the_command_has_now_is_named_to_no_newcomer() {
-    let own = address(1).port();
-    for (port, door) in [(own, None), (own + 1, (own + 1).try_into().ok())] {
-        let mut running = with_door(0, "3:6".parse().unwrap(), port);
-        running.set_growth(Time::ZERO, Duration::ZERO);
-        assert_eq!(waits(&mut running, 9, 10, 11), [Message::Running(Running { first: address(1), door })]);
-    }
-}
-
-#[test]
 fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_command_has_ended() {
     let both_wait = |running: &mut RunningWorld| {
         for second in 0..CALL {
@@ -162,18 +152,6 @@ fn a_world_does_not_grow_for_a_newcomer_that_has_not_arrived_or_has_gone() {
 }
 
 #[test]
-fn a_world_grows_for_a_newcomer_that_came_while_one_that_has_gone_still_counted() {
-    let mut running = with_room(0);
-    running.set_growth(Time::ZERO, Duration::ZERO);
-    waits(&mut running, 9, 0, 1);
-    running.handle_guest(seconds(0), address(9).ip());
-    waits(&mut running, 10, 3, 4);
-    running.handle_guest(seconds(3), address(10).ip());
-    waits(&mut running, 10, 4, 3 + CALL);
-    assert_eq!(grows(&mut running, 3 + CALL, 40), Some(3 + CALL));
-}
-
-#[test]
 fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_another_rank() {
     let stays = |running: &mut RunningWorld| {
         waits(running, 9, 0, 1);
@@ -199,30 +177,6 @@ fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_anoth
 }
 
 #[test]
-fn a_world_that_may_grow_from_now_on_takes_in_a_newcomer_that_has_stayed_before() {
-    let mut running = with_room(0);
-    waits(&mut running, 9, 0, 1);
-    running.handle_guest(seconds(0), address(9).ip());
-    waits(&mut running, 9, 1, 30);
-    running.set_growth(seconds(30), Duration::ZERO);
-    assert_eq!(grows(&mut running, 30, 40), Some(30));
-}
-
-#[test]
-fn a_newcomer_that_has_been_silent_for_10_s_waits_no_more_and_rank_0_alone_knows_who_waits() {
-    for rank in [0, 1] {
-        let mut running = with_room(rank);
-        assert_eq!(running.newcomers(seconds(0)), 0);
-        waits(&mut running, 9, 0, 1);
-        waits(&mut running, 10, 4, 5);
-        for (second, waiting) in [(4, 2), (9, 2), (10, 1), (13, 1), (14, 0)] {
-            let known = if rank == 0 { waiting } else { 0 };
-            assert_eq!(running.newcomers(seconds(second)), known, "rank {rank} after {second} s");
-        }
-    }
-}
-
-#[test]
 fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
     let mut running = running(0, None);
     waits(&mut running, 8, 0, 1);
@@ -243,33 +197,6 @@ fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
     }
     assert_eq!(released.iter().filter(|&&to| to == address(9)).count(), 3);
     assert!(!released.contains(&address(8)), "it is silent");
-}
-
-#[test]
-fn newcomers_learn_that_no_world_follows_by_the_lineage_that_they_have_heard_of() {
-    for is_over in [false, true] {
-        let mut running = running(0, None);
-        waits(&mut running, 9, 0, 1);
-        let formed = running.lineage();
-        if is_over {
-            running.handle_failure(seconds(1), End::Exited(1));
-        }
-        while running.poll_output().is_some() {}
-        let own = running.lineage();
-        running.release_newcomers(seconds(1));
-        let mut codec = Codec::new(tag(), None);
-        let told: Vec<_> = std::iter::from_fn(|| running.poll_output())
-            .map(|output| match output {
-                Output::Send { to, datagram } => {
-                    let (header, message) = codec.decode(&datagram).unwrap();
-                    (to, header.lineage, message)
-                }
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        assert_eq!(told, vec![(address(9), formed, Message::Released); 3]);
-        assert_eq!(running.lineage(), own, "its other datagrams have its own");
-    }
 }
 
 #[test]

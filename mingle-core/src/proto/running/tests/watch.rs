@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::proto::{DialId, WatchNews};
-use crate::wire::{Look, Partner, Running, Sight, Suspicion};
+use crate::wire::{Look, Partner, Sight, Suspicion};
 
 const PATHS: u16 = 41_877;
 
@@ -189,19 +189,6 @@ fn a_node_that_does_not_stay_with_its_world_is_not_watched() {
 }
 
 #[test]
-fn a_partner_that_is_no_member_or_has_no_port_for_paths_is_not_watched() {
-    for (number, own_port, watched) in [(1, address(1).port(), 1), (9, address(1).port(), 0), (1, PATHS, 0)] {
-        let mut node = Node::new(config(1), 1, Time::ZERO);
-        while node.poll_output().is_some() {}
-        let partner = Partner { id: id(number), rank: 0, path: path(1), own_port, stays: true };
-        node.set_neighbours(vec![partner]);
-        let mut running = node.into_running(&formed(SIZE, 1)).unwrap();
-        let dials = std::iter::from_fn(|| running.poll_output()).count();
-        assert_eq!(dials, watched, "node {number}");
-    }
-}
-
-#[test]
 fn a_neighbour_that_closed_and_refuses_is_gone_after_half_a_second_if_two_others_fail_too() {
     for (size, helpers, expected) in [
         (3, vec![], Some(500)),
@@ -288,21 +275,6 @@ fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and
 }
 
 #[test]
-fn a_silent_neighbour_is_gone_soon_after_two_others_have_said_so_although_they_do_so_late() {
-    let (mut watcher, [_, next]) = Watcher::greeted(5);
-    watcher.hear(next, WatchNews::Silent);
-    let mut all = Vec::new();
-    while watcher.now < Time::from_secs(60) {
-        watcher.count([1, 4, 5]);
-        let helpers: &[(u8, bool)] =
-            if watcher.now < Time::from_secs(40) { &[] } else { &[(1, false), (4, false), (5, false)] };
-        all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
-        assert!(watcher.now > Time::from_secs(40) || gone(&all).is_none(), "by the word of one node");
-    }
-    assert_eq!(gone(&all), Some(2));
-}
-
-#[test]
 fn a_silent_neighbour_is_gone_within_two_seconds_of_the_time_that_the_caller_has_set() {
     for seconds in [20, 60] {
         let (mut watcher, [_, next]) = Watcher::greeted(5);
@@ -378,24 +350,6 @@ fn a_member_on_whose_connection_nobody_greets_is_only_pinged_and_is_back_when_it
 }
 
 #[test]
-fn a_member_that_answers_while_its_connections_are_closed_without_a_greeting_is_tried_once_a_second() {
-    // It has no room for another connection, or a firewall resets each.
-    let (mut watcher, [_, next]) = Watcher::greeted(5);
-    watcher.hear(next, WatchNews::Closed);
-    let (mut tries, mut all) = (0, Vec::new());
-    while let Some(done) = watcher.next(ms(20_000)) {
-        for (dial, _) in done.dials {
-            tries += 1;
-            watcher.hear(dial, WatchNews::Opened);
-            all.extend(watcher.message(3, &Message::Pong).changes);
-            watcher.hear(dial, WatchNews::Closed);
-        }
-    }
-    assert!((10..=21).contains(&tries), "{tries}");
-    assert_eq!(all, []);
-}
-
-#[test]
 fn a_stopped_process_whose_connections_are_reset_now_and_then_stays() {
     let (mut watcher, [_, mut open]) = Watcher::greeted(3);
     let mut all = Vec::new();
@@ -410,27 +364,6 @@ fn a_stopped_process_whose_connections_are_reset_now_and_then_stays() {
 }
 
 #[test]
-fn a_suspected_member_is_suspected_once_although_its_connection_ends_much_later_without_a_greeting() {
-    let (mut watcher, dial) = suspecting();
-    watcher.hear(dial, WatchNews::Opened);
-    assert_eq!(watcher.run(ms(20_000), WatchNews::Silent, &[]).changes, []);
-    watcher.hear(dial, WatchNews::Closed);
-    assert_eq!(watcher.run(ms(23_000), WatchNews::Silent, &[]).changes, []);
-    let back = watcher.message(3, &Message::Pong).changes;
-    assert!(matches!(back[..], [Change::Back(Rank(2), _)]), "{back:?}");
-}
-
-#[test]
-fn members_are_counted_on_when_a_connection_ends_without_a_greeting() {
-    let (mut watcher, dial) = suspecting();
-    let counts = |done: &Done| done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_)));
-    watcher.hear(dial, WatchNews::Opened);
-    assert!(!counts(&watcher.run(ms(4000), WatchNews::Silent, &[])), "its process may be stopped");
-    watcher.hear(dial, WatchNews::Closed);
-    assert!(counts(&watcher.run(ms(4000), WatchNews::Silent, &[])));
-}
-
-#[test]
 fn a_member_that_dies_before_it_has_greeted_again_is_gone_after_half_a_second() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     watcher.hear(next, WatchNews::Silent);
@@ -441,30 +374,6 @@ fn a_member_that_dies_before_it_has_greeted_again_is_gone_after_half_a_second() 
     watcher.hear(dial, WatchNews::Closed);
     assert_eq!(gone(&watcher.run(ms(499), WatchNews::Refused, &[]).changes), None);
     assert_eq!(gone(&watcher.run(ms(510), WatchNews::Refused, &[]).changes), Some(2));
-}
-
-#[test]
-fn a_suspected_member_whose_connections_a_sidecar_closes_late_is_gone_once_the_members_are_counted() {
-    let (mut watcher, dial) = suspecting();
-    let (mut open, mut all) = (dial, Vec::new());
-    while gone(&all).is_none() && watcher.now < ms(120_000) {
-        watcher.hear(open, WatchNews::Opened);
-        all.extend(watcher.run(watcher.now + ms(9000), WatchNews::Silent, &[]).changes);
-        watcher.hear(open, WatchNews::Closed);
-        let dials = loop {
-            let done = watcher.next(ms(130_000)).unwrap();
-            for number in [1, 4, 5] {
-                watcher.deliver(number, &Message::Sight(Sight { rank: 2, reached: false }));
-            }
-            watcher.count([1, 4, 5]);
-            all.extend(done.changes);
-            if !done.dials.is_empty() || gone(&all).is_some() {
-                break done.dials;
-            }
-        };
-        open = dials.first().map_or(open, |(dial, _)| *dial);
-    }
-    assert_eq!(gone(&all), Some(2), "{:?}", watcher.now);
 }
 
 #[test]
@@ -503,15 +412,6 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_member
 }
 
 #[test]
-fn a_suspected_member_that_greets_once_the_world_is_over_is_not_told_to_be_back() {
-    let (mut watcher, dial) = suspecting();
-    watcher.hear(dial, WatchNews::Opened);
-    watcher.world_ends(watcher.now);
-    let done = watcher.hear(dial, WatchNews::Greeted);
-    assert_eq!((done.changes, done.multicast), (vec![], vec![]));
-}
-
-#[test]
 fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
     let (mut watcher, _) = Watcher::greeted(5);
     let suspicion = |rank, is_over| Message::Suspicion(Suspicion { rank, is_over });
@@ -536,43 +436,6 @@ fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
     let to_all = watcher.done();
     assert_eq!(to_all.sent, []);
     assert!(to_all.changes.iter().any(|change| matches!(change, Change::Suspected(Rank(3), _))));
-}
-
-#[test]
-fn a_look_opens_one_connection_to_a_members_address_and_says_what_came_of_it() {
-    let ends = [WatchNews::Greeted, WatchNews::Refused, WatchNews::Silent, WatchNews::Closed];
-    for news in ends {
-        let reached = news == WatchNews::Greeted;
-        let (mut watcher, _) = Watcher::greeted(5);
-        let look = |rank| Message::Look(Look { rank, port: 7 });
-        let done = watcher.message(4, &look(4));
-        let [(dial, to)] = done.dials[..] else { panic!("{done:?}") };
-        assert_eq!(to.to_string(), "10.0.0.5:7");
-        assert!(watcher.message(4, &look(0)).dials.is_empty(), "one at a time");
-        assert!(watcher.message(9, &look(4)).dials.is_empty(), "no member");
-        for rank in [0, 1, 77] {
-            assert!(watcher.message(1, &look(rank)).dials.is_empty(), "itself, this node, nobody");
-        }
-        // A kernel opens connections for a process that is just ending, too.
-        assert!(watcher.hear(dial, WatchNews::Opened).sent.is_empty());
-        let done = watcher.hear(dial, news);
-        assert_eq!(done.sent, [(address(4), Message::Sight(Sight { rank: 4, reached }))]);
-        assert_eq!(done.closed, if reached { vec![dial] } else { vec![] });
-    }
-}
-
-#[test]
-fn a_look_at_a_member_that_never_greets_makes_room_for_another_after_two_seconds() {
-    let (mut watcher, _) = Watcher::greeted(5);
-    let look = Message::Look(Look { rank: 4, port: 7 });
-    let first = watcher.message(4, &look).dials[0].0;
-    watcher.hear(first, WatchNews::Opened);
-    watcher.now = ms(1999);
-    assert!(watcher.message(4, &look).dials.is_empty());
-    watcher.now = ms(2000);
-    let done = watcher.message(4, &look);
-    assert_eq!((done.dials.len(), done.closed), (1, vec![first]));
-    assert!(done.sent.is_empty(), "a process that is stopped has not failed: {:?}", done.sent);
 }
 
 #[test]
@@ -626,37 +489,6 @@ fn a_new_process_at_the_address_of_a_member_that_is_gone_hides_no_cause() {
 }
 
 #[test]
-fn a_neighbour_that_neither_leaves_nor_closes_holds_up_the_next_formation_for_800_ms() {
-    let (mut watcher, _) = Watcher::greeted(3);
-    watcher.world_ends(ms(50));
-    assert!(watcher.run(ms(849), WatchNews::Silent, &[]).changes.is_empty());
-    let changes = watcher.run(ms(850), WatchNews::Silent, &[]).changes;
-    assert!(matches!(changes[..], [Change::Notified]), "{changes:?}");
-}
-
-#[test]
-fn a_neighbour_that_said_farewell_is_asked_four_times_whether_it_has_gone_on() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    for _ in 0..6 {
-        assert_eq!(watcher.message(3, &Message::Leaving).sent, []);
-    }
-    watcher.hear(next, WatchNews::Closed);
-    let solicit =
-        |(to, message): &(SocketAddr, Message)| *to == address(3) && matches!(message, Message::Solicit(_));
-    for (until, asked) in [(1999, 0), (2000, 1), (16_000, 3)] {
-        let sent: Vec<_> = watcher.run(ms(until), WatchNews::Refused, &[]).sent;
-        assert!(sent.iter().all(solicit) && sent.len() == asked, "{sent:?}");
-    }
-    // It answers with the lineage of the world that it is in.
-    let later = watcher.running.lineage().next().unwrap().next().unwrap();
-    let door = Message::Running(Running { first: address(3), door: None });
-    hear(&mut watcher.running, ms(16_001), 3, later, &door);
-    let changes = watcher.done().changes;
-    assert!(matches!(changes.first(), Some(Change::Over(over)) if over.end == End::Unknown), "{changes:?}");
-    assert_eq!(watcher.run(ms(60_000), WatchNews::Refused, &[]).sent, [], "its world is over");
-}
-
-#[test]
 fn a_farewell_in_the_name_of_a_neighbour_keeps_its_death_unseen_for_32_s_at_most() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     assert_eq!(watcher.message(3, &Message::Leaving).closed, [next]);
@@ -680,25 +512,6 @@ fn a_farewell_in_the_name_of_a_neighbour_keeps_its_death_unseen_for_32_s_at_most
 }
 
 #[test]
-fn each_neighbour_that_said_farewell_is_watched_again_32_s_after_its_own() {
-    let (mut watcher, _) = Watcher::greeted(3);
-    watcher.message(3, &Message::Leaving);
-    watcher.run(ms(20_000), WatchNews::Opened, &[]);
-    watcher.message(1, &Message::Leaving);
-    let is_watched = |watcher: &mut Watcher, number| {
-        let known = watcher.running.watch.clone().forget(id(number), &mut watcher.running.context);
-        watcher.done();
-        known.is_some()
-    };
-    for (until, expected) in
-        [(31_999, [false, false]), (32_000, [false, true]), (51_999, [false, true]), (52_000, [true, true])]
-    {
-        watcher.run(ms(until), WatchNews::Opened, &[]);
-        assert_eq!([1, 3].map(|number| is_watched(&mut watcher, number)), expected, "{until}");
-    }
-}
-
-#[test]
 fn of_many_connections_that_are_being_opened_to_a_neighbour_the_oldest_makes_room() {
     let (mut watcher, [_, next]) = Watcher::greeted(3);
     let mut dials = watcher.hear(next, WatchNews::Silent).dials;
@@ -717,61 +530,6 @@ fn a_node_looks_for_eight_members_at_most() {
     let look = Message::Look(Look { rank: 4, port: 7 });
     let dials = (6..=20).map(|asker| watcher.message(asker, &look).dials.len());
     assert_eq!(dials.sum::<usize>(), 8);
-}
-
-#[test]
-fn a_member_that_is_reported_gone_is_no_cause_as_well() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    let changes = watcher.run(ms(3000), WatchNews::Refused, &[]).changes;
-    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    let later = watcher.running.lineage().next().unwrap();
-    hear(&mut watcher.running, ms(50), 1, later, &Message::Over(Ended { rank: 2, end: End::Gone }));
-    let mut changes = watcher.done().changes;
-    changes.extend(watcher.run(ms(3000), WatchNews::Refused, &[]).changes);
-    assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
-}
-
-#[test]
-fn a_member_that_has_heard_a_farewell_or_has_finished_says_farewell_to_both_neighbours() {
-    for finishes in [true, false] {
-        let (mut watcher, _) = Watcher::greeted(3);
-        if finishes {
-            watcher.running.handle_success(Time::ZERO);
-        }
-        for from in [1, 3] {
-            watcher.message(from, &Message::Leaving);
-        }
-        let later = watcher.running.lineage().next().unwrap();
-        hear(&mut watcher.running, ms(50), 1, later, &over(0));
-        let sent = watcher.done().sent;
-        for neighbour in [1, 3] {
-            let farewell = |(to, message): &&(SocketAddr, Message)| {
-                *to == address(neighbour) && *message == Message::Leaving
-            };
-            assert_eq!(sent.iter().filter(farewell).count(), 6, "{finishes}");
-        }
-    }
-}
-
-#[test]
-fn a_sidecar_that_accepts_for_a_process_that_is_gone_keeps_nobody_there() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    let (mut opened, mut all) = (0, Vec::new());
-    while let Some(mut done) = watcher.next(ms(5000)) {
-        for (dial, _) in std::mem::take(&mut done.dials) {
-            opened += 1;
-            for news in [WatchNews::Opened, WatchNews::Closed] {
-                done.changes.extend(watcher.hear(dial, news).changes);
-            }
-        }
-        all.extend(done.changes);
-    }
-    assert_eq!(gone(&all), Some(2));
-    assert!((2..=6).contains(&opened), "every 100 ms, not in a loop: {opened}");
 }
 
 #[test]
@@ -809,126 +567,4 @@ fn a_node_whose_command_has_ended_well_watches_nobody() {
     let (mut watcher, dials) = Watcher::greeted(3);
     watcher.running.handle_success(Time::ZERO);
     assert_eq!(watcher.done().closed, dials);
-}
-
-#[test]
-fn a_node_whose_command_has_ended_well_neither_looks_nor_tries_a_neighbour_in_doubt() {
-    let (mut watcher, [previous, next]) = Watcher::greeted(3);
-    let look = watcher.message(1, &Message::Look(Look { rank: 2, port: 7 })).dials[0].0;
-    watcher.hear(next, WatchNews::Closed);
-    assert_eq!(watcher.running.poll_timeout(), Some(Time::ZERO), "it tries the neighbour at once");
-    watcher.running.handle_success(Time::ZERO);
-    assert_eq!(watcher.done().closed, [previous, look]);
-    assert_eq!(watcher.hear(look, WatchNews::Greeted).sent, [], "it was on its way");
-    assert!(watcher.running.poll_timeout() > Some(Time::ZERO), "it has to ask for its release again");
-}
-
-#[test]
-fn a_neighbour_that_closes_just_after_the_end_holds_up_the_next_formation_until_it_is_decided() {
-    // It is gone after 500 ms if its port refuses, and nobody waits longer than 800 ms.
-    for (news, decided) in [(WatchNews::Refused, 1200), (WatchNews::Silent, 1500)] {
-        let (mut watcher, [_, next]) = Watcher::greeted(3);
-        watcher.world_ends(ms(50));
-        assert!(watcher.run(ms(700), news, &[]).changes.is_empty());
-        watcher.hear(next, WatchNews::Closed);
-        assert_eq!(watcher.run(ms(decided - 1), news, &[]).changes, [], "{news:?}");
-        let changes = watcher.run(ms(decided), news, &[]).changes;
-        match news {
-            WatchNews::Refused => assert!(matches!(changes[..], [Change::Cause(_), Change::Notified])),
-            _ => assert_eq!(changes, [Change::Notified]),
-        }
-    }
-}
-
-#[test]
-fn a_neighbour_whose_kernel_accepts_another_connection_holds_up_nothing() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.world_ends(ms(50));
-    watcher.run(ms(700), WatchNews::Silent, &[]);
-    watcher.hear(next, WatchNews::Closed);
-    watcher.running.handle_timeout(ms(700));
-    let dial = watcher.done().dials[0].0;
-    watcher.hear(dial, WatchNews::Opened);
-    assert_eq!(watcher.run(ms(850), WatchNews::Silent, &[]).changes, [Change::Notified]);
-}
-
-#[test]
-fn a_neighbour_that_never_opened_a_connection_has_not_closed_it_and_holds_up_nothing() {
-    let (mut watcher, dials) = Watcher::new(3);
-    let next = dials.iter().find(|(_, to)| *to == path(3)).unwrap().0;
-    watcher.world_ends(ms(50));
-    watcher.run(ms(700), WatchNews::Silent, &[]);
-    watcher.hear(next, WatchNews::Silent);
-    assert_eq!(watcher.run(ms(849), WatchNews::Silent, &[]).changes, []);
-    assert_eq!(watcher.run(ms(850), WatchNews::Silent, &[]).changes, [Change::Notified]);
-}
-
-#[test]
-fn changes_that_are_read_together_are_in_the_order_in_which_they_came_about() {
-    let (mut watcher, [_, next]) = Watcher::greeted(5);
-    watcher.running.handle_watch(Time::ZERO, next, WatchNews::Silent);
-    while let Some(at) = watcher.running.poll_timeout().filter(|&at| at <= ms(40_000)) {
-        watcher.running.handle_timeout(at);
-    }
-    let changes = watcher.done().changes;
-    assert!(matches!(changes[..], [Change::Suspected(Rank(2), _), Change::CutOff]), "{changes:?}");
-}
-
-#[test]
-fn a_member_that_was_cut_off_says_so_again_when_another_was_back_meanwhile() {
-    let (mut watcher, [_, next]) = Watcher::greeted(5);
-    watcher.hear(next, WatchNews::Silent);
-    for until in [40_000, 80_000] {
-        let changes = watcher.run(ms(until), WatchNews::Silent, &[]).changes;
-        assert!(matches!(changes[..], [Change::Suspected(Rank(2), _), Change::CutOff]), "{changes:?}");
-        let changes = watcher.message(3, &Message::Pong).changes;
-        assert!(matches!(changes[..], [Change::Back(Rank(2), _)]), "{changes:?}");
-    }
-}
-
-#[test]
-fn members_that_prove_nothing_are_counted_again_after_a_minute() {
-    // In a small world they prove nothing although most are there.
-    for (size, there) in [(3, vec![1]), (5, vec![1]), (5, vec![])] {
-        let (mut watcher, [_, next]) = Watcher::greeted(size);
-        watcher.hear(next, WatchNews::Silent);
-        let (mut counts, mut begun) = (false, Vec::new());
-        while watcher.now < ms(170_000) {
-            let sent = watcher.run(watcher.now + ms(1000), WatchNews::Silent, &[]).sent;
-            watcher.count(there.clone());
-            let counted = std::mem::replace(
-                &mut counts,
-                sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_))),
-            );
-            if counts && !counted {
-                begun.push(watcher.now.as_secs());
-            }
-        }
-        // When it is suspected, so that the result is there after 30 s, and 60 s after each result.
-        assert_eq!(begun, [1, 22, 90, 158], "{size} {there:?}");
-    }
-}
-
-#[test]
-fn the_only_member_that_is_left_to_ask_is_asked_once_at_a_time() {
-    let (mut watcher, [_, next]) = Watcher::greeted(4);
-    watcher.hear(next, WatchNews::Closed);
-    watcher.run(ms(0), WatchNews::Refused, &[(1, false)]);
-    for tenth in 1..=4 {
-        watcher.now = watcher.running.poll_timeout().unwrap();
-        assert_eq!(watcher.now, ms(100 * tenth));
-        watcher.running.handle_timeout(watcher.now);
-        let sent = watcher.done().sent;
-        let looks = sent.iter().filter(|(_, message)| matches!(message, Message::Look(_)));
-        assert_eq!(looks.map(|(to, _)| *to).collect::<Vec<_>>(), [address(4)]);
-    }
-}
-
-#[test]
-fn a_member_of_a_world_that_is_over_takes_no_word_that_another_is_suspected() {
-    let (mut watcher, _) = Watcher::greeted(5);
-    watcher.running.handle_failure(Time::ZERO, End::Exited(1));
-    watcher.done();
-    let done = watcher.message(4, &Message::Suspicion(Suspicion { rank: 4, is_over: false }));
-    assert_eq!((done.changes, done.sent), (vec![], vec![]));
 }

@@ -362,29 +362,12 @@ fn a_wrong_file_or_format_ends_the_run_before_it_starts() {
             "--events (or MINGLE_EVENTS) /nonexistent/x: cannot",
         ),
         (&["-j", "x", "-w", "2", "--events", "/dev/stdout"], "is stdout"),
-        (&["-j", "x", "-w", "2", "--log-format", "xml"], "--log-format xml: the log is 'text' or 'json'"),
+        (&["-j", "x", "-w", "2", "--log-format", "json"], "--log-format is gone: "),
         (&["watch", "--format", "xml"], "--format xml"),
         (&["watch", "--secret-file", "/x"], "--job-id is missing"),
     ] {
         let output = lab::plain(MINGLE).args(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && said.contains(message), "{args:?}: {said}");
-    }
-}
-
-#[test]
-fn the_log_is_json_with_log_format_json() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    let mut command = lab.command(0, MINGLE);
-    // The log says that mingle keeps this variable.
-    command
-        .args(["-j", "logged", "-w", "1", "-v", "-q", "--log-format", "json"])
-        .env("NCCL_SOCKET_IFNAME", "eth0");
-    let outcome = lab.start(0, command).finish();
-    outcome.formed();
-    let lines: Vec<Value> = outcome.stderr.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert!(!lines.is_empty());
-    for line in lines {
-        assert!(line["level"].is_string() && line["timestamp"].is_string(), "{line}");
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub use crate::caller::Told;
 pub use crate::stay::Word;
 
-use crate::args::{Command, LowArgs, RunArgs};
+use crate::args::{Command, LowArgs, RunArgs, check_variables};
 use crate::config::{Config, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
@@ -94,13 +94,15 @@ fn run_args(arguments: Vec<String>) -> Result<RunArgs, Stop> {
 }
 
 fn parse(words: impl Iterator<Item = String>) -> Result<LowArgs, Stop> {
-    LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
+    let low = LowArgs::try_parse_from(words).map_err(|error| match usage(error, true) {
         // Without the lines about the usage of the program.
         Stop::Usage(text) => {
             Stop::Usage(text.split("\n\nUsage:").next().unwrap_or(&text).replace("\n\n ", ";"))
         }
         stop => stop,
-    })
+    })?;
+    check_variables(|name| std::env::var_os(name))?;
+    Ok(low)
 }
 
 #[expect(clippy::disallowed_methods, reason = "the start of the time that the events and the end tell")]

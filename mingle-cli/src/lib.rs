@@ -121,19 +121,22 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Err(error) if error.use_stderr() => return Err(usage(error, joins)),
         Err(help) => return Stdout::plain(help.render().to_string()),
     };
+    match &low.command {
+        Some(Command::Install(args)) => return install::run(args),
+        Some(Command::Completions(args)) => return completions::run(args),
+        Some(Command::Man(args)) => return man::run(args),
+        Some(Command::Secret(_)) => {
+            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
+            return Stdout::plain(secret.reveal() + "\n");
+        }
+        _ => args::check_variables(|name| std::env::var_os(name))?,
+    }
     match low.command {
         Some(Command::Run(args)) => return run::run(*args, started),
         Some(Command::Rdma(args)) => return rdma::run(&args),
         Some(Command::Doctor(args)) => return doctor::run(args),
         Some(Command::Watch(args)) => return watch::run(args),
-        Some(Command::Install(args)) => return install::run(&args),
-        Some(Command::Completions(args)) => return completions::run(&args),
-        Some(Command::Man(args)) => return man::run(&args),
-        Some(Command::Secret(_)) => {
-            let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
-            return Stdout::plain(secret.reveal() + "\n");
-        }
-        None => {}
+        _ => {}
     }
     let config = Config::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
@@ -161,7 +164,7 @@ fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), 
 /// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
 /// node waits for others.
 fn prepare(config: &Config) -> Result<Found, Stop> {
-    stderr::log(config.verbose, config.log_format);
+    stderr::log(config.verbose);
     if !config.quiet {
         for warning in &config.warnings {
             stderr::say(format_args!("warning: {warning}"));
@@ -209,13 +212,18 @@ fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
 }
 
 /// The parser's own message: what is wrong, a suggestion, and the usage. Where the command `joins` a world,
-/// the options of other launchers have a suggestion.
+/// the options of other launchers have a suggestion. An option that is gone has a sentence of its own.
 fn usage(mut error: clap::Error, joins: bool) -> Stop {
     if joins
         && let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
         && let Some(option) = args::of_other_launchers(word)
     {
         error.insert(ContextKind::SuggestedArg, ContextValue::String(option.to_owned()));
+    }
+    if let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg)
+        && let Some(text) = args::instead_of(word)
+    {
+        return Stop::Usage(text);
     }
     let text = error.render().to_string();
     Stop::Usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned())

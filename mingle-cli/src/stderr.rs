@@ -45,16 +45,8 @@ pub(crate) fn is_live() -> bool {
         && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }
 
-/// The form of a line of the log.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum LogFormat {
-    #[default]
-    Text,
-    Json,
-}
-
 /// Starts the log with `--verbose`. Other runs save the time that this takes.
-pub(crate) fn log(verbose: u8, format: LogFormat) {
+pub(crate) fn log(verbose: u8) {
     let level = match verbose {
         0 => return,
         1 => Level::DEBUG,
@@ -62,10 +54,7 @@ pub(crate) fn log(verbose: u8, format: LogFormat) {
     };
     let log = tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr);
     // A second rendezvous in one process finds the log started.
-    let _ = match format {
-        LogFormat::Text => log.with_ansi(is_live()).try_init(),
-        LogFormat::Json => log.json().try_init(),
-    };
+    let _ = log.with_ansi(is_live()).try_init();
 }
 
 #[cfg(test)]

@@ -137,6 +137,7 @@ class Module(unittest.TestCase):
             ("--world 0", {"world": 0}),
             ("--job-id", {"job_id": "x" * 200}),
             ("--master-port", {"master_port": "no"}),
+            ("--log-format is gone: ", {"log_format": "json"}),
         ]:
             with self.assertRaises(mingle.UsageError, msg=options) as raised:
                 mingle.join(**{"job_id": job("wrong"), "world": 2, **options})
@@ -148,6 +149,12 @@ class Module(unittest.TestCase):
                 mingle.join(job("wrong"), 2)
         finally:
             del os.environ["MINGLE_RANK"]
+        os.environ["MINGLE_LOG_FORMAT"] = "json"
+        try:
+            with self.assertRaisesRegex(mingle.UsageError, "MINGLE_LOG_FORMAT is set, and --log-format is gone"):
+                mingle.join(job("wrong"), 1)
+        finally:
+            del os.environ["MINGLE_LOG_FORMAT"]
         with self.assertRaises(mingle.CheckError):
             mingle.join(job("wrong"), 2, check="exit 3")
 
@@ -232,7 +239,7 @@ class Module(unittest.TestCase):
         if not HELP.exists() or not STUB.exists():
             self.skipTest("only in the project")
         options = set(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", HELP.read_text(), re.M))
-        options -= {"help", "version", "format", "tf-ps", "log-format"}
+        options -= {"help", "version", "format", "tf-ps"}
         stub = STUB.read_text()
         of_run = set(re.findall(r"^ +--([a-z-]+)", HELP.with_name("run.long").read_text(), re.M))
         stays = {"gone-after", "grow", "allow-split", "stop-timeout"}

@@ -6,6 +6,7 @@
 mod commands;
 mod foreign;
 mod formats;
+mod gone;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
@@ -15,6 +16,7 @@ use crate::man::ManArgs;
 
 pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
 pub(crate) use foreign::of_other_launchers;
+pub(crate) use gone::{check_variables, instead_of};
 
 const SAME: &str = "Must be the same on every node";
 const NODE: &str = "This node";
@@ -349,13 +351,6 @@ pub(crate) struct JoinArgs {
     /// Print only errors on stderr
     #[arg(short, long, help_heading = OUTPUT)]
     pub(crate) quiet: bool,
-
-    /// Form of the log that -v asks for: text or json [default: text]
-    ///
-    /// With 'json' each line of the log is an object. The messages that stderr has without -v stay text;
-    /// --quiet removes them.
-    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
-    pub(crate) log_format: Option<String>,
 
     /// Log to stderr; -vv for more
     #[arg(short, long, action = ArgAction::Count, help_heading = OUTPUT)]

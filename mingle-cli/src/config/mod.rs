@@ -23,10 +23,9 @@ use crate::output::Output;
 use crate::same::SameWanted;
 use crate::scheduler::{Provided, Scheduler, Seeds};
 use crate::slots::{self, SlotCount};
-use crate::stderr::LogFormat;
 use values::{
-    Timeout, check_timeout, command, expected, format, log_format, paths, rank_by, restarts, slots_number,
-    tf_ps, timeout, verbose, workers,
+    Timeout, check_timeout, command, expected, format, paths, rank_by, restarts, slots_number, tf_ps,
+    timeout, verbose, workers,
 };
 
 pub(crate) use reader::Reader;
@@ -87,7 +86,6 @@ pub(crate) struct Config {
     pub(crate) events: Option<PathBuf>,
     pub(crate) quiet: bool,
     pub(crate) verbose: u8,
-    pub(crate) log_format: LogFormat,
     /// Whether this node stays with its running world, to restart with it.
     pub(crate) stays: bool,
     /// Whether all nodes are to be listed, whatever the formats.
@@ -147,7 +145,6 @@ impl Config {
             format: reader.read(low.format, "format", format)?.unwrap_or(Format::SH),
             events: reader.read(low.events, "events", |text| Ok::<_, String>(PathBuf::from(text)))?,
             quiet: reader.flag(low.quiet, "quiet")?,
-            log_format: reader.read(low.log_format, "log-format", log_format)?.unwrap_or_default(),
             verbose: match low.verbose {
                 0 => reader.read(None, "verbose", verbose)?.unwrap_or(0),
                 count => count,

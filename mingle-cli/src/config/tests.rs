@@ -68,7 +68,6 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_SLOTS", "3"),
         ("MINGLE_TF_PS", "2"),
         ("MINGLE_EVENTS", "/tmp/events"),
-        ("MINGLE_LOG_FORMAT", "json"),
         ("MINGLE_QUIET", "1"),
         ("MINGLE_REQUIRE_RDMA", "yes"),
         ("MINGLE_NO_GID_PIN", "1"),
@@ -88,7 +87,7 @@ fn an_argument_wins_over_its_variable() {
     );
     assert_eq!((all.slots.count, all.slots.is_given, all.tf_ps, all.provenance), (3, true, 2, None));
     assert_eq!((all.network.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
-    assert_eq!((all.events, all.log_format), (Some("/tmp/events".into()), LogFormat::Json));
+    assert_eq!(all.events, Some("/tmp/events".into()));
     let shown: Vec<String> = all.network.interfaces.iter().map(ToString::to_string).collect();
     assert_eq!(shown, ["eth*", "^docker0", "fd00::/8"]);
 

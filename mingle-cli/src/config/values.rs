@@ -11,7 +11,6 @@ use mingle_core::{Expected, JobId, Network, Paths, Place, Rank, RankBy, Seed, Wo
 
 use crate::exit::Stop;
 use crate::scheduler;
-use crate::stderr::LogFormat;
 
 /// The host's name, from the kernel.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
@@ -172,14 +171,6 @@ pub(crate) fn ttl(text: &str) -> Result<u8, &'static str> {
 
 pub(crate) fn format(text: &str) -> Result<Format, String> {
     text.parse().map_err(|error: InvalidFormat| error.to_string())
-}
-
-pub(crate) fn log_format(text: &str) -> Result<LogFormat, &'static str> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err("the log is 'text' or 'json'"),
-    }
 }
 
 pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {

@@ -1,0 +1,93 @@
+//! Options that mingle had once, and what to do instead.
+//!
+//! An option that is ignored would take away, without a word, what it protected from. So an option of this
+//! table is an error on the command line of each command, as a keyword of the Python module and as a
+//! variable.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::exit::Stop;
+
+/// Each option that is gone, and what the user does instead.
+const GONE: [(&str, &str); 1] = [(
+    "log-format",
+    "the log that -v asks for is text; give --events FILE for lines of JSON, such as --events /dev/stderr",
+)];
+
+/// What to do instead of this word, where it is an option that is gone, with or without a value.
+pub(crate) fn instead_of(word: &str) -> Option<String> {
+    let name = word.split('=').next().unwrap_or(word).strip_prefix("--")?.replace('_', "-");
+    GONE.iter().find(|(gone, _)| *gone == name).map(|(gone, instead)| format!("--{gone} is gone: {instead}"))
+}
+
+/// Refuses the variables of options that are gone. An empty variable counts as not set, as everywhere.
+pub(crate) fn check_variables(environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Stop> {
+    for (gone, instead) in GONE {
+        let variable = format!("MINGLE_{}", gone.to_ascii_uppercase().replace('-', "_"));
+        if environment(&variable).as_deref().is_some_and(|value| value != OsStr::new("")) {
+            return Err(Stop::Usage(format!("{variable} is set, and --{gone} is gone: {instead}")));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory as _, Parser as _};
+
+    use super::*;
+    use crate::args::LowArgs;
+
+    /// The commands with the options of a network.
+    const COMMANDS: [&[&str]; 4] =
+        [&["mingle"], &["mingle", "run"], &["mingle", "doctor"], &["mingle", "watch"]];
+
+    #[test]
+    fn each_option_that_is_gone_says_in_each_command_what_to_do_instead() {
+        for (gone, instead) in GONE {
+            for words in [vec![format!("--{gone}"), "1".to_owned()], vec![format!("--{gone}=1")]] {
+                for command in COMMANDS {
+                    let all = command.iter().map(|&word| word.to_owned()).chain(words.clone());
+                    let Stop::Usage(text) = crate::usage(LowArgs::try_parse_from(all).unwrap_err(), true)
+                    else {
+                        panic!("no error of usage")
+                    };
+                    assert!(text.starts_with(&format!("--{gone} is gone: ")), "{command:?}: {text}");
+                    assert!(text.contains(instead), "{command:?}: {text}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn each_variable_of_an_option_that_is_gone_is_an_error_unless_it_is_empty() {
+        for (gone, instead) in GONE {
+            let name = format!("MINGLE_{}", gone.to_uppercase().replace('-', "_"));
+            let with = |value: &'static str| {
+                check_variables(|variable| (variable == name).then(|| value.into()))
+                    .map_err(|stop| stop.to_string())
+            };
+            let error = with("0").unwrap_err();
+            assert!(error.starts_with(&name) && error.contains(instead), "{error}");
+            assert_eq!(with(""), Ok(()));
+        }
+        assert!(check_variables(|_| None).is_ok());
+    }
+
+    #[test]
+    fn what_to_do_instead_names_options_that_there_are() {
+        let command = LowArgs::command();
+        let of_run = command.find_subcommand("run").unwrap().get_arguments();
+        let there: Vec<String> = command
+            .get_arguments()
+            .chain(of_run)
+            .filter_map(|argument| argument.get_long().map(str::to_owned))
+            .collect();
+        for (gone, instead) in GONE {
+            let named = instead.split(|c: char| c != '-' && !c.is_ascii_alphanumeric());
+            for option in named.filter_map(|word| word.strip_prefix("--")) {
+                assert!(there.iter().any(|name| name == option), "--{gone}: {instead}");
+            }
+        }
+    }
+}

@@ -124,7 +124,7 @@ fn a_shell_completes_an_option() {
         echo "${COMPREPLY[*]}""#;
     assert_eq!(
         offered("bash", &["-c", script], &printed(&["completions", "bash"])),
-        ["--seed", "--seed-dir", "--seed-exec"]
+        ["--seed", "--seed-dir"]
     );
     let script = "source; complete --do-complete='mingle --see'";
     if plain("fish").arg("--version").output().is_err() {

@@ -1,7 +1,6 @@
-//! Nodes that should be the same and are not, and commands that run before a node joins.
+//! Nodes that should be the same and are not.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use crate::lab::fabric::{Node, four, start, warnings_of};
 use crate::lab::machine::Machine;
@@ -143,44 +142,6 @@ fn under_mingle_run_commands_start_with_a_warning_and_with_require_same_none_sta
 }
 
 #[test]
-fn what_a_command_prints_is_compared_and_only_its_hash_is_told() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let start = |job: &str, texts: [&str; 2]| {
-        let spawn = |(i, text): (usize, &&str)| {
-            let mut args = line_with(job, 2, "--format json --same-cmd");
-            args.push(format!("echo {text}; echo $$ >&2"));
-            lab.spawn(i, &args)
-        };
-        finish_all(texts.iter().enumerate().map(spawn).collect())
-    };
-    for outcome in start("equal", ["a", "a"]) {
-        assert!(outcome.stdout.replace(' ', "").contains("\"differences\":[]"), "{}", outcome.render());
-    }
-    for outcome in start("apart", ["a", "b"]) {
-        assert!(outcome.stdout.contains("--same-cmd differs: a value with the hash"), "{}", outcome.render());
-        assert!(!outcome.stderr.contains("\"a\""), "{}", outcome.render());
-    }
-}
-
-#[test]
-fn a_node_whose_check_fails_or_hangs_does_not_join_and_says_why() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    for (check, facts) in [
-        ("echo no GPU >&2; exit 3", &["--check", "exit status: 3", "no GPU", "does not join"][..]),
-        ("kill -9 $$", &["signal: 9"]),
-        ("sleep 60 & sleep 60", &["has not ended within 200 ms", "--check-timeout"]),
-    ] {
-        let started = Instant::now();
-        let mut args = line_with("checked", 2, "--check-timeout 200ms --check");
-        args.push(check.to_owned());
-        lab.spawn(0, &args).finish().failed(7, facts);
-        assert!(started.elapsed() < Duration::from_secs(20), "it waited for the others, or for the command");
-    }
-    let args = line_with("checked", 1, "--check true");
-    assert_eq!(lab.spawn(0, &args).finish().status.code(), Some(0));
-}
-
-#[test]
 fn bad_pairs_are_refused_with_what_to_do() {
     let Some(lab) = Options::nodes(1).start() else { return };
     let many = |count: usize| (0..count).map(|n| format!("--same k{n}=1")).collect::<Vec<_>>().join(" ");
@@ -191,7 +152,6 @@ fn bad_pairs_are_refused_with_what_to_do() {
         ("--same a=1 --same a=2".to_owned(), "a is \"1\" already; give each key once"),
         (format!("--same a={}", "v".repeat(257)), "the value has 257 bytes, and may have 256"),
         (many(33), "this is key 33, and there may be 32"),
-        ("--check-timeout 0 --check true".to_owned(), "a check must end"),
     ] {
         lab.spawn(0, &line_with("bad", 1, &more)).finish().failed(2, &[fact]);
     }

@@ -26,9 +26,6 @@ pub(crate) const NETWORK: NonZeroU8 = OTHER.saturating_add(4);
 /// The timeout passed, and something was heard that the job's secret does not open.
 pub(crate) const SECRET: NonZeroU8 = OTHER.saturating_add(5);
 
-/// A command that must succeed before this node joins has not.
-pub(crate) const CHECK: NonZeroU8 = OTHER.saturating_add(6);
-
 /// The exit code of an error.
 pub(crate) fn code(error: &Error) -> NonZeroU8 {
     match error {
@@ -211,9 +208,7 @@ fn about_warning(warning: &Warning) -> Option<String> {
                      shared --seed-dir"
                 }
                 Tried::NoSeedKnown => "multicast does not pass here: check --seed and --seed-dir",
-                Tried::SeedsAlone => {
-                    "check --seed, --seed-dir and --seed-exec, and firewalls for the job's ports"
-                }
+                Tried::SeedsAlone => "check --seed and --seed-dir, and firewalls for the job's ports",
                 Tried::Seeds => {
                     "neither multicast nor UDP to the seeds passes: check --seed, and firewalls for the job's ports"
                 }
@@ -229,7 +224,6 @@ fn about_warning(warning: &Warning) -> Option<String> {
         Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
-        Warning::SeedCommand { .. } => "check --seed-exec".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,
     })

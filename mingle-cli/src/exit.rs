@@ -38,8 +38,6 @@ pub(crate) enum Stop {
     Ended(NonZeroU8, Option<String>),
     /// The program could not be copied.
     Install(String),
-    /// A command that must succeed before this node joins has not.
-    Check(String),
     /// The operating system refused what every run needs.
     System(&'static str, io::Error),
     /// The result holds a statement that is not safe for a shell. The alphabet of every value is checked
@@ -69,7 +67,6 @@ impl Stop {
             Self::Usage(_) => return advice::USAGE,
             Self::Rendezvous(error) => return advice::code(error),
             Self::Findings { code, .. } | Self::Ended(code, _) => return *code,
-            Self::Check(_) => return advice::CHECK,
             // As of a shell and env(1).
             Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
@@ -99,7 +96,6 @@ impl Stop {
             Self::Command(..) => "command",
             Self::Ended(..) => "ended",
             Self::Signal(_) => "signal",
-            Self::Check(_) => "check",
             Self::Stdout(_) => "stdout",
             Self::Unwritable(..) | Self::Output(..) => "output",
             Self::Unfit(_) => "format",
@@ -120,7 +116,6 @@ impl fmt::Display for Stop {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(message)
-            | Self::Check(message)
             | Self::Install(message)
             | Self::Panic(message)
             | Self::Findings { summary: message, .. } => f.write_str(message),
@@ -191,6 +186,8 @@ fn bug(payload: &dyn Any) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::env::Format;
+
     use super::*;
 
     #[test]
@@ -219,7 +216,7 @@ mod tests {
             (Stop::Signal(Signal::Terminate), 143, "signal"),
             (Stop::Stdout(denied()), 1, "stdout"),
             (Stop::Output("/x".into(), denied()), 1, "output"),
-            (Stop::Unfit(Unfit::NoWorkers(4, 4)), 1, "format"),
+            (Stop::Unfit(Unfit::NoRoster(Format::HOSTFILE)), 1, "format"),
             (Stop::System("start the runtime", denied()), 1, "system"),
         ] {
             assert_eq!((stop.code().get(), stop.kind()), (code, kind), "{stop}");

@@ -57,7 +57,6 @@ impl<'a> Formation<'a> {
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;
-        facts.parameter_servers = self.config.tf_ps;
         facts
     }
 

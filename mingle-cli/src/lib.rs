@@ -6,7 +6,7 @@
 //! args -> config      what was typed, then what it means; scheduler fills in what was not typed
 //! network             the options of the network, of all commands that have them
 //! fabric, slots       what RDMA this host has, and how many workers it runs
-//! same, script        what is compared with the other nodes; commands that run before this node joins
+//! same                what is compared with the other nodes
 //! join, signals       the rendezvous, which a signal ends early; progress and stderr show it
 //! output              the result in files; process: what proc(5) says of one
 //! formation           the world, as it is printed and handed on
@@ -50,7 +50,6 @@ mod rdma;
 mod run;
 mod same;
 mod scheduler;
-mod script;
 mod signals;
 mod slots;
 mod stay;
@@ -176,12 +175,9 @@ fn prepare(config: &Config) -> Result<Found, Stop> {
     for output in &config.outputs {
         output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
     }
-    if let Some(check) = &config.check {
-        script::run("--check", check, config.check_timeout)?;
-    }
     let mut found = config.fabric.find(environment)?;
     if config.world.max().get() > 1 {
-        let traits = same::traits(config, found.machine())?;
+        let traits = same::traits(config, found.machine());
         found.compare(traits, config.same.required);
     }
     if !config.quiet {

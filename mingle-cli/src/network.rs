@@ -21,7 +21,6 @@ pub(crate) struct NetworkArgs {
     master_port: Option<String>,
     seed: Vec<String>,
     seed_dir: Option<String>,
-    seed_exec: Option<String>,
 }
 
 impl NetworkArgs {
@@ -35,7 +34,6 @@ impl NetworkArgs {
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
         network.master_port = reader.read(self.master_port.clone(), "master-port", values::port)?;
         network.seeds = reader.seeds(self.seed.clone())?;
-        network.seed_command = reader.read(self.seed_exec.clone(), "seed-exec", values::command)?;
         network.seed_dir = reader.read(self.seed_dir.clone(), "seed-dir", folder)?;
         let network = self.multicast(network, reader)?;
         if network.master_port == Some(network.discovery_port) {
@@ -82,7 +80,6 @@ impl From<&JoinArgs> for NetworkArgs {
             master_port: args.master_port.clone(),
             seed: args.seed.clone(),
             seed_dir: args.seed_dir.clone(),
-            seed_exec: args.seed_exec.clone(),
         }
     }
 }
@@ -99,7 +96,6 @@ impl From<&DoctorArgs> for NetworkArgs {
             master_port: args.master_port.clone(),
             seed: args.seed.clone(),
             seed_dir: args.seed_dir.clone(),
-            seed_exec: args.seed_exec.clone(),
         }
     }
 }

@@ -12,8 +12,7 @@ use mingle_core::{Place, Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
-use crate::exit::Stop;
-use crate::{nccl_conf, script};
+use crate::nccl_conf;
 
 /// The most keys of `--same`.
 const KEYS: usize = 32;
@@ -29,8 +28,6 @@ const LONGEST: u64 = 1 << 16;
 pub(crate) struct SameWanted {
     /// The pairs of `--same`.
     pairs: BTreeMap<String, String>,
-    /// The command of `--same-cmd`.
-    pub(crate) command: Option<String>,
     /// Whether the world must not form where anything differs.
     pub(crate) required: bool,
 }
@@ -47,9 +44,7 @@ impl SameWanted {
         }
         if value.len() > VALUE {
             let length = value.len();
-            return Err(format!(
-                "the value has {length} bytes, and may have {VALUE}; compare a hash of it, or give --same-cmd"
-            ));
+            return Err(format!("the value has {length} bytes, and may have {VALUE}; compare a hash of it"));
         }
         if let Some(other) = self.pairs.get(key).filter(|other| *other != value) {
             return Err(format!("{key} is {other:?} already; give each key once"));
@@ -62,8 +57,8 @@ impl SameWanted {
     }
 }
 
-/// What this node compares. Runs the command of `--same-cmd`.
-pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Result<Traits, Stop> {
+/// What this node compares.
+pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Traits {
     let host = Host(config.fabric.root.clone());
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
@@ -75,11 +70,7 @@ pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Result<Trait
     let levels = config.place.as_ref().map(Place::levels);
     traits.extend(levels.map(|levels| Trait::shown("--place", format!("{levels} parts"))));
     traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
-    if let Some(command) = &config.same.command {
-        let printed = script::run("--same-cmd", command, config.check_timeout)?;
-        traits.push(Trait::hidden("--same-cmd", printed.escape_ascii().to_string()));
-    }
-    Ok(traits.into_iter().collect())
+    traits.into_iter().collect()
 }
 
 /// The environment, and then NCCL's configuration files.

@@ -10,45 +10,19 @@ use crate::lab::{Lab, MINGLE, Options};
 /// The line of docs/networks.md for SRV records.
 const SRV: &str = "dig +short SRV _mingle._udp.example.com | cut -d ' ' -f 4";
 
-/// Starts a node whose seeds this command prints.
+/// Starts a node whose seeds this command prints, by a shell.
 fn start(lab: &Lab, node: usize, job: &str, command: &str) -> Proc {
-    let mut mingle = lab.command(node, MINGLE);
-    mingle.args(line_with(job, lab.len(), "--no-multicast")).env("MINGLE_SEED_EXEC", command);
-    mingle.env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap()));
-    lab.start(node, mingle)
-}
-
-fn start_all(lab: &Lab, job: &str, command: &str) -> Vec<Proc> {
-    (0..lab.len()).map(|node| start(lab, node, job, command)).collect()
-}
-
-#[test]
-fn a_command_that_fails_at_first_is_run_again_and_warned_of_once() {
-    let Some(lab) = Options::nodes(3).start() else { return };
-    let command = "echo run >>/run/runs.$(hostname); cat /run/nodes || { echo not ready >&2; exit 4; }";
-    let procs = start_all(&lab, "by command", command);
-    for proc in &procs {
-        proc.expect_stderr("has failed (exit status: 4): not ready; it is run again; check --seed-exec");
-    }
-    // A warning of the second run would be there before the third.
-    let third = "until [ \"$(wc -l </run/runs.$(hostname))\" -ge 3 ]; do sleep 0.01; done";
-    for node in 0..lab.len() {
-        lab.at(node, &format!("timeout 30 sh -c '{third}'"));
-    }
-    for node in 0..lab.len() {
-        lab.at(node, &format!("echo {} >/run/new; mv /run/new /run/nodes", lab.address(1)));
-    }
-    let outcomes = finish_all(procs);
-    for outcome in &outcomes {
-        assert_eq!(outcome.stderr.matches("it is run again").count(), 1, "{}", outcome.render());
-    }
-    World::of(&outcomes).expect(&lab, &[0, 1, 2]);
+    let mut shell = lab.command(node, "sh");
+    shell.args(["-c", &format!("exec \"$mingle\" \"$@\" --seed \"$({command})\""), "sh"]);
+    shell.args(line_with(job, lab.len(), "--no-multicast")).env("mingle", MINGLE);
+    shell.env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap()));
+    lab.start(node, shell)
 }
 
 #[test]
 fn the_documented_line_for_srv_records_finds_the_nodes() {
     let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/networks.md");
-    assert!(std::fs::read_to_string(document).unwrap().contains(&format!("--seed-exec \"{SRV}\"")));
+    assert!(std::fs::read_to_string(document).unwrap().contains(&format!("--seed \"$({SRV})\"")));
     let Some(lab) = Options::nodes(2).with_names().start() else { return };
     // What dig prints for two records: priority, weight, port and target.
     let dig = "#!/bin/sh\n[ \"$*\" = '+short SRV _mingle._udp.example.com' ] || exit 9\necho '0 0 29500 first.'\n\
@@ -62,24 +36,8 @@ fn the_documented_line_for_srv_records_finds_the_nodes() {
             lab.at(node, &format!("echo {} {name} >>/etc/hosts", lab.address(other)));
         }
     }
-    World::of(&finish_all(start_all(&lab, "by SRV", SRV))).expect(&lab, &[0, 1]);
-}
-
-#[test]
-fn a_command_ends_with_the_node_that_waits_for_it() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let proc = start(&lab, 0, "killed", "echo $$ >/run/shell; sleep 1000");
-    let alive = "pid=$(cat /run/shell) && [ -d /proc/$pid ]";
-    let wait = |wanted: &str| {
-        let script =
-            format!("for _ in $(seq 1000); do if {wanted}; then exit 0; fi; sleep 0.01; done; exit 1");
-        let outcome = lab.shell(0, "sh", &script);
-        assert!(outcome.status.success(), "{wanted}: {}", outcome.render());
-    };
-    wait(alive);
-    proc.signal("TERM");
-    proc.finish().failed(143, &["terminated"]);
-    wait(&format!("! {{ {alive}; }}"));
+    World::of(&finish_all((0..2).map(|node| start(&lab, node, "by SRV", SRV)).collect()))
+        .expect(&lab, &[0, 1]);
 }
 
 #[test]

@@ -208,10 +208,6 @@ pub(crate) struct DoctorArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) seed_dir: Option<String>,
 
-    /// Command that prints addresses of other nodes
-    #[arg(long, value_name = "CMD")]
-    pub(crate) seed_exec: Option<String>,
-
     /// Also send by IPv4 broadcast, and check whether it comes back and which hosts hear it
     #[arg(long)]
     pub(crate) broadcast: bool,

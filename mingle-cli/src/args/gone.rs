@@ -9,10 +9,27 @@ use std::ffi::{OsStr, OsString};
 use crate::exit::Stop;
 
 /// Each option that is gone, and what the user does instead.
-const GONE: [(&str, &str); 1] = [(
-    "log-format",
-    "the log that -v asks for is text; give --events FILE for lines of JSON, such as --events /dev/stderr",
-)];
+const GONE: [(&str, &str); 6] = [
+    ("check", CHECK),
+    ("check-timeout", CHECK),
+    (
+        "log-format",
+        "the log that -v asks for is text; give --events FILE for lines of JSON, such as --events /dev/stderr",
+    ),
+    (
+        "same-cmd",
+        "let the shell run the command, as in --same \"key=$(command)\", or --same \"key=$(command | sha256sum)\" if it \
+         prints more than 256 characters or a secret",
+    ),
+    (
+        "seed-exec",
+        "let the shell run the command once, as in --seed \"$(command)\"; for a list that changes, give a folder to \
+         --seed-dir, or a name to --seed: mingle looks names up again and again",
+    ),
+    ("tf-ps", "write TF_CONFIG with parameter servers from the roster of --format json"),
+];
+const CHECK: &str = "run the check before mingle and join only if it succeeds, as in: timeout 60 your-check && eval \"$(mingle ...)\", \
+                     or timeout 60 your-check && mingle run ...";
 
 /// What to do instead of this word, where it is an option that is gone, with or without a value.
 pub(crate) fn instead_of(word: &str) -> Option<String> {

@@ -206,19 +206,10 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
     pub(crate) seed_dir: Option<String>,
 
-    /// Command that prints addresses of other nodes; run again and again
-    ///
-    /// For hosts that the cloud or a name server knows. It runs by `sh -c`, with nothing put into it, and
-    /// prints lines as for --seed. mingle runs it at once, again after 1 s, and then ever more rarely, every
-    /// 30 s at last, until the world has formed. A run may take 10 s. If it fails, a warning says so once,
-    /// and what it has printed before still counts. It ends with mingle, and so does all that it has started.
-    #[arg(long, value_name = "CMD", help_heading = NODE, hide_short_help = true)]
-    pub(crate) seed_exec: Option<String>,
-
     /// Neither join nor send to multicast groups
     ///
-    /// For networks that forbid it. Needs --seed, --seed-dir or --seed-exec. 'mingle watch' without --job-id
-    /// does not list the job then.
+    /// For networks that forbid it. Needs --seed or --seed-dir. 'mingle watch' without --job-id does not list
+    /// the job then.
     #[arg(long, help_heading = NODE, hide_short_help = true)]
     pub(crate) no_multicast: bool,
 
@@ -283,30 +274,12 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "KEY=VALUE", help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) same: Vec<String>,
 
-    /// Compare what this command prints
-    ///
-    /// It runs by `sh -c` before this node joins, and must succeed within --check-timeout. Other nodes learn
-    /// a hash of what it has printed on stdout.
-    #[arg(long, value_name = "CMD", help_heading = SAMENESS, hide_short_help = true)]
-    pub(crate) same_cmd: Option<String>,
-
     /// End all ranks with code 4 unless all that is compared is the same
     ///
     /// Without it, a warning on every rank names up to three keys, their values and the ranks. One node that
     /// requires it is enough.
     #[arg(long, help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) require_same: bool,
-
-    /// Run this command before this node joins; it must succeed
-    ///
-    /// It runs by `sh -c`. If it fails, or takes longer than --check-timeout, this node does not join, says
-    /// why, and ends with code 7.
-    #[arg(long, value_name = "CMD", help_heading = SAMENESS, hide_short_help = true)]
-    pub(crate) check: Option<String>,
-
-    /// How long --check and --same-cmd may take [default: 1m]
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAMENESS, hide_short_help = true)]
-    pub(crate) check_timeout: Option<String>,
 
     /// The nodes that should come: names or addresses, gpu[01-04]
     ///
@@ -335,10 +308,6 @@ pub(crate) struct JoinArgs {
     /// separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
-
-    /// How many of the first ranks are parameter servers in 'tf-config' [default: 0]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = OUTPUT, hide_short_help = true)]
-    pub(crate) tf_ps: Option<String>,
 
     /// Append each event to this file, as a line of JSON
     ///
@@ -410,7 +379,6 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   5    the network: no usable interface, port taken, no master that all can
        reach, a node that is never ready, outcome unknown
   6    as 3, and datagrams were heard that the job's secret does not open
-  7    the command of --check or --same-cmd has failed on this node
   130  interrupted (SIGINT)
   143  terminated (SIGTERM)
 

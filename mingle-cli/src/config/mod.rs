@@ -23,10 +23,7 @@ use crate::output::Output;
 use crate::same::SameWanted;
 use crate::scheduler::{Provided, Scheduler, Seeds};
 use crate::slots::{self, SlotCount};
-use values::{
-    Timeout, check_timeout, command, expected, format, paths, rank_by, restarts, slots_number, tf_ps,
-    timeout, verbose, workers,
-};
+use values::{Timeout, expected, format, paths, rank_by, restarts, slots_number, timeout, verbose, workers};
 
 pub(crate) use reader::Reader;
 pub(crate) use sizes::Split;
@@ -39,8 +36,6 @@ const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
 /// The default of `--gone-after`.
 const GONE_AFTER: Duration = Duration::from_secs(30);
-/// The default of `--check-timeout`.
-const CHECK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The warning of a node that has no place and should be ranked by it.
 const WITHOUT_PLACE: &str = "--rank-by place: this host has no place, so its rank comes behind those of hosts that have \
@@ -72,14 +67,9 @@ pub(crate) struct Config {
     pub(crate) same: SameWanted,
     /// The nodes that should come.
     expected: Expected,
-    /// What this node must pass before it joins.
-    pub(crate) check: Option<String>,
-    /// How long each command of `--check` and `--same-cmd` may take.
-    pub(crate) check_timeout: Duration,
     /// The values that a scheduler has provided, with their variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
-    pub(crate) tf_ps: u32,
     pub(crate) format: Format,
     pub(crate) outputs: Vec<Output>,
     /// The file of `--events`.
@@ -122,15 +112,10 @@ impl Config {
         };
         let config = Self {
             slots,
-            tf_ps: reader.read(low.tf_ps, "tf-ps", tf_ps)?.unwrap_or(0),
             outputs: reader.outputs(low.output)?,
             provenance: provenance.text(),
-            same: reader.same(low.same, low.same_cmd, low.require_same)?,
+            same: reader.same(low.same, low.require_same)?,
             expected: reader.read(low.expect, "expect", expected)?.unwrap_or_default(),
-            check: reader.read(low.check, "check", command)?,
-            check_timeout: reader
-                .read(low.check_timeout, "check-timeout", check_timeout)?
-                .unwrap_or(CHECK_TIMEOUT),
             fabric,
             secret,
             warnings,
@@ -184,12 +169,6 @@ impl Config {
 
     /// Refuses options that are valid alone, but not together.
     fn check_conflicts(&self) -> Result<(), Stop> {
-        let Self { tf_ps, world, .. } = self;
-        if *tf_ps >= world.min().get() && self.formats().any(|format| format == Format::TF_CONFIG) {
-            return Err(Stop::Usage(format!(
-                "--tf-ps (or MINGLE_TF_PS) is {tf_ps} in a world of {world}, which leaves no worker; give a smaller one"
-            )));
-        }
         // Before the world forms, and not after it.
         for (format, setting) in self
             .formats()
@@ -199,7 +178,7 @@ impl Config {
                 Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
             })?;
         }
-        sizes::check_last_call(*world, self.last_call, self.timeout())
+        sizes::check_last_call(self.world, self.last_call, self.timeout())
     }
 
     /// The rendezvous of this configuration.

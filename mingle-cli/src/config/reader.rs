@@ -91,12 +91,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// What the options for sameness say.
-    pub(crate) fn same(
-        &self,
-        pairs: Vec<String>,
-        command: Option<String>,
-        required: bool,
-    ) -> Result<SameWanted, Stop> {
+    pub(crate) fn same(&self, pairs: Vec<String>, required: bool) -> Result<SameWanted, Stop> {
         let mut wanted = SameWanted::default();
         for given in self.all(pairs, "same")? {
             // A variable has several with commas, since no value that is meant to be compared needs one.
@@ -105,7 +100,6 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
                 given.parse(|_| wanted.add(part))?;
             }
         }
-        wanted.command = self.read(command, "same-cmd", super::values::command)?;
         wanted.required = self.flag(required, "require-same")?;
         Ok(wanted)
     }

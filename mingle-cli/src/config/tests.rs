@@ -66,7 +66,6 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_FORMAT", "json"),
         ("MINGLE_OUTPUT", "hosts=/tmp/hosts,hostfile=/tmp/file"),
         ("MINGLE_SLOTS", "3"),
-        ("MINGLE_TF_PS", "2"),
         ("MINGLE_EVENTS", "/tmp/events"),
         ("MINGLE_QUIET", "1"),
         ("MINGLE_REQUIRE_RDMA", "yes"),
@@ -85,7 +84,7 @@ fn an_argument_wins_over_its_variable() {
         outputs,
         [(Format::HOSTS, Path::new("/tmp/hosts")), (Format::HOSTFILE, Path::new("/tmp/file"))]
     );
-    assert_eq!((all.slots.count, all.slots.is_given, all.tf_ps, all.provenance), (3, true, 2, None));
+    assert_eq!((all.slots.count, all.slots.is_given, all.provenance), (3, true, None));
     assert_eq!((all.network.interfaces.len(), all.quiet, all.verbose), (3, true, 2));
     assert_eq!(all.events, Some("/tmp/events".into()));
     let shown: Vec<String> = all.network.interfaces.iter().map(ToString::to_string).collect();
@@ -131,17 +130,13 @@ fn without_multicast_there_must_be_another_way() {
     let error = quiet(&[]).unwrap_err();
     assert_eq!(
         error,
-        "--no-multicast (or MINGLE_NO_MULTICAST): there is no other way to find the nodes; give --seed, --seed-dir or \
-         --seed-exec"
+        "--no-multicast (or MINGLE_NO_MULTICAST): there is no other way to find the nodes; give --seed or --seed-dir"
     );
-    for way in [["--seed", "a"], ["--seed-dir", "/tmp"], ["--seed-exec", "true"]] {
+    for way in [["--seed", "a"], ["--seed-dir", "/tmp"]] {
         assert!(!quiet(&way).unwrap().network.multicast, "{way:?}");
     }
     assert!(quiet(&["--seed", "a", "--broadcast"]).unwrap_err().contains("--broadcast"));
     assert!(config(&["-j", "foo", "-w", "1", "--no-multicast"], &[]).is_ok(), "nobody is looked for");
-    assert!(
-        config(&[&GOOD[..], &["--seed-exec", " "]].concat(), &[]).unwrap_err().contains("give a command")
-    );
 }
 
 #[test]
@@ -203,17 +198,6 @@ fn the_users_number_of_workers_counts_unless_mingle_has_set_it() {
     assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "4"), (MINGLE_SET, list)]), (1, false));
     assert_eq!(slots(&[], &[(PET_NPROC_PER_NODE, "2"), (MINGLE_SET, list)]), (2, false), "exported since");
     assert_eq!(slots(&["--slots", "2"], &[("PET_NPROC_PER_NODE", "4")]), (2, true));
-}
-
-#[test]
-fn parameter_servers_leave_at_least_one_worker_in_tf_config() {
-    let line = [&GOOD[..], &["--tf-ps", "4"]].concat();
-    assert!(config(&line, &[]).is_ok());
-    for more in [["--format", "tf-config"], ["-o", "tf-config=/tmp/x"]] {
-        let error = config(&[&line[..], &more].concat(), &[]).unwrap_err();
-        assert!(error.contains("is 4 in a world of 4"), "{error}");
-    }
-    assert!(config(&[&GOOD[..], &["--tf-ps", "3", "--format", "tf-config"]].concat(), &[]).is_ok());
 }
 
 #[test]
@@ -291,7 +275,6 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--output", "yaml=/tmp/x"], "--output yaml=/tmp/x", "sh, fish, json"),
         (["--slots", "0"], "--slots 0", "such as 8"),
         (["--slots", "65536"], "--slots 65536", "1 to 65535"),
-        (["--tf-ps", "-1"], "--tf-ps -1", "such as 1"),
         (["--interface", "10.0.0.0/33"], "--interface 10.0.0.0/33", "10.1.0.0/16"),
         (["--interface", "eth0,"], "--interface eth0,", "1 to 15 characters"),
         (["--interface", "eth[01]"], "--interface eth[01]", "write eth*"),
@@ -317,7 +300,6 @@ fn a_wrong_variable_is_an_error_with_a_cure() {
         ("MINGLE_FORMAT", "xml", "sh, fish, json"),
         ("MINGLE_OUTPUT", "xml=/tmp/x", "sh, fish, json"),
         ("MINGLE_SLOTS", "0", "such as 8"),
-        ("MINGLE_TF_PS", "x", "such as 1"),
     ] {
         let mut environment = vec![(name, value)];
         environment.extend([("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")]);
@@ -385,7 +367,6 @@ fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
         (&["--world", "3:4", "--world-step", "2"], "give a range of multiples"),
         (&["--world", "4", "--world-step", "2"], "4 does not fit 2"),
         (&["--world", "4:8", "--world-step", "two"], "\"two\" is not a whole number"),
-        (&["--world", "1:4", "--tf-ps", "1", "--format", "tf-config"], "leaves no worker"),
     ] {
         let error = config(&[&["-j", "foo"], line].concat(), &[]).unwrap_err();
         assert!(error.contains(wanted), "{error}");

@@ -66,10 +66,6 @@ pub(crate) fn workers(text: &str) -> Result<Option<u32>, &'static str> {
     }
 }
 
-pub(crate) fn tf_ps(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "give the number of ranks that are parameter servers, such as 1")
-}
-
 pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
         Ok(port @ 1..) => Ok(port),
@@ -88,34 +84,17 @@ pub(crate) fn expected(text: &str) -> Result<Expected, String> {
     Ok(hosts.iter().map(Seed::host).collect())
 }
 
-/// A command for `sh -c`.
-pub(crate) fn command(text: &str) -> Result<String, &'static str> {
-    match text.trim() {
-        "" => Err("give a command for sh, such as 'nvidia-smi > /dev/null'"),
-        _ if text.contains('\0') => Err("a command cannot have a NUL"),
-        _ => Ok(text.to_owned()),
-    }
-}
-
 /// Without multicast there must be another way to find the others, and no broadcast either.
 pub(crate) fn check_without_multicast(network: &Network, world: WorldSize) -> Result<(), Stop> {
-    let has_seeds = !network.seeds.is_empty() || network.seed_dir.is_some() || network.seed_command.is_some();
+    let has_seeds = !network.seeds.is_empty() || network.seed_dir.is_some();
     let problem = if network.broadcast {
         "--broadcast (or MINGLE_BROADCAST) sends to all as well; leave one of them out"
     } else if !has_seeds && world.max().get() > 1 {
-        "there is no other way to find the nodes; give --seed, --seed-dir or --seed-exec"
+        "there is no other way to find the nodes; give --seed or --seed-dir"
     } else {
         return Ok(());
     };
     Err(Stop::Usage(format!("--no-multicast (or MINGLE_NO_MULTICAST): {problem}")))
-}
-
-/// A limit of time that ends.
-pub(crate) fn check_timeout(text: &str) -> Result<Duration, String> {
-    match timeout(text)? {
-        Timeout(Some(limit)) => Ok(limit),
-        Timeout(None) => Err("a check must end; give a time such as 90s".to_owned()),
-    }
 }
 
 pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {

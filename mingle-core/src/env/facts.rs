@@ -24,22 +24,11 @@ pub struct Facts<'a> {
     /// Whether the user has given the number of workers on this node. If not, a PET_NPROC_PER_NODE in the
     /// environment is kept.
     pub slots_given: bool,
-    /// The number of TensorFlow parameter servers. They take the first ranks. Less than the world size.
-    pub parameter_servers: u32,
 }
 
 impl<'a> Facts<'a> {
     /// A world without an interface, without RDMA and without settings of the user.
     pub fn new(job: &'a JobId, formed: &'a Formed) -> Self {
-        Self {
-            job,
-            formed,
-            interface: None,
-            place: None,
-            fabric: &[],
-            settings: &[],
-            slots_given: false,
-            parameter_servers: 0,
-        }
+        Self { job, formed, interface: None, place: None, fabric: &[], settings: &[], slots_given: false }
     }
 }

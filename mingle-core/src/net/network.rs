@@ -43,7 +43,7 @@ pub struct Network {
     /// registered member. A broadcast does not leave the link. Default: no.
     pub broadcast: bool,
     /// Whether the node joins the multicast groups and sends to them. Without, it needs another way to find
-    /// the others: [`Network::seeds`], [`Network::seed_dir`] or [`Network::seed_command`]. Default: yes.
+    /// the others: [`Network::seeds`] or [`Network::seed_dir`]. Default: yes.
     pub multicast: bool,
     /// Whether a world whose nodes all have both families uses IPv6; must be the same on every node. Default:
     /// no.
@@ -54,10 +54,6 @@ pub struct Network {
     /// Addresses at which other nodes may be, for networks without multicast. One node that the others can
     /// reach by their seeds is enough. Default: none.
     pub seeds: Vec<Seed>,
-    /// A command for `sh -c` that prints the addresses of other nodes as [`Seed::list`] reads them, a line or
-    /// several. It is run again and again until the world has formed, after 1 s at first and every 30 s at
-    /// last, for 10 s at most. Default: none.
-    pub seed_command: Option<String>,
     /// The interfaces that the user has given to the job's libraries, to whose addresses paths are proved
     /// too. Default: none.
     pub job_interfaces: JobInterfaces,
@@ -120,7 +116,6 @@ impl Default for Network {
             prefers_ipv6: false,
             master_port: None,
             seeds: Vec::new(),
-            seed_command: None,
             job_interfaces: JobInterfaces::default(),
             seed_dir: None,
         }

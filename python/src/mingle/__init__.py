@@ -23,7 +23,6 @@ from ._mingle import Joining, __version__
 
 __all__ = [
     "Assignment",
-    "CheckError",
     "ConflictError",
     "DeadlineError",
     "Error",
@@ -75,11 +74,7 @@ class SecretError(DeadlineError):
     """The timeout has passed, and datagrams were heard that the secret of the job does not open: code 6."""
 
 
-class CheckError(Error):
-    """The command of ``check`` or ``same_cmd`` has failed on this node: code 7."""
-
-
-ERRORS = {2: UsageError, 3: DeadlineError, 4: ConflictError, 5: NetworkError, 6: SecretError, 7: CheckError}
+ERRORS = {2: UsageError, 3: DeadlineError, 4: ConflictError, 5: NetworkError, 6: SecretError}
 
 
 class Member(type(sys.implementation)):

@@ -7,7 +7,6 @@ from typing_extensions import Self, TypeAlias, TypedDict, Unpack
 
 __all__ = [
     "Assignment",
-    "CheckError",
     "ConflictError",
     "DeadlineError",
     "Error",
@@ -42,7 +41,6 @@ class DeadlineError(Error, TimeoutError): ...
 class ConflictError(Error): ...
 class NetworkError(Error, ConnectionError): ...
 class SecretError(DeadlineError): ...
-class CheckError(Error): ...
 
 class Member:
     rank: int
@@ -95,7 +93,6 @@ class _Options(TypedDict, total=False):
     master_port: int | None
     seed: Many | None
     seed_dir: Path | None
-    seed_exec: str | None
     no_multicast: bool | None
     broadcast: bool | None
     ttl: int | None
@@ -106,10 +103,7 @@ class _Options(TypedDict, total=False):
     tune_sockets: bool | None
     set: Many | None
     same: Many | None
-    same_cmd: str | None
     require_same: bool | None
-    check: str | None
-    check_timeout: Time | None
     expect: str | None
     slots: int | None
     output: Many | None

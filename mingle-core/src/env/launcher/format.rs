@@ -65,9 +65,6 @@ pub enum Unfit {
     /// The format cannot hold IPv6 addresses, and this node has one.
     #[error("rank {0} has the address {1}, and the format {2} cannot hold IPv6 addresses; use IPv4")]
     Ipv6(Rank, IpAddr, Format),
-    /// Every rank would be a TensorFlow parameter server: their number, and the size of the world.
-    #[error("{0} parameter servers leave no worker in a world of {1}; ask for fewer")]
-    NoWorkers(u32, u32),
     /// The format cannot carry this character of the value of a variable.
     #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
     Value(String, char),

@@ -37,9 +37,9 @@ const HOSTS: [&str; 4] = ["node-a", "node-b", "node-c", "node-c"];
 const IPV4: [&str; 4] = ["10.0.0.1:29503", "10.0.0.2:29503", "10.0.0.3:29503", "10.0.0.3:29504"];
 const IPV6: [&str; 4] = ["[fd00::1%7]:29503", "[fd00::2]:29503", "[fd00::3]:29503", "[fd00::3]:29504"];
 
-fn text(format: Format, formed: &Formed, parameter_servers: u32) -> Result<String, Unfit> {
+fn text(format: Format, formed: &Formed) -> Result<String, Unfit> {
     let job = "my job".parse().unwrap();
-    let facts = Facts { interface: Some("eth0"), parameter_servers, ..Facts::new(&job, formed) };
+    let facts = Facts { interface: Some("eth0"), ..Facts::new(&job, formed) };
     let variables = format.variables(facts, |_| None)?;
     Ok(match format.render(facts, &variables)? {
         Rendered::Script(script) => script.as_str().to_owned(),
@@ -67,17 +67,16 @@ fn all_but_json() -> impl Iterator<Item = Format> {
 #[test]
 fn every_format_is_printed_as_its_golden_file() {
     for format in all_but_json() {
-        golden(&format!("{format}.ipv4"), &text(format, &formed(1, IPV4, HOSTS), 0).unwrap());
+        golden(&format!("{format}.ipv4"), &text(format, &formed(1, IPV4, HOSTS)).unwrap());
         if format != Format::MLX {
-            golden(&format!("{format}.ipv6"), &text(format, &formed(0, IPV6, HOSTS), 0).unwrap());
+            golden(&format!("{format}.ipv6"), &text(format, &formed(0, IPV6, HOSTS)).unwrap());
         }
     }
-    golden("tf-config.ps", &text(Format::TF_CONFIG, &formed(1, IPV4, HOSTS), 1).unwrap());
 }
 
 #[test]
 fn the_hostfile_of_mlx_holds_no_ipv6_address() {
-    let error = text(Format::MLX, &formed(0, IPV6, HOSTS), 0).unwrap_err();
+    let error = text(Format::MLX, &formed(0, IPV6, HOSTS)).unwrap_err();
     assert_eq!(
         error.to_string(),
         "rank 0 has the address fd00::1, and the format mlx cannot hold IPv6 addresses; use IPv4"
@@ -163,21 +162,13 @@ fn the_document_of_launchers_has_a_row_for_every_format() {
 }
 
 #[test]
-fn parameter_servers_are_the_first_ranks() {
-    let task = |rank, servers| text(Format::TF_CONFIG, &formed(rank, IPV4, HOSTS), servers);
-    assert!(task(0, 1).unwrap().ends_with("\"task\":{\"type\":\"ps\",\"index\":0}}\n"));
-    assert!(task(3, 1).unwrap().ends_with("\"task\":{\"type\":\"worker\",\"index\":2}}\n"));
-    assert_eq!(task(0, 4), Err(Unfit::NoWorkers(4, 4)));
-}
-
-#[test]
 fn lists_without_ipv6_have_host_names_and_refuse_equal_ones() {
     let formed = formed(0, ["[fd00::1]:1", "[fd00::2]:1", "[fd00::3]:1", "[fd00::4]:1"], HOSTS);
     for format in [Format::HOSTFILE, Format::HOROVOD, Format::SLOTS, Format::TI_ONE] {
-        let error = text(format, &formed, 0).unwrap_err().to_string();
+        let error = text(format, &formed).unwrap_err().to_string();
         assert!(error.starts_with("ranks 2 and 3 both have the host name \"node-c\""), "{error}");
     }
-    assert!(text(Format::DEEPSPEED, &formed, 0).is_ok());
+    assert!(text(Format::DEEPSPEED, &formed).is_ok());
 }
 
 #[test]
@@ -186,7 +177,7 @@ fn without_a_roster_only_formats_that_list_no_nodes_are_printed() {
     formed.roster = None;
     for format in all_but_json() {
         let expected = if format.needs_roster() { Err(Unfit::NoRoster(format)) } else { Ok(()) };
-        assert_eq!(text(format, &formed, 0).map(drop), expected);
+        assert_eq!(text(format, &formed).map(drop), expected);
     }
 }
 
@@ -244,7 +235,7 @@ fn a_hostile_host_name_stays_within_the_alphabet_of_every_format() {
         for addresses in [IPV4, IPV6] {
             let formed = formed(1, addresses, [&a, &b, host, host]);
             for format in all_but_json() {
-                let text = match text(format, &formed, 0) {
+                let text = match text(format, &formed) {
                     // A name that begins with no letter is not usable by other hosts.
                     Err(Unfit::Name(..) | Unfit::Ipv6(..)) if addresses == IPV6 => continue,
                     text => text.unwrap(),
@@ -256,7 +247,7 @@ fn a_hostile_host_name_stays_within_the_alphabet_of_every_format() {
                 assert!(text.chars().all(is_known), "{format}:\n{text}");
                 // No name adds a line, a part of a list, or a slot.
                 let plain = self::formed(1, addresses, HOSTS);
-                let plain = self::text(format, &plain, 0).unwrap();
+                let plain = self::text(format, &plain).unwrap();
                 for c in ['\n', ',', '=', '"', ' '] {
                     let count = |text: &str| text.matches(c).count();
                     let is_left_out = format == Format::HOSTS && count(&text) < count(&plain);

@@ -18,21 +18,12 @@ pub(super) const LAUNCHER: Launcher = Launcher {
 };
 
 fn value(input: Input<'_>) -> Result<String, Unfit> {
-    let (roster, facts) = (input.roster()?, input.facts);
-    let (rank, world) = (facts.formed.rank.get(), facts.formed.world.get());
-    let servers = facts.parameter_servers;
-    if servers >= world {
-        return Err(Unfit::NoWorkers(servers, world));
-    }
     // An endpoint has no character that JSON would escape.
-    let list = |is_server: bool| {
-        let members = roster.members().iter().filter(|m| (m.rank.get() < servers) == is_server);
-        members.map(|m| format!("\"{}\"", endpoint(m.address))).collect::<Vec<_>>().join(",")
-    };
-    let ps = if servers == 0 { String::new() } else { format!("\"ps\":[{}],", list(true)) };
-    let (task, index) = if rank < servers { ("ps", rank) } else { ("worker", rank - servers) };
+    let workers: Vec<String> =
+        input.roster()?.members().iter().map(|member| format!("\"{}\"", endpoint(member.address))).collect();
     Ok(format!(
-        "{{\"cluster\":{{{ps}\"worker\":[{}]}},\"task\":{{\"type\":\"{task}\",\"index\":{index}}}}}",
-        list(false)
+        "{{\"cluster\":{{\"worker\":[{}]}},\"task\":{{\"type\":\"worker\",\"index\":{}}}}}",
+        workers.join(","),
+        input.facts.formed.rank
     ))
 }

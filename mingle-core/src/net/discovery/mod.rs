@@ -1,16 +1,14 @@
 //! How nodes find each other without multicast, and how jobs are listed.
 //!
 //! ```text
-//! seed         the text that names a host, or several
-//! sources      seeds and folder as a stream of addresses
-//! seed_command a command that prints addresses
-//! seed_dir     a shared folder with a file of addresses per node
-//! advertiser   a leader's datagram once a second to the directory groups
+//! seed        the text that names a host, or several
+//! sources     seeds and folder as a stream of addresses
+//! seed_dir    a shared folder with a file of addresses per node
+//! advertiser  a leader's datagram once a second to the directory groups
 //! ```
 
 pub(crate) mod advertiser;
 mod seed;
-mod seed_command;
 pub(crate) mod seed_dir;
 pub(crate) mod sources;
 

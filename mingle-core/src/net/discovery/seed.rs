@@ -54,7 +54,8 @@ pub enum InvalidSeed {
 }
 
 impl Seed {
-    /// Reads a list of seeds with commas. A host may have numbers in brackets, as in Slurm's node lists
+    /// Reads a list of seeds with commas or white space between them, such as the lines that a command has
+    /// printed. A host may have numbers in brackets, as in Slurm's node lists
     /// (`SLURM_JOB_NODELIST`). The list may be empty, and names at most 4096 hosts per item.
     ///
     /// # Errors
@@ -67,7 +68,7 @@ impl Seed {
                 ']' => depth = depth.saturating_sub(1),
                 _ => {}
             }
-            c == ',' && depth == 0
+            (c == ',' || c.is_whitespace()) && depth == 0
         });
         let mut seeds = Vec::new();
         for part in parts.map(str::trim).filter(|part| !part.is_empty()) {
@@ -230,6 +231,10 @@ mod tests {
         assert_eq!(names("r[1-2]n[08-09].lan, b"), ["r1n08.lan", "r1n09.lan", "r2n08.lan", "r2n09.lan", "b"]);
         assert_eq!(names("[fd00::1]:7,x[5]:9"), ["[fd00::1]:7", "x5:9"]);
         assert_eq!(names(""), [""; 0]);
+        assert_eq!(
+            names("10.0.0.1\n\n node2:29503\r\n\ta[1-2] [fd00::1]:7\n"),
+            ["10.0.0.1", "node2:29503", "a1", "a2", "[fd00::1]:7"]
+        );
         for wrong in [
             "a[1-",
             "a[]",

@@ -1,5 +1,5 @@
-//! Seeds, shared folder and command as a stream of addresses: names are looked up again and again, and so are
-//! the others.
+//! Seeds and shared folder as a stream of addresses: names are looked up again and again, and so is the
+//! folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::seed::{Seed, misleads};
-use super::seed_command;
 use super::seed_dir::SeedDir;
 use crate::model::JobId;
 use crate::net::Network;
@@ -34,10 +33,6 @@ const AT_ONCE: usize = 64;
 const ANSWER: Duration = Duration::from_secs(3);
 /// How often the known addresses are sent while other names are still looked up.
 const PUBLISH: Duration = Duration::from_millis(100);
-/// The pause between two runs of the command: it doubles from the first to the last, as far apart as those of
-/// Consul's `retry_join`.
-const RUN_FIRST: Duration = Duration::from_secs(1);
-const RUN_LAST: Duration = Duration::from_secs(30);
 /// After this long, warn of a name that does not resolve.
 const UNRESOLVED: Duration = Duration::from_secs(5);
 
@@ -46,19 +41,18 @@ const UNRESOLVED: Duration = Duration::from_secs(5);
 pub(crate) struct Sources {
     seeds: Vec<Seed>,
     folder: Option<SeedDir>,
-    command: Option<String>,
     guesses: Guesses,
 }
 
 impl Sources {
     pub(crate) fn new(network: &Network, job: &JobId, folder: Option<SeedDir>) -> Self {
         let guesses = Guesses::new(network.master_port, network.ports(job));
-        Self { seeds: network.seeds.clone(), folder, command: network.seed_command.clone(), guesses }
+        Self { seeds: network.seeds.clone(), folder, guesses }
     }
 
-    /// Whether there are neither seeds nor a folder nor a command.
+    /// Whether there are neither seeds nor a folder.
     pub(crate) fn is_empty(&self) -> bool {
-        self.seeds.is_empty() && self.folder.is_none() && self.command.is_none()
+        self.seeds.is_empty() && self.folder.is_none()
     }
 
     /// Sends all known addresses whenever they change, until this future is dropped. Name servers and file
@@ -74,18 +68,10 @@ impl Sources {
         // the first answer.
         known.is_new = !known.addresses.is_empty();
         known.publish();
-        let left = Searching {
-            names: !names.is_empty(),
-            folder: self.folder.is_some(),
-            command: self.command.is_some(),
-        };
+        let left = Searching { names: !names.is_empty(), folder: self.folder.is_some() };
         known.searched(|searching| *searching = left);
         let known = Mutex::new(known);
-        tokio::join!(
-            follow_names(&names, &known),
-            follow_folder(self.folder, &known),
-            follow_command(self.command, &known)
-        );
+        tokio::join!(follow_names(&names, &known), follow_folder(self.folder, &known));
     }
 }
 
@@ -154,48 +140,6 @@ async fn follow_folder(folder: Option<SeedDir>, known: &Mutex<Known>) {
     }
 }
 
-/// Runs the command again and again, and looks up the names that it prints. What it has printed last counts
-/// until it prints something else.
-async fn follow_command(command: Option<String>, known: &Mutex<Known>) {
-    let Some(command) = command else { return };
-    let mut pause = RUN_FIRST;
-    loop {
-        match seed_command::run(&command).await {
-            Ok(seeds) => {
-                let found = look_up_all(seeds).await;
-                lock(known).learn_printed(found);
-            }
-            Err(error) => lock(known).command_failed(&command, error),
-        }
-        lock(known).searched(|searching| searching.command = false);
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(RUN_LAST);
-    }
-}
-
-/// The addresses of each of these seeds. A name that is not found is left out: the command may print another
-/// one the next time.
-async fn look_up_all(seeds: Vec<Seed>) -> Vec<(Seed, Vec<IpAddr>)> {
-    let (addresses, names): (Vec<Seed>, Vec<Seed>) =
-        seeds.into_iter().partition(|seed| seed.address().is_some());
-    let known = addresses.into_iter().filter_map(|seed| Some((seed.address()?, seed)));
-    let mut found: Vec<(Seed, Vec<IpAddr>)> = known.map(|(ip, seed)| (seed, vec![ip])).collect();
-    let mut waiting = names.into_iter();
-    let mut lookups: JoinSet<_> = waiting.by_ref().take(AT_ONCE).map(look_up).collect();
-    while let Some(answer) = lookups.join_next().await {
-        if let Some(seed) = waiting.next() {
-            lookups.spawn(look_up(seed));
-        }
-        if let Ok((seed, Ok(mut addresses))) = answer {
-            addresses.retain(|ip| misleads(*ip).is_none());
-            found.push((seed, addresses));
-        }
-    }
-    // Answers come in any order.
-    found.sort();
-    found
-}
-
 /// Looks up one name.
 async fn look_up(seed: Seed) -> (Seed, io::Result<Vec<IpAddr>>) {
     let answer = match timeout(ANSWER, lookup_host((seed.host.clone(), 0))).await {
@@ -236,7 +180,6 @@ impl Guesses {
 struct Searching {
     names: bool,
     folder: bool,
-    command: bool,
 }
 
 /// The addresses that are known so far, and the warnings that were given.
@@ -247,10 +190,6 @@ struct Known {
     addresses: BTreeMap<Seed, Vec<IpAddr>>,
     /// The addresses in the files of the folder.
     folder: Vec<SocketAddr>,
-    /// The addresses that the command has printed last.
-    printed: Vec<SocketAddr>,
-    /// Whether the caller has been warned of the command.
-    has_failed: bool,
     /// Whether something has changed since this was sent.
     is_new: bool,
     searching: Searching,
@@ -265,20 +204,8 @@ impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Guesses) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
         let (warned, waited) = (BTreeSet::new(), Duration::ZERO);
-        let searching = Searching { names: true, folder: true, command: true };
-        let (printed, has_failed) = (Vec::new(), false);
-        Self {
-            events,
-            guesses,
-            addresses,
-            folder,
-            printed,
-            has_failed,
-            is_new: false,
-            searching,
-            warned,
-            waited,
-        }
+        let searching = Searching { names: true, folder: true };
+        Self { events, guesses, addresses, folder, is_new: false, searching, warned, waited }
     }
 
     /// Sends all addresses, if they have changed.
@@ -286,7 +213,7 @@ impl Known {
         if std::mem::take(&mut self.is_new) {
             let seeds = self.addresses.iter().flat_map(|(seed, ips)| ips.iter().map(move |ip| (seed, *ip)));
             let seeds = seeds.flat_map(|(seed, ip)| self.guesses.at(seed, ip));
-            let found = seeds.chain(self.folder.iter().chain(&self.printed).copied()).collect();
+            let found = seeds.chain(self.folder.iter().copied()).collect();
             // Sending fails if the driver has ended.
             let _ = self.events.send(TaskEvent::Seeds(found));
         }
@@ -301,24 +228,9 @@ impl Known {
         }
     }
 
-    fn learn_printed(&mut self, found: Vec<(Seed, Vec<IpAddr>)>) {
-        let seeds = found.iter().flat_map(|(seed, ips)| ips.iter().map(move |ip| (seed, *ip)));
-        let printed: Vec<SocketAddr> = seeds.flat_map(|(seed, ip)| self.guesses.at(seed, ip)).collect();
-        self.is_new |= self.printed != printed;
-        self.printed = printed;
-        self.publish();
-    }
-
-    fn command_failed(&mut self, command: &str, error: String) {
-        tracing::debug!(command, error, "the seed command");
-        if !std::mem::replace(&mut self.has_failed, true) {
-            self.warn(Warning::SeedCommand { command: command.to_owned(), error });
-        }
-    }
-
     /// Something was searched for the first time, or again: reports when all was.
     fn searched(&mut self, change: impl FnOnce(&mut Searching)) {
-        const ALL: Searching = Searching { names: false, folder: false, command: false };
+        const ALL: Searching = Searching { names: false, folder: false };
         let before = self.searching;
         change(&mut self.searching);
         if self.searching == ALL && before != ALL {

@@ -116,13 +116,6 @@ pub enum Warning {
         /// Why.
         error: String,
     },
-    /// The command that prints addresses has failed, or has printed something else. Reported once.
-    SeedCommand {
-        /// The command.
-        command: String,
-        /// What happened.
-        error: String,
-    },
     /// The shared folder of addresses does not answer.
     SeedDirSilent,
     /// The shared folder of addresses cannot be written to.
@@ -209,9 +202,6 @@ impl fmt::Display for Warning {
                 write!(f, "seed {seed} resolves to {address}, which {reason}: it is left out")
             }
             Self::SeedUnresolved { seed, error } => write!(f, "seed {seed} does not resolve yet: {error}"),
-            Self::SeedCommand { command, error } => {
-                write!(f, "the seed command {command:?} {error}; it is run again")
-            }
             Self::SeedDirSilent => {
                 f.write_str("the seed folder does not answer: other nodes are looked for without it")
             }

@@ -20,7 +20,6 @@ fn one_host_and_two_hosts_find_nothing_on_a_healthy_network_with_only_ipv6() {
     ipv6_alone(&lab);
     let report = alone(&lab, 0, "");
     assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
-    report.names("ok group", &["ff15:", "on eth0 in /proc/net/igmp6", "joined"]);
     report.names("ok own multicast", &["[ff15:", "eth0", "came back"]);
     for report in together(&lab, "") {
         assert_eq!(report.ends_with(0).bad(), Vec::<String>::new(), "{}", report.rendered);
@@ -40,7 +39,6 @@ fn a_rule_that_drops_ipv6_multicast_is_named() {
     lab.firewall(0, &["ip6 daddr ff15::/16"]);
     let report = alone(&lab, 0, "");
     report.ends_with(5).names("problem own multicast", &["[ff15:", "did not come back", "--seed"]);
-    report.names("warning firewall", &["ip6 daddr ff15::/16 drop' may drop UDP port 29499 of group ff15:"]);
     // A rule for IPv4 is no finding.
     lab.firewall(0, &["ip daddr 224.0.0.0/4"]);
     assert_eq!(alone(&lab, 0, "").ends_with(0).bad(), Vec::<String>::new());

@@ -6,8 +6,7 @@
 //! connect.
 
 use super::finding::{Finding, Status};
-use super::firewall::holds;
-use super::matrix::{Board, Way};
+use super::matrix::{Board, Way, holds};
 use super::notice::Place;
 
 /// Two hosts with the same address.

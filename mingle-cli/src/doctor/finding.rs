@@ -57,23 +57,6 @@ impl Finding {
     ) -> Self {
         Self { check, status, looked: looked.into(), seen: seen.into(), cure: Some(cure.into()) }
     }
-
-    /// Whether it can be the cause of a timeout, and not only a problem for the job afterwards.
-    pub(super) fn is_of_network(&self) -> bool {
-        !matches!(self.check, "host name" | "proxy" | "shared memory" | "memlock" | "rdma" | "rdma devices")
-    }
-
-    /// Makes a warning of a firewall's rules a note, where traffic has shown that they do no harm.
-    pub(super) fn excuse_rules(&mut self) {
-        if self.check == "firewall" {
-            self.status = self.status.min(Status::Note);
-        }
-    }
-
-    /// A note about something that cannot be read, which is not an error.
-    pub(super) fn unread(check: &'static str, looked: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self::new(Status::Note, check, looked, "not readable without root", cure)
-    }
 }
 
 /// The findings for people: a line each, and a line for the cure.

@@ -9,7 +9,6 @@ use mingle_core::HostName;
 use mingle_core::proto::{BrokenPath, Fault, Peer};
 use mingle_core::tools::broken_path;
 
-use super::firewall::holds;
 use super::notice::{
     BROADCAST, Broken, Card, Contact, ECHO, MULTICAST, Notice, PATH, Place, TCP, UNICAST, groups,
 };
@@ -421,5 +420,20 @@ impl Board {
     pub(super) fn broadcast(&self) -> Option<bool> {
         let heard = |(from, to)| self.entry(to, from).is_some_and(|entry| entry.flags & BROADCAST != 0);
         self.tries_broadcast.then(|| self.pairs().all(heard))
+    }
+}
+
+/// Whether the address lies in the network of these bits.
+pub(super) fn holds(net: IpAddr, bits: u8, ip: IpAddr) -> bool {
+    match (net, ip) {
+        (IpAddr::V4(net), IpAddr::V4(ip)) => {
+            let shift = 32 - u32::from(bits.min(32));
+            (u32::from(net) ^ u32::from(ip)).checked_shr(shift).unwrap_or(0) == 0
+        }
+        (IpAddr::V6(net), IpAddr::V6(ip)) => {
+            let shift = 128 - u32::from(bits.min(128));
+            (u128::from(net) ^ u128::from(ip)).checked_shr(shift).unwrap_or(0) == 0
+        }
+        _ => false,
     }
 }

@@ -1,10 +1,8 @@
 //! `mingle doctor`: what would keep a world from forming here, and what helps.
 //!
 //! ```text
-//! system                  reads files and runs programs
-//! live, exchange, transfer  use sockets; everything else is a function of what these and `system` found
-//! interfaces ... host     a topic each, from text to findings
-//! nft, iptables           rules, for `firewall` to judge
+//! live, exchange, transfer  use sockets
+//! interfaces ... host     a topic each, from what `system` reads to findings
 //! notice, matrix, table   several hosts at once: their messages, which reaches which, and how that is shown
 //! diagnosis, duplicates   what breaks the rest
 //! rounds                  who sends to whom when, and which host is slow
@@ -17,12 +15,10 @@ mod finding;
 mod firewall;
 mod host;
 mod interfaces;
-mod iptables;
 mod kernel;
 mod live;
 mod matrix;
 mod multicast;
-mod nft;
 mod notice;
 mod ports;
 mod rounds;
@@ -33,40 +29,30 @@ mod transfer;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
-use std::path::PathBuf;
 use std::time::Duration;
 
-use mingle_core::rdma::{Machine, Transport};
 use mingle_core::tools::{self, Interface, Judged, Prover, Station, host_name};
 use mingle_core::{Error, Failure, JobId, Network, World, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
 use crate::args::DoctorArgs;
-use crate::config::values::{self, Timeout, timeout};
+use crate::config::values::{Timeout, timeout};
 use crate::config::{Config, Reader};
 use crate::exit::Stop;
 use crate::network::NetworkArgs;
-use crate::scheduler::{Provided, Scheduler};
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
-use crate::{advice, environment, join, wants_json};
+use crate::{advice, join, wants_json};
 use finding::{Finding, Status};
-use firewall::{Hook, Packet};
-use interfaces::Nic;
 use live::{Meeting, Wires};
 use matrix::Board;
 use notice::{Card, ENDPOINTS, LARGEST, Place};
-use system::Files;
 
 /// The job whose group and ports are tried without --job-id.
 const TRIAL_JOB: &str = "mingle doctor";
 /// How long to wait for the other hosts, by default.
 const WAIT: Duration = Duration::from_secs(30);
-/// How long a program that prints firewall rules may take. After a rendezvous the limit is shorter, since the
-/// user has not asked for the report.
-const RULES: Duration = Duration::from_secs(2);
-const RULES_AFTER: Duration = Duration::from_millis(500);
 /// The most lines after a rendezvous that timed out.
 const SHORT: usize = 6;
 
@@ -75,13 +61,13 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
     let runtime = join::runtime()?;
-    let mut visit = Visit::begin(&job, &network, &runtime, RULES)?;
-    visit.name();
+    let Visit { mut findings, id, opened } = Visit::begin(&job, &network, &runtime)?;
+    findings.push(firewall::examine());
+    findings.extend(host::examine(host_name().as_str()));
     let mut board = None;
     if let Some(world) = world
-        && let Some((station, wires)) = visit.opened.take()
+        && let Some((station, wires)) = opened
     {
-        let id = visit.id;
         let held = runtime.block_on(async {
             let prover = Prover::open(id, &job, world.max(), &network)?;
             let card = card(id, &station, prover.port(), transfers);
@@ -95,23 +81,24 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();
         let held = held.map_err(Stop::Rendezvous)?;
-        if held.is_complete() {
-            // The packets of all have passed these rules.
-            visit.findings.iter_mut().for_each(Finding::excuse_rules);
-        }
-        visit.findings.extend(diagnosis::examine(&held));
+        findings.extend(diagnosis::examine(&held));
         board = Some(held);
     }
-    report(&visit.findings, board.as_ref(), world.is_some(), is_json)
+    // Last, since it counts the packets that were dropped meanwhile.
+    findings.extend(kernel::examine(&interfaces(&network)?));
+    report(&findings, board.as_ref(), world.is_some(), is_json)
+}
+
+fn interfaces(network: &Network) -> Result<Vec<Judged>, Stop> {
+    tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))
 }
 
 /// This host as the others know it. `port` is that for paths.
 fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
-    let files = Files { root: PathBuf::from("/") };
     let place = |at: SocketAddr| {
         let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.ip == at.ip());
         let interface = station.interfaces().iter().find(has);
-        let mac = interface.and_then(|interface| files.hardware_address(&interface.name));
+        let mac = interface.and_then(|interface| system::hardware_address(&interface.name));
         Place { at, link: station.link(at.ip()), mac }
     };
     let places = station.endpoints(ENDPOINTS).into_iter().map(place).collect();
@@ -124,14 +111,11 @@ pub(crate) fn after(stop: &Stop, config: &Config) {
         return;
     }
     let Ok(runtime) = join::runtime() else { return };
-    let Ok(visit) = Visit::begin(&config.job, &config.network, &runtime, RULES_AFTER) else { return };
-    let mut bad: Vec<&Finding> = visit
-        .findings
-        .iter()
-        .filter(|finding| finding.status > Status::Note && finding.is_of_network())
-        .collect();
-    bad.sort_by_key(|finding| std::cmp::Reverse(finding.status));
-    for finding in bad.iter().take(SHORT) {
+    let Ok(Visit { mut findings, .. }) = Visit::begin(&config.job, &config.network, &runtime) else { return };
+    findings.extend(interfaces(&config.network).iter().flat_map(|all| kernel::examine(all)));
+    findings.retain(|finding| finding.status > Status::Note);
+    findings.sort_by_key(|finding| std::cmp::Reverse(finding.status));
+    for finding in findings.iter().take(SHORT) {
         let cure = finding.cure.as_deref().unwrap_or_default();
         stderr::say(format_args!("doctor: {}: {}; {cure}", finding.looked, finding.seen));
     }
@@ -186,7 +170,7 @@ impl Examined {
     }
 }
 
-/// The examination of one host.
+/// The examination of what a rendezvous needs on one host.
 struct Visit {
     findings: Vec<Finding>,
     /// Tells this run from those on other hosts.
@@ -196,56 +180,36 @@ struct Visit {
 }
 
 impl Visit {
-    fn begin(job: &JobId, network: &Network, runtime: &Runtime, rules: Duration) -> Result<Self, Stop> {
-        let files = Files { root: PathBuf::from("/") };
-        let judged =
-            tools::interfaces(network).map_err(|error| Stop::System("list the network interfaces", error))?;
-        let nics: Vec<Nic> = judged.iter().map(Nic::new).collect();
+    fn begin(job: &JobId, network: &Network, runtime: &Runtime) -> Result<Self, Stop> {
+        let all = interfaces(network)?;
         let mut visit = Self {
-            findings: interfaces::examine(&nics, !network.interfaces.is_empty()),
+            findings: interfaces::examine(&all, !network.interfaces.is_empty()),
             id: tools::run_id().map_err(Stop::Rendezvous)?,
             opened: None,
         };
-        let port = visit.sockets(job, network, runtime, &files, &judged)?;
-        visit.kernel(&files, &nics);
-        visit.findings.extend(system::firewall(&files, &packets(job, network, &nics, port), rules));
-        visit.surroundings(&files, &nics);
+        visit.sockets(job, network, runtime, &all)?;
+        visit.findings.extend(surroundings::examine(&all));
         Ok(visit)
     }
 
-    /// The name of this host, for which the resolver may need seconds.
-    fn name(&mut self) {
-        let files = Files { root: PathBuf::from("/") };
-        let name = host_name();
-        // The static program looks names up itself.
-        let is_static = cfg!(target_feature = "crt-static");
-        let unasked = host::plugins(files.read("etc/nsswitch.conf").filter(|_| is_static).as_deref());
-        let (hosts, lookup) = (files.read("etc/hosts"), system::lookup(name.as_str()));
-        self.findings.push(host::name(name.as_str(), hosts.as_deref(), lookup, &unasked));
-    }
-
-    /// Opens the sockets of a rendezvous and tries them. Returns the port to look at.
+    /// Opens the sockets of a rendezvous and tries them.
     fn sockets(
         &mut self,
         job: &JobId,
         network: &Network,
         runtime: &Runtime,
-        files: &Files,
-        judged: &[Judged],
-    ) -> Result<u16, Stop> {
-        let used: Vec<Interface> =
-            judged.iter().filter(|j| j.refused.is_none()).map(|j| j.interface.clone()).collect();
-        let first = network.master_port.or_else(|| network.ports(job).next()).unwrap_or_default();
-        let given = network.master_port.is_some();
+        all: &[Judged],
+    ) -> Result<(), Stop> {
+        let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| nic.interface.clone()).collect();
         let station = match Station::open(used, job, network) {
             Ok(station) => station,
             Err(error) => {
-                self.findings.push(ports::failed(&error, files.holder(first).as_deref()));
-                return Ok(first);
+                self.findings.push(ports::failed(&error));
+                return Ok(());
             }
         };
-        let range = files.read("proc/sys/net/ipv4/ip_local_port_range");
-        self.findings.extend(ports::free(station.port(), given, range.as_deref()));
+        let range = system::read("proc/sys/net/ipv4/ip_local_port_range");
+        self.findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
         let (wires, tried) = runtime
             .block_on(async {
                 let mut wires = Wires::open(&station)?;
@@ -253,87 +217,10 @@ impl Visit {
                 std::io::Result::Ok((wires, tried))
             })
             .map_err(|error| Stop::System("use the sockets", error))?;
-        let warnings: Vec<String> = station.warnings().map(advice::warning).collect();
-        let read = |path: &str| files.read(path);
-        let (igmp, snmp6, igmp6) = (read("proc/net/igmp"), read("proc/net/snmp6"), read("proc/net/igmp6"));
-        self.findings.extend(multicast::examine(multicast::Seen {
-            igmp: igmp.as_deref(),
-            snmp6: snmp6.as_deref(),
-            igmp6: igmp6.as_deref(),
-            tried: &tried,
-            warnings: &warnings,
-        }));
-        let port = station.port();
+        self.findings.extend(multicast::examine(&tried, station.warnings().map(advice::warning)));
         self.opened = Some((station, wires));
-        Ok(port)
+        Ok(())
     }
-
-    fn kernel(&mut self, files: &Files, nics: &[Nic]) {
-        let setting = |name: &str| files.read(&format!("proc/sys/{name}"));
-        let routes = kernel::routes(&files.read("proc/net/route").unwrap_or_default());
-        let drops = files.read("proc/net/netstat").and_then(|text| kernel::reverse_path_drops(&text));
-        self.findings.extend(kernel::examine(nics, &setting, &routes, drops));
-    }
-
-    fn surroundings(&mut self, files: &Files, nics: &[Nic]) {
-        let arp = files.read("proc/net/arp").unwrap_or_default();
-        let gateways = kernel::gateways(&files.read("proc/net/route").unwrap_or_default());
-        let kernel = files.read("proc/sys/kernel/osrelease").unwrap_or_default();
-        let vendor = files.read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
-        let place = surroundings::Surroundings {
-            kubernetes: environment("KUBERNETES_SERVICE_HOST").is_some()
-                || files.exists("var/run/secrets/kubernetes.io"),
-            container: files.exists(".dockerenv") || files.exists("run/.containerenv"),
-            arp: &arp,
-            gateways: &gateways,
-            kernel: &kernel,
-            vendor: &vendor,
-        };
-        self.findings.extend(surroundings::examine(place, nics));
-
-        self.findings.extend(host::place(place_of_host()));
-        let set = |name: &&&str| environment(name).is_some_and(|value| !value.is_empty());
-        let proxies: Vec<&str> = host::PROXIES.iter().filter(set).copied().collect();
-        let exempt = environment("no_proxy").or_else(|| environment("NO_PROXY"));
-        self.findings.push(host::proxies(&proxies, exempt.as_deref()));
-        let (mounts, memory) = (files.read("proc/self/mounts"), files.read("proc/meminfo"));
-        self.findings.push(host::shared_memory(mounts.as_deref(), memory.as_deref()));
-        let summary = Machine::probe().map_err(|error| error.to_string()).map(|machine| {
-            let choice = machine.choose();
-            let used = choice.used().count();
-            format!("{}, {used} of {} ports", Transport::alone(&choice), choice.ports.len())
-        });
-        let devices = files.names("dev/infiniband");
-        let limits = files.read("proc/self/limits");
-        self.findings.extend(host::rdma(limits.as_deref(), devices.as_deref(), summary));
-    }
-}
-
-/// The place of this host, and the variable that it comes from.
-fn place_of_host() -> Result<Option<Provided<mingle_core::Place>>, Stop> {
-    let environment = |name: &str| std::env::var_os(name);
-    let variable = |value| Provided { variable: "MINGLE_PLACE".into(), value };
-    let given = Reader(environment).read(None, "place", values::place)?.map(variable);
-    given.map_or_else(|| Scheduler::new(environment).place(), |given| Ok(Some(given)))
-}
-
-/// The packets of a rendezvous, on each interface that it uses.
-fn packets(job: &JobId, network: &Network, nics: &[Nic], port: u16) -> Vec<Packet> {
-    let mut packets = Vec::new();
-    for nic in nics.iter().filter(|nic| nic.refused.is_none()) {
-        let own = |is_ipv6: bool| nic.addresses.iter().map(|(ip, _)| *ip).find(|ip| ip.is_ipv6() == is_ipv6);
-        // One family for each interface, as for multicast.
-        let Some(own) = own(network.prefers_ipv6).or_else(|| own(!network.prefers_ipv6)) else { continue };
-        let [v4, v6] = network.groups(job);
-        let group = if own.is_ipv6() { v6 } else { v4 };
-        for hook in [Hook::Input, Hook::Output] {
-            for (tcp, to, port) in [(false, group.ip(), group.port()), (false, own, port), (true, own, port)]
-            {
-                packets.push(Packet { hook, interface: nic.name.clone(), tcp, to, port });
-            }
-        }
-    }
-    packets
 }
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {

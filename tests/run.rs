@@ -340,6 +340,16 @@ fn a_command_that_does_not_stop_is_killed() {
 }
 
 #[test]
+fn a_command_that_a_real_time_signal_kills_has_failed() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    for more in [&["--max-restarts", "1"][..], &["--workers", "2"]] {
+        let outcome = run(&lab, 0, more, "kill -40 $$").finish();
+        assert_eq!(outcome.status.code(), Some(128 + 40), "{}", outcome.render());
+        assert!(outcome.stderr.contains("signal 40"), "{}", outcome.render());
+    }
+}
+
+#[test]
 fn a_node_whose_command_succeeded_waits_and_restarts_with_the_others() {
     let Some(lab) = Options::nodes(3).start() else { return };
     let script = "echo \"$1 in $MINGLE_GENERATION\"

@@ -14,12 +14,12 @@ use std::thread;
 use std::time::Duration;
 
 use mingle_core::End;
-use nix::errno::Errno;
 use nix::libc;
 use nix::sys::prctl;
 use nix::sys::signal::{Signal, kill, killpg};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, getpgrp};
+use rustix::io::Errno;
+use rustix::process::{WaitOptions, wait};
 
 use super::find;
 use super::relay::Relay;
@@ -217,27 +217,28 @@ impl Crew {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Reaps all processes that have ended, adopted ones too.
+    /// Reaps all processes that have ended, adopted ones too. nix has no name for a real-time signal: it would
+    /// reap a process that such a signal has killed, and return an error in place of its ID.
     pub(super) fn reap(&mut self) {
         loop {
-            let status = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
-                Ok(WaitStatus::StillAlive) | Err(Errno::ECHILD) => return,
-                Ok(status) => status,
-                Err(Errno::EINTR) => continue,
+            let (ended, status) = match wait(WaitOptions::NOHANG) {
+                Ok(Some(ended)) => ended,
+                Ok(None) | Err(Errno::CHILD) => return,
+                Err(Errno::INTR) => continue,
                 Err(error) => {
                     tracing::debug!(%error, "waiting for processes");
                     return;
                 }
             };
-            let end = match status {
-                WaitStatus::Exited(_, 0) => None,
-                WaitStatus::Exited(_, code) => Some(End::Exited(u8::try_from(code & 0xff).unwrap_or(1))),
-                WaitStatus::Signaled(_, signal, _) => {
-                    Some(End::Killed(u8::try_from(signal as i32).unwrap_or(0)))
+            let end = match (status.exit_status(), status.terminating_signal()) {
+                (Some(0), _) => None,
+                (Some(code), _) => Some(End::Exited(u8::try_from(code).unwrap_or(1))),
+                (None, signal) => {
+                    Some(End::Killed(signal.and_then(|signal| u8::try_from(signal).ok()).unwrap_or(0)))
                 }
-                _ => continue,
             };
-            if let Some(at) = self.running.iter().position(|(pid, _)| status.pid() == Some(*pid)) {
+            let ended = ended.as_raw_pid();
+            if let Some(at) = self.running.iter().position(|(pid, _)| pid.as_raw() == ended) {
                 let (_, worker) = self.running.remove(at);
                 let failed = end.map(|end| Failed { end, worker: worker.map(|worker| worker.rank) });
                 self.failure = self.failure.or(failed);

@@ -37,9 +37,9 @@ pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<
                         let named = mounted(&path(MOUNTED, "nvidia-container-devices"));
                         count.min(named.unwrap_or_else(added))
                     }
-                    list => narrowed(count, list),
+                    list => passed(count, list),
                 });
-            environment("CUDA_VISIBLE_DEVICES").map_or(in_container, |list| narrowed(in_container, &list))
+            environment("CUDA_VISIBLE_DEVICES").map_or(in_container, |list| visible(in_container, &list))
         }
     };
     count.max(1)
@@ -53,10 +53,11 @@ pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<
 fn visible_amd(count: u32, environment: impl Fn(&str) -> Option<String>) -> u32 {
     let list = |name: &str| environment(name).filter(|list| !list.trim().is_empty());
     // Of an empty one the ROCm runtime makes no GPU at all (ROCR-Runtime, amd_filter_device.h).
-    let of_runtime = environment("ROCR_VISIBLE_DEVICES").map_or(count, |list| narrowed(count, &list));
+    let of_runtime = environment("ROCR_VISIBLE_DEVICES").map_or(count, |list| visible(count, &list));
     let of_hip = list("HIP_VISIBLE_DEVICES").or_else(|| list("CUDA_VISIBLE_DEVICES"));
     let lists = of_hip.into_iter().chain(list("GPU_DEVICE_ORDINAL"));
-    lists.fold(of_runtime, |count, list| narrowed(count, &list))
+    // Each counts from the same GPUs: schedulers set both to the same list.
+    lists.map(|list| visible(of_runtime, &list)).min().unwrap_or(of_runtime)
 }
 
 /// The number of GPUs that such a folder names; nothing where it names none.
@@ -95,17 +96,28 @@ fn count(items: impl Iterator) -> u32 {
     u32::try_from(items.count()).unwrap_or(u32::MAX)
 }
 
-/// How many of `count` GPUs a list leaves. `all` and `none` are from NVIDIA's container runtime. CUDA and HIP
-/// end a list at the first number that is not a GPU, and an empty list hides all GPUs. In a container GPUs
-/// may have other numbers than here, so the numbers are not looked up.
-fn narrowed(count: u32, list: &str) -> u32 {
-    match list.trim() {
-        "all" => return count,
-        "" | "none" | "NoDevFiles" => return 0,
-        _ => {}
+/// How many of `count` GPUs NVIDIA's container runtime leaves. In the container they may have other numbers
+/// than on the host, which the list names, so the numbers are not looked up.
+fn passed(count: u32, list: &str) -> u32 {
+    match list {
+        "all" => count,
+        "" | "none" => 0,
+        list => count.min(self::count(list.split(','))),
     }
-    let named = list.split(',').map(str::trim).take_while(|part| !part.is_empty() && !part.starts_with('-'));
-    count.min(self::count(named))
+}
+
+/// How many of `count` GPUs, whose numbers begin at 0, CUDA or HIP shows by such a list. Both end it at the
+/// first number that no GPU has (CUDA C++ Programming Guide, CUDA Environment Variables), and PyTorch counts
+/// none where a GPU is given twice (torch/cuda/__init__.py, _parse_visible_devices).
+fn visible(count: u32, list: &str) -> u32 {
+    let is_gpu = |part: &&str| match part.parse::<u32>() {
+        Ok(number) => number < count,
+        // An ID such as GPU-8932f937.
+        Err(_) => part.starts_with(|c: char| c.is_ascii_alphabetic()) && *part != "NoDevFiles",
+    };
+    let named: Vec<&str> = list.split(',').map(str::trim).take_while(is_gpu).collect();
+    let is_repeated = (1..named.len()).any(|at| named[..at].contains(&named[at]));
+    if is_repeated { 0 } else { count.min(self::count(named.iter())) }
 }
 
 #[cfg(test)]
@@ -155,6 +167,13 @@ mod tests {
             ("CUDA_VISIBLE_DEVICES", "4,5,6", 3),
             ("CUDA_VISIBLE_DEVICES", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", 1),
             ("CUDA_VISIBLE_DEVICES", "0,1,-1,2", 2),
+            ("CUDA_VISIBLE_DEVICES", "0,9,1", 1),
+            ("CUDA_VISIBLE_DEVICES", "7,8", 1),
+            ("CUDA_VISIBLE_DEVICES", "9,0,1", 1),
+            ("CUDA_VISIBLE_DEVICES", "0,1,2,1", 1),
+            ("CUDA_VISIBLE_DEVICES", "GPU-8932f937, GPU-0c12f20b", 2),
+            ("CUDA_VISIBLE_DEVICES", "NoDevFiles", 1),
+            ("NVIDIA_VISIBLE_DEVICES", "14,15", 2),
             ("CUDA_VISIBLE_DEVICES", "", 1),
             ("HIP_VISIBLE_DEVICES", "0", 8),
         ] {
@@ -192,11 +211,15 @@ mod tests {
             ("HIP_VISIBLE_DEVICES", "0,1", 2),
             ("HIP_VISIBLE_DEVICES", "", 3),
             ("CUDA_VISIBLE_DEVICES", "0,2", 2),
+            ("HIP_VISIBLE_DEVICES", "0,3,1", 1),
+            ("ROCR_VISIBLE_DEVICES", "0,1,0", 1),
             ("GPU_DEVICE_ORDINAL", "0,2", 2),
             ("NVIDIA_VISIBLE_DEVICES", "0", 3),
         ] {
             assert_eq!(amd.slots(&[(name, value)]), expected, "{name}={value}");
         }
+        let same = [("HIP_VISIBLE_DEVICES", "1,2"), ("GPU_DEVICE_ORDINAL", "1,2")];
+        assert_eq!(amd.slots(&same), 2, "of the same GPUs");
         let both = [("HIP_VISIBLE_DEVICES", "0,1"), ("CUDA_VISIBLE_DEVICES", "0")];
         assert_eq!(amd.slots(&both), 2, "HIP reads the first");
         assert_eq!(Machine::new("none", 0, &[]).slots(&[]), 1);

@@ -1,13 +1,14 @@
 //! Limits that a change must keep. They are for counts only, since times on a shared machine prove nothing.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::parts::simulated::{Cost, Start, form};
-use crate::parts::{program, waiting};
+use crate::parts::scale::{Cost, Start, form};
 use crate::programs::{built, clean};
+use crate::waiting;
 
 /// A count and its limit.
 struct Budget {
@@ -30,7 +31,7 @@ const LINKED: &str = "the C library or compiler may differ: 30%";
 const TIMED: &str = "a timer may fire inside or outside the measured time: 50%";
 
 /// The budgets in the order of display. `docs/performance.md` has the counts.
-const BUDGETS: [Budget; 13] = [
+const BUDGETS: [Budget; 12] = [
     Budget {
         what: "datagrams per node, 1,000 simulated nodes at once",
         limit: 8.8,
@@ -93,25 +94,19 @@ const BUDGETS: [Budget; 13] = [
         count: |_| usage_error(),
     },
     Budget {
-        what: "instructions to decode one message of each kind",
-        limit: 57_000.0,
-        margin: LINKED,
-        count: |_| messages(),
-    },
-    Budget {
         what: "size of the program in MB",
         // 5.0 until paths were proved, which took 0.13; rails, the doctor's proofs and transfers, and the
         // workers and the terminal of `mingle run` took 0.4 more; groups of RDMA ports, ranges of sizes and
         // the watch of running worlds 0.5; the comparison of nodes, spare nodes and growth 0.4.
         limit: 7.1,
         margin: "the target of 5 MB, what has been added since, and a compiler that may differ",
-        count: |_| Some(program::size()),
+        count: |_| Some(size()),
     },
     Budget {
         what: "crates in the program",
         limit: 84.0,
         margin: "one or two dependencies",
-        count: |_| Some(program::crates()),
+        count: |_| Some(crates()),
     },
 ];
 
@@ -153,13 +148,6 @@ fn usage_error() -> Option<f64> {
     instructions(&[mingle.to_str()?, "--no-such-argument"])
 }
 
-/// The difference between two numbers of repeats, so that the start of the program does not count.
-fn messages() -> Option<f64> {
-    let own = std::env::current_exe().ok()?;
-    let repeated = |times: &str| instructions(&[own.to_str()?, "--messages", times]);
-    Some((repeated("110")? - repeated("10")?) / 100.0)
-}
-
 /// The number of instructions of a command, as callgrind counts them.
 fn instructions(command: &[&str]) -> Option<f64> {
     let output = Command::new("valgrind")
@@ -172,4 +160,31 @@ fn instructions(command: &[&str]) -> Option<f64> {
     let text = String::from_utf8_lossy(&output.stderr);
     let count = text.lines().find_map(|line| line.split_once("Collected : "))?.1;
     count.trim().parse().ok()
+}
+
+/// The size of the program, in MB.
+fn size() -> f64 {
+    let bytes = built("mingle").metadata().map_or(0, |file| file.len());
+    f64::from(u32::try_from(bytes).unwrap_or(u32::MAX)) / 1e6
+}
+
+/// The number of crates in the program.
+fn crates() -> f64 {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    cargo.args([
+        "tree",
+        "--locked",
+        "--offline",
+        "--package",
+        "mingle-cli",
+        "--edges",
+        "normal",
+        "--prefix",
+        "none",
+    ]);
+    let output = cargo.output().map(|output| output.stdout).unwrap_or_default();
+    let text = String::from_utf8_lossy(&output);
+    let names: BTreeSet<_> = text.lines().map(|line| line.trim_end_matches(" (*)")).collect();
+    f64::from(u32::try_from(names.len()).unwrap_or(u32::MAX))
 }

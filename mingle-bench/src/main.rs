@@ -5,13 +5,13 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::process::{Command, ExitCode};
 
-use mingle_bench::parts::{ALL, Effort, loopback, messages};
-use mingle_bench::{budget, plot, programs};
+use mingle_bench::parts::{ALL, Effort};
+use mingle_bench::{budget, programs};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Uid, getgid, getuid};
 
 const USAGE: &str = "\
-mingle-bench [PART...]           measure all parts or these, and write docs/performance.md and its plot
+mingle-bench [PART...]           measure all parts or these, and write docs/performance.md
 mingle-bench --short [PART...]   measure less, to see that it works; write nothing
 mingle-bench --check             compare counts with their limits
 parts:";
@@ -20,12 +20,6 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
-        // This program starts itself with these arguments.
-        ["--share", job, ranks, nodes @ ..] => share(job, nodes, !ranks.is_empty()),
-        ["--messages", times] => {
-            messages::repeat(times.parse().unwrap_or(1));
-            ExitCode::SUCCESS
-        }
         ["--check"] => {
             if let Err(error) = prepare(&["ip", "strace", "valgrind"], false) {
                 return fail(&error);
@@ -34,15 +28,6 @@ fn main() -> ExitCode {
         }
         ["--short", parts @ ..] => measure(parts, Effort::Short),
         parts => measure(parts, Effort::Full),
-    }
-}
-
-fn share(job: &str, nodes: &[&str], ranks: bool) -> ExitCode {
-    let numbers: Vec<u32> = nodes.iter().filter_map(|text| text.parse().ok()).collect();
-    let Ok(nodes) = numbers.try_into() else { return ExitCode::from(2) };
-    match loopback::take_part(job, nodes, ranks) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&error),
     }
 }
 
@@ -61,12 +46,10 @@ fn measure(names: &[&str], effort: Effort) -> ExitCode {
     for part in ALL.iter().filter(|part| wanted(part.name)) {
         let table = (part.measure)(effort);
         say(&table.render());
-        if effort == Effort::Full {
-            let saved = table.save().map_err(Into::into);
-            let plotted = if part.name == "loopback" { plot::save(&table) } else { Ok(()) };
-            if let Err(error) = saved.and(plotted) {
-                return fail(&error.to_string());
-            }
+        if effort == Effort::Full
+            && let Err(error) = table.save()
+        {
+            return fail(&error.to_string());
         }
     }
     ExitCode::SUCCESS

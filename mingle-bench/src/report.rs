@@ -26,14 +26,12 @@ pub struct Row {
     pub sample: Sample,
     floor: Option<f64>,
     targets: Vec<Target>,
-    /// The number of nodes, for the plot.
-    pub size: Option<u32>,
 }
 
 impl Row {
     /// A row without a floor or a target.
     pub fn new(what: impl Into<String>, unit: &'static str, sample: Sample) -> Self {
-        Self { what: what.into(), unit, sample, floor: None, targets: Vec::new(), size: None }
+        Self { what: what.into(), unit, sample, floor: None, targets: Vec::new() }
     }
 
     /// Sets the median of the floor, to compare with.
@@ -47,13 +45,6 @@ impl Row {
     #[must_use]
     pub fn targets(mut self, targets: &[Target]) -> Self {
         self.targets = targets.to_vec();
-        self
-    }
-
-    /// Adds the row to the plot.
-    #[must_use]
-    pub fn size(mut self, nodes: u32) -> Self {
-        self.size = Some(nodes);
         self
     }
 
@@ -156,9 +147,9 @@ mod tests {
 
     #[test]
     fn the_figures_of_a_part_replace_the_earlier_ones() {
-        let text = "a\n<!-- begin messages -->\nold\n<!-- end messages -->\nb\n";
-        let new = replaced(text, "messages", "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- begin messages -->\nnew\n<!-- end messages -->\nb\n");
+        let text = "a\n<!-- begin scale -->\nold\n<!-- end scale -->\nb\n";
+        let new = replaced(text, "scale", "new\n").unwrap();
+        assert_eq!(new, "a\n<!-- begin scale -->\nnew\n<!-- end scale -->\nb\n");
         assert_eq!(replaced(text, "loss", "new\n"), None);
     }
 }

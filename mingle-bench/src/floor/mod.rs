@@ -8,7 +8,6 @@
 mod follower;
 mod leader;
 mod paths;
-mod within;
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -17,8 +16,6 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, InterfaceIndexOrAddress, Socket, Type};
-
-pub use within::within;
 
 const GROUP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(239, 195, 7, 7), 29498);
 

@@ -1,13 +1,7 @@
 //! The parts of the benchmark, in the order of the report.
 
-pub mod loopback;
-pub mod messages;
 pub mod processes;
-pub mod program;
-pub mod rdma;
-pub mod simulated;
-mod steps;
-pub mod waiting;
+pub mod scale;
 
 use crate::report::Table;
 
@@ -40,15 +34,10 @@ impl Effort {
 }
 
 /// All parts.
-pub const ALL: [Part; 10] = [
+pub const ALL: [Part; 5] = [
     Part { name: "together", measure: processes::together },
     Part { name: "last", measure: processes::last },
     Part { name: "loss", measure: processes::loss },
     Part { name: "paths", measure: processes::paths },
-    Part { name: "loopback", measure: loopback::measure },
-    Part { name: "simulated", measure: simulated::measure },
-    Part { name: "waiting", measure: waiting::measure },
-    Part { name: "rdma", measure: rdma::measure },
-    Part { name: "messages", measure: messages::measure },
-    Part { name: "program", measure: program::measure },
+    Part { name: "scale", measure: scale::measure },
 ];

@@ -54,7 +54,7 @@ pub struct Cost {
 /// Worlds of 1,000 to 100,000 nodes.
 pub fn measure(effort: Effort) -> Table {
     let mut table =
-        Table::new("simulated", "Simulated worlds with 0.1 ms between any two nodes and without loss");
+        Table::new("scale", "Simulated worlds with 0.1 ms between any two nodes and without loss");
     // One by one, the first of 100,000 nodes would time out before the last has started.
     let worlds: [(u32, &[Start]); 3] =
         [(1000, &Start::ALL), (10_000, &Start::ALL), (100_000, &[Start::Together])];

@@ -156,22 +156,6 @@ fn sizes_offsets_slots_and_formats_follow_the_nodes_that_are_in() {
 }
 
 #[test]
-fn at_30_percent_loss_the_nodes_that_are_here_form_one_world() {
-    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
-    lab.set(&Policy { loss: 30, ..Policy::default() });
-    for (count, round) in [(3, 0), (4, 1), (3, 2), (4, 3)] {
-        lab.forget();
-        let outcomes = finish_all(start_some(&lab, count, "3:4", &[]));
-        assert!(outcomes.iter().all(|outcome| outcome.status.success()), "{round}: {}", render(&outcomes));
-        World::of(&outcomes);
-    }
-}
-
-fn render(outcomes: &[Outcome]) -> String {
-    outcomes.iter().map(Outcome::render).collect()
-}
-
-#[test]
 fn a_node_that_comes_when_the_world_has_formed_ends_at_its_timeout() {
     let Some(lab) = Options::nodes(4).start() else { return };
     World::of(&finish_all(start_some(&lab, 3, "3:4", &[])));

@@ -80,25 +80,6 @@ fn a_deadline_without_another_node_names_multicast() {
 }
 
 #[test]
-fn a_node_that_starts_after_the_world_formed_hears_nobody() {
-    let Some(lab) = Options::nodes(3).start() else { return };
-    let procs = (0..2).map(|node| lab.spawn(node, &line("late", 2))).collect();
-    World::of(&finish_all(procs));
-    fails(&lab.spawn(2, &line_with("late", 2, "--timeout 1s")).finish(), 3, &["nobody else was heard"]);
-}
-
-#[test]
-fn another_job_on_the_same_group_is_not_heard() {
-    let Some(lab) = Options::nodes(3).start() else { return };
-    let more = "--group 239.255.7.7 --timeout";
-    let red = leading(&lab, 0, &line_with("red", 2, &format!("{more} 30s")));
-    let blue = lab.spawn(1, &line_with("blue", 2, &format!("{more} 1s")));
-    fails(&blue.finish(), 3, &["nobody else was heard"]);
-    let other = lab.spawn(2, &line_with("red", 2, &format!("{more} 30s")));
-    assert_eq!(World::of(&finish_all(vec![red, other])).ranks(), [0, 1]);
-}
-
-#[test]
 fn a_deadline_names_the_nodes_that_were_here_and_counts_the_missing_ones() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // First the leader times out, then the other node.

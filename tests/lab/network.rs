@@ -137,16 +137,9 @@ impl Lab {
                     "link set eno1 addrgenmode none\n\
                      link set eno1 up\n\
                      addr add 10.99.0.{}/24 brd + dev eno1\n\
-                     link add docker0 type bridge\n\
-                     link set docker0 addrgenmode none\n\
-                     link add vethd0 type veth peer name vethd1\n\
-                     link set vethd0 addrgenmode none\n\
-                     link set vethd1 addrgenmode none\n\
-                     link set vethd0 master docker0 up\n\
-                     link set vethd1 up\n\
-                     link set docker0 up\n\
-                     addr add 172.17.0.1/16 brd + dev docker0\n",
-                    10 + i
+                     {}",
+                    10 + i,
+                    script::DOCKER0
                 ),
             );
             self.plug(i, "eth0");

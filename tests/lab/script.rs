@@ -7,6 +7,17 @@ use std::net::Ipv4Addr;
 
 use super::{Options, Policy, Route};
 
+/// `docker0`, as Docker makes it. A bridge has carrier only if one of its ports has.
+pub(super) const DOCKER0: &str = "link add docker0 type bridge\n\
+    link set docker0 addrgenmode none\n\
+    link add vethd0 type veth peer name vethd1\n\
+    link set vethd0 addrgenmode none\n\
+    link set vethd1 addrgenmode none\n\
+    link set vethd0 master docker0 up\n\
+    link set vethd1 up\n\
+    link set docker0 up\n\
+    addr add 172.17.0.1/16 brd + dev docker0\n";
+
 pub fn address(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 0, u8::try_from(10 + node).unwrap())
 }
@@ -87,18 +98,7 @@ fn node(options: &Options, i: usize) -> String {
         );
     }
     if options.docker0 {
-        // As Docker makes it. A bridge has carrier only if one of its ports has.
-        links.push_str(
-            "link add docker0 type bridge\n\
-             link set docker0 addrgenmode none\n\
-             link add vethd0 type veth peer name vethd1\n\
-             link set vethd0 addrgenmode none\n\
-             link set vethd1 addrgenmode none\n\
-             link set vethd0 master docker0 up\n\
-             link set vethd1 up\n\
-             link set docker0 up\n\
-             addr add 172.17.0.1/16 brd + dev docker0\n",
-        );
+        links.push_str(DOCKER0);
     }
     match options.route {
         Route::Bridge => links.push_str("route add default via 10.77.0.1\n"),

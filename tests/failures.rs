@@ -67,6 +67,27 @@ fn a_usage_error_names_the_wrong_argument() {
 }
 
 #[test]
+fn a_closed_stdout_is_refused_before_anything_is_sent_and_one_that_is_discarded_is_not() {
+    let file = std::env::temp_dir().join(format!("mingle-closed-{}", std::process::id()));
+    let output = format!("--output=json={}", file.display());
+    for (arguments, to, code) in [
+        ("-j closed -w 1", ">&-", 2),
+        ("secret", ">&-", 2),
+        ("-j closed -w 1", ">/dev/null", 0),
+        (&*format!("-j closed -w 1 {output}"), ">&-", 0),
+        ("run -j closed -w 1 -- true", ">&-", 0),
+    ] {
+        let network = if arguments == "secret" { "" } else { "MINGLE_INTERFACE=lo" };
+        let script = format!("{network} exec \"$mingle\" {arguments} {to}");
+        let outcome = plain("sh").args(["-c", &script]).output().unwrap();
+        let stderr = String::from_utf8_lossy(&outcome.stderr);
+        assert_eq!(outcome.status.code(), Some(code), "{script}: {stderr}");
+        assert_eq!(stderr.contains("stdout is closed"), code == 2, "{script}: {stderr}");
+    }
+    std::fs::remove_file(file).unwrap();
+}
+
+#[test]
 fn a_deadline_without_another_node_names_multicast() {
     let Some(lab) = Options::nodes(2).with_filters().start() else { return };
     lab.set(&Policy { no_multicast: true, ..Policy::default() });

@@ -125,6 +125,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Command::Completions(args)) => return completions::run(args),
         Some(Command::Man(args)) => return man::run(args),
         Some(Command::Secret(_)) => {
+            Stdout::check()?;
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
             return Stdout::plain(secret.reveal() + "\n");
         }
@@ -139,6 +140,9 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
     }
     let config = Config::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
+    if config.outputs.is_empty() {
+        Stdout::check()?;
+    }
     stdout.settle(config.format)?;
     Journal::during(&config, started, |journal| form(&config, started, journal))
 }

@@ -7,12 +7,16 @@ use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 
 use mingle_core::env::{Document, Facts, Format, Rendered, Script, Variables};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::Serialize;
 use serde_json::json;
 
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::intent::Intent;
+
+/// The device /dev/null: its major number is 1, its minor number 3.
+const NULL: u64 = 0x103;
 
 /// The form of the output of this run, and whether the guard is printed.
 #[derive(Debug)]
@@ -37,6 +41,24 @@ impl Stdout {
         if let Some(shell) = format.shell().filter(|_| !self.is_guarded) {
             write(&Text::Script(Script::guard(shell)?))?;
             self.is_guarded = true;
+        }
+        Ok(())
+    }
+
+    /// Checks that the result can arrive anywhere, before this node waits for others. Where a program starts
+    /// with a closed stdout, Rust opens /dev/null in its place, for reading and writing; a shell's `>/dev/null`
+    /// is open for writing alone, and means it.
+    pub(crate) fn check() -> Result<(), Stop> {
+        let file = Self::stream()?;
+        let device = file.metadata().map_err(Stop::Stdout)?;
+        let flags = fcntl(&file, FcntlArg::F_GETFL).map_err(|error| Stop::Stdout(error.into()))?;
+        let mode = OFlag::from_bits_retain(flags) & OFlag::O_ACCMODE;
+        if device.file_type().is_char_device() && device.rdev() == NULL && mode == OFlag::O_RDWR {
+            return Err(Stop::Usage(
+                "stdout is closed, so the result would be lost; write '>/dev/null' to discard it, or give \
+                 --output"
+                    .to_owned(),
+            ));
         }
         Ok(())
     }

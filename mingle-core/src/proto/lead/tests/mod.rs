@@ -412,3 +412,43 @@ fn the_leaders_own_proof_of_another_master_counts_as_one_vote() {
         assert_eq!(committed(&leader.run(ms(60))), Some(expected), "{votes:?}, and the leader's 1");
     }
 }
+
+#[test]
+fn a_member_that_is_silent_in_a_round_loses_its_seat_after_five_seconds() {
+    let mut leader = Leader::with(3, &[2, 3]);
+    for second in 1..5 {
+        let outputs = leader.run(ms(1000 * second));
+        assert!(!outputs.contains(&Output::Close(ConnId(3))), "after {second} s");
+        assert!(to(&outputs, 3, is_prepare) > 0, "it is told again");
+        leader.hear(2, &ready(0));
+    }
+    let outputs = leader.run(ms(5100));
+    assert!(outputs.contains(&Output::Close(ConnId(3))) && !outputs.contains(&Output::Close(ConnId(2))));
+    assert_eq!((to(&outputs, 2, is_void), to(&outputs, 3, is_void)), (1, 1));
+    let left =
+        |output: &Output| matches!(output, Output::Event(Event::Progress(progress)) if progress.joined == 2);
+    assert!(outputs.iter().any(left), "{outputs:?}");
+}
+
+#[test]
+fn rounds_that_took_too_long_are_counted_anew_when_a_member_has_left() {
+    let mut leader = Leader::with(3, &[2, 3]);
+    let unready = |leader: &mut Leader, members: [u8; 2], until: u64| {
+        let mut all = Vec::new();
+        while leader.now < ms(until) {
+            all.extend(leader.run(leader.now + ms(500)));
+            for member in members {
+                all.extend(leader.hear(member, &Message::Pong));
+            }
+        }
+        all
+    };
+    let all = unready(&mut leader, [2, 3], 31_000);
+    assert!(all.contains(&Output::Event(Event::Preparing { round: 3 })), "two rounds are void");
+    leader.node.handle_closed(leader.now, ConnId(2));
+    leader.join(4, |_| {});
+    let mut all = unready(&mut leader, [3, 4], 75_000);
+    assert_eq!(to(&all, 3, is_refusal), 0);
+    all.extend(unready(&mut leader, [3, 4], 78_000));
+    assert!(to(&all, 3, is_refusal) > 0, "three rounds of these members");
+}

@@ -546,3 +546,35 @@ fn a_leader_that_has_joined_another_starts_no_round_of_its_own() {
         assert_eq!(to(&outputs, 2, is_refusal) > 0, !yields);
     }
 }
+
+fn has_formed(outputs: &[Output]) -> bool {
+    outputs.iter().any(|output| matches!(output, Output::Event(Event::Formed(_))))
+}
+
+#[test]
+fn a_leader_waits_ten_seconds_for_a_member_and_one_for_a_standby_and_none_for_those_that_have_left() {
+    for (says_done, standby_leaves, after) in
+        [(true, true, 0), (true, false, 1000), (false, true, 10_000), (false, false, 10_000)]
+    {
+        let mut leader = Leader::with(2, &[2, 3]);
+        leader.hear(2, &ready(0));
+        assert_eq!(committed(&leader.run(Time::ZERO)), Some(0));
+        let mut outputs = Vec::new();
+        if says_done {
+            outputs.extend(leader.hear(2, &Message::Done(2)));
+            assert!(!has_formed(&outputs), "another round");
+            outputs.extend(leader.hear(2, &Message::Done(1)));
+        }
+        if standby_leaves {
+            leader.node.handle_closed(leader.now, ConnId(3));
+            outputs.extend(leader.outputs());
+        }
+        if after > 0 {
+            outputs.extend(leader.run(ms(after - 1)));
+            assert!(!has_formed(&outputs), "{says_done} {standby_leaves}");
+            // The next wave is at most 0.1 s away.
+            outputs.extend(leader.run(ms(after + 100)));
+        }
+        assert!(has_formed(&outputs), "{says_done} {standby_leaves}");
+    }
+}

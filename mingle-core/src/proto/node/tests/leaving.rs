@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::{Endpoints, HostName, Lineage, NodeId, Rank};
 use crate::proto::report::{Heard, RankRange, Report};
-use crate::proto::tests::{codec, endpoint, id, outputs, run};
+use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{Config, DialId, Event, Node, Output};
 use crate::wire::{Candidate, Header, Message, Refusal, Welcome};
@@ -318,4 +318,20 @@ fn a_node_that_may_not_lead_does_not_step_down_when_it_stands_aside() {
     let _ = run(&mut node, ms(50));
     let told = hear_from(&mut node, 9, &Message::running());
     assert!(!told.contains(&Output::Event(Event::SteppedDown)), "{told:?}");
+}
+
+#[test]
+fn a_member_does_not_report_a_leader_that_it_did_not_reach_before() {
+    let config = Config { timeout: Some(Duration::from_secs(6)), ..config(4) };
+    let mut node = Node::new(config, 1, Time::ZERO);
+    let _ = outputs(&mut node);
+    hear_from(&mut node, 3, &announce(candidate(id(3), 3, true)));
+    let _ = run(&mut node, ms(2500));
+    hear_from(&mut node, 3, &Message::Welcome(Welcome { lease: None, seated: false }));
+    let _ = run(&mut node, ms(4000));
+    let dial = dialled(&hear(&mut node, &announce(candidate(LEADER, 1, true))));
+    node.handle_dialed(node.shared.now, dial);
+    hear(&mut node, &Message::Welcome(Welcome { lease: Some(dial.0), seated: true }));
+    let all = run(&mut node, ms(6000));
+    assert_eq!((&deadline(&all).unreached, &deadline(&all).unanswered), (&None, &None));
 }

@@ -3,16 +3,16 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process;
 
 use mingle_core::env::{Format, Variables, job_to_env};
+use nix::unistd::{AccessFlags, eaccess};
 
 use super::crew::Worker;
-use super::find;
 use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::output::writable;
@@ -25,6 +25,10 @@ const ARGUMENTS: &str = "{args}";
 const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
 /// How many names are tried for a hostfile.
 const NAMES: u32 = 100;
+/// The folders in which execvp(3) looks without PATH.
+const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE).
+const FIRST_LINE: u64 = 256;
 
 /// A command with its arguments, in which placeholders such as `{rank}` are not filled in yet.
 #[derive(Debug)]
@@ -72,7 +76,7 @@ impl Command {
         let name = self.name();
         if !contains(name, "{") {
             // A name with a placeholder is known only once the world has formed.
-            find::program(name).map_err(|error| self.failed(error))?;
+            program(name).map_err(|error| self.failed(error))?;
         }
         if self.lists_all() {
             writable::folder(&env::temp_dir()).map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
@@ -180,6 +184,51 @@ fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile,
         }
     }
     Err(failed(io::ErrorKind::AlreadyExists.into()))
+}
+
+/// The file of a program, found in PATH as execvp(3) does. Looked for before the rendezvous, so that no other
+/// node waits or starts in vain for a node that cannot execute it; only execve(2) can tell for certain.
+pub(super) fn program(name: &OsStr) -> io::Result<PathBuf> {
+    let folders = env::var_os("PATH").unwrap_or_else(|| PATH.into());
+    let is_path = name.as_bytes().contains(&b'/');
+    let paths: Vec<PathBuf> = if is_path {
+        vec![name.into()]
+    } else {
+        env::split_paths(&folders).map(|folder| folder.join(name)).collect()
+    };
+    let Some(path) = paths.iter().find(|path| executable(path)).or(paths.iter().find(|path| path.exists()))
+    else {
+        let what = if is_path {
+            "there is no such file".to_owned()
+        } else {
+            format!("no folder of PATH has it ({})", folders.display())
+        };
+        return Err(io::Error::new(io::ErrorKind::NotFound, what));
+    };
+    let failed = |kind, what: String| Err(io::Error::new(kind, format!("{} {what}", path.display())));
+    if !executable(path) {
+        let what = "is no file that this user can execute; see chmod +x, and whether its file system is mounted noexec";
+        return failed(io::ErrorKind::PermissionDenied, what.to_owned());
+    }
+    match interpreter(path).filter(|interpreter| !interpreter.exists()) {
+        Some(interpreter) => {
+            let what = format!("begins with #!{}, which does not exist", interpreter.display());
+            failed(io::ErrorKind::NotFound, what)
+        }
+        None => Ok(path.clone()),
+    }
+}
+
+fn executable(path: &Path) -> bool {
+    path.is_file() && eaccess(path, AccessFlags::X_OK).is_ok()
+}
+
+/// The interpreter that the first line of a script names, such as that of a virtual environment.
+fn interpreter(path: &Path) -> Option<PathBuf> {
+    let mut first = Vec::new();
+    File::open(path).ok()?.take(FIRST_LINE).read_to_end(&mut first).ok()?;
+    let mut words = first.strip_prefix(b"#!")?.trim_ascii_start().split(u8::is_ascii_whitespace);
+    words.next().map(|word| OsStr::from_bytes(word).into())
 }
 
 fn contains(word: &OsStr, part: &str) -> bool {

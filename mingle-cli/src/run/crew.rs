@@ -21,7 +21,7 @@ use nix::unistd::{Pid, getpgrp};
 use rustix::io::Errno;
 use rustix::process::{WaitOptions, wait};
 
-use super::find;
+use super::command::program;
 use super::relay::Relay;
 use crate::exit::Stop;
 use crate::process::{Stat, all};
@@ -287,7 +287,7 @@ fn spawn(command: &mut Command, is_apart: bool, worker: Option<Worker>) -> io::R
 /// The shell that runs a script. It gets the script's path, since dash does not search PATH.
 fn by_shell(command: &Command) -> io::Result<Command> {
     let mut shell = Command::new("/bin/sh");
-    shell.arg(find::program(command.get_program())?).args(command.get_args());
+    shell.arg(program(command.get_program())?).args(command.get_args());
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => shell.env(name, value),

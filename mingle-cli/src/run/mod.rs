@@ -2,7 +2,6 @@
 //!
 //! ```text
 //! command     the command, and its variables
-//! find        whether it can be executed here
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
 //! attended    reacts to changes of the world, signals, and ends of processes
 //! row         how many restarts are left, and how long each waits
@@ -14,7 +13,6 @@
 mod attended;
 mod command;
 mod crew;
-mod find;
 pub(crate) mod guard;
 mod meeting;
 mod parent;

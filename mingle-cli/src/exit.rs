@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use mingle_core::Error;
 use mingle_core::env::{Unfit, UnsafeStatement};
+use nix::sys::signal::Signal;
 
 use crate::{advice, stderr};
 
@@ -47,19 +48,6 @@ pub(crate) enum Stop {
     Panic(String),
 }
 
-/// The signals that end a rendezvous cleanly.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// SIGINT, which is Ctrl-C.
-    Interrupt,
-    /// SIGTERM, which is what schedulers send.
-    Terminate,
-    /// SIGHUP: the terminal is gone.
-    HangUp,
-    /// SIGQUIT.
-    Quit,
-}
-
 impl Stop {
     /// The exit code, as in `--help`.
     pub(crate) fn code(&self) -> NonZeroU8 {
@@ -71,10 +59,10 @@ impl Stop {
             Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Command(..) => 126,
             // As of a shell, for a process that the signal has killed: 128 and the signal's number.
-            Self::Signal(Signal::Interrupt) => 130,
-            Self::Signal(Signal::Terminate) => 143,
-            Self::Signal(Signal::HangUp) => 129,
-            Self::Signal(Signal::Quit) => 131,
+            Self::Signal(Signal::SIGINT) => 130,
+            Self::Signal(Signal::SIGTERM) => 143,
+            Self::Signal(Signal::SIGHUP) => 129,
+            Self::Signal(_) => 131,
             Self::Stdout(_)
             | Self::Unwritable(..)
             | Self::Output(..)
@@ -120,10 +108,15 @@ impl fmt::Display for Stop {
             | Self::Panic(message)
             | Self::Findings { summary: message, .. } => f.write_str(message),
             Self::Rendezvous(error) => f.write_str(&advice::error(error)),
-            Self::Signal(Signal::Interrupt) => f.write_str("interrupted; this node has left the world"),
-            Self::Signal(Signal::Terminate) => f.write_str("terminated; this node has left the world"),
-            Self::Signal(Signal::HangUp) => f.write_str("the terminal is gone; this node has left the world"),
-            Self::Signal(Signal::Quit) => f.write_str("asked to quit; this node has left the world"),
+            Self::Signal(signal) => {
+                let what = match signal {
+                    Signal::SIGINT => "interrupted",
+                    Signal::SIGTERM => "terminated",
+                    Signal::SIGHUP => "the terminal is gone",
+                    _ => "asked to quit",
+                };
+                write!(f, "{what}; this node has left the world")
+            }
             Self::Stdout(error) => write!(f, "cannot write the result to stdout: {error}"),
             Self::Unwritable(path, error) => {
                 write!(f, "{} of --output cannot be written: {error}", path.display())
@@ -212,8 +205,8 @@ mod tests {
                 "no_interface",
             ),
             (Stop::Rendezvous(socket), 5, "socket"),
-            (Stop::Signal(Signal::Interrupt), 130, "signal"),
-            (Stop::Signal(Signal::Terminate), 143, "signal"),
+            (Stop::Signal(Signal::SIGINT), 130, "signal"),
+            (Stop::Signal(Signal::SIGTERM), 143, "signal"),
             (Stop::Stdout(denied()), 1, "stdout"),
             (Stop::Output("/x".into(), denied()), 1, "output"),
             (Stop::Unfit(Unfit::NoRoster(Format::HOSTFILE)), 1, "format"),

@@ -5,13 +5,14 @@ use std::io;
 use std::pin::pin;
 
 use mingle_core::{Assignment, Error, Event};
+use nix::sys::signal::Signal;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::Config;
 use crate::doctor;
 use crate::events::Journal;
-use crate::exit::{Signal, Stop};
+use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::progress::Progress;
 use crate::signals::{self, ENDING, Signals};
@@ -63,13 +64,10 @@ pub(crate) async fn unless_ended<T>(
 }
 
 /// The signal, if it ends a rendezvous. Ctrl-Z stops this process until it is continued.
-fn ending(signal: nix::sys::signal::Signal) -> Option<Signal> {
+fn ending(signal: Signal) -> Option<Signal> {
     match signal {
-        nix::sys::signal::Signal::SIGINT => Some(Signal::Interrupt),
-        nix::sys::signal::Signal::SIGTERM => Some(Signal::Terminate),
-        nix::sys::signal::Signal::SIGHUP => Some(Signal::HangUp),
-        nix::sys::signal::Signal::SIGQUIT => Some(Signal::Quit),
-        nix::sys::signal::Signal::SIGTSTP => {
+        Signal::SIGINT | Signal::SIGTERM | Signal::SIGHUP | Signal::SIGQUIT => Some(signal),
+        Signal::SIGTSTP => {
             signals::stop(|| {});
             None
         }

@@ -200,7 +200,7 @@ mod tests {
     use mingle_core::{Formed, HostName, JobId, Member, Metadata, Roster, World};
 
     use super::*;
-    use crate::exit::Signal;
+    use nix::sys::signal::Signal;
 
     fn text(text: Result<Text, Stop>) -> String {
         text.unwrap().as_str().to_owned()
@@ -297,6 +297,6 @@ mod tests {
             };
             assert_eq!(printed(format, &stop), expected, "{format}");
         }
-        assert_eq!(printed(Format::SH, &Stop::Signal(Signal::Terminate)), "(exit 143);\n");
+        assert_eq!(printed(Format::SH, &Stop::Signal(Signal::SIGTERM)), "(exit 143);\n");
     }
 }

@@ -152,11 +152,11 @@ fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job(
 }
 
 #[test]
-fn on_a_terminal_each_line_has_a_row_and_the_table_fits_the_window() {
+fn on_a_terminal_each_line_has_a_row_and_all_rows_fit_the_window() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let node = join(&lab, 0, "drawn", "-r 0");
     node.expect_stderr("leading");
-    let (width, height) = (30, 5);
+    let (width, height) = (30, 4);
     let size = Winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
     let terminal = openpty(&size, None).unwrap();
     let mut command = lab.command(1, MINGLE);

@@ -5,5 +5,5 @@
 pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};
 #[cfg(feature = "net")]
 pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, random_id, reset, run_id};
-pub use crate::proto::observe::{Candidacy, Observed, Observer, Runs, Sighting};
+pub use crate::proto::observe::{Observed, Observer, Runs, Sighting};
 pub use crate::wire::Notice;

@@ -251,8 +251,8 @@ pub(crate) struct SecretArgs {
 ///
 /// It takes no part in the job and none of its ports. Under 'mingle run' with --max-restarts or --workers it
 /// also shows which nodes run, the restarts that are left, and the nodes that are suspected to be gone. On a
-/// terminal it redraws a table; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout; the
-/// exit code is then 3 if nothing was heard.
+/// terminal it redraws its lines; elsewhere each change is a line. It ends with Ctrl-C, or after --timeout;
+/// the exit code is then 3 if nothing was heard.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 #[command(disable_help_flag = true, args_override_self = true)]
 pub(crate) struct WatchArgs {
@@ -263,10 +263,6 @@ pub(crate) struct WatchArgs {
     /// File with the job's secret, to see its nodes
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) secret_file: Option<String>,
-
-    /// The nodes that should come, as in the job's own --expect: names those that are absent
-    #[arg(long, value_name = "LIST")]
-    pub(crate) expect: Option<String>,
 
     #[command(flatten)]
     pub(crate) air: AirArgs,

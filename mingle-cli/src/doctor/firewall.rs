@@ -1,7 +1,7 @@
 //! Whether this host's own rules drop packets, and the line that opens mingle's ports.
 //!
-//! The rules are searched for the words `drop` and `reject`, and no more: whether a packet passes is tried, on
-//! this host by multicast and between hosts by every way.
+//! The rules are searched for the words `drop` and `reject`, and no more: whether a packet passes is tried,
+//! on this host by multicast and between hosts by every way.
 
 use std::io::{self, Read};
 use std::path::Path;

@@ -314,7 +314,8 @@ fn since(origin: Instant) -> u64 {
     clock::milliseconds(origin.elapsed())
 }
 
-fn peer(peer: &Peer) -> Value {
+/// A node for programs.
+pub(crate) fn peer(peer: &Peer) -> Value {
     json!({ "host": peer.host.as_str(), "address": peer.address.ip(), "port": peer.address.port() })
 }
 

@@ -7,51 +7,17 @@ use std::time::Duration;
 use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
-use super::{Scene, columns, has_room, is_silent};
+use super::{Scene, State, has_room, is_silent};
 use crate::events::add_fewest;
-use crate::events::clock::milliseconds;
-use crate::progress::duration;
 
 /// The most jobs that are remembered: a stranger can advertise any number.
 const MOST: usize = 1024;
+/// A job that is silent is shown as such until then.
+const FORGOTTEN: Duration = Duration::from_secs(60);
 
-/// The jobs, by the beginnings of their tags.
+/// The jobs by the beginnings of their tags, each with its leader and the time when it was heard last.
 #[derive(Debug, Default)]
-pub(super) struct Jobs {
-    jobs: BTreeMap<[u8; 8], Listed>,
-}
-
-#[derive(Debug)]
-struct Listed {
-    notice: Notice,
-    from: SocketAddr,
-    first: Duration,
-    last: Duration,
-    /// The last line about it.
-    last_line: String,
-}
-
-impl Listed {
-    fn name(&self) -> String {
-        match &self.notice {
-            Notice::Open { job, .. } => job.to_string(),
-            Notice::Sealed(tag) => format!("with a secret, {}", hex(*tag)),
-        }
-    }
-
-    fn count(&self) -> String {
-        match &self.notice {
-            Notice::Open { joined, world, .. } => format!("{joined} of {world}"),
-            Notice::Sealed(_) => "-".to_owned(),
-        }
-    }
-}
-
-impl Jobs {
-    fn loud(&self, now: Duration) -> impl Iterator<Item = (&[u8; 8], &Listed)> {
-        self.jobs.iter().filter(move |(_, listed)| !is_silent(now, listed.last))
-    }
-}
+pub(super) struct Jobs(BTreeMap<[u8; 8], (Notice, SocketAddr, Duration)>);
 
 impl Scene for Jobs {
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]) {
@@ -60,45 +26,34 @@ impl Scene for Jobs {
             Notice::Open { job, .. } => job.tag().beginning(),
             Notice::Sealed(tag) => *tag,
         };
-        if !has_room(&mut self.jobs, &tag, MOST, |listed| is_silent(now, listed.last)) {
-            return;
+        if has_room(&mut self.0, &tag, MOST, |(.., last)| is_silent(now, *last)) {
+            self.0.insert(tag, (notice, from, now));
         }
-        let new = || Listed { notice: notice.clone(), from, first: now, last: now, last_line: String::new() };
-        let listed = self.jobs.entry(tag).or_insert_with(new);
-        (listed.from, listed.last) = (from, now);
-        listed.notice = notice;
     }
 
-    fn news(&mut self, now: Duration) -> Vec<String> {
-        let mut news = Vec::new();
-        for listed in self.jobs.values_mut() {
-            let what = match &listed.notice {
-                _ if is_silent(now, listed.last) => {
-                    "silent: its world has formed, or its leader is gone".to_owned()
+    fn state(&self, now: Duration) -> State {
+        let mut parts = Vec::new();
+        for (notice, from, last) in self.0.values().filter(|(.., last)| now < *last + FORGOTTEN) {
+            let (name, count) = match notice {
+                Notice::Open { job, world, joined } => {
+                    (job.to_string(), format!("{joined} of {world} nodes here"))
                 }
-                Notice::Open { .. } => format!("{} nodes here, says {}", listed.count(), listed.from.ip()),
-                Notice::Sealed(_) => format!("here, says {}", listed.from.ip()),
+                Notice::Sealed(tag) => (format!("with a secret, {}", hex(*tag)), "here".to_owned()),
             };
-            if what != listed.last_line {
-                news.push(format!("job {}: {what}", listed.name()));
-                listed.last_line = what;
-            }
+            parts.push(if is_silent(now, *last) {
+                format!("job {name}: silent: its world has formed, or its leader is gone")
+            } else {
+                format!("job {name}: {count}, says {}", from.ip())
+            });
         }
-        news
-    }
-
-    fn table(&self, now: Duration) -> String {
-        let mut cells = vec![["job", "joined", "leader", "first heard"].map(str::to_owned).to_vec()];
-        for (_, listed) in self.loud(now) {
-            let ago = format!("{} ago", duration(now.saturating_sub(listed.first)));
-            cells.push(vec![listed.name(), listed.count(), listed.from.to_string(), ago]);
-        }
-        if cells.len() > 1 { columns(&cells) } else { "no job on this link so far\n".to_owned() }
+        let head = if parts.is_empty() { vec!["no job on this link so far".to_owned()] } else { Vec::new() };
+        State { head, parts }
     }
 
     fn document(&self, now: Duration) -> Value {
-        let entry = |(tag, listed): (&[u8; 8], &Listed)| {
-            let (job, world, joined) = match &listed.notice {
+        let loud = self.0.iter().filter(|(_, (.., last))| !is_silent(now, *last));
+        let jobs = loud.map(|(tag, (notice, from, _))| {
+            let (job, world, joined) = match notice {
                 Notice::Open { job, world, joined } => (Some(job.as_str()), Some(*world), Some(*joined)),
                 Notice::Sealed(_) => (None, None, None),
             };
@@ -107,18 +62,17 @@ impl Scene for Jobs {
                 "tag": hex(*tag),
                 "world": world.map(|world| world.max().get()),
                 "joined": joined,
-                "address": listed.from.ip(),
-                "port": listed.from.port(),
-                "first_ms_ago": milliseconds(now.saturating_sub(listed.first)),
+                "address": from.ip(),
+                "port": from.port(),
             });
             add_fewest(&mut facts, world);
             facts
-        };
-        json!({ "jobs": self.loud(now).map(entry).collect::<Vec<_>>() })
+        });
+        json!({ "jobs": jobs.collect::<Vec<_>>() })
     }
 
     fn has_heard(&self) -> bool {
-        !self.jobs.is_empty()
+        !self.0.is_empty()
     }
 
     fn silence(&self) -> String {
@@ -152,25 +106,20 @@ mod tests {
         let mut jobs = Jobs::default();
         let seconds = Duration::from_secs;
         let from: SocketAddr = "10.0.0.1:29503".parse().unwrap();
+        assert_eq!(jobs.state(seconds(0)).head, ["no job on this link so far"]);
         for notice in notices() {
             jobs.hear(seconds(1), from, &notice);
         }
         jobs.hear(seconds(1), from, b"MNGL and so on, which is not a notice");
         assert_eq!(
-            jobs.news(seconds(2)),
+            jobs.state(seconds(2)).parts,
             [
                 "job with a secret, 1f2e3d4c5b6a7988: here, says 10.0.0.1",
                 "job foo: 3 of 2:4 nodes here, says 10.0.0.1"
             ]
         );
-        assert_eq!(jobs.news(seconds(2)), [""; 0]);
-        let table = jobs.table(seconds(3));
-        assert!(
-            table.contains("foo") && table.contains("3 of 2:4") && table.contains("2.0 s ago"),
-            "{table}"
-        );
         assert_eq!(jobs.document(seconds(3))["jobs"].as_array().unwrap().len(), 2);
-        assert_eq!(jobs.news(seconds(9)).len(), 2, "both have fallen silent");
-        assert_eq!(jobs.table(seconds(9)), "no job on this link so far\n");
+        assert!(jobs.state(seconds(9)).parts[1].starts_with("job foo: silent"));
+        assert_eq!(jobs.state(seconds(62)).parts, [""; 0]);
     }
 }

@@ -9,7 +9,7 @@
 mod job;
 mod jobs;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -18,13 +18,13 @@ use std::num::NonZeroU8;
 use std::time::{Duration, Instant, SystemTime};
 
 use mingle_core::tools::{self, Listener};
-use mingle_core::{Expected, JobId, Network, Secret};
+use mingle_core::{JobId, Network, Secret};
 use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::args::WatchArgs;
-use crate::config::values::{Timeout, expected, timeout};
+use crate::config::values::{Timeout, timeout};
 use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
@@ -43,7 +43,7 @@ const SHOW: Duration = Duration::from_millis(250);
 const ASK: Duration = Duration::from_secs(1);
 /// A node that has sent regularly, and then nothing for this long, has finished or is gone.
 const SILENT: Duration = Duration::from_secs(5);
-/// The most lines for the changes since the last ones were shown: a stranger can cause any number.
+/// The most lines for the changes at one time: a stranger can cause any number.
 const MOST_LINES: usize = 1024;
 
 /// The subject that is watched: one job or all jobs. Times are since the start.
@@ -53,10 +53,8 @@ trait Scene {
         None
     }
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
-    /// The changes since the last call, a line each.
-    fn news(&mut self, now: Duration) -> Vec<String>;
-    /// The whole state, for a terminal.
-    fn table(&self, now: Duration) -> String;
+    /// The whole state, for people.
+    fn state(&self, now: Duration) -> State;
     /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
     fn has_heard(&self) -> bool;
@@ -64,10 +62,17 @@ trait Scene {
     fn silence(&self) -> String;
 }
 
+/// What is shown to people: a row for each text on a terminal, and a line for each change elsewhere.
+struct State {
+    /// One line where changes are lines.
+    head: Vec<String>,
+    parts: Vec<String>,
+}
+
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Watched { job, secret, network, limit, warnings, expected } =
+    let Watched { job, secret, network, limit, warnings } =
         Watched::read(args, |name| std::env::var_os(name))?;
     for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
@@ -87,7 +92,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
             Some(job) => {
                 let keys = secret.map(|secret| secret.keys(&job));
                 let id = tools::random_id().map_err(Stop::Rendezvous)?;
-                let scene = Job::new(job, keys.as_ref(), id).expecting(expected);
+                let scene = Job::new(job, keys.as_ref(), id);
                 watch(listener, scene, is_json, limit).await
             }
             None => watch(listener, Jobs::default(), is_json, limit).await,
@@ -103,7 +108,6 @@ struct Watched {
     network: Network,
     limit: Option<Duration>,
     warnings: Vec<String>,
-    expected: Expected,
 }
 
 impl Watched {
@@ -122,8 +126,7 @@ impl Watched {
         // Not the variable, which says how long a node waits.
         let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
         let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
-        let expected = reader.read(args.expect, "expect", expected)?.unwrap_or_default();
-        Ok(Self { job, secret, network, limit, warnings, expected })
+        Ok(Self { job, secret, network, limit, warnings })
     }
 }
 
@@ -145,7 +148,7 @@ async fn watch(
     while is_read {
         tokio::select! {
             (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
-            _ = tick.tick() => is_read = screen.show(&mut scene, now() - started)?,
+            _ = tick.tick() => is_read = screen.show(&scene, now() - started)?,
             _ = ask.tick() => if let Some(question) = scene.question() {
                 listener.send_to_all(&question);
             },
@@ -155,7 +158,7 @@ async fn watch(
     if is_json {
         Stdout::json(&scene.document(now() - started))?;
     } else if is_read {
-        screen.show(&mut scene, now() - started)?;
+        screen.show(&scene, now() - started)?;
     }
     match NonZeroU8::new(3).filter(|_| is_read && !scene.has_heard()) {
         Some(code) => Err(Stop::Findings { code, summary: scene.silence() }),
@@ -167,10 +170,10 @@ async fn watch(
 enum Screen {
     /// Nowhere: the document at the end is all.
     Dark,
-    /// In one table that is redrawn in place; the number is that of the rows drawn last.
+    /// In rows that are redrawn in place; the number is that of the rows drawn last.
     Live(File, usize),
-    /// In a line for each change.
-    Lines(File),
+    /// In a line for each change of the lines shown last.
+    Lines(File, BTreeSet<String>),
 }
 
 impl Screen {
@@ -179,30 +182,35 @@ impl Screen {
         Ok(match is_json {
             true => Self::Dark,
             false if can_draw && io::stdout().is_terminal() => Self::Live(Stdout::stream()?, 0),
-            false => Self::Lines(Stdout::stream()?),
+            false => Self::Lines(Stdout::stream()?, BTreeSet::new()),
         })
     }
 
-    /// Shows the changes. Returns whether the output still has a reader.
-    fn show(&mut self, scene: &mut impl Scene, now: Duration) -> Result<bool, Stop> {
-        // Taken on every screen, since the list grows until it is taken.
-        let news = scene.news(now);
+    /// Shows the state, or its changes. Returns whether the output still has a reader.
+    fn show(&mut self, scene: &impl Scene, now: Duration) -> Result<bool, Stop> {
         let written = match self {
             Self::Dark => Ok(()),
             Self::Live(out, drawn) => {
+                let State { head, parts } = scene.state(now);
+                let rows = [head, parts].concat().join("\n");
+                let rows = fitted(&printable(&rows), window(out));
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
-                let table = fitted(&printable(&scene.table(now)), window(out));
-                *drawn = table.lines().count();
-                // One write, so that a terminal never shows half a table.
-                out.write_all((lead + &table).as_bytes())
+                *drawn = rows.lines().count();
+                // One write, so that a terminal never shows half of the rows.
+                out.write_all((lead + &rows).as_bytes())
             }
-            Self::Lines(out) => {
+            Self::Lines(out, before) => {
+                let State { head, parts } = scene.state(now);
+                let head = (!head.is_empty()).then(|| head.join("; "));
+                let lines: Vec<String> = head.into_iter().chain(parts).collect();
+                let news = changes(before, &lines);
+                *before = lines.into_iter().collect();
                 #[expect(clippy::disallowed_methods, reason = "the real world, whose calendar is shown")]
                 let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 let time = clock::rfc_3339(time);
-                let lines: Vec<String> =
+                let news: Vec<String> =
                     news.iter().map(|line| format!("{time} {}\n", printable(line))).collect();
-                out.write_all(lines.concat().as_bytes())
+                out.write_all(news.concat().as_bytes())
             }
         };
         match written {
@@ -211,6 +219,16 @@ impl Screen {
             Ok(()) => Ok(true),
         }
     }
+}
+
+/// The lines that were not there before.
+fn changes(before: &BTreeSet<String>, lines: &[String]) -> Vec<String> {
+    let mut news: Vec<String> = lines.iter().filter(|line| !before.contains(*line)).cloned().collect();
+    if let Some(more) = news.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
+        news.truncate(MOST_LINES);
+        news.push(format!("and {more} more changes at once"));
+    }
+    news
 }
 
 /// The columns and rows of the terminal; unlimited where it does not report them.
@@ -234,31 +252,6 @@ fn fitted(text: &str, (width, height): (usize, usize)) -> String {
     lines.iter().flat_map(|line| line.chars().take(width).chain(['\n'])).collect()
 }
 
-/// The changes, a line each.
-#[derive(Debug, Default)]
-struct News {
-    lines: Vec<String>,
-    left_out: usize,
-}
-
-impl News {
-    fn push(&mut self, line: String) {
-        if self.lines.len() < MOST_LINES {
-            self.lines.push(line);
-        } else {
-            self.left_out += 1;
-        }
-    }
-
-    fn take(&mut self) -> Vec<String> {
-        let News { mut lines, left_out } = std::mem::take(self);
-        if left_out > 0 {
-            lines.push(format!("and {left_out} more changes at once"));
-        }
-        lines
-    }
-}
-
 fn is_silent(now: Duration, last: Duration) -> bool {
     now.saturating_sub(last) > SILENT
 }
@@ -275,20 +268,6 @@ fn has_room<K: Ord, V>(
     }
     all.retain(|_, value| !is_silent(value));
     all.len() < most
-}
-
-/// Rows under a heading, each column as wide as its widest cell.
-fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.first().map_or(0, Vec::len);
-    let width =
-        |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        format!("{}\n", cells.join("  ").trim_end())
-    };
-    rows.iter().map(line).collect()
 }
 
 #[cfg(test)]

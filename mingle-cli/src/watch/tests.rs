@@ -46,35 +46,12 @@ fn a_table_is_cut_to_the_window_and_counts_the_hidden_lines() {
     assert_eq!(fitted(table, (3, 1)), "and\n");
 }
 
-/// Counts how often its changes are taken.
-struct Talker(usize);
-
-impl Scene for Talker {
-    fn hear(&mut self, _: Duration, _: SocketAddr, _: &[u8]) {}
-    fn news(&mut self, _: Duration) -> Vec<String> {
-        self.0 += 1;
-        Vec::new()
-    }
-    fn table(&self, _: Duration) -> String {
-        String::new()
-    }
-    fn document(&self, _: Duration) -> Value {
-        Value::Null
-    }
-    fn has_heard(&self) -> bool {
-        true
-    }
-    fn silence(&self) -> String {
-        String::new()
-    }
-}
-
 #[test]
-fn the_changes_are_taken_on_every_screen() {
-    let null = || File::options().write(true).open("/dev/null").unwrap();
-    for mut screen in [Screen::Dark, Screen::Live(null(), 0), Screen::Lines(null())] {
-        let mut talker = Talker(0);
-        assert!(screen.show(&mut talker, Duration::ZERO).unwrap());
-        assert_eq!(talker.0, 1);
-    }
+fn a_line_is_printed_once_and_a_flood_of_lines_is_bounded() {
+    let lines = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
+    let before = lines(2).into_iter().collect();
+    assert_eq!(changes(&before, &lines(2)), [""; 0]);
+    assert_eq!(changes(&before, &lines(3)), ["2"]);
+    let news = changes(&before, &lines(MOST_LINES + 5));
+    assert_eq!((news.len(), news[MOST_LINES].as_str()), (MOST_LINES + 1, "and 3 more changes at once"));
 }

@@ -1,94 +1,45 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
 use super::report::Progress;
-use super::seek::Key;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::rdma::Tally;
-use crate::wire::{Codec, Dropped, Header, Message, claimed_sender};
+use crate::wire::{Codec, Dropped, Header, Message};
 
 /// Reads the datagrams of one job without being a node of it.
 ///
 /// In a job with a secret it drops a datagram that it has read before, as a node does. It keeps its own
 /// record of that, so a node still accepts every datagram that an observer has read.
-///
-/// ```
-/// use mingle_core::JobId;
-/// use mingle_core::tools::Observer;
-///
-/// let job: JobId = "foo".parse()?;
-/// let mut observer = Observer::new(job.tag(), None);
-/// assert_eq!(observer.read(b"of another protocol"), None);
-/// # Ok::<(), mingle_core::error::InvalidId>(())
-/// ```
 #[derive(Debug)]
 pub struct Observer {
+    id: NodeId,
     codec: Codec,
 }
 
 /// What one datagram shows of its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sighting {
-    /// The sender. Nothing authenticates it where [`Sighting::observed`] is [`Observed::Sealed`]; where it is
-    /// [`Observed::Version`], it may be any number.
-    pub node: NodeId,
-    /// The formation of the job that the sender takes part in; the default where the datagram could not be
-    /// read.
-    pub lineage: Lineage,
-    /// What the sender does.
-    pub observed: Observed,
-}
-
-/// What a datagram shows of its sender, as far as an observer needs it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Observed {
-    /// It announces itself as a candidate.
-    Leads(Candidacy),
-    /// It looks for a leader.
-    Seeks {
-        /// The name of its host.
-        host: HostName,
-        /// The rank that its user gave to it.
-        rank: Option<u32>,
-    },
-    /// It introduces another node, which leads.
-    Hints {
-        /// The other node.
-        leader: NodeId,
-        /// The other node's host and preferred endpoint.
-        peer: Peer,
-    },
-    /// Its running world is over.
-    Over {
-        /// The rank whose command has failed, or whose node is gone.
-        rank: u32,
-        /// How the command ended.
-        end: End,
-    },
-    /// It is a member of a running world, and has answered an observer.
-    Runs(Runs),
-    /// Any other message: the sender is there.
-    Other,
+pub enum Sighting {
+    /// A node of this formation of the job does this.
+    Node(NodeId, Lineage, Observed),
     /// The datagram is sealed with another secret than the observer's, or only one of the two has a secret.
     Sealed,
     /// The datagram is of this other version of the protocol.
     Version(u8),
 }
 
-/// What a candidate announces of itself.
+/// What a node does, as far as an observer needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Candidacy {
-    /// The members so far, and the ranks that are missing.
-    pub progress: Progress,
-    /// Whether the user gave rank 0 to the node.
-    pub explicit: bool,
-    /// The most members that it has ever had, itself included.
-    pub most: u32,
-    /// How many members can use RDMA; none where no member has read its devices.
-    pub rdma: Option<Tally>,
-    /// The hash of the list of hosts that the leader expects, and the places in it of those that are absent:
-    /// the first and the last of each run, seven runs at most.
-    pub absent: Option<(u32, Vec<(u32, u32)>)>,
+#[non_exhaustive]
+pub enum Observed {
+    /// It leads: its count of the members, and how many of them can use RDMA, if one has looked for it.
+    Leads(Progress, Option<Tally>),
+    /// It looks for a leader; the name of its host.
+    Seeks(HostName),
+    /// Its running world is over: the rank whose command has failed or whose node is gone, and how.
+    Over(u32, End),
+    /// It is a member of a running world, and has answered an observer.
+    Runs(Runs),
+    /// Any other message: it is there.
+    Other,
 }
 
 /// The answer of a member of a running world to an observer.
@@ -110,23 +61,15 @@ pub struct Runs {
     pub waiting: u32,
 }
 
-impl Candidacy {
-    /// Orders candidates: the others will join the greatest. `node` is the candidate itself.
-    pub fn precedence(&self, node: NodeId) -> impl Ord + use<> {
-        Key::new(self.explicit, self.most, self.progress.leader.address.ip(), node)
-    }
-}
-
 impl Observer {
-    /// An observer of the job with this tag. A job with a secret needs the `keys`.
-    pub fn new(tag: JobTag, keys: Option<&Keys>) -> Self {
-        Self { codec: Codec::new(tag, keys) }
+    /// An observer of the job with this tag. A job with a secret needs the `keys`. `id` is random.
+    pub fn new(tag: JobTag, keys: Option<&Keys>, id: NodeId) -> Self {
+        Self { id, codec: Codec::new(tag, keys) }
     }
 
-    /// The datagram that asks the members of a running world for their status, to be sent to all. `observer`
-    /// is a random ID.
-    pub fn query(&mut self, observer: NodeId) -> Vec<u8> {
-        let header = Header { sender: observer, recipient: NodeId::ALL, lineage: Lineage::default() };
+    /// The datagram that asks the members of a running world for their status, to be sent to all.
+    pub fn query(&mut self) -> Vec<u8> {
+        let header = Header { sender: self.id, recipient: NodeId::ALL, lineage: Lineage::default() };
         self.codec.encode(header, &Message::Query)
     }
 
@@ -134,66 +77,42 @@ impl Observer {
     pub fn read(&mut self, datagram: &[u8]) -> Option<Sighting> {
         let (header, message) = match self.codec.decode(datagram) {
             Ok(decoded) => decoded,
-            Err(dropped) => return unreadable(dropped, datagram),
+            // The version is in the clear.
+            Err(Dropped::Version(version)) => return Some(Sighting::Version(version)),
+            Err(Dropped::Unauthentic) => return Some(Sighting::Sealed),
+            Err(_) => return None,
         };
         let observed = match message {
             Message::Announce(announce) => {
                 let missing = announce.missing();
-                let absent = announce.expected.map(|hash| (hash, announce.missing.to_vec()));
                 let candidate = announce.candidate;
                 let address = candidate.endpoints.preferred();
-                Observed::Leads(Candidacy {
-                    progress: Progress {
-                        joined: announce.joined,
-                        world: candidate.world,
-                        newest: announce.newest.into_vec(),
-                        missing,
-                        leader: Peer { host: candidate.host, address },
-                    },
-                    explicit: candidate.explicit,
-                    most: candidate.members,
-                    rdma: announce.rdma,
-                    absent,
-                })
+                let progress = Progress {
+                    joined: announce.joined,
+                    world: candidate.world,
+                    newest: announce.newest.into_vec(),
+                    missing,
+                    leader: Peer { host: candidate.host, address },
+                };
+                Observed::Leads(progress, announce.rdma)
             }
-            Message::Solicit(solicit) => Observed::Seeks { host: solicit.host, rank: solicit.rank },
-            Message::Hint(hint) => {
-                let address = hint.candidate.endpoints.preferred();
-                Observed::Hints {
-                    leader: hint.candidate.id,
-                    peer: Peer { host: hint.candidate.host, address },
-                }
-            }
-            Message::Over(over) => Observed::Over { rank: over.rank, end: over.end },
-            Message::Status(status) => {
-                let Ok(world) = World::new(status.world) else { return None };
-                Observed::Runs(Runs {
-                    host: status.host,
-                    rank: status.rank,
-                    world,
-                    has_finished: status.has_finished,
-                    restarts_left: status.restarts_left,
-                    suspected: status.suspected.into_vec(),
-                    waiting: status.waiting,
-                })
-            }
+            Message::Solicit(solicit) => Observed::Seeks(solicit.host),
+            Message::Over(over) => Observed::Over(over.rank, over.end),
+            Message::Status(status) => Observed::Runs(Runs {
+                host: status.host,
+                rank: status.rank,
+                world: World::new(status.world).ok()?,
+                has_finished: status.has_finished,
+                restarts_left: status.restarts_left,
+                suspected: status.suspected.into_vec(),
+                waiting: status.waiting,
+            }),
             // Of an observer, perhaps of this one.
             Message::Query => return None,
             _ => Observed::Other,
         };
-        Some(Sighting { node: header.sender, lineage: header.lineage, observed })
+        Some(Sighting::Node(header.sender, header.lineage, observed))
     }
-}
-
-/// The version and the claimed sender of a datagram are in the clear.
-fn unreadable(dropped: Dropped, datagram: &[u8]) -> Option<Sighting> {
-    let observed = match dropped {
-        Dropped::Unauthentic => Observed::Sealed,
-        Dropped::Version(version) => Observed::Version(version),
-        _ => return None,
-    };
-    let node = claimed_sender(datagram).unwrap_or(NodeId::ALL);
-    Some(Sighting { node, lineage: Lineage::default(), observed })
 }
 
 #[cfg(test)]
@@ -202,9 +121,10 @@ mod tests {
     use super::*;
     use crate::model::JobId;
     use crate::model::Secret;
-    use crate::wire::{Announce, Candidate, Header, Solicit};
+    use crate::wire::{Announce, Candidate, Ended, Header, Solicit};
 
     const NODE: NodeId = NodeId([7; 16]);
+    const LINEAGE: Lineage = Lineage { generation: 1, origin: 9 };
 
     fn job() -> JobId {
         "foo".parse().unwrap()
@@ -212,6 +132,10 @@ mod tests {
 
     fn keys(secret: &str) -> Keys {
         Secret::new(secret.as_bytes()).unwrap().keys(&job())
+    }
+
+    fn observer(keys: Option<&Keys>) -> Observer {
+        Observer::new(job().tag(), keys, NodeId([9; 16]))
     }
 
     fn announce() -> Message {
@@ -233,111 +157,71 @@ mod tests {
     }
 
     fn encoded(keys: Option<&Keys>, message: &Message) -> Vec<u8> {
-        let lineage = Lineage { generation: 1, origin: 9 };
-        let header = Header { sender: NODE, recipient: NodeId::ALL, lineage };
+        let header = Header { sender: NODE, recipient: NodeId::ALL, lineage: LINEAGE };
         Codec::new(job().tag(), keys).encode(header, message)
     }
 
     #[test]
-    fn an_observer_reads_announces_and_solicits_and_a_node_still_accepts_them() {
+    fn an_observer_reads_what_a_leader_announces_and_a_node_still_accepts_it() {
         for secret in [None, Some(keys("a secret of many bytes"))] {
-            let mut observer = Observer::new(job().tag(), secret.as_ref());
+            let mut observer = observer(secret.as_ref());
             let mut node = Codec::new(job().tag(), secret.as_ref());
             let bytes = encoded(secret.as_ref(), &announce());
-            let sighting = observer.read(&bytes).unwrap();
-            assert_eq!((sighting.node, sighting.lineage.generation), (NODE, 1));
-            let Observed::Leads(candidacy) = &sighting.observed else { panic!("{sighting:?}") };
-            assert_eq!(candidacy.progress.to_string(), "2 of 2:4 nodes here, missing ranks 2-3");
-            assert_eq!(candidacy.progress.leader.to_string(), "a (10.0.0.1:29503)");
-            assert_eq!(candidacy.rdma, Some(Tally { roce: 2, ..Tally::default() }));
+            let Some(Sighting::Node(NODE, LINEAGE, Observed::Leads(progress, rdma))) = observer.read(&bytes)
+            else {
+                panic!("an announce is a leader's");
+            };
+            assert_eq!(progress.to_string(), "2 of 2:4 nodes here, missing ranks 2-3");
+            assert_eq!(progress.leader.to_string(), "a (10.0.0.1:29503)");
+            assert_eq!(progress.newest, [HostName::new("b")]);
+            assert_eq!(progress.missing, [RankRange { first: 2, last: 3 }]);
+            assert_eq!(rdma, Some(Tally { roce: 2, ..Tally::default() }));
             assert!(node.decode(&bytes).is_ok(), "a node has not read it");
             assert_eq!(observer.read(&bytes).is_none(), secret.is_some(), "a sealed datagram is read once");
         }
-        let seeks = Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") });
-        let sighting = Observer::new(job().tag(), None).read(&encoded(None, &seeks)).unwrap();
-        assert_eq!(sighting.observed, Observed::Seeks { host: HostName::new("d"), rank: Some(3) });
+    }
+
+    #[test]
+    fn other_messages_are_told_apart() {
+        for (message, observed) in [
+            (
+                Message::Solicit(Solicit { rank: Some(3), host: HostName::new("d") }),
+                Observed::Seeks(HostName::new("d")),
+            ),
+            (Message::Over(Ended { rank: 3, end: End::Exited(7) }), Observed::Over(3, End::Exited(7))),
+            (Message::Missing([1].into_iter().collect()), Observed::Other),
+        ] {
+            let sighting = observer(None).read(&encoded(None, &message)).unwrap();
+            assert_eq!(sighting, Sighting::Node(NODE, LINEAGE, observed));
+        }
     }
 
     #[test]
     fn an_observer_asks_all_nodes_of_its_job_and_reads_no_other_observers_question() {
         for secret in [None, Some(keys("a secret of many bytes"))] {
-            let asked = Observer::new(job().tag(), secret.as_ref()).query(NODE);
+            let asked = observer(secret.as_ref()).query();
             let read = Codec::new(job().tag(), secret.as_ref()).decode(&asked);
-            let header = Header { sender: NODE, recipient: NodeId::ALL, lineage: Lineage::default() };
+            let header =
+                Header { sender: NodeId([9; 16]), recipient: NodeId::ALL, lineage: Lineage::default() };
             assert_eq!(read, Ok((header, Message::Query)));
-            assert_eq!(Observer::new(job().tag(), secret.as_ref()).read(&asked), None);
+            assert_eq!(observer(secret.as_ref()).read(&asked), None);
         }
     }
 
     #[test]
-    fn a_datagram_that_does_not_open_shows_its_claimed_sender_or_its_version() {
+    fn a_datagram_that_does_not_open_is_sealed_or_of_another_version() {
         let (ours, other) = (keys("a secret of many bytes"), keys("another one of many"));
         let sealed = encoded(Some(&ours), &announce());
         for (secret, bytes) in
             [(None, &sealed), (Some(&other), &sealed), (Some(&ours), &encoded(None, &announce()))]
         {
-            let sighting = Observer::new(job().tag(), secret).read(bytes).unwrap();
-            assert_eq!((sighting.node, sighting.observed), (NODE, Observed::Sealed));
+            assert_eq!(observer(secret).read(bytes), Some(Sighting::Sealed));
         }
         let mut later = encoded(None, &announce());
         later[4] = crate::wire::VERSION + 1;
-        let sighting = Observer::new(job().tag(), None).read(&later).unwrap();
-        assert_eq!(sighting.observed, Observed::Version(crate::wire::VERSION + 1));
+        assert_eq!(observer(None).read(&later), Some(Sighting::Version(crate::wire::VERSION + 1)));
         let elsewhere = "bar".parse::<JobId>().unwrap().tag();
-        assert_eq!(Observer::new(elsewhere, None).read(&sealed), None);
-        assert_eq!(Observer::new(job().tag(), None).read(&sealed[..20]), None);
-    }
-
-    #[test]
-    fn candidates_are_ordered_as_in_the_election() {
-        let with = |explicit, most| {
-            let mut observer = Observer::new(job().tag(), None);
-            let Some(Observed::Leads(mut candidacy)) =
-                observer.read(&encoded(None, &announce())).map(|sighting| sighting.observed)
-            else {
-                panic!("an announce is a candidate's");
-            };
-            (candidacy.explicit, candidacy.most) = (explicit, most);
-            candidacy.precedence(NODE)
-        };
-        assert!(with(true, 1) > with(false, 3) && with(false, 3) > with(false, 2));
-    }
-
-    #[test]
-    fn hints_ends_of_worlds_and_other_messages_are_told_apart() {
-        let candidate = || {
-            let Message::Announce(announce) = announce() else { unreachable!() };
-            announce.candidate
-        };
-        let source = "10.0.0.9:29500".parse::<std::net::SocketAddr>().unwrap();
-        let hint = crate::wire::Introduction { candidate: candidate(), source };
-        let address = candidate().endpoints.preferred();
-        let over = crate::wire::Ended { rank: 3, end: End::Exited(7) };
-        for (message, observed) in [
-            (
-                Message::Hint(hint),
-                Observed::Hints { leader: NODE, peer: Peer { host: HostName::new("a"), address } },
-            ),
-            (Message::Over(over), Observed::Over { rank: 3, end: End::Exited(7) }),
-            (Message::Missing([1].into_iter().collect()), Observed::Other),
-        ] {
-            let sighting = Observer::new(job().tag(), None).read(&encoded(None, &message)).unwrap();
-            let lineage = Lineage { generation: 1, origin: 9 };
-            assert_eq!(sighting, Sighting { node: NODE, lineage, observed });
-        }
-    }
-
-    #[test]
-    fn a_candidacy_says_all_that_the_candidate_announces() {
-        let mut observer = Observer::new(job().tag(), None);
-        let Some(Observed::Leads(candidacy)) =
-            observer.read(&encoded(None, &announce())).map(|sighting| sighting.observed)
-        else {
-            panic!("an announce is a candidate's");
-        };
-        assert_eq!((candidacy.explicit, candidacy.most, candidacy.progress.joined), (false, 3, 2));
-        assert_eq!(candidacy.progress.world.to_string(), "2:4");
-        assert_eq!(candidacy.progress.newest, [HostName::new("b")]);
-        assert_eq!(candidacy.progress.missing, [RankRange { first: 2, last: 3 }]);
+        assert_eq!(Observer::new(elsewhere, None, NODE).read(&sealed), None);
+        assert_eq!(observer(None).read(&sealed[..20]), None);
     }
 }

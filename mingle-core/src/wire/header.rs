@@ -92,12 +92,6 @@ pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram.len() < HEADER { Err(Dropped::Malformed) } else { Ok(()) }
 }
 
-/// The sender as the clear header names it, which nothing has authenticated; nothing where the datagram is
-/// too short. Another version of the protocol may have anything in its place.
-pub(crate) fn claimed_sender(datagram: &[u8]) -> Option<NodeId> {
-    datagram.get(SENDER).map(id)
-}
-
 /// Whether a datagram may arrive at a group: its clear header names all nodes as the recipient, or it is of
 /// another version, whose header is not known.
 #[cfg(feature = "net")]

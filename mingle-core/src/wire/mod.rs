@@ -30,10 +30,10 @@ use crate::rdma::{Addressing, Rails};
 use header::HEADER;
 use seal::{Replays, Seal};
 
+pub(crate) use header::Header;
 pub use header::VERSION;
 #[cfg(feature = "net")]
 pub(crate) use header::may_be_for_group;
-pub(crate) use header::{Header, claimed_sender};
 pub(crate) use message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Ended, Introduction, Join, LONGEST_ENTRY, Look,
     MISSING, Message, NEWEST, PART, PARTNERS, Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Running,

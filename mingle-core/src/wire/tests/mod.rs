@@ -391,13 +391,6 @@ fn other_jobs_and_versions_are_dropped_before_anything_is_decoded() {
 }
 
 #[test]
-fn the_claimed_sender_is_read_from_a_datagram_that_does_not_open() {
-    let bytes = Codec::new(TAG, Some(&keys("a secret of 20 bytes"))).encode(HEAD, &Message::Ping);
-    assert_eq!(claimed_sender(&bytes), Some(HEAD.sender));
-    assert_eq!(claimed_sender(&bytes[..39]), None);
-}
-
-#[test]
 fn a_length_from_the_network_allocates_nothing() {
     // A list that claims 2^32 - 1 entries and brings none.
     let mut bytes = encode(TAG, HEAD, &Message::Ping);

@@ -27,7 +27,9 @@ fn packages(name: &str) -> PathBuf {
     drop(fs::remove_dir_all(&folder));
     fs::create_dir_all(folder.join("mingle")).unwrap();
     let source = python_folder().join("src");
-    symlink(source.join("mingle_torchrun"), folder.join("mingle_torchrun")).unwrap();
+    for package in ["mingle_torch", "mingle_torchrun"] {
+        symlink(source.join(package), folder.join(package)).unwrap();
+    }
     for entry in fs::read_dir(source.join("mingle")).unwrap() {
         let entry = entry.unwrap();
         symlink(entry.path(), folder.join("mingle").join(entry.file_name())).unwrap();

@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
-use clap::Parser as _;
+use clap::{ArgAction, Args as _, Parser as _};
 use mingle_core::Error;
 use mingle_core::env::Format;
 use mingle_core::error::{Failure, Report};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub use crate::caller::Told;
 pub use crate::stay::Word;
 
-use crate::args::{Command, LowArgs, RunArgs, check_variables};
+use crate::args::{self, Command, JoinArgs, LowArgs, RunArgs, check_variables};
 use crate::config::{Config, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
@@ -80,6 +80,44 @@ pub fn stay(
         stay::stay(args, keeps_listener, now())
     };
     caller::during(told, ends, || exit::contain(work)).map_err(Failed::new)
+}
+
+/// Options of the program alone: what it prints, and the command that it starts.
+const OF_THE_PROGRAM: [&str; 6] =
+    ["format", "help", "max-restarts", "restart-delay", "forget-restarts", "workers"];
+
+/// What an option takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// Nothing.
+    Nothing,
+    /// A value.
+    One,
+    /// A value each time that it is given.
+    Many,
+}
+
+/// The options of [`join`], or of [`stay`], by name.
+pub fn options(stays: bool) -> Vec<(String, Takes)> {
+    let none = clap::Command::new("mingle");
+    let command = if stays { RunArgs::augment_args(none) } else { JoinArgs::augment_args(none) };
+    let options =
+        command.get_arguments().filter_map(|option| Some((option.get_long()?, option.get_action())));
+    let here = options.filter(|(name, _)| !OF_THE_PROGRAM.contains(name));
+    here.map(|(name, action)| {
+        let takes = match action {
+            ArgAction::SetTrue | ArgAction::Count => Takes::Nothing,
+            ArgAction::Append => Takes::Many,
+            _ => Takes::One,
+        };
+        (name.to_owned(), takes)
+    })
+    .collect()
+}
+
+/// What to do instead of an option that is gone.
+pub fn instead_of(name: &str) -> Option<String> {
+    args::instead_of(&format!("--{name}"))
 }
 
 fn run_args(arguments: Vec<String>) -> Result<RunArgs, Stop> {

@@ -63,7 +63,7 @@ pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Traits {
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let restarts = if config.stays { "given" } else { "not given" };
-    traits.push(Trait::shown("--max-restarts", restarts));
+    traits.push(Trait::shown("--max-restarts or RunningWorld", restarts));
     traits.extend(host.traits());
     traits.extend(machine.and_then(distances));
     traits.extend(mtu(config));

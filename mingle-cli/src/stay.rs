@@ -8,7 +8,7 @@
 //! Next     start again       ->   ends this world for all, unless it is over already; then as above
 //! Finish   all is done       ->   waits until all nodes have said so -> Told::Changed, and the end
 //! Fail     it has failed     ->   ends this world for all, and takes part in no other
-//! Leave, or a closed socket  ->   the same, without a failure: the others go on with another node
+//! Leave, or a closed socket  ->   the same, and the others go on with another node
 //! ```
 //!
 //! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
@@ -56,8 +56,8 @@ pub enum Word {
     Finish,
     /// It has failed with this exit code, and does not start again.
     Fail(u8),
-    /// It leaves.
-    Leave,
+    /// It leaves, with this exit code of its process: 0 if somebody has asked it to.
+    Leave(u8),
 }
 
 impl Word {
@@ -68,7 +68,7 @@ impl Word {
             Self::Next { code, holds_port: true } => [b'p', code],
             Self::Finish => *b"d ",
             Self::Fail(code) => [b'f', code],
-            Self::Leave => *b"l ",
+            Self::Leave(code) => [b'l', code],
         }
     }
 
@@ -78,7 +78,8 @@ impl Word {
             [b'p', code] => Self::Next { code, holds_port: true },
             [b'd', _] => Self::Finish,
             [b'f', code] => Self::Fail(code),
-            _ => Self::Leave,
+            [b'l', code] => Self::Leave(code),
+            _ => Self::Leave(0),
         }
     }
 }
@@ -93,7 +94,6 @@ enum After {
 
 /// Looks for the others, and stays until the caller leaves or all have finished.
 pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Result<(), Stop> {
-    check(&args)?;
     let restarts = Restarts { most: u32::MAX, ..Restarts::new(&args)? };
     let mut config = Config::scheduled(args.join, environment_or_files)?;
     let allows_split = flag_or_variable(args.allow_split, "allow-split")?;
@@ -108,22 +108,6 @@ pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Res
         runtime.shutdown_background();
         done.inspect_err(|stop| join::explain(stop, &config))
     })
-}
-
-/// Refuses what is of a command that mingle starts.
-fn check(args: &RunArgs) -> Result<(), Stop> {
-    let given = [
-        ("--max-restarts", args.max_restarts.is_some()),
-        ("--restart-delay", args.restart_delay.is_some()),
-        ("--forget-restarts", args.forget_restarts.is_some()),
-        ("--workers", args.workers.is_some()),
-    ];
-    match given.into_iter().find(|(_, is_given)| *is_given) {
-        Some((option, _)) => Err(Stop::Usage(format!(
-            "{option} is for a command that mingle run starts; here the program decides when it starts again, so leave it out"
-        ))),
-        None => Ok(()),
-    }
 }
 
 async fn all_worlds(
@@ -312,9 +296,9 @@ impl Attended {
                 running.release_newcomers();
                 running.fail(End::Exited(code));
             }
-            Word::Leave => {
+            Word::Leave(code) => {
                 self.after = Some(After::Gone);
-                running.fail(End::Left);
+                running.fail(if code == 0 { End::Left } else { End::Exited(code) });
             }
         }
     }
@@ -358,14 +342,14 @@ impl Words {
     async fn next(&mut self) -> Word {
         loop {
             if self.0.readable().await.is_err() {
-                return Word::Leave;
+                return Word::Leave(0);
             }
             // The socket keeps packets apart, and one byte more than a word shows a longer packet.
             let mut packet = [0; 3];
             match self.0.try_read(&mut packet) {
                 Ok(length) => return Word::read(&packet[..length]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(_) => return Word::Leave,
+                Err(_) => return Word::Leave(0),
             }
         }
     }
@@ -378,11 +362,11 @@ mod tests {
     #[test]
     fn each_word_survives_its_packet_and_everything_else_leaves() {
         let next = |holds_port| Word::Next { code: 75, holds_port };
-        for word in [next(false), next(true), Word::Finish, Word::Fail(1), Word::Leave] {
+        for word in [next(false), next(true), Word::Finish, Word::Fail(1), Word::Leave(3)] {
             assert_eq!(Word::read(&word.bytes()), word);
         }
         for packet in [&b""[..], b"n", b"x1", b"n11"] {
-            assert_eq!(Word::read(packet), Word::Leave, "{packet:?}");
+            assert_eq!(Word::read(packet), Word::Leave(0), "{packet:?}");
         }
     }
 }

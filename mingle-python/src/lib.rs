@@ -5,17 +5,20 @@
 //! loop.
 
 mod descriptors;
+mod end;
 mod queue;
 
-use std::sync::{Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::thread;
 
-use mingle_cli::embed::{self, Failed, Word};
+use mingle_cli::embed::{self, Failed, Takes, Word};
 use pyo3::IntoPyObjectExt as _;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use serde_json::{Value, json};
 
+use end::Part;
 use queue::{Item, Queue};
 
 /// A kind, a text or a dictionary, and a descriptor.
@@ -24,10 +27,7 @@ type Taken<'py> = (&'static str, Bound<'py, PyAny>, Option<i32>);
 /// A rendezvous, from the arguments of the program. It begins at once. One that stays goes on after the world
 /// has formed, until Python says that this node leaves, or all have finished.
 #[pyclass(frozen, weakref, module = "mingle._mingle")]
-struct Joining {
-    queue: Queue,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
+struct Joining(Arc<Part>);
 
 #[pymethods]
 impl Joining {
@@ -59,17 +59,18 @@ impl Joining {
         if py.detach(move || separated.recv()).unwrap_or(false) {
             let _ = nix::unistd::close(fd);
         }
-        Ok(Self { queue, thread: Mutex::new(Some(thread)) })
+        Ok(Self(Part::new(queue, thread, stays)))
     }
 
     /// The descriptor that is readable while there is something to take; -1 after the end.
     fn fileno(&self) -> i32 {
-        self.queue.fd()
+        self.0.queue.fd()
     }
 
     /// What has happened since the last call, in order.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Vec<Taken<'py>>> {
-        self.queue
+        self.0
+            .queue
             .take()?
             .into_iter()
             .map(|(item, fd)| {
@@ -92,48 +93,45 @@ impl Joining {
     /// code.
     /// With `holds_port` the next world takes another port at once.
     fn next(&self, code: u8, holds_port: bool) {
-        self.queue.say(Word::Next { code: code.max(1), holds_port });
+        self.0.queue.say(Word::Next { code: code.max(1), holds_port });
     }
 
     /// The program has ended well.
     fn succeed(&self) {
-        self.queue.say(Word::Finish);
+        self.0.queue.say(Word::Finish);
     }
 
     /// The program has failed with this exit code and does not start again.
     fn fail(&self, code: u8) {
-        self.queue.say(Word::Fail(code.max(1)));
+        self.0.queue.say(Word::Fail(code.max(1)));
     }
 
-    /// The node leaves.
-    fn leave(&self) {
-        self.queue.say(Word::Leave);
+    /// The node leaves; a code other than 0 is a failure of its program.
+    fn leave(&self, code: u8) {
+        self.0.queue.say(Word::Leave(code));
     }
 
     /// Waits until the thread has ended and all its sockets are closed.
     fn finish(&self, py: Python<'_>) {
-        // A panic of the thread was an error already.
-        py.detach(|| self.take_thread().map(JoinHandle::join));
-        self.queue.close();
+        py.detach(|| self.0.finish());
     }
 
     /// Leaves, and returns once all sockets are closed.
     fn end(&self, py: Python<'_>) {
-        self.queue.ask_for_the_end();
+        self.0.queue.ask_for_the_end();
         self.finish(py);
     }
 
     /// In a child that `fork` has made: the thread is not there, and its sockets neither.
     #[pyo3(name = "_forget")]
     fn forget(&self) {
-        std::mem::forget(self.take_thread());
-        self.queue.close();
+        self.0.forget();
     }
 }
 
-impl Joining {
-    fn take_thread(&self) -> Option<JoinHandle<()>> {
-        self.thread.lock().unwrap_or_else(PoisonError::into_inner).take()
+impl Drop for Joining {
+    fn drop(&mut self) {
+        end::leave_soon(&self.0);
     }
 }
 
@@ -161,9 +159,28 @@ fn object<'py>(py: Python<'py>, value: &Value) -> PyResult<Bound<'py, PyAny>> {
     }
 }
 
+/// The options of `join`, or of a world that stays, each with how many values it takes; 2 is for several.
+#[pyfunction]
+fn options(stays: bool) -> BTreeMap<String, u8> {
+    let number = |takes| match takes {
+        Takes::Nothing => 0,
+        Takes::One => 1,
+        Takes::Many => 2,
+    };
+    embed::options(stays).into_iter().map(|(name, takes)| (name.replace('-', "_"), number(takes))).collect()
+}
+
+/// What to do instead of an option that is gone.
+#[pyfunction]
+fn instead_of(option: &str) -> Option<String> {
+    embed::instead_of(option)
+}
+
 /// The native part of the module `mingle`.
 #[pymodule]
 fn _mingle(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_function(wrap_pyfunction!(options, module)?)?;
+    module.add_function(wrap_pyfunction!(instead_of, module)?)?;
     module.add_class::<Joining>()
 }

@@ -2,6 +2,9 @@
 
 import asyncio
 import contextlib
+import copy
+import io
+import json
 import logging
 import os
 import pickle
@@ -10,12 +13,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import mingle
 
@@ -41,12 +47,12 @@ def meet(name, world, **options):
         return sorted((node.result() for node in nodes), key=lambda node: node.rank)
 
 
-def python(code):
+def python(code, stderr=None):
     """Another Python that runs this code."""
-    code = "import mingle\n" + textwrap.dedent(code)
+    code = "import mingle, sys\n" + textwrap.dedent(code)
     path = os.pathsep.join([str(Path(mingle.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     environ = {**os.environ, "PYTHONPATH": path}
-    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 def waits(name):
@@ -94,6 +100,49 @@ class Module(unittest.TestCase):
         with self.assertRaises(ConnectionRefusedError):
             socket.create_connection(first.master, timeout=PATIENCE)
 
+    def test_a_copy_has_no_listener_and_closes_nobodys_file(self):
+        with meet("copy", 1)[0] as node:
+            copies = [copy.copy(node), copy.deepcopy(node), *(pickle.loads(pickle.dumps(node, n)) for n in range(6))]
+            for other in copies:
+                self.assertEqual((other.listener, other.take_listener()), (None, None))
+                self.assertEqual((other.rank, other.master, other.roster), (node.rank, node.master, node.roster))
+            del copies, other
+            # The listener is still there, so all that were copied have closed nothing.
+            socket.create_connection(node.master, timeout=PATIENCE).close()
+            os.fstat(node.listener)
+
+    def test_the_fields_have_words_and_are_a_dictionary(self):
+        with meet("fields", 1)[0] as node:
+            fields = vars(node)
+            self.assertEqual([name for name in fields if f"``{name}``" not in mingle.Assignment.__doc__], [])
+            stub = STUB.read_text() if STUB.exists() else ""
+            self.assertEqual([name for name in fields if stub and f"    {name}: " not in stub], [])
+            again = json.loads(json.dumps(node.to_dict()))
+            self.assertEqual(again, node.to_dict())
+            self.assertEqual(set(again), set(fields) - {"listener"})
+            self.assertEqual(again["master"], {"address": node.master[0], "port": node.master[1]})
+            self.assertEqual(again["roster"][0]["address"], node.roster[0].address)
+
+    def test_python_m_mingle_is_the_program(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder, "mingle")
+            program.write_text('#!/bin/sh\necho "$@"\nexit 7\n')
+            program.chmod(0o755)
+            source = str(Path(mingle.__file__).parent.parent)
+            path = os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])
+            command = [sys.executable, "-c", "import runpy, sysconfig; sysconfig.get_path = lambda *_: '/none'; "]
+            command[-1] += "runpy.run_module('mingle', run_name='__main__')"
+
+            def run(folder):
+                environ = {**os.environ, "PYTHONPATH": path, "PATH": folder}
+                return subprocess.run([*command, "run", "-j", "x"], env=environ, capture_output=True, text=True)
+
+            ran = run(folder)
+            self.assertEqual((ran.stdout, ran.returncode), ("run -j x\n", 7), ran.stderr)
+            ran = run("/none")
+            self.assertEqual(ran.returncode, 1)
+            self.assertIn("neither beside this Python nor in PATH", ran.stderr)
+
     def test_a_world_forms_of_the_module_and_asyncio_together(self):
         async def both():
             options = {"timeout": PATIENCE}
@@ -131,17 +180,20 @@ class Module(unittest.TestCase):
 
     def test_wrong_options_and_variables_are_refused_at_once(self):
         for wanted, options in [
-            ("--rank 7: rank 7 does not exist", {"rank": 7}),
-            ("--timeout", {"timout": 3}),
-            ("--interface", {"interface": "1.2.3.4/99"}),
-            ("--world 0", {"world": 0}),
-            ("--job-id", {"job_id": "x" * 200}),
-            ("--master-port", {"master_port": "no"}),
-            ("--log-format is gone: ", {"log_format": "json"}),
+            ("rank=7: rank 7 does not exist", {"rank": 7}),
+            ("interface=1.2.3.4/99: ", {"interface": "1.2.3.4/99"}),
+            ("such as world=4", {"world": 0}),
+            ("such as job_id=foo", {"job_id": "x" * 200}),
+            ("master_port=no: ", {"master_port": "no"}),
+            ("timeout=nan: ", {"timeout": float("nan")}),
+            ("job_id= is missing", {"job_id": None}),
+            ("see help(mingle.join)", {"world": None}),
+            ("'require_rdma='", {"require_rdma": True, "no_rdma": True}),
         ]:
             with self.assertRaises(mingle.UsageError, msg=options) as raised:
                 mingle.join(**{"job_id": job("wrong"), "world": 2, **options})
             self.assertIn(wanted, str(raised.exception))
+            self.assertNotIn("--", str(raised.exception))
             self.assertEqual(raised.exception.code, 2)
         os.environ["MINGLE_RANK"] = "many"
         try:
@@ -151,10 +203,42 @@ class Module(unittest.TestCase):
             del os.environ["MINGLE_RANK"]
         os.environ["MINGLE_LOG_FORMAT"] = "json"
         try:
-            with self.assertRaisesRegex(mingle.UsageError, "MINGLE_LOG_FORMAT is set, and --log-format is gone"):
+            with self.assertRaisesRegex(mingle.UsageError, "MINGLE_LOG_FORMAT is set, and log_format= is gone"):
                 mingle.join(job("wrong"), 1)
         finally:
             del os.environ["MINGLE_LOG_FORMAT"]
+
+    def test_unknown_keywords_and_wrong_types_are_type_errors(self):
+        for wanted, options in [
+            ("unexpected keyword argument 'ifc'", {"ifc": "eth0"}),
+            ("Did you mean 'timeout'?", {"timout": 3}),
+            ("log_format= is gone: ", {"log_format": "json"}),
+            ("'help'", {"help": True}),
+            ("'format'", {"format": "json"}),
+            ("'grow'", {"grow": True}),
+            ("world= takes no bool", {"world": True}),
+            ("job_id= must be a str, not bytes", {"job_id": b"foo"}),
+            ("job_id= must be a str, not int", {"job_id": 7}),
+            ("rank= takes no list", {"rank": [1]}),
+            ("seed= takes no bytes", {"seed": ["a", b"b"]}),
+            ("quiet= must be True or False", {"quiet": "yes"}),
+        ]:
+            with self.assertRaises(TypeError, msg=options) as raised:
+                mingle.join(**{"job_id": job("wrong"), "world": 2, **options})
+            self.assertIn(wanted, str(raised.exception))
+            self.assertNotIn("--", str(raised.exception))
+            if options != {"grow": True}:
+                with self.assertRaises(TypeError, msg=options):
+                    mingle.RunningWorld(**{"job_id": job("wrong"), "world": 2, **options})
+                with self.assertRaises(TypeError, msg=options):
+                    asyncio.run(mingle.join_async(**{"job_id": job("wrong"), "world": 2, **options}))
+
+    def test_times_and_paths_may_be_objects(self):
+        with tempfile.TemporaryDirectory() as folder:
+            events = Path(folder, "events")
+            with self.assertRaises(mingle.DeadlineError):
+                mingle.join(job("times"), 2, timeout=timedelta(milliseconds=300), events=events, seed_dir=Path(folder))
+            self.assertIn("deadline", events.read_text())
 
     def test_variables_and_schedulers_count_as_for_the_program(self):
         os.environ.update(MINGLE_JOB_ID=job("variables").replace("-", "%2D"), MINGLE_WORLD="1", MINGLE_FORMAT="hostfile")
@@ -203,6 +287,20 @@ class Module(unittest.TestCase):
             mingle.join(job("log"), 1)
         self.assertRegex(logs.output[-1], "INFO:mingle:world of 1 formed in .* rank 0, master 127.0.0.1:")
         self.assertNotIn("mingle: ", logs.output[-1])
+
+    def test_a_warning_without_logging_names_mingle_and_speaks_python(self):
+        said = io.StringIO()
+        logger, root = logging.getLogger("mingle"), logging.getLogger()
+        with contextlib.redirect_stderr(said), mock.patch.object(root, "handlers", []):
+            with ThreadPoolExecutor(1) as pool, mingle.RunningWorld(job("warns"), 2, timeout=PATIENCE) as world:
+                leaves = pool.submit(join, "warns", 2)
+                world.next()
+                leaves.result().close()
+        self.assertEqual(logger.handlers, [])
+        (line, *_) = lines = [line for line in said.getvalue().splitlines() if "given" in line]
+        self.assertEqual(len(lines), 2, said.getvalue())
+        self.assertRegex(line, '^mingle: warning: RunningWorld differs: .*"not given"')
+        self.assertNotIn("--", said.getvalue())
 
     def test_a_forked_child_has_no_socket_of_a_join_and_no_listener(self):
         seen = []
@@ -393,6 +491,45 @@ class Running(unittest.TestCase):
 
         self.assertEqual(self.all(self.worlds_of("for", 2), train), [[0, 1]] * 2)
 
+    def test_what_ends_a_process_is_heard_with_its_code(self):
+        begin = f"world = mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}); world.next()\n"
+        inside = f"with mingle.RunningWorld({job('ends')!r}, 2, timeout={PATIENCE}) as world:\n    world.next()\n"
+        function = f"def main():\n    {begin}    return 4\n"
+        signals = "import signal\nsignal.signal(signal.SIGALRM, lambda *_: sys.exit(2))\nsignal.alarm(1)\nworld.wait()"
+        for how, code, rest in [
+            ("exited", 1, inside + "    raise KeyError"),
+            ("exited", 3, inside + "    sys.exit(3)"),
+            ("exited", 1, inside + "    sys.exit('text')"),
+            ("left", None, inside + "    sys.exit()"),
+            ("left", None, inside + "    raise KeyboardInterrupt"),
+            ("exited", 1, begin + "raise KeyError"),
+            ("exited", 3, begin + "sys.exit(3)"),
+            ("exited", 5, begin + "raise SystemExit(5)"),
+            ("exited", 2, begin + signals),
+            ("exited", 4, function + "sys.exit(main())"),
+            ("left", None, begin + "raise KeyboardInterrupt"),
+            ("left", None, begin + "sys.exit(0)"),
+            ("left", None, begin),
+            ("left", None, begin + "world.close()\nsys.exit(3)"),
+            ("exited", 6, begin + "import os\nif os.fork() == 0: sys.exit(9)\nos.wait()\nsys.exit(6)"),
+        ]:
+            with self.subTest(rest), mingle.RunningWorld(job("ends"), 2, timeout=PATIENCE, quiet=True) as world:
+                with python(rest, subprocess.DEVNULL) as other:
+                    rank = world.next().rank
+                    self.assertTrue(world.wait(PATIENCE))
+                    # The end of the process says the same as its world.
+                    self.assertEqual((world.over.how, world.over.code, world.over.rank), (how, code, 1 - rank))
+                    ended = other.wait(PATIENCE)
+                    self.assertTrue(ended in (code, 0, -signal.SIGINT) or "close" in rest, ended)
+
+    def test_an_object_that_is_dropped_leaves(self):
+        first, second = self.worlds_of("dropped", 2)
+        self.all([first, second], lambda world: world.next())
+        self.worlds.remove(second)
+        del second
+        self.assertTrue(first.wait(PATIENCE))
+        self.assertEqual(first.over.how, "left")
+
     def test_ctrl_c_in_a_world_is_a_farewell(self):
         other = python(
             f"""
@@ -415,13 +552,17 @@ class Running(unittest.TestCase):
         self.assertTrue(world.wait(PATIENCE))
         self.assertEqual(world.over.how, "left")
 
-    def test_a_process_that_ends_says_farewell(self):
-        other = python(f"world = mingle.RunningWorld({job('exit')!r}, 2, timeout={PATIENCE})\nworld.next()")
-        (world,) = self.worlds_of("exit", 1, 2)
-        with other:
-            world.next()
-            self.assertTrue(world.wait(PATIENCE))
-        self.assertEqual(world.over.how, "left")
+    def test_a_survivor_names_the_rank_that_has_failed_and_no_network(self):
+        (first,) = self.worlds_of("survivor", 1, 2, timeout="3s")
+        (second,) = self.worlds_of("survivor", 1, 2, timeout="3s")
+        rank = self.all([first, second], lambda world: world.next())[1].rank
+        with self.assertRaises(KeyError), second:
+            raise KeyError
+        self.assertTrue(first.wait(PATIENCE))
+        with self.assertRaises(mingle.DeadlineError) as raised:
+            first.next()
+        self.assertRegex(str(raised.exception), f"^rank {rank}, .* failed: exit code 1; since then no world of 2 in time: ")
+        self.assertNotIn("multicast", str(raised.exception))
 
     def test_a_forked_child_has_no_socket_of_a_world(self):
         (world,) = self.worlds_of("fork", 1)
@@ -434,13 +575,13 @@ class Running(unittest.TestCase):
         self.assertEqual(world.state, "running")
 
     def test_wrong_options_are_refused(self):
+        for name in ("max_restarts", "workers", "nothing"):
+            with self.assertRaisesRegex(TypeError, rf"RunningWorld\(\) got an unexpected keyword argument '{name}'"):
+                mingle.RunningWorld(job("wrong"), 2, **{name: 3})
         for wanted, options in [
-            ("--max-restarts", {"max_restarts": 3}),
-            ("--workers", {"workers": 2}),
-            ("--gone-after", {"gone_after": "soon"}),
-            ("--allow-split", {"world": "2:4"}),
-            ("--grow", {"grow": True}),
-            ("--nothing", {"nothing": 1}),
+            ("gone_after=soon: ", {"gone_after": "soon"}),
+            ("allow_split=", {"world": "2:4"}),
+            ("grow= (or MINGLE_GROW)", {"grow": True}),
         ]:
             world = mingle.RunningWorld(**{"job_id": job("wrong"), "world": 2, **options})
             for _ in range(2):

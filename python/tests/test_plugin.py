@@ -3,21 +3,25 @@
 import importlib
 import importlib.metadata
 import os
+import subprocess
 import sys
 import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).parent / "stub"))
 
 import mingle  # noqa: E402
+import mingle_torch  # noqa: E402
 from torch.distributed.elastic.rendezvous.api import (  # noqa: E402
     RendezvousClosedError,
     RendezvousParameters,
     RendezvousTimeoutError,
 )
+from torch.distributed.rendezvous import rendezvous  # noqa: E402
 
 JOB = f"wheel-{os.getpid()}"
 
@@ -80,6 +84,33 @@ class Plugin(unittest.TestCase):
         self.assertTrue(first.is_closed())
         with self.assertRaises(RendezvousClosedError):
             first.next_rendezvous()
+
+    def test_an_agent_whose_process_ends_by_a_signal_says_farewell(self):
+        # torch makes an exception of it, with which the process ends with code 1.
+        # The stores of a test are in one process.
+        code = f"from tests.test_plugin import create; agent = create('{JOB}-signal'); agent._open = lambda node: node\n"
+        code += "agent.next_rendezvous(); raise InterruptedError"
+        first = create(f"{JOB}-signal")
+        first._open = lambda node: node
+        with subprocess.Popen([sys.executable, "-c", code], cwd=Path(__file__).parents[1], stderr=subprocess.DEVNULL) as other:
+            first.next_rendezvous()
+            self.wait_for(lambda: first.num_nodes_waiting() > 0)
+            self.assertEqual((first._world.over.how, other.wait()), ("left", 1))
+        self.assertFalse(first.is_closed())
+        first._world.close()
+
+    def test_torch_knows_mingle_urls_without_an_import(self):
+        project = Path(__file__).parents[1] / "pyproject.toml"
+        if project.exists():
+            self.assertIn('"torch.backends"]\nmingle = "mingle_torch:register"\n', project.read_text())
+        with self.assertRaisesRegex(RuntimeError, "No rendezvous handler"):
+            rendezvous("mingle://x")
+        mingle_torch.register()
+        with mock.patch.dict(os.environ):
+            store, rank, world = next(rendezvous(f"mingle://{JOB}-url?world_size=1&interface=lo"))
+        self.assertEqual((store.is_master, rank, world), (True, 0, 1))
+        # The module that has the handler may be imported as well.
+        self.assertIs(sys.modules["mingle.torch"], importlib.import_module("mingle.torch"))
 
     def test_an_agent_that_fails_closes_for_one_that_wants_to_go_on(self):
         job = f"{JOB}-closes"
@@ -148,7 +179,7 @@ class Plugin(unittest.TestCase):
         ]:
             with self.assertRaisesRegex(ValueError, wanted):
                 create(**arguments)
-        with self.assertRaisesRegex(ValueError, "job-id"):
+        with self.assertRaisesRegex(ValueError, "job_id="):
             create("x" * 200).next_rendezvous()
 
 

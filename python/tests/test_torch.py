@@ -101,8 +101,9 @@ class Torch(unittest.TestCase):
     def test_what_is_wrong_is_said(self):
         for wanted, url, more in [
             ("how many processes", f"mingle://{job('x')}", {}),
+            ("ipv6= must be True or False", f"mingle://{job('x')}?{options(world_size=2, ipv6='yes')}", {}),
             ("as %2F", f"mingle://a/b?{options(world_size=2)}", {}),
-            ("--timeout", f"mingle://{job('x')}?{options(world_size=2, timout=1)}", {}),
+            ("Did you mean 'timeout'", f"mingle://{job('x')}?{options(world_size=2, timout=1)}", {}),
             ("a worker of torchrun", f"mingle://{job('x')}?world_size=2", {"TORCHELASTIC_RUN_ID": "foo"}),
         ]:
             os.environ.update(more)

@@ -19,7 +19,7 @@ import select
 import sys
 import weakref
 
-from ._mingle import Joining, __version__
+from ._mingle import Joining, __version__, instead_of, options
 
 __all__ = [
     "Assignment",
@@ -84,13 +84,21 @@ class Member(type(sys.implementation)):
 class Assignment:
     """What a node has once its world has formed.
 
-    The attributes are the fields of ``--format json``; ``master`` is the pair of address and port. ``env`` has the
-    variables that the program prints, and ``unset`` the names of those that it removes: :meth:`export` does both.
-    ``generation`` counts the worlds of the job before this one.
+    ``job``, ``rank``, ``world``: the job ID, this node's rank and the number of nodes
+    ``master``: the address and the port of rank 0, a pair
+    ``roster``: all nodes in the order of ranks, a tuple of :class:`Member`
+    ``generation``: how many worlds of the job were before this one
+    ``local``, ``interface``: this node's address, and the name of the interface that has it, or None
+    ``place``: where this host is in the network, if that was said
+    ``slots``: how many workers run on this node, on those of lower ranks and on all: ``own``, ``before``, ``total``
+    ``digest``: a hash of all that the nodes agreed on, the same on each
+    ``env``, ``unset``: the variables that the program prints, and the names of those that it removes; see :meth:`export`
+    ``fabric``, ``differences``: what all ranks use for RDMA, and texts about ranks that differ
+    ``timings``: milliseconds from the start to each step
+    ``listener``: on rank 0 a descriptor that listens on the port of ``master``, so nobody else can take it; else None
 
-    On rank 0 ``listener`` is a descriptor that listens on the port of ``master``, so nobody else can take it. It is closed by
-    :meth:`close`, at the end of a ``with``, and with the object; a library that takes descriptors gets it from
-    :meth:`take_listener`.
+    The listener is closed by :meth:`close`, at the end of a ``with``, and with the object; a library that takes descriptors
+    gets it from :meth:`take_listener`. A copy of the object, also in another process, has none.
     """
 
     def __init__(self, facts, listener):
@@ -100,6 +108,17 @@ class Assignment:
         self.roster = tuple(Member(**member) for member in facts["roster"])
         if listener is not None:
             _held.add(self)
+
+    def __getstate__(self):
+        return {**self.__dict__, "listener": None}
+
+    def to_dict(self):
+        """The fields as ``--format json`` has them, and ``generation``: dictionaries, lists, texts and numbers alone."""
+        address, port = self.master
+        fields = {**self.__dict__, "master": {"address": address, "port": port}}
+        fields["roster"] = [dict(vars(member)) for member in self.roster]
+        del fields["listener"]
+        return fields
 
     def take_listener(self):
         """Returns the listening descriptor, which is the caller's from now on; None if this node is not rank 0."""
@@ -138,8 +157,8 @@ def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
     """Joins the world of ``world`` nodes called ``job_id``, waits until it has formed, and returns an :class:`Assignment`.
 
     ``options`` are those of the program, with ``_`` for ``-``: ``rank=2``, ``interface="10.1.0.0/16"``, ``seed=["gpu1"]``,
-    ``timeout=90``. A flag is ``True``, and an option that can be repeated takes a list. What is not given comes from the
-    variable ``MINGLE_...`` or from a scheduler, as for the program.
+    ``timeout=90`` or a ``timedelta``. A flag is ``True``, and an option that can be repeated takes a list. What is not given
+    comes from the variable ``MINGLE_...`` or from a scheduler, as for the program.
 
     With ``listener=False`` rank 0 closes its listening socket before the world forms, for a program that opens the port by
     itself: whoever connects before that is refused, and may try again.
@@ -147,7 +166,8 @@ def join(job_id=None, world=None, *, listener=True, on_event=None, **options):
     ``on_event`` is called with each event, a dictionary as ``--events`` writes it. Without it the logger ``mingle`` gets the
     lines that the program prints: warnings, and the rest as ``INFO``.
 
-    Raises :class:`Error`. Ctrl-C and every other exception leave the world at once.
+    Raises :class:`Error`: its :class:`UsageError`, which is a ``ValueError``, for a wrong value; and TypeError for an option
+    that does not exist or a value of a wrong type. Ctrl-C and every other exception leave the world at once.
     """
     joining = _begin(job_id, world, listener, options)
     try:
@@ -187,23 +207,69 @@ async def join_async(job_id=None, world=None, *, listener=True, on_event=None, *
         raise
 
 
-def _begin(job_id, world, listener, options, stays=False):
-    joining = Joining(_arguments({"job_id": job_id, "world": world, **options}), listener, stays)
+def _begin(job_id, world, listener, given, stays=False):
+    arguments = _arguments({"job_id": job_id, "world": world, **given}, "RunningWorld" if stays else "join", options(stays))
+    joining = Joining(arguments, listener, stays)
     _held.add(joining)
     return joining
 
 
-def _arguments(options):
-    """The arguments of the program for these options."""
+def _arguments(given, function, known):
+    """The arguments of the program for the keywords that this function was given."""
     arguments = []
-    for name, value in options.items():
+    for name, value in given.items():
+        if name not in known:
+            raise TypeError(_unexpected(name, function, known))
         option = "--" + name.replace("_", "-")
-        for one in value if isinstance(value, (list, tuple)) else [value]:
-            if one is True:
-                arguments.append(option)
-            elif one is not None and one is not False:
-                arguments.append(f"{option}={one}")
+        if known[name] == 0:
+            if not isinstance(value, (bool, type(None))):
+                raise TypeError(f"{name}= must be True or False, not {value!r}")
+            arguments += [option] if value else []
+        elif value is not None:
+            values = value if known[name] == 2 and isinstance(value, (list, tuple)) else [value]
+            arguments += [f"{option}={_text(name, one)}" for one in values]
     return arguments
+
+
+def _text(name, value):
+    """A value as the program takes it."""
+    if isinstance(value, str):
+        return value
+    if name == "job_id":
+        raise TypeError(f"job_id= must be a str, not {type(value).__name__}: {value!r}")
+    if hasattr(value, "total_seconds"):
+        return str(value.total_seconds())
+    if isinstance(value, float) or hasattr(value, "__index__") and not isinstance(value, bool):
+        return str(value)
+    if hasattr(value, "__fspath__"):
+        return os.fspath(value)
+    raise TypeError(f"{name}= takes no {type(value).__name__}: {value!r}")
+
+
+def _unexpected(name, function, known):
+    import difflib
+
+    text = f"{function}() got an unexpected keyword argument {name!r}"
+    instead = instead_of(name)
+    if instead is not None:
+        return f"{text}: {_in_python(instead)}"
+    near = difflib.get_close_matches(name, [*known, "listener", "on_event"], 1)
+    return f"{text}. Did you mean {near[0]!r}?" if near else text
+
+
+def _in_python(text):
+    """What the program says, with the names that its options have here."""
+    import re
+
+    for of_program, here in [
+        ("--max-restarts or RunningWorld", "RunningWorld"),
+        ("mingle --help", "help(mingle.join)"),
+        ("with -v", "with verbose=True"),
+    ]:
+        text = text.replace(of_program, here)
+    # A value follows where it is one for sure.
+    value = r"(?: (?=\d|N\b|ID\b|foo\b|\S+: ))?"
+    return re.sub(rf"--([a-z][a-z0-9-]*){value}=?", lambda found: found[1].replace("-", "_") + "=", text)
 
 
 def _next(joining, on_event):
@@ -231,7 +297,8 @@ def _pass_on(kind, what, on_event):
 
 def _error(what):
     """The exception for a failure."""
-    return ERRORS.get(what["code"], Error)(what["message"], what["code"], what["kind"], what["facts"])
+    message = _in_python(what["message"])
+    return ERRORS.get(what["code"], Error)(message, what["code"], what["kind"], what["facts"])
 
 
 def _local(assignment):
@@ -248,7 +315,13 @@ def _log(line):
     if warning or "logging" in sys.modules:
         import logging
 
-        logging.getLogger("mingle").log(logging.WARNING if warning else logging.INFO, line)
+        logger, level = logging.getLogger("mingle"), logging.WARNING if warning else logging.INFO
+        line = _in_python(line)
+        if logger.hasHandlers():
+            logger.log(level, line)
+        elif warning and logger.isEnabledFor(level):
+            # As logging does without a handler, with the name of who says it.
+            print(f"mingle: {line}", file=sys.stderr)
 
 
 # What has a descriptor in this process.

@@ -1,5 +1,6 @@
 import os
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Literal, Union
 
@@ -23,7 +24,7 @@ __all__ = [
 __version__: str
 
 # Seconds, or a text such as "90s" or "10m"; 0 is for ever.
-Time: TypeAlias = Union[float, str]
+Time: TypeAlias = Union[float, str, timedelta]
 # One, or several. A text may have several with commas.
 Many: TypeAlias = Union[str, list[str], tuple[str, ...]]
 Path: TypeAlias = Union[str, os.PathLike[str]]
@@ -58,6 +59,7 @@ class Assignment:
     master: tuple[str, int]
     local: str
     interface: str | None
+    place: str | None
     digest: str
     slots: dict[str, int]
     env: dict[str, str]
@@ -68,6 +70,7 @@ class Assignment:
     roster: tuple[Member, ...]
     generation: int
     listener: int | None
+    def to_dict(self) -> dict[str, Any]: ...
     def take_listener(self) -> int | None: ...
     def export(self, environ: MutableMapping[str, str] = ...) -> None: ...
     def close(self) -> None: ...

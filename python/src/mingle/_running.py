@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import select
+import sys
 import time
 import weakref
 
@@ -50,6 +51,10 @@ class RunningWorld:
 
     A world is over for all its nodes when one of them says so, leaves, or is gone. Then each calls :meth:`next`, and the
     world of the next generation forms, with new nodes in the places of those that are lost.
+
+    An exception in a ``with`` or in a method, or one that ends the process, is a failure of this node: the world is over
+    for all with the exit code 1, or that of SystemExit. So is the end of the process with another code than 0. Ctrl-C, a
+    task that is cancelled, ``sys.exit(0)`` and the end with code 0 are a farewell, as :meth:`close` is.
 
     What the object knows is up to date whenever an attribute is read. It is for one thread at a time.
     """
@@ -119,7 +124,7 @@ class RunningWorld:
         socket of the last world is closed if it is still here. With ``holds_port=True`` the program has a socket on the port of
         the last world for some time more, and the next world takes another port at once.
 
-        Raises :class:`Error`. Ctrl-C and every other exception leave the job at once.
+        Raises :class:`Error`. Ctrl-C and every other exception, such as one of ``on_event``, end this node's part at once.
         """
         self._again(code, holds_port)
         self._wait(lambda: self._state != "forming", timeout)
@@ -166,21 +171,13 @@ class RunningWorld:
         """Leaves: the world is over for its other nodes, and none takes this one for gone. Waits until they know, a second
         or two at most. Does nothing after the end.
         """
-        state = self.state
-        if self._is_leaving:
-            self._end()
-        elif state in ("running", "over"):
-            self._joining.leave()
-            self._end()
-        elif state == "forming":
-            self._joining.end()
-            self._clear("left")
+        self._leave(0)
 
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.close()
+    def __exit__(self, _, error, trace):
+        self._leave(_code_of(error))
 
     def __iter__(self):
         """The assignment of each generation, as :meth:`next` returns it."""
@@ -221,6 +218,17 @@ class RunningWorld:
         self._is_taken = True
         return self._assignment
 
+    def _leave(self, code):
+        state = self.state
+        if self._is_leaving:
+            self._end()
+        elif state in ("running", "over"):
+            self._joining.leave(code)
+            self._end()
+        elif state == "forming":
+            self._joining.end()
+            self._clear("left")
+
     def _end(self):
         """Waits until the thread has ended."""
         self._clear("left")
@@ -243,8 +251,8 @@ class RunningWorld:
                     return False
                 flags = poll.poll(left)
                 self._take(any(flag & select.POLLHUP for _, flag in flags))
-        except BaseException:
-            self._leave_at_once()
+        except BaseException as error:
+            self._leave_at_once(error)
             raise
         return True
 
@@ -264,18 +272,18 @@ class RunningWorld:
                 poll = select.poll()
                 poll.register(fd, select.POLLIN)
                 self._take(any(flag & select.POLLHUP for _, flag in poll.poll(0)))
-        except BaseException:
+        except BaseException as error:
             loop.remove_reader(fd)
-            self._leave_at_once()
+            self._leave_at_once(error)
             raise
 
-    def _leave_at_once(self):
+    def _leave_at_once(self, error):
         if self._state == "forming":
             self._joining.end()
             self._clear("left")
         else:
             # The thread says so to the others, and `close` or the end of the process waits for that.
-            self._joining.leave()
+            self._joining.leave(_code_of(error))
             self._clear("left")
             self._is_leaving = True
 
@@ -299,6 +307,9 @@ class RunningWorld:
 
     def _fail(self, what):
         self._clear("failed")
+        if what["code"] == 3 and self._cause:
+            # The nodes have met before, so the network is not what keeps them apart.
+            what["message"] = f"{self._cause}; since then {what['message'].split('; ')[0]}"
         if what["kind"] == "job_finished":
             self._state = "finished"
         else:
@@ -307,6 +318,8 @@ class RunningWorld:
 
     def _change(self, what):
         change, generation, rank = what.pop("change"), what.pop("generation"), what.get("rank")
+        if change in ("over", "cause"):
+            self._cause = what["text"]
         if change == "finished":
             self._clear("finished")
             self._joining.finish()
@@ -334,6 +347,8 @@ class RunningWorld:
 
     # That of the last world that has formed.
     _generation = -1
+    # Why the last world that is over has ended.
+    _cause = ""
     # What `next` asked for last.
     _is_asked = 1, False
     # Whether an exception has made it leave, and its thread may still tell the others so.
@@ -348,14 +363,25 @@ def _code(code):
     return code
 
 
-# The worlds of this process, which it leaves at its end.
+def _code_of(error):
+    """The exit code of a process that ends with this exception; 0 where somebody has asked for the end."""
+    if isinstance(error, SystemExit) and error.code is not None:
+        return error.code & 255 if isinstance(error.code, int) else 1
+    return 1 if isinstance(error, Exception) else 0
+
+
+# The worlds of this process.
 _worlds = weakref.WeakSet()
 
 
-def _leave_all():
-    for world in list(_worlds):
-        world.close()
+def _end_all():
+    """Tells the exception that ends the process. Every other exit code is told by the native part, once it is known."""
+    error = getattr(sys, "last_value", None)
+    # A prompt has shown its exceptions, and gone on.
+    if error is not None and not hasattr(sys, "ps1"):
+        for world in list(_worlds):
+            world.__exit__(type(error), error, None)
 
 
-atexit.register(_leave_all)
+atexit.register(_end_all)
 os.register_at_fork(after_in_child=_worlds.clear)

@@ -1,11 +1,12 @@
-"""``import mingle.torch`` lets processes of PyTorch find each other without a launcher:
+"""Lets processes of PyTorch find each other without a launcher:
 
-    import mingle.torch
     torch.distributed.init_process_group(init_method="mingle://foo?world_size=4")
 
+PyTorch before 2.5 loads no extensions by itself and says "No rendezvous handler": ``import mingle.torch`` before.
+
 ``foo`` is the job ID, percent-encoded. ``world_size`` counts processes, and is the argument of ``init_process_group`` or
-stands in the URL; more options of mingle stand there too, such as ``&interface=eth0&ipv6=true``. Each process joins by itself, takes its
-rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
+stands in the URL; more options of mingle stand there too, such as ``&interface=eth0&ipv6=true``. Each process joins by
+itself, takes its rank, and gets ``LOCAL_RANK`` and ``LOCAL_WORLD_SIZE`` by the order of ranks on its host.
 
 Rank 0 hands its listening socket to ``TCPStore``, so the port is never free. PyTorch before 2.3 cannot take one: it opens the
 port itself, and another program has some milliseconds in which it can take the port.
@@ -13,6 +14,7 @@ port itself, and another program has some milliseconds in which it can take the 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from datetime import timedelta
@@ -37,7 +39,11 @@ def rendezvous(url, timeout=timedelta(minutes=10), **_):
     """Yields the store, the rank and the number of processes of the world that this URL names."""
     options = _options(url, timeout)
     use_libuv = options.pop("use_libuv", os.environ.get("USE_LIBUV", "1")) == "1"
-    assignment = join(listener=TAKES_SOCKET, **options)
+    try:
+        assignment = join(listener=TAKES_SOCKET, **options)
+    except TypeError as error:
+        # All in a URL is text.
+        raise UsageError(f"{url}: {error}", 2, "usage") from None
     _export(assignment)
     host, port = assignment.master
     more = {"use_libuv": use_libuv} if TAKES_LIBUV else {}
@@ -97,4 +103,6 @@ def _export(assignment):
     os.environ["LOCAL_WORLD_SIZE"] = str(here)
 
 
-register_rendezvous_handler("mingle", rendezvous)
+# mingle_torch has done it, where torch loads extensions.
+with contextlib.suppress(RuntimeError):
+    register_rendezvous_handler("mingle", rendezvous)

@@ -22,6 +22,7 @@ for each other.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -171,6 +172,8 @@ class MingleRendezvous(RendezvousHandler):
             try:
                 if world is None:
                     world = self._world = mingle.RunningWorld(**self._options, listener=TAKES_SOCKET)
+                    # A signal is an exception of torch, and ends the process with code 1.
+                    atexit.register(world.close)
                 node = world.next(code=AGAIN, holds_port=True)
             except mingle.Error as error:
                 raise ERRORS.get(error.code, RendezvousError)(f"mingle: {error}") from error

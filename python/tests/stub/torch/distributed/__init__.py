@@ -7,11 +7,11 @@ STORES = {}
 
 
 class TCPStore:
-    def __init__(self, host_name, port, world_size, is_master, timeout, *, wait_for_workers, master_listen_fd=None):
+    def __init__(self, host_name, port, world_size, is_master, timeout, *, wait_for_workers=True, master_listen_fd=None):
         """master_listen_fd"""
         self.address = (host_name, port)
         self.world_size, self.is_master, self.timeout = world_size, is_master, timeout
-        assert not wait_for_workers and is_master == (master_listen_fd is not None)
+        assert is_master == (master_listen_fd is not None)
         # The server has keys of its own, as one that has just started; clients may come first.
         self.fd, self.values = master_listen_fd, STORES.setdefault(port, {})
 

@@ -1,20 +1,25 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
-use mingle_core::tools::interfaces;
-use mingle_core::{Assignment, Formed, JobId};
+use mingle_core::tools::{host_name, interfaces};
+use mingle_core::{Assignment, Formed, HostName, JobId};
 use serde_json::Value;
 
 use crate::config::Config;
+use crate::doctor::lookup;
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::output::{Holder, Patience};
 use crate::stdout::Text;
 use crate::{environment, progress, stderr};
+
+/// Where the drivers of GPUs and TPUs show themselves.
+const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];
 
 /// Everything that this node's output depends on.
 #[derive(Debug)]
@@ -114,6 +119,12 @@ impl<'a> Formation<'a> {
                  to it was proved; if Gloo cannot connect, remove that address, or let the world use IPv4"
             ));
         }
+        if let Some((name, address)) = self.name_at_loopback() {
+            stderr::say(format_args!(
+                "warning: JAX on CPUs will hang: it listens at the address of this host's name, {name}, which is {address}, \
+                 and no other host reaches that; give the name this host's own address in /etc/hosts"
+            ));
+        }
         for line in self.formed.sameness.lines() {
             stderr::say(format_args!("warning: {line}"));
         }
@@ -122,6 +133,22 @@ impl<'a> Formation<'a> {
         let Formed { world, rank, master, .. } = &self.formed;
         let time = progress::duration(time);
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
+    }
+
+    /// The name of this host, where it leads to a loopback address, as Debian's installer has it, and JAX has
+    /// nothing but CPUs: its Gloo listens there (`gloo/transport/tcp/device.cc`).
+    fn name_at_loopback(&self) -> Option<(HostName, IpAddr)> {
+        let is_jax = self.config.formats().any(|format| format.to_string() == "jax");
+        if !is_jax || self.formed.world.get() == 1 || self.formed.local.is_loopback() {
+            return None;
+        }
+        let on_cpus = match environment("JAX_PLATFORMS").as_deref() {
+            None | Some("") => !ACCELERATORS.iter().any(|path| Path::new(path).exists()),
+            Some(platforms) => platforms.starts_with("cpu"),
+        };
+        let name = on_cpus.then(host_name)?;
+        let address = *lookup(name.as_str()).ok()?.first()?;
+        address.is_loopback().then_some((name, address))
     }
 
     /// In a world of IPv6, the IPv4 address that Gloo takes instead, where mingle has named the interface:

@@ -231,7 +231,7 @@ impl Config {
     }
 
     /// The formats in which the world is written, on stdout and to files.
-    fn formats(&self) -> impl Iterator<Item = Format> {
+    pub(crate) fn formats(&self) -> impl Iterator<Item = Format> {
         [self.format].into_iter().chain(self.outputs.iter().map(|output| output.format))
     }
 }

@@ -49,6 +49,8 @@ use live::{Meeting, Wires};
 use matrix::Board;
 use notice::{Card, ENDPOINTS, LARGEST, Place};
 
+pub(crate) use system::lookup;
+
 /// The job whose group and ports are tried without --job-id.
 const TRIAL_JOB: &str = "mingle doctor";
 /// How long to wait for the other hosts, by default.

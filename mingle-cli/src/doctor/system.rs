@@ -11,7 +11,7 @@ use std::time::Duration;
 const ANSWER: Duration = Duration::from_secs(3);
 
 /// The addresses of this name, as the resolver knows it.
-pub(super) fn lookup(host: &str) -> Result<Vec<IpAddr>, String> {
+pub(crate) fn lookup(host: &str) -> Result<Vec<IpAddr>, String> {
     let (sender, receiver) = channel();
     let name = host.to_owned();
     thread::spawn(move || {

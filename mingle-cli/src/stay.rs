@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use mingle_core::env::{Format, Variables};
 use mingle_core::proto::{Over, Peer};
-use mingle_core::{Assignment, Change, End, Metadata, Rank, RunningWorld};
+use mingle_core::{Assignment, Change, End, Metadata, Rank, RendezvousBuilder, RunningWorld};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::time::{MissedTickBehavior, interval};
@@ -119,14 +119,13 @@ async fn all_worlds(
 ) -> Result<(), Stop> {
     let mut signals = Signals::new(&[])?;
     let mut words = Words::new()?;
-    let mut meeting = Meeting::new((config, found), restarts.stop_timeout, 0);
+    let mut meeting = Meeting::new((config, found), restarts, 0);
     let mut assignment = meeting.join(&mut signals, journal).await?;
     let mut growth = Growth::new();
     loop {
         let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
         let mut running = assignment.running.take().ok_or_else(missing)?;
         let generation = running.generation();
-        running.set_gone_after(restarts.gone_after);
         growth.formed(generation, assignment.formed.world.get(), now());
         if restarts.grows {
             running.set_growth(growth.wait(now()));
@@ -137,9 +136,8 @@ async fn all_worlds(
         match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
             After::Gone => return Ok(()),
             After::Again { holds_port, end } => {
-                if holds_port {
-                    running.set_port_grace(Duration::ZERO);
-                }
+                let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
+                running.set_port_grace(grace);
                 growth.ended(end, now());
             }
         }

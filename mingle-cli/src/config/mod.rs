@@ -34,9 +34,6 @@ const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// The default of `--forget-restarts`: longer than a job takes to load its data and fail again.
 const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
 
-/// The default of `--gone-after`.
-const GONE_AFTER: Duration = Duration::from_secs(30);
-
 /// The warning of a node that has no place and should be ranked by it.
 const WITHOUT_PLACE: &str = "--rank-by place: this host has no place, so its rank comes behind those of hosts that have \
                              one; give --place (or MINGLE_PLACE)";
@@ -266,7 +263,8 @@ impl Restarts {
                 .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
             forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?.unwrap_or(LONGEST),
-            gone_after: time(&args.gone_after, "gone-after", GONE_AFTER)?.unwrap_or(LONGEST),
+            gone_after: time(&args.gone_after, "gone-after", RendezvousBuilder::GONE_AFTER)?
+                .unwrap_or(LONGEST),
             grows: reader.flag(args.grow, "grow")?,
         })
     }

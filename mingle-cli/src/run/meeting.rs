@@ -1,11 +1,9 @@
 //! The rendezvous of a node that stays with its worlds, one after the other.
 
-use std::time::Duration;
-
 use mingle_core::{Assignment, Error, Event, Failure, Metadata, RunningWorld};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::config::Config;
+use crate::config::{Config, Restarts};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -17,7 +15,7 @@ use crate::stderr;
 pub(crate) struct Meeting<'a> {
     config: &'a Config,
     found: &'a Found,
-    stop_timeout: Duration,
+    restarts: Restarts,
     /// The reports of the current rendezvous.
     events: UnboundedReceiver<Event>,
     /// How often a rendezvous with an unknown outcome may still be followed by another.
@@ -27,9 +25,9 @@ pub(crate) struct Meeting<'a> {
 
 impl<'a> Meeting<'a> {
     /// At most `doubts` times a rendezvous with an unknown outcome is followed by another.
-    pub(crate) fn new((config, found): (&'a Config, &'a Found), stop_timeout: Duration, doubts: u32) -> Self {
+    pub(crate) fn new((config, found): (&'a Config, &'a Found), restarts: Restarts, doubts: u32) -> Self {
         let (_, events) = unbounded_channel();
-        Self { config, found, stop_timeout, events, doubts, metadata: Metadata::default() }
+        Self { config, found, restarts, events, doubts, metadata: Metadata::default() }
     }
 
     /// The first world.
@@ -44,7 +42,9 @@ impl<'a> Meeting<'a> {
         loop {
             let (sender, events) = unbounded_channel();
             self.events = events;
-            let settings = self.config.rendezvous().stop_timeout(self.stop_timeout).metadata(self.metadata());
+            let Restarts { stop_timeout, gone_after, .. } = self.restarts;
+            let settings = self.config.rendezvous().stop_timeout(stop_timeout).gone_after(gone_after);
+            let settings = settings.metadata(self.metadata());
             let rendezvous = self.found.describe(settings);
             let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
             let mut progress = Progress::new(self.config, journal);

@@ -88,7 +88,7 @@ async fn supervised(
 ) -> Result<(), Stop> {
     let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
-    let mut meeting = Meeting::new((config, run.found), restarts.stop_timeout, restarts.most);
+    let mut meeting = Meeting::new((config, run.found), restarts, restarts.most);
     let mut assignment = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
@@ -152,7 +152,6 @@ async fn attend(
     let mut running = running.ok_or_else(missing)?;
     running.set_last(row.is_used_up());
     running.set_restarts_left(row.left());
-    running.set_gone_after(row.restarts.gone_after);
     if row.restarts.grows {
         running.set_growth(growth.wait(now()));
     }

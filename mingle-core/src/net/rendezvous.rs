@@ -57,6 +57,9 @@ pub struct Rendezvous {
     pub(super) keep_listener: bool,
     pub(super) stays: bool,
     pub(super) own_ports: bool,
+    pub(super) gone_after: Duration,
+    pub(super) growth: Option<Duration>,
+    pub(super) port_grace: Duration,
     events: Option<Notify>,
 }
 
@@ -85,6 +88,9 @@ impl Rendezvous {
             keep_listener: false,
             stays: false,
             own_ports: false,
+            gone_after: RendezvousBuilder::GONE_AFTER,
+            growth: None,
+            port_grace: RendezvousBuilder::PORT_GRACE,
             events: None,
         })
     }
@@ -142,6 +148,13 @@ impl RendezvousBuilder {
 
     /// How long a last call lasts, unless [`RendezvousBuilder::last_call`] says otherwise.
     pub const LAST_CALL: Duration = proto::LAST_CALL;
+
+    /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] says otherwise.
+    pub const GONE_AFTER: Duration = proto::GONE_AFTER;
+
+    /// How long the port that a command has used may stay taken, unless [`RendezvousBuilder::port_grace`] says
+    /// otherwise.
+    pub const PORT_GRACE: Duration = Duration::from_secs(5);
 
     /// This node's rank. Default: none, and the world assigns one.
     pub fn rank(mut self, rank: Option<Rank>) -> Self {
@@ -289,6 +302,30 @@ impl RendezvousBuilder {
     /// one fails. Should be the same on every node. Costs the transfer of the roster. Default: no.
     pub fn stay(mut self, stays: bool) -> Self {
         self.0.stays = stays;
+        self
+    }
+
+    /// In each world that this node [stays](Self::stay) with, how long a node that is suspected may stay silent
+    /// before it is gone and the world is over. Default: 30 seconds.
+    pub fn gone_after(mut self, gone_after: Duration) -> Self {
+        self.0.gone_after = gone_after;
+        self
+    }
+
+    /// From so long after the formation on, each world that this node [stays](Self::stay) with and that may
+    /// have more nodes ends so that newcomers get a seat. A newcomer must have reached rank 0's host at its
+    /// port for paths, and have stayed for a last call. Default: never; newcomers wait until a member is gone.
+    pub fn grow(mut self, after: Duration) -> Self {
+        self.0.growth = Some(after);
+        self
+    }
+
+    /// How long [`RunningWorld::again`](crate::RunningWorld::again) waits until the port that the command has
+    /// used is free. With zero it takes another port at once. A
+    /// [`Network::master_port`](crate::Network::master_port) that is set has 5 seconds always. Default: 5
+    /// seconds.
+    pub fn port_grace(mut self, grace: Duration) -> Self {
+        self.0.port_grace = grace;
         self
     }
 

@@ -30,6 +30,9 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a last call lasts by default.
 pub(crate) const LAST_CALL: Duration = Duration::from_secs(15);
 
+/// How long a suspected member of a running world may stay silent by default.
+pub(crate) const GONE_AFTER: Duration = Duration::from_secs(30);
+
 /// What a node brings to its rendezvous.
 ///
 /// Exhaustive, unlike what this crate returns: a simulation decides on every field with a struct update.
@@ -67,6 +70,8 @@ pub struct Config {
     pub awaited: Option<Time>,
     /// Whether this node waits for a seat as long as the job runs without it, whatever its timeout.
     pub stands_by: bool,
+    /// How long a member of the running world that is suspected may stay silent before it is gone.
+    pub gone_after: Duration,
     /// Whether this node looks for others beside multicast: no last call ends before
     /// [`Node::handle_searched`](crate::proto::Node::handle_searched).
     pub searches: bool,
@@ -102,6 +107,7 @@ impl Config {
             last_call: LAST_CALL,
             awaited: None,
             stands_by: false,
+            gone_after: GONE_AFTER,
             searches: false,
         }
     }

@@ -44,7 +44,7 @@ pub use crate::wire::{
 };
 pub use config::{Config, RankBy};
 #[cfg(feature = "net")]
-pub(crate) use config::{LAST_CALL, TIMEOUT};
+pub(crate) use config::{GONE_AFTER, LAST_CALL, TIMEOUT};
 pub use node::Node;
 pub use output::{ConnId, DialId, Output, PathNews, Source, WatchNews};
 #[cfg(feature = "net")]

@@ -137,6 +137,7 @@ impl Driver {
         config.traits = settings.traits.clone();
         config.expected = settings.expected.clone();
         config.last_call = settings.last_call;
+        config.gone_after = settings.gone_after;
         if let Some(former) = settings.former {
             config.succeed(former, settings.stop_timeout);
         }

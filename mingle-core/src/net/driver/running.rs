@@ -63,8 +63,6 @@ pub struct RunningWorld {
     machine: proto::RunningWorld,
     rejoin: Instant,
     look: Instant,
-    /// How long the next formation waits for the port that the command has used.
-    port_grace: Duration,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -77,12 +75,15 @@ impl fmt::Debug for RunningWorld {
 }
 
 impl RunningWorld {
-    pub(super) fn new(mut driver: Driver, machine: proto::RunningWorld) -> Self {
+    pub(super) fn new(mut driver: Driver, mut machine: proto::RunningWorld) -> Self {
+        if let Some(after) = driver.settings.growth {
+            machine.set_growth(driver.now(), after);
+        }
         driver.open_files = None;
         driver.keep_seed_file();
         driver.connections.watch_paths();
         let now = clock();
-        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK, port_grace: GRACE }
+        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
     }
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
@@ -175,21 +176,15 @@ impl RunningWorld {
         self.machine.set_last(is_last);
     }
 
-    /// How long a node that is suspected may stay silent before it is gone and the world is over; 30 s if
-    /// this is not called.
-    pub fn set_gone_after(&mut self, gone_after: Duration) {
-        self.machine.set_gone_after(gone_after);
-    }
-
     /// How many failures may still be followed by a restart, for `mingle watch`.
     pub fn set_restarts_left(&mut self, left: u32) {
         self.machine.set_restarts_left(left);
     }
 
-    /// From so long after now on, a world that may have more nodes ends so that newcomers get a seat. Each
-    /// must have reached rank 0's host at its port for paths, and have stayed for a last call. Without this
-    /// call they wait until a member is gone.
+    /// Replaces [`RendezvousBuilder::grow`](crate::RendezvousBuilder::grow), for this world from now on and for
+    /// those that follow: a world that grows again and again wants longer pauses.
     pub fn set_growth(&mut self, after: Duration) {
+        self.driver.settings.growth = Some(after);
         self.machine.set_growth(self.driver.now(), after);
     }
 
@@ -205,11 +200,10 @@ impl RunningWorld {
         self.machine.release_newcomers(self.driver.now());
     }
 
-    /// How long [`again`](Self::again) waits until the port that the command has used is free; 5 s if this is
-    /// not called. With zero it takes another port at once, as a program wants that closes its listening
-    /// socket later. A [`Network::master_port`](crate::Network::master_port) that is set has 5 s always.
+    /// Replaces [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) from this world on: a
+    /// program that still holds its listening socket wants another port at once.
     pub fn set_port_grace(&mut self, grace: Duration) {
-        self.port_grace = grace;
+        self.driver.settings.port_grace = grace;
     }
 
     /// Replaces what [`RendezvousBuilder::metadata`](crate::RendezvousBuilder::metadata) says to the nodes of
@@ -234,7 +228,7 @@ impl RunningWorld {
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits up to 5 s or [as long as was set](Self::set_port_grace), and then takes
+    /// holds the port, this waits as long as [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes
     /// another port unless [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
@@ -243,7 +237,7 @@ impl RunningWorld {
         driver.origin = clock();
         driver.began = driver.origin;
         driver.peers.set_former(self.machine.others(), driver.origin);
-        let listeners = driver.listen_again(self.port_grace).await?;
+        let listeners = driver.listen_again(driver.settings.port_grace).await?;
         driver.open_files = Some(OpenFiles::raise());
         let settings = &driver.settings;
         let (paths, path_port) = path_listeners(settings, driver.port)?;
@@ -284,5 +278,32 @@ impl Driver {
         self.links = open_links(&self.settings, interfaces, endpoint.sockets)?;
         self.port = endpoint.port;
         Ok(endpoint.listeners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::World;
+    use crate::net::Rendezvous;
+
+    #[tokio::test]
+    async fn settings_of_a_running_world_survive_a_restart() {
+        let builder = Rendezvous::builder("settings".parse().unwrap(), World::new(1).unwrap());
+        let builder = builder.stay(true).gone_after(Duration::from_secs(9)).grow(Duration::from_secs(7));
+        let mut assignment = builder.join().await.unwrap();
+        for generation in 0..2 {
+            let mut running = assignment.running.take().unwrap();
+            assert_eq!(running.generation(), generation);
+            let machine = format!("{:?}", running.machine);
+            assert!(machine.contains("gone_after: 9s"), "{machine}");
+            assert_eq!(running.driver.settings.growth, Some(Duration::from_secs(7)));
+            running.set_port_grace(Duration::ZERO);
+            running.fail(End::Exited(1));
+            while running.next().await != Change::Notified {}
+            assignment = running.again().await.unwrap();
+        }
+        let running = assignment.running.unwrap();
+        assert_eq!(running.driver.settings.port_grace, Duration::ZERO);
     }
 }

@@ -103,6 +103,11 @@ impl Context {
         !size.splits() && u64::from(self.world()) + u64::from(newcomers) >= 2 * fewest
     }
 
+    /// How long a member that is suspected may stay silent before it is gone.
+    pub(super) fn gone_after(&self) -> Duration {
+        self.shared.config.gone_after
+    }
+
     /// How long a newcomer has to stay before it is taken in.
     pub(super) fn last_call(&self) -> Duration {
         self.shared.config.last_call

@@ -210,11 +210,6 @@ impl RunningWorld {
         self.is_last = is_last;
     }
 
-    /// How long a member that is suspected may stay silent before it is gone; 30 s if this is not called.
-    pub fn set_gone_after(&mut self, gone_after: Duration) {
-        self.watch.set_gone_after(gone_after);
-    }
-
     /// How many failures may still be followed by a restart, for observers.
     pub fn set_restarts_left(&mut self, left: u32) {
         self.restarts_left = Some(left);

@@ -58,8 +58,6 @@ const COUNT: Duration = Duration::from_secs(8);
 const COUNT_AGAIN: Duration = Duration::from_secs(60);
 /// How often a node whose world is over tells its neighbours so. Nothing answers that.
 const LEAVING: usize = 6;
-/// How long a member that is suspected may stay silent by default.
-const GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// Something that the watch has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +77,6 @@ pub(super) struct Watch {
     neighbours: Vec<Neighbour>,
     /// The members that may watch this node.
     watchers: Vec<NodeId>,
-    gone_after: Duration,
     /// Since when the world is over.
     over: Option<Time>,
     pub(super) looks: Looks,
@@ -141,12 +138,7 @@ impl Watch {
         }
         let watchers = ranks.into_iter().filter_map(|rank| context.members.id_of(rank));
         let watchers = watchers.filter(|&id| id != context.own_id()).collect();
-        let (gone_after, looks) = (GONE_AFTER, Looks::default());
-        Self { neighbours: watched, watchers, gone_after, over: None, looks }
-    }
-
-    pub(super) fn set_gone_after(&mut self, gone_after: Duration) {
-        self.gone_after = gone_after;
+        Self { neighbours: watched, watchers, over: None, looks: Looks::default() }
     }
 
     /// Something has happened on a connection.
@@ -190,7 +182,7 @@ impl Watch {
 
     /// Tries the neighbours that are in doubt.
     pub(super) fn advance(&mut self, context: &mut Context) -> Option<Finding> {
-        let gone_after = self.over.is_none().then_some(self.gone_after);
+        let gone_after = self.over.is_none().then_some(context.gone_after());
         let finding = self.neighbours.iter_mut().find_map(|neighbour| neighbour.advance(gone_after, context));
         self.plan(context);
         finding

@@ -30,12 +30,16 @@ struct Done {
 
 impl Watcher {
     fn new(size: u8) -> (Self, Vec<(DialId, SocketAddr)>) {
-        Self::among(size, |_| true)
+        Self::of(config(1), size, |_| true)
     }
 
     /// Some of the nodes may not stay with their world.
     fn among(size: u8, stays: impl Fn(u8) -> bool) -> (Self, Vec<(DialId, SocketAddr)>) {
-        let mut node = Node::new(config(1), 1, Time::ZERO);
+        Self::of(config(1), size, stays)
+    }
+
+    fn of(config: Config, size: u8, stays: impl Fn(u8) -> bool) -> (Self, Vec<(DialId, SocketAddr)>) {
+        let mut node = Node::new(config, 1, Time::ZERO);
         while node.poll_output().is_some() {}
         let partner = |number: u8| Partner {
             id: id(number),
@@ -53,15 +57,19 @@ impl Watcher {
 
     /// Watches its neighbours, which have greeted: those of rank 0 and 2, in this order.
     fn greeted(size: u8) -> (Self, [DialId; 2]) {
-        let (mut watcher, dials) = Self::new(size);
+        let (watcher, dials) = Self::new(size);
+        watcher.greet(dials)
+    }
+
+    fn greet(mut self, dials: Vec<(DialId, SocketAddr)>) -> (Self, [DialId; 2]) {
         let of = |number| dials.iter().find(|(_, to)| *to == path(number)).unwrap().0;
         let dials = [of(1), of(3)];
         for dial in dials {
-            watcher.hear(dial, WatchNews::Opened);
-            watcher.hear(dial, WatchNews::Greeted);
+            self.hear(dial, WatchNews::Opened);
+            self.hear(dial, WatchNews::Greeted);
         }
-        assert_eq!(watcher.running.poll_timeout(), None, "nothing is sent while all is well");
-        (watcher, dials)
+        assert_eq!(self.running.poll_timeout(), None, "nothing is sent while all is well");
+        (self, dials)
     }
 
     fn hear(&mut self, dial: DialId, news: WatchNews) -> Done {
@@ -277,8 +285,9 @@ fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and
 #[test]
 fn a_silent_neighbour_is_gone_within_two_seconds_of_the_time_that_the_caller_has_set() {
     for seconds in [20, 60] {
-        let (mut watcher, [_, next]) = Watcher::greeted(5);
-        watcher.running.set_gone_after(Duration::from_secs(seconds));
+        let config = Config { gone_after: Duration::from_secs(seconds), ..config(1) };
+        let (watcher, dials) = Watcher::of(config, 5, |_| true);
+        let (mut watcher, [_, next]) = watcher.greet(dials);
         watcher.hear(next, WatchNews::Silent);
         let (helpers, mut all) = ([(1, false), (4, false), (5, false)], Vec::new());
         while gone(&all).is_none() && watcher.now < Time::from_secs(100) {

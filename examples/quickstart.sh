@@ -36,11 +36,13 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'exit 129' HUP
 
-# Finds a Python with torch. Debian installs torch for /usr/bin/python3, which may not be the first python3 in PATH.
+# Finds a Python with torch. Debian installs torch for /usr/bin/python3, which may not be the first python3 in PATH. In
+# Debian 13 torchrun asks for a store that this torch does not have (libuv), whatever USE_LIBUV says.
 find_torch() {
     for python in python3 /usr/bin/python3; do
         if version=$("$python" -c 'import torch, torch.distributed as d
 assert d.is_available() and d.is_gloo_available()
+d.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 print(torch.__version__)' 2>/dev/null); then
             return
         fi
@@ -118,5 +120,5 @@ groups=()
 if [ -n "$python" ]; then
     echo "quickstart: all $world nodes have formed a world, and torchrun an all-reduce across them"
 else
-    echo "quickstart: all $world nodes have formed a world; no all-reduce, because no python3 here can import torch"
+    echo "quickstart: all $world nodes have formed a world; no all-reduce, because no python3 here has a torch that torchrun can use"
 fi

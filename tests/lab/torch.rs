@@ -13,7 +13,7 @@ pub const PATIENCE: Duration = Duration::from_secs(180);
 /// The Python that the tests are to use for torch, if the caller says.
 const GIVEN: &str = "MINGLE_TEST_PYTHON";
 
-/// A Python that can import torch.
+/// A Python whose torch can open a store as torchrun does. That of Debian 13 cannot: it has no libuv.
 pub struct Torch {
     pub python: String,
     /// The major version of torch.
@@ -29,13 +29,15 @@ pub fn torch() -> Option<Torch> {
         None => vec!["/usr/bin/python3", "python3"],
     };
     let found = candidates.into_iter().find_map(|python| {
-        let script = "import torch.distributed; print(torch.__version__.split('.')[0])";
+        let script = "import torch, torch.distributed as d
+d.TCPStore('127.0.0.1', 0, is_master=True, wait_for_workers=False)
+print(torch.__version__.split('.')[0])";
         let output = plain(python).args(["-c", script]).output().ok()?;
         let major = String::from_utf8_lossy(&output.stdout).trim().parse().ok()?;
         Some(Torch { python: python.to_owned(), major })
     });
     if found.is_none() {
-        skip("no python3 here can import torch");
+        skip("no python3 here has a torch that torchrun can use");
     }
     found
 }

@@ -148,19 +148,42 @@ fn a_host_whose_name_leads_to_itself_is_warned_of_before_jax_hangs() {
     }
 }
 
+/// Whether Open MPI is there; if not, after a note that the test is skipped.
+fn has_open_mpi() -> bool {
+    let needed = [("mpirun", &["--version"][..]), ("/usr/bin/python3", &["-c", "import mpi4py"][..])];
+    let missing = needed.into_iter().find(|(program, args)| !runs(program, args));
+    if let Some((program, args)) = missing {
+        skip(&format!("{program} {} fails", args.join(" ")));
+    }
+    missing.is_none()
+}
+
+/// Runs the example of Open MPI with `slots` for each node.
+fn mpirun(lab: &Lab, slots: &[u32]) -> Vec<Outcome> {
+    let program = file("examples/openmpi/sum.py");
+    let line = line(lab, "examples/openmpi/run.sh", &["/usr/bin/python3", &program]);
+    finish_all(start(lab, &line, slots))
+}
+
+/// By default mpirun would use the second network, too, and wait for connections there.
+#[test]
+fn mpirun_uses_the_network_on_which_the_nodes_have_met() {
+    if !has_open_mpi() {
+        return;
+    }
+    let Some(lab) = Options::nodes(2).with_names().start() else { return };
+    lab.add_second_network();
+    lab.switch("ip link set q0 nomaster; ip link set q1 nomaster");
+    expect(&mpirun(&lab, &[1, 1]), (0..2).map(|rank| format!("rank {rank} of 2 on node{rank}: sum 3")));
+}
+
 #[test]
 fn mpirun_starts_the_ranks_that_the_hostfile_lists() {
-    for (program, args) in
-        [("mpirun", &["--version"][..]), ("/usr/bin/python3", &["-c", "import mpi4py"][..])]
-    {
-        if !runs(program, args) {
-            return skip(&format!("{program} {} fails", args.join(" ")));
-        }
+    if !has_open_mpi() {
+        return;
     }
     let Some(lab) = Options::nodes(3).with_names().start() else { return };
-    let program = file("examples/openmpi/sum.py");
-    let line = line(&lab, "examples/openmpi/run.sh", &["/usr/bin/python3", &program]);
-    let outcomes = finish_all(start(&lab, &line, &[1, 2, 1]));
+    let outcomes = mpirun(&lab, &[1, 2, 1]);
     // 1 + 2 + 3 + 4.
     let hosts = ["node0", "node1", "node1", "node2"].iter().enumerate();
     expect(&outcomes, hosts.map(|(rank, host)| format!("rank {rank} of 4 on {host}: sum 10")));

@@ -119,6 +119,20 @@ fn a_file_that_cannot_be_written_ends_the_node_before_it_waits() {
     assert!(outcome.stderr.contains(told), "{}", outcome.render());
 }
 
+/// Other users may read a file, and no other user the output and the environment of a process.
+#[test]
+fn the_token_of_ray_is_printed_and_is_in_the_environment_and_in_no_file() {
+    let Some(lab) = Options::nodes(1).start() else { return };
+    let line = "export MINGLE_SECRET=0123456789abcdef MINGLE_JOB_ID=ray MINGLE_WORLD=1 MINGLE_FORMAT=ray
+        export MINGLE_OUTPUT=ray=/run/file
+        $mingle >/run/printed && $mingle run -- env >/run/environment && cd /run || exit
+        grep -l RAY_AUTH_TOKEN printed environment file; grep -l RAY_ADDRESS file
+        grep 0123456789abcdef printed environment file";
+    assert_eq!(script(&lab, line).stdout, "printed\nenvironment\nfile\n");
+    let without = script(&lab, "$mingle -j ray -w 1 --format ray").stdout;
+    assert!(without.contains("RAY_ADDRESS") && !without.contains("RAY_AUTH"), "{without}");
+}
+
 #[test]
 fn a_pipe_without_a_reader_is_waited_for_until_the_timeout_and_no_longer() {
     let Some(lab) = Options::nodes(1).start() else { return };

@@ -1,5 +1,6 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub(crate) struct Formation<'a> {
     pub(crate) formed: &'a Formed,
     interface: Option<&'a str>,
     fabric: Vec<(&'static str, String)>,
+    /// The formats of the files beside the result.
+    beside: Vec<Format>,
     timings: Timings,
 }
 
@@ -48,6 +51,7 @@ impl<'a> Formation<'a> {
             fabric: found.variables(assignment.formed.verdict.transport),
             interface: assignment.interface.as_deref(),
             formed: &assignment.formed,
+            beside: config.files().collect(),
         }
     }
 
@@ -62,6 +66,8 @@ impl<'a> Formation<'a> {
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;
+        facts.secret = self.config.secret.as_ref();
+        facts.beside = &self.beside;
         facts
     }
 
@@ -70,9 +76,9 @@ impl<'a> Formation<'a> {
         Ok(format.variables(self.facts(), environment)?)
     }
 
-    /// The arguments that the launcher of a format takes.
-    pub(crate) fn arguments(&self, format: Format) -> Vec<String> {
-        format.arguments(self.facts())
+    /// The arguments that the launcher of a format takes, in this command line.
+    pub(crate) fn arguments(&self, format: Format, command: &[OsString]) -> Vec<String> {
+        format.arguments(self.facts(), command)
     }
 
     /// The world in a format.
@@ -91,8 +97,12 @@ impl<'a> Formation<'a> {
     pub(crate) async fn write_outputs(&self, holder: Option<Holder>, time: Duration) -> Result<(), Stop> {
         let left = self.config.timeout().map(|timeout| timeout.saturating_sub(time));
         let patience = Patience(left.map(|left| tokio::time::Instant::now() + left));
+        let mut facts = self.facts();
+        // Other users may read the files.
+        facts.secret = None;
         for output in &self.config.outputs {
-            let text = self.text(output.format, &self.variables(output.format)?)?;
+            let variables = output.format.variables(facts, environment)?;
+            let text = Text::formed(output.format, facts, &variables, self.timings)?;
             let written = output.write(text.as_str(), holder.as_ref(), patience).await;
             written.map_err(|error| Stop::Output(output.path.clone(), error))?;
         }

@@ -49,7 +49,7 @@ pub(crate) struct Config {
     pub(crate) world: WorldSize,
     last_call: Option<Timeout>,
     rank: Option<Rank>,
-    secret: Option<Secret>,
+    pub(crate) secret: Option<Secret>,
     private: bool,
     /// Mistakes that do not end the run.
     pub(crate) warnings: Vec<String>,
@@ -75,8 +75,8 @@ pub(crate) struct Config {
     pub(crate) verbose: u8,
     /// Whether this node stays with its running world, to restart with it.
     pub(crate) stays: bool,
-    /// Whether all nodes are to be listed, whatever the formats.
-    pub(crate) lists_all: bool,
+    /// The format of the file that `mingle run` writes for the command.
+    pub(crate) hostfile: Option<Format>,
     /// Whether rank 0 hands its listening socket on.
     pub(crate) keeps_listener: bool,
 }
@@ -132,7 +132,7 @@ impl Config {
                 count => count,
             },
             stays: false,
-            lists_all: false,
+            hostfile: None,
             keeps_listener: false,
             job,
             world,
@@ -192,7 +192,7 @@ impl Config {
             .metadata(self.metadata(Metadata::default()))
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
-            .roster(self.lists_all || self.formats().any(Format::needs_roster));
+            .roster(self.formats().any(Format::needs_roster));
         if let Some(paths) = self.paths {
             builder = builder.paths(paths);
         }
@@ -229,7 +229,12 @@ impl Config {
 
     /// The formats in which the world is written, on stdout and to files.
     pub(crate) fn formats(&self) -> impl Iterator<Item = Format> {
-        [self.format].into_iter().chain(self.outputs.iter().map(|output| output.format))
+        [self.format].into_iter().chain(self.files())
+    }
+
+    /// The formats of files: those of --output, and the file for the command.
+    pub(crate) fn files(&self) -> impl Iterator<Item = Format> {
+        self.outputs.iter().map(|output| output.format).chain(self.hostfile)
     }
 }
 

@@ -65,9 +65,11 @@ impl Command {
         self.words.first().map_or(OsStr::new(""), OsString::as_os_str)
     }
 
-    /// Whether an argument lists all nodes.
-    pub(super) fn lists_all(&self) -> bool {
-        self.words.iter().any(|word| contains(word, HOSTFILE))
+    /// The format of the file that lists all nodes, if an argument names that file.
+    pub(super) fn hostfile_format(&self) -> Option<Format> {
+        let lists_all = self.format.is_text() && self.format.needs_roster();
+        let format = if lists_all { self.format } else { Format::HOSTFILE };
+        self.words.iter().any(|word| contains(word, HOSTFILE)).then_some(format)
     }
 
     /// Checks what this node can know before the rendezvous: that it can execute the program, and write what
@@ -78,7 +80,7 @@ impl Command {
             // A name with a placeholder is known only once the world has formed.
             program(name).map_err(|error| self.failed(error))?;
         }
-        if self.lists_all() {
+        if self.hostfile_format().is_some() {
             writable::folder(&env::temp_dir()).map_err(|error| Stop::System(HOSTFILE_WRITTEN, error))?;
         }
         Ok(())
@@ -96,9 +98,7 @@ impl Command {
 
     /// The file for `{hostfile}`, if an argument has that.
     pub(super) fn hostfile(&self, formation: &Formation<'_>) -> Result<Option<Hostfile>, Stop> {
-        let format =
-            if self.format.is_text() && self.format.needs_roster() { self.format } else { Format::HOSTFILE };
-        if self.lists_all() { write_hostfile(formation, format).map(Some) } else { Ok(None) }
+        self.hostfile_format().map(|format| write_hostfile(formation, format)).transpose()
     }
 
     /// The process to start in this world, as the only one on this node or as one of its workers.
@@ -127,7 +127,7 @@ impl Command {
         let mut words = Vec::with_capacity(self.words.len());
         for word in &self.words {
             if word == ARGUMENTS {
-                words.extend(formation.arguments(self.format).into_iter().map(OsString::from));
+                words.extend(formation.arguments(self.format, &self.words).into_iter().map(OsString::from));
             } else {
                 words.push(filled(word, &fillings));
             }

@@ -49,7 +49,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     restarts.check_growth(&config)?;
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;
-    config.lists_all = command.lists_all();
+    config.hostfile = command.hostfile_format();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
     Journal::during(&config, started, |journal| {

@@ -1,7 +1,7 @@
 //! What the output of a formed world depends on.
 
-use super::Setting;
-use crate::model::{JobId, Place};
+use super::{Format, Setting};
+use crate::model::{JobId, Place, Secret};
 use crate::proto::Formed;
 
 /// The facts about a formed world: everything that the output depends on, except the user's own variables.
@@ -24,11 +24,26 @@ pub struct Facts<'a> {
     /// Whether the user has given the number of workers on this node. If not, a PET_NPROC_PER_NODE in the
     /// environment is kept.
     pub slots_given: bool,
+    /// The secret of the job. A format may print what is derived from it, never the secret itself.
+    pub secret: Option<&'a Secret>,
+    /// The formats of the files that are written beside the result. The result has the variables that their
+    /// launchers need as well.
+    pub beside: &'a [Format],
 }
 
 impl<'a> Facts<'a> {
     /// A world without an interface, without RDMA and without settings of the user.
     pub fn new(job: &'a JobId, formed: &'a Formed) -> Self {
-        Self { job, formed, interface: None, place: None, fabric: &[], settings: &[], slots_given: false }
+        Self {
+            job,
+            formed,
+            interface: None,
+            place: None,
+            fabric: &[],
+            settings: &[],
+            slots_given: false,
+            secret: None,
+            beside: &[],
+        }
     }
 }

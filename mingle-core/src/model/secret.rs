@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::JobId;
+use crate::model::{Digest, JobId};
 
 /// Bytes that only the nodes of a job know: [`Secret::SHORTEST`] or more.
 ///
@@ -59,15 +59,22 @@ impl Secret {
 
     /// The keys of one job. Two jobs with one secret have different keys.
     pub fn keys(&self, job: &JobId) -> Keys {
-        let derive = |context| {
-            let mut hasher = blake3::Hasher::new_derive_key(context);
-            // The length comes first, so that no two pairs of secret and job give the same bytes.
-            hasher.update(&u64::try_from(self.0.len()).unwrap_or(u64::MAX).to_le_bytes());
-            hasher.update(&self.0);
-            hasher.update(job.as_str().as_bytes());
-            *hasher.finalize().as_bytes()
-        };
-        Keys { seal: derive("mingle 1 seal"), token: derive("mingle 1 token") }
+        Keys { seal: self.derive("mingle 1 seal", job), token: self.derive("mingle 1 token", job) }
+    }
+
+    /// A password for the processes of a launcher in the world with this digest, as 64 hexadecimal digits.
+    /// Nobody can compute the secret from it, nor the password of another world.
+    pub(crate) fn for_launcher(&self, context: &str, job: &JobId, world: Digest) -> String {
+        blake3::keyed_hash(&self.derive(context, job), &world.0).to_hex().to_string()
+    }
+
+    fn derive(&self, context: &str, job: &JobId) -> [u8; 32] {
+        let mut hasher = blake3::Hasher::new_derive_key(context);
+        // The length comes first, so that no two pairs of secret and job give the same bytes.
+        hasher.update(&u64::try_from(self.0.len()).unwrap_or(u64::MAX).to_le_bytes());
+        hasher.update(&self.0);
+        hasher.update(job.as_str().as_bytes());
+        *hasher.finalize().as_bytes()
     }
 }
 
@@ -108,6 +115,24 @@ mod tests {
         assert_ne!(one.keys(&foo), one.keys(&bar));
         assert_ne!(one.keys(&foo), two.keys(&foo));
         assert_ne!(one.keys(&foo).seal, one.keys(&foo).token);
+    }
+
+    #[test]
+    fn a_launcher_has_a_password_for_each_world() {
+        let (foo, bar): (JobId, JobId) = ("foo".parse().unwrap(), "bar".parse().unwrap());
+        let (one, two) = (secret("0123456789abcdef"), secret("0123456789abcdeg"));
+        let (world, next) = (Digest([1; 16]), Digest([2; 16]));
+        let all = [
+            one.for_launcher("ray", &foo, world),
+            one.for_launcher("ray", &foo, next),
+            one.for_launcher("ray", &bar, world),
+            one.for_launcher("other", &foo, world),
+            two.for_launcher("ray", &foo, world),
+        ];
+        assert!(all.iter().all(|password| password.len() == 64), "{all:?}");
+        let different: std::collections::BTreeSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len());
+        assert_eq!(one.for_launcher("ray", &foo, world), all[0]);
     }
 
     #[test]

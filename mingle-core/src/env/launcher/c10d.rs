@@ -14,9 +14,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "c10d",
     about: "torchrun with its c10d rendezvous",
     syntax: Syntax::Script(Shell::Posix),
-    needs_roster: false,
-    own_ports: false,
-    arguments: None,
     // Only torchrun's static rendezvous reads these.
     left_out: &["PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"],
     owns: &[
@@ -26,4 +23,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
         ("PET_RDZV_CONF", |input| Ok(format!("is_host={}", u8::from(input.facts.formed.rank.get() == 0)))),
         ("PET_LOCAL_ADDR", |input| Ok(input.facts.formed.local.to_string())),
     ],
+    ..Launcher::PLAIN
 };

@@ -10,8 +10,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a hostfile of DeepSpeed",
     syntax: Syntax::Text(|input, _| node_list::lines_by_address(input)),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };

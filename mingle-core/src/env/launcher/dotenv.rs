@@ -12,11 +12,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "dotenv",
     about: "an environment file for Docker or systemd",
     syntax: Syntax::Text(text),
-    needs_roster: false,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };
 
 fn text(_: Input<'_>, variables: &Variables) -> Result<String, Unfit> {

@@ -6,9 +6,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "fish",
     about: "variables for fish",
     syntax: Syntax::Script(Shell::Fish),
-    needs_roster: false,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };

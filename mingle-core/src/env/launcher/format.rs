@@ -1,12 +1,14 @@
 //! The public view of a launcher's entry, and the errors of writing a world in its format.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::str::FromStr;
 
 use super::{
-    Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables, dotenv,
+    Advice, Document, Facts, Input, LAUNCHERS, Launcher, Script, Shell, Syntax, UnsafeStatement, Variables,
+    dotenv,
 };
 use crate::env::Setting;
 use crate::model::Rank;
@@ -131,14 +133,14 @@ impl Format {
     }
 
     /// The arguments that the launcher takes, in the order in which they are given; none where it reads
-    /// variables or a file.
+    /// variables or a file. `command` is the command line in which they will stand.
     ///
     /// ```
     /// # use mingle_core::env::Format;
     /// assert!(Format::VLLM.has_arguments() && !Format::JAX.has_arguments());
     /// ```
-    pub fn arguments(self, facts: Facts<'_>) -> Vec<String> {
-        self.0.arguments.map_or_else(Vec::new, |arguments| arguments(Input { format: self, facts }))
+    pub fn arguments(self, facts: Facts<'_>, command: &[OsString]) -> Vec<String> {
+        self.0.arguments.map_or_else(Vec::new, |arguments| arguments(Input { format: self, facts }, command))
     }
 
     /// The variables of this format: those of every world, and those of its launcher. A program can set them
@@ -157,7 +159,17 @@ impl Format {
         let input = Input { format: self, facts };
         let owned = self.0.owns.iter().map(|(name, value)| Ok(((*name).into(), value(input)?)));
         let owned = owned.collect::<Result<Vec<_>, Unfit>>()?;
-        Ok(Variables::with(facts, self.0.left_out, owned, environment))
+        let used = Self::all().filter(|&format| format == self || facts.beside.contains(&format));
+        let advised = used.flat_map(|format| {
+            let given = |advice: &&Advice| {
+                let rival = advice.rival.and_then(&environment);
+                rival.is_none_or(|value| value.is_empty())
+            };
+            let input = Input { format, facts };
+            let advices = format.0.advises.iter().filter(given);
+            advices.filter_map(|advice| Some((advice.name, (advice.value)(input)?))).collect::<Vec<_>>()
+        });
+        Ok(Variables::with(facts, self.0.left_out, owned, advised.collect(), environment))
     }
 
     /// The world in this format. `variables` are those that [`Format::variables`] of the same format has

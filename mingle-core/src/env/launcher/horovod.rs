@@ -13,8 +13,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the list of hosts for horovodrun and mpirun",
     syntax: Syntax::Text(|input, _| Ok(node_list::comma_separated(input)? + "\n")),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };

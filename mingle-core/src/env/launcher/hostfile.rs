@@ -5,16 +5,57 @@
 //! following node name"), so in an IPv6 world the lines have host names, which Open MPI 5 accepts as well. If
 //! two lines have the same host and both count slots, mpirun fails ("multiple definitions of the slot
 //! count"), so nodes that share an address share a line.
+//!
+//! By default Open MPI uses every network of a host, whether or not it leads to the other hosts. The
+//! variables name the network of the nodes: for the processes of the job (`btl_tcp`), and for the daemons
+//! of mpirun, in version 4 (`oob_tcp`) and in version 5 (`prte`). mpirun passes them on to all hosts, where
+//! interfaces may have other names, so a network is an IPv4 prefix. Open MPI ends if a variable ending in
+//! `if_include` meets its `if_exclude`.
 
-use super::{Launcher, Syntax, node_list};
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{Advice, Input, Launcher, Syntax, node_list};
 
 pub(super) const LAUNCHER: Launcher = Launcher {
     name: "hostfile",
     about: "a hostfile of Open MPI",
     syntax: Syntax::Text(|input, _| node_list::lines_by_address_or_name(input)),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    advises: &[
+        Advice {
+            name: "OMPI_MCA_btl_tcp_if_include",
+            rival: Some("OMPI_MCA_btl_tcp_if_exclude"),
+            value: network,
+        },
+        Advice {
+            name: "OMPI_MCA_oob_tcp_if_include",
+            rival: Some("OMPI_MCA_oob_tcp_if_exclude"),
+            value: network,
+        },
+        Advice { name: "PRTE_MCA_prte_if_include", rival: Some("PRTE_MCA_prte_if_exclude"), value: network },
+    ],
+    ..Launcher::PLAIN
 };
+
+/// The longest prefix: Open MPI 4 takes every address for one of a /32
+/// (opal/util/net.c, `opal_net_prefix2netmask`).
+const LONGEST: u32 = 31;
+
+/// The smallest IPv4 network that has the addresses of all nodes, such as `10.0.0.0/29`. None if it has the
+/// loopback addresses as well, which every host would use then.
+fn network(input: Input<'_>) -> Option<String> {
+    let addresses = input.roster().ok()?.members().iter().map(|member| match member.address.ip() {
+        IpAddr::V4(address) => Some(address.to_bits()),
+        IpAddr::V6(_) => None,
+    });
+    let addresses: Vec<u32> = addresses.collect::<Option<_>>()?;
+    let first = *addresses.first()?;
+    let differing = addresses.iter().fold(0, |bits, address| bits | (first ^ address));
+    let length = differing.leading_zeros().min(LONGEST);
+    let host_bits = u32::MAX >> length;
+    let is_within = |address: Ipv4Addr| (first ^ address.to_bits()) & !host_bits == 0;
+    if is_within(Ipv4Addr::LOCALHOST) && !Ipv4Addr::from_bits(first).is_loopback() {
+        return None;
+    }
+    Some(format!("{}/{length}", Ipv4Addr::from_bits(first & !host_bits)))
+}

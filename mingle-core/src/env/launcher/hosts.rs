@@ -14,10 +14,7 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "a block of lines for /etc/hosts",
     syntax: Syntax::Text(|input, _| block(input)),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };
 
 /// The names that Debian and systemd use for the local host and its link (hosts(5), RFC 6761).

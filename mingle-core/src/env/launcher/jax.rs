@@ -11,9 +11,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "jax",
     about: "JAX, with JAX_COORDINATOR_ADDRESS",
     syntax: Syntax::Script(Shell::Posix),
-    needs_roster: false,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
     owns: &[("JAX_COORDINATOR_ADDRESS", |input| Ok(input.master()))],
+    ..Launcher::PLAIN
 };

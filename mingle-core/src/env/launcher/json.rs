@@ -7,8 +7,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "variables, facts and all nodes, as one JSON object",
     syntax: Syntax::Json,
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };

@@ -14,9 +14,8 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| Ok(ring(input)? + "\n")),
     needs_roster: true,
     own_ports: true,
-    arguments: None,
-    left_out: &[],
     owns: &[("MLX_RANK", |input| Ok(input.facts.formed.rank.to_string()))],
+    ..Launcher::PLAIN
 };
 
 fn ring(input: Input<'_>) -> Result<String, Unfit> {

@@ -3,6 +3,7 @@
 mod format;
 mod node_list;
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 
 use super::{Document, Facts, Script, Shell, UnsafeStatement, Variables};
@@ -66,16 +67,48 @@ struct Launcher {
     /// listen on ports that the kernel chooses.
     own_ports: bool,
     /// The arguments that the launcher takes instead of variables, where it does.
-    arguments: Option<fn(Input<'_>) -> Vec<String>>,
+    arguments: Option<Arguments>,
     /// The names of the world that this launcher must not see.
     left_out: &'static [&'static str],
     /// The variables that are set for this launcher beside those of the world, with their values, in the
     /// order in which they are printed. A later result in another format removes them.
     owns: &'static [(&'static str, Value)],
+    /// The variables that are set for this launcher only where the user has not set them, in the order in
+    /// which they are printed. A later result in another format removes them as well.
+    advises: &'static [Advice],
 }
+
+impl Launcher {
+    /// What most launchers have in common. An entry gives a name, a short description and the syntax, and
+    /// states what else differs.
+    const PLAIN: Self = Self {
+        name: "",
+        about: "",
+        syntax: Syntax::Json,
+        needs_roster: false,
+        own_ports: false,
+        arguments: None,
+        left_out: &[],
+        owns: &[],
+        advises: &[],
+    };
+}
+
+/// Computes the arguments for the launcher, from the command line in which they will stand.
+type Arguments = fn(Input<'_>, &[OsString]) -> Vec<String>;
 
 /// Computes the value of a variable.
 type Value = fn(Input<'_>) -> Result<String, Unfit>;
+
+/// A variable that yields to the user's.
+struct Advice {
+    name: &'static str,
+    /// The launcher does not accept both this variable and `name`, or reads only one of the two: where the
+    /// user has set this one, `name` is not set.
+    rival: Option<&'static str>,
+    /// Computes the value, if there is one for this world.
+    value: fn(Input<'_>) -> Option<String>,
+}
 
 /// The syntax of a format.
 #[derive(Clone, Copy)]
@@ -119,7 +152,11 @@ fn endpoint(address: SocketAddr) -> String {
 
 /// Whether the variable `name` is set for some launcher beside those of the world.
 pub(super) fn is_owned(name: &str) -> bool {
-    LAUNCHERS.iter().flat_map(|launcher| launcher.owns).any(|(owned, _)| *owned == name)
+    let own = |launcher: &&Launcher| {
+        launcher.owns.iter().any(|(owned, _)| *owned == name)
+            || launcher.advises.iter().any(|advice| advice.name == name)
+    };
+    LAUNCHERS.iter().any(own)
 }
 
 #[cfg(test)]

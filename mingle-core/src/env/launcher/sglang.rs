@@ -10,15 +10,13 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "sglang",
     about: "SGLang, with SGLANG_HOST_IP and {args}",
     syntax: Syntax::Script(Shell::Posix),
-    needs_roster: false,
-    own_ports: false,
-    arguments: Some(|input| {
+    arguments: Some(|input, _| {
         let formed = input.facts.formed;
         let mut words = vec!["--dist-init-addr".to_owned(), input.master()];
         words.extend(["--nnodes".to_owned(), formed.world.to_string()]);
         words.extend(["--node-rank".to_owned(), formed.rank.to_string()]);
         words
     }),
-    left_out: &[],
     owns: &[("SGLANG_HOST_IP", |input| Ok(input.local()))],
+    ..Launcher::PLAIN
 };

@@ -6,9 +6,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     name: "sh",
     about: "variables for sh, bash, dash, zsh and ksh",
     syntax: Syntax::Script(Shell::Posix),
-    needs_roster: false,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
-    owns: &[],
+    ..Launcher::PLAIN
 };

@@ -11,15 +11,13 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the variables of a SkyPilot task",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
     owns: &[
         ("SKYPILOT_NODE_IPS", addresses),
         ("SKYPILOT_NODE_RANK", |input| Ok(input.facts.formed.rank.to_string())),
         ("SKYPILOT_NUM_NODES", |input| Ok(input.facts.formed.world.to_string())),
         ("SKYPILOT_NUM_GPUS_PER_NODE", |input| Ok(input.facts.formed.slots.own.to_string())),
     ],
+    ..Launcher::PLAIN
 };
 
 fn addresses(input: Input<'_>) -> Result<String, Unfit> {

@@ -10,8 +10,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the same list as 'horovod', in NODE_IP_SLOT_LIST",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
     owns: &[("NODE_IP_SLOT_LIST", node_list::comma_separated)],
+    ..Launcher::PLAIN
 };

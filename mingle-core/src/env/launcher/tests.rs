@@ -1,10 +1,11 @@
 //! The text of every format, the documents that list them, and what no format may ever print.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use super::*;
-use crate::model::{Digest, HostName, Member, Metadata, NodeId, Sameness, World};
+use crate::model::{Digest, HostName, Member, Metadata, NodeId, Sameness, Secret, World};
 use crate::proto::Formed;
 use crate::rdma::Verdict;
 
@@ -40,6 +41,10 @@ const IPV6: [&str; 4] = ["[fd00::1%7]:29503", "[fd00::2]:29503", "[fd00::3]:2950
 fn text(format: Format, formed: &Formed) -> Result<String, Unfit> {
     let job = "my job".parse().unwrap();
     let facts = Facts { interface: Some("eth0"), ..Facts::new(&job, formed) };
+    text_of(format, facts)
+}
+
+fn text_of(format: Format, facts: Facts<'_>) -> Result<String, Unfit> {
     let variables = format.variables(facts, |_| None)?;
     Ok(match format.render(facts, &variables)? {
         Rendered::Script(script) => script.as_str().to_owned(),
@@ -72,6 +77,11 @@ fn every_format_is_printed_as_its_golden_file() {
             golden(&format!("{format}.ipv6"), &text(format, &formed(0, IPV6, HOSTS)).unwrap());
         }
     }
+    let (job, secret) = ("my job".parse().unwrap(), Secret::new(b"0123456789abcdef").unwrap());
+    let formed = formed(1, IPV4, HOSTS);
+    let facts = Facts { secret: Some(&secret), ..Facts::new(&job, &formed) };
+    golden("ray.secret", &text_of(Format::RAY, facts).unwrap());
+    golden("sh.hostfile", &text_of(Format::SH, Facts { beside: &[Format::HOSTFILE], ..facts }).unwrap());
 }
 
 #[test]
@@ -86,7 +96,10 @@ fn the_hostfile_of_mlx_holds_no_ipv6_address() {
 #[test]
 fn the_arguments_of_a_server_name_the_first_node_and_all_others_have_no_server() {
     let job = "foo".parse().unwrap();
-    let arguments = |format: Format, formed: &Formed| format.arguments(Facts::new(&job, formed)).join(" ");
+    let arguments = |format: Format, formed: &Formed| {
+        let command = ["vllm", "serve", "--data-parallel-size=4", "{args}"].map(OsString::from);
+        format.arguments(Facts::new(&job, formed), &command).join(" ")
+    };
     assert_eq!(
         arguments(Format::VLLM, &formed(1, IPV4, HOSTS)),
         "--nnodes 4 --node-rank 1 --master-addr 10.0.0.1 --master-port 29503 --headless"
@@ -108,6 +121,99 @@ fn the_arguments_of_a_server_name_the_first_node_and_all_others_have_no_server()
 }
 
 #[test]
+fn vllm_has_a_server_on_every_node_where_a_load_balancer_is_before_them() {
+    let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
+    let is_headless = |word: &str| {
+        let command = ["vllm", "serve", word, "{args}"].map(OsString::from);
+        let arguments = Format::VLLM.arguments(Facts::new(&job, &formed), &command);
+        arguments.contains(&"--headless".to_owned())
+    };
+    for word in [
+        "--data-parallel-hybrid-lb",
+        "--data_parallel_hybrid_lb",
+        "--data-parallel-external-lb",
+        "--data-parallel-multi-port-external-lb",
+        "--data-parallel-rank=1",
+        "-dph",
+    ] {
+        assert!(!is_headless(word), "{word}");
+    }
+    for word in ["--data-parallel-size=2", "--data-parallel-start-rank", "-dpr", "data-parallel-hybrid-lb"] {
+        assert!(is_headless(word), "{word}");
+    }
+}
+
+/// What a format advises in this world, where the user has set these variables.
+fn advised(format: Format, facts: Facts<'_>, environment: &[(&str, &str)]) -> Vec<(String, String)> {
+    let lookup = |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
+    let names: Vec<&str> = LAUNCHERS.iter().flat_map(|l| l.advises).map(|advice| advice.name).collect();
+    let variables = format.variables(facts, lookup).unwrap();
+    let advised = variables.set().iter().filter(|(name, _)| names.contains(&&**name));
+    advised.map(|(name, value)| (name.to_string(), value.clone())).collect()
+}
+
+#[test]
+fn open_mpi_uses_the_network_that_has_all_nodes() {
+    let job = "foo".parse().unwrap();
+    let network = |addresses: [&str; 4]| {
+        let formed = formed(0, addresses, HOSTS);
+        let advised = advised(Format::HOSTFILE, Facts::new(&job, &formed), &[]);
+        assert!(advised.is_empty() || advised.len() == 3 && advised.iter().all(|(_, v)| *v == advised[0].1));
+        advised.into_iter().next().map(|(_, network)| network)
+    };
+    let of = |hosts: [&str; 4]| {
+        network(hosts.map(|host| Box::leak(format!("{host}:29503").into_boxed_str()) as &str))
+    };
+    assert_eq!(of(["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.6"]).unwrap(), "10.0.0.0/29");
+    assert_eq!(of(["10.0.1.9", "10.0.0.2", "10.0.3.3", "10.0.2.6"]).unwrap(), "10.0.0.0/22");
+    assert_eq!(of(["172.16.0.9", "172.31.0.2", "172.16.0.3", "172.16.0.4"]).unwrap(), "172.16.0.0/12");
+    // Of one host, the longest that Open MPI 4 understands.
+    assert_eq!(of(["10.0.0.9"; 4]).unwrap(), "10.0.0.8/31");
+    assert_eq!(of(["127.0.0.1"; 4]).unwrap(), "127.0.0.0/31");
+    // These have the loopback addresses between them.
+    assert_eq!(of(["10.0.0.1", "100.64.0.1", "10.0.0.2", "10.0.0.3"]), None);
+    assert_eq!(of(["10.0.0.1", "192.168.0.1", "10.0.0.2", "10.0.0.3"]), None);
+    assert_eq!(network(IPV6), None);
+}
+
+#[test]
+fn the_networks_and_tokens_of_the_user_stay() {
+    let (job, formed) = ("foo".parse().unwrap(), formed(0, IPV4, HOSTS));
+    let secret = Secret::new(b"0123456789abcdef").unwrap();
+    let facts = Facts { secret: Some(&secret), beside: &[Format::RAY], ..Facts::new(&job, &formed) };
+    let names = |environment: &[(&str, &str)]| {
+        let advised = advised(Format::HOSTFILE, facts, environment);
+        advised.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    let (mpi, prrte) =
+        (["OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include"], "PRTE_MCA_prte_if_include");
+    let (mode, token) = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN");
+    assert_eq!(names(&[]), [mpi[0], mpi[1], prrte, mode, token]);
+    assert_eq!(names(&[(mpi[0], "ib0"), (mode, "disabled")]), [mpi[1], prrte, token]);
+    // Open MPI ends if both are set; Ray would not read the file.
+    assert_eq!(names(&[("OMPI_MCA_btl_tcp_if_exclude", "docker0")]), [mpi[1], prrte, mode, token]);
+    assert_eq!(
+        names(&[("RAY_AUTH_TOKEN_PATH", "/a"), ("OMPI_MCA_btl_tcp_if_exclude", "")]),
+        [mpi[0], mpi[1], prrte, mode]
+    );
+}
+
+#[test]
+fn the_token_of_ray_is_of_one_world_and_needs_a_secret() {
+    let job = "foo".parse().unwrap();
+    let secret = Secret::new(b"0123456789abcdef").unwrap();
+    let token = |formed: &Formed, secret| {
+        let facts = Facts { secret, ..Facts::new(&job, formed) };
+        advised(Format::RAY, facts, &[]).pop().map(|(_, token)| token)
+    };
+    let (first, second) = (formed(0, IPV4, HOSTS), formed(1, IPV4, HOSTS));
+    let next = Formed { digest: Digest([0xac; 16]), ..formed(0, IPV4, HOSTS) };
+    assert_eq!(token(&first, Some(&secret)), token(&second, Some(&secret)), "all nodes have the same");
+    assert_ne!(token(&first, Some(&secret)), token(&next, Some(&secret)));
+    assert_eq!(token(&first, None), None);
+}
+
+#[test]
 fn every_name_parses_as_its_format() {
     for format in Format::all() {
         assert_eq!(format.name().parse(), Ok(format));
@@ -126,8 +232,14 @@ fn every_entry_is_well_formed() {
         assert!(!names[..i].contains(&launcher.name), "{} is there twice", launcher.name);
         let about = launcher.about;
         assert!((1..=56).contains(&about.len()) && !about.ends_with('.'), "{}: {about:?}", launcher.name);
-        assert!(launcher.owns.iter().all(|(name, _)| crate::env::shell::is_name(name)), "{}", launcher.name);
+        assert!(names_of(launcher).all(crate::env::shell::is_name), "{}", launcher.name);
     }
+}
+
+/// The variables of a launcher beside those of every world.
+fn names_of(launcher: &Launcher) -> impl Iterator<Item = &'static str> {
+    let owned = launcher.owns.iter().map(|(name, _)| *name);
+    owned.chain(launcher.advises.iter().map(|advice| advice.name))
 }
 
 /// The table of formats in docs/launchers.md.
@@ -138,7 +250,7 @@ fn table() -> String {
             Syntax::Json => "JSON",
             Syntax::Text(_) => "its own",
         };
-        let owns: Vec<String> = launcher.owns.iter().map(|(name, _)| format!("`{name}`")).collect();
+        let owns: Vec<String> = names_of(launcher).map(|name| format!("`{name}`")).collect();
         let row = format!("| `{}` | {} | {text} | {}", launcher.name, launcher.about, owns.join(", "));
         row.trim_end().to_owned() + " |\n"
     };
@@ -184,7 +296,8 @@ fn without_a_roster_only_formats_that_list_no_nodes_are_printed() {
 #[test]
 fn variables_of_one_launcher_are_removed_by_the_next_format() {
     let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
-    let facts = Facts::new(&job, &formed);
+    let secret = Secret::new(b"0123456789abcdef").unwrap();
+    let facts = Facts { secret: Some(&secret), ..Facts::new(&job, &formed) };
     for first in Format::all() {
         let before = first.variables(facts, |_| None).unwrap();
         let lookup = |name: &str| before.set().iter().find(|(n, _)| n == name).map(|(_, v)| v.clone());
@@ -208,7 +321,7 @@ fn a_name_or_value_outside_of_the_alphabet_is_written_in_no_format_for_shells() 
     let facts = Facts::new(&job, &formed);
     for (name, value) in [("A", "a b"), ("A", "$(reboot)"), ("A", "it's"), ("a-b", "1"), ("A B", "1")] {
         let variable = (name.into(), value.to_owned());
-        let variables = Variables::with(facts, &[], vec![variable], |_| None);
+        let variables = Variables::with(facts, &[], vec![variable], Vec::new(), |_| None);
         for format in [Format::SH, Format::FISH, Format::DOTENV] {
             let refused = format.render(facts, &variables);
             assert!(matches!(refused, Err(Unfit::Unsafe(_))), "{format}: {name}={value}");

@@ -12,9 +12,8 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     syntax: Syntax::Text(|input, _| Ok(value(input)? + "\n")),
     needs_roster: true,
     own_ports: true,
-    arguments: None,
-    left_out: &[],
     owns: &[("TF_CONFIG", value)],
+    ..Launcher::PLAIN
 };
 
 fn value(input: Input<'_>) -> Result<String, Unfit> {

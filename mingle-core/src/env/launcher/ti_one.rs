@@ -11,9 +11,6 @@ pub(super) const LAUNCHER: Launcher = Launcher {
     about: "the variables of Tencent TI-ONE's jobs",
     syntax: Syntax::Script(Shell::Posix),
     needs_roster: true,
-    own_ports: false,
-    arguments: None,
-    left_out: &[],
     owns: &[
         ("NODE_LIST", node_list::comma_separated),
         ("INDEX", |input| Ok(input.facts.formed.rank.to_string())),
@@ -23,4 +20,5 @@ pub(super) const LAUNCHER: Launcher = Launcher {
         ("HEAD_PORT", |input| Ok(input.facts.formed.master.port().to_string())),
         ("NODE_IP_SLOT_LIST", node_list::comma_separated),
     ],
+    ..Launcher::PLAIN
 };

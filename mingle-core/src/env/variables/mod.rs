@@ -26,8 +26,9 @@ pub type Variable = (Cow<'static, str>, String);
 ///
 /// There are two kinds. The *result* (MASTER_ADDR, RANK and the other names of the world, and a launcher's
 /// own variables) replaces any value that the environment has. The *advice* (`NCCL_*`, `GLOO_*`, `UCX_*`,
-/// `NVSHMEM_*`, `FI_*` and PET_NPROC_PER_NODE) does not: a user who has set such a variable knows more about
-/// the host than mingle does. A [`Setting`] replaces both the user's value and mingle's advice.
+/// `NVSHMEM_*`, `FI_*`, PET_NPROC_PER_NODE, and the variables that a launcher is advised) does not: a user
+/// who has set such a variable knows more about the host than mingle does. A [`Setting`] replaces both the
+/// user's value and mingle's advice.
 ///
 /// Advice that mingle gave earlier in the same shell is not the user's. MINGLE_SET tells them apart: it
 /// lists, with commas, the names of the advice that mingle has set, each with a hash of its value
@@ -75,15 +76,16 @@ impl Variables {
     /// The variables for `facts`, without those of any launcher. `environment` returns the user's value of a
     /// variable; an empty value counts as not set.
     pub fn new(facts: Facts<'_>, environment: impl Fn(&str) -> Option<String>) -> Self {
-        Self::with(facts, &[], Vec::new(), environment)
+        Self::with(facts, &[], Vec::new(), Vec::new(), environment)
     }
 
     /// As [`Variables::new`], with the variables of one launcher, and without the names of the world in
-    /// `left_out`.
+    /// `left_out`. `advised` yield to the user's, like all advice.
     pub(super) fn with(
         facts: Facts<'_>,
         left_out: &[&str],
         launcher: Vec<Variable>,
+        advised: Vec<(&'static str, String)>,
         environment: impl Fn(&str) -> Option<String>,
     ) -> Self {
         let interface = facts.interface.filter(|name| is_nameable(name));
@@ -100,6 +102,7 @@ impl Variables {
         }
         advice.extend(advice::sockets(interface, ipv6));
         advice.extend(facts.fabric.iter().cloned());
+        advice.extend(advised);
         let mut variables = Self::advice(first, advice, facts.settings, environment);
         variables.unnameable = facts.interface.is_some() && interface.is_none();
         variables.set.splice(0..0, result::result(facts).filter(|(name, _)| !left_out.contains(&&**name)));

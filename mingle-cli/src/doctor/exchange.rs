@@ -10,7 +10,7 @@ use mingle_core::tools::reset;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::live::Arrived;
 use super::notice::{LARGEST, LONGEST, Notice, Offer, decode};
@@ -33,15 +33,13 @@ pub(super) async fn dial(
     sender: mpsc::Sender<Arrived>,
 ) {
     for at in at {
-        let started = Instant::now();
         let Ok(Ok(mut stream)) = timeout(DIAL, TcpStream::connect(at)).await else { continue };
-        let took = started.elapsed();
         let exchange = async {
             write(&mut stream, &own).await?;
             read(&mut stream, None).await
         };
         if let Ok(Ok(messages)) = timeout(DIAL, exchange).await {
-            let _ = sender.send(Arrived::Dialled { id, messages, at, took }).await;
+            let _ = sender.send(Arrived::Dialled { id, messages, at }).await;
             return;
         }
     }

@@ -27,9 +27,6 @@ const BACK: Duration = Duration::from_millis(500);
 /// receives the messages of all.
 const PERIOD: Duration = Duration::from_millis(100);
 const TURN: Duration = Duration::from_millis(10);
-/// A host that has answered gets another ping each time so many turns have passed: the shortest round trip
-/// counts.
-const AGAIN: usize = 8;
 /// How long to go on after the last host has appeared. A way that does not work by then is broken.
 const GRACE: Duration = Duration::from_secs(3);
 /// The same for paths, whose proofs take up to 5 s and begin within [`SETTLE`].
@@ -54,12 +51,11 @@ pub(super) enum Arrived {
         from: SocketAddr,
         bytes: Vec<u8>,
     },
-    /// A connection to `id` has opened at this endpoint within this time, and carried the messages of both.
+    /// A connection to `id` has opened at this endpoint, and carried the messages of both.
     Dialled {
         id: u32,
         messages: Vec<Vec<u8>>,
         at: SocketAddr,
-        took: Duration,
     },
     /// No endpoint of `id` could be reached.
     Failed {
@@ -191,9 +187,6 @@ pub(super) struct Meeting<'a> {
 /// The state of a meeting.
 struct Talk {
     board: Board,
-    /// When each ping was sent.
-    pings: BTreeMap<u32, Instant>,
-    ping: u32,
     dialling: BTreeSet<u32>,
     seeds: Vec<SocketAddr>,
     started: Instant,
@@ -228,8 +221,6 @@ impl Meeting<'_> {
         }
         let mut talk = Talk {
             board,
-            pings: BTreeMap::new(),
-            ping: 0,
             dialling: BTreeSet::new(),
             seeds: Vec::new(),
             started,
@@ -294,7 +285,7 @@ impl Meeting<'_> {
         let (board, own) = (&talk.board, talk.board.me());
         let ids = rounds::hosts(board);
         let me = ids.iter().position(|id| *id == own)?;
-        let works = |way, from, to| matches!(board.cell(way, from, to), Cell::Works(_));
+        let works = |way, from, to| board.cell(way, from, to) == Cell::Works;
         let host = |(at, id): (usize, &u32)| {
             let (first, second) = if at < me { (*id, own) } else { (own, *id) };
             let connects = works(Way::Tcp, first, second)
@@ -348,22 +339,18 @@ impl Meeting<'_> {
                     learn(talk, Notice::Row(card, seq, row));
                     talk.board.heard(id, way.flag(), from);
                 }
-                Some(Notice::Ping(id, number)) if id != talk.board.me() => {
+                Some(Notice::Ping(id)) if id != talk.board.me() => {
                     talk.board.heard(id, UNICAST, from);
                     // The answer is no longer than the ping, so a forged sender gains nothing.
-                    self.send(&Notice::Echo(talk.board.me(), number), from).await;
+                    self.send(&Notice::Echo(talk.board.me()), from).await;
                 }
-                Some(Notice::Echo(id, number)) => {
-                    if let Some(at) = talk.pings.get(&number)
-                        && talk.board.counts(from)
-                    {
-                        talk.board.measured(id, ECHO | UNICAST, from, micros(at.elapsed()));
-                    }
+                Some(Notice::Echo(id)) if talk.board.counts(from) => {
+                    talk.board.answered(id, ECHO | UNICAST, from);
                 }
                 Some(relay @ Notice::Relay(..)) => learn(talk, relay),
                 _ => {}
             },
-            Arrived::Dialled { id, messages, at, took } => {
+            Arrived::Dialled { id, messages, at } => {
                 talk.dialling.remove(&id);
                 let messages: Vec<Notice> =
                     messages.iter().filter_map(|bytes| decode(self.tag, bytes)).collect();
@@ -373,7 +360,7 @@ impl Meeting<'_> {
                     for message in messages {
                         learn(talk, message);
                     }
-                    talk.board.measured(id, TCP, at, micros(took));
+                    talk.board.answered(id, TCP, at);
                 }
             }
             Arrived::Failed { id } => {
@@ -404,16 +391,13 @@ impl Meeting<'_> {
         if let Some(relay) = &relay {
             self.station.send_to_all(relay);
         }
-        talk.ping += 1;
-        talk.pings.insert(talk.ping, Instant::now());
-        talk.pings.retain(|number, _| number + 40 > talk.ping);
-        let ping = encode(self.tag, &Notice::Ping(talk.board.me(), talk.ping));
+        let ping = encode(self.tag, &Notice::Ping(talk.board.me()));
         let peers = talk.board.peers();
         for card in &peers {
             // The multicast that a host hears need not reach it twice.
             let news =
                 [Some(own), relay.as_ref()].into_iter().filter(|_| talk.board.is_deaf_to_group(card.id));
-            let asks = talk.board.lacks_echo(card.id) || turn.is_multiple_of(AGAIN);
+            let asks = talk.board.lacks_echo(card.id);
             let all: Vec<&Vec<u8>> = news.flatten().chain(asks.then_some(&ping)).collect();
             for (place, bytes) in
                 card.places.iter().flat_map(|place| all.iter().map(move |bytes| (place, bytes)))
@@ -437,10 +421,6 @@ impl Meeting<'_> {
     async fn send(&self, message: &Notice, to: SocketAddr) {
         self.wires.send(&encode(self.tag, message), to).await;
     }
-}
-
-fn micros(time: Duration) -> u32 {
-    u32::try_from(time.as_micros()).unwrap_or(u32::MAX)
 }
 
 fn learn(talk: &mut Talk, message: Notice) {

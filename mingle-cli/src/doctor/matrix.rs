@@ -65,8 +65,7 @@ pub(super) enum Way {
 /// Whether a way works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// It works; the round-trip time in microseconds, where it was measured.
-    Works(Option<u32>),
+    Works,
     Broken,
     /// Not tried, or not reported.
     Unknown,
@@ -74,7 +73,7 @@ pub(super) enum Cell {
 
 impl Cell {
     pub(super) fn works(self) -> bool {
-        matches!(self, Self::Works(_))
+        self == Self::Works
     }
 }
 
@@ -174,14 +173,9 @@ impl Board {
         self.change(id, |contact| contact.flags |= flag);
     }
 
-    /// As [`Board::mark`], with the endpoint that has answered and the time that it took: the shortest
-    /// counts.
-    pub(super) fn measured(&mut self, id: u32, flag: u8, at: SocketAddr, micros: u32) {
+    /// As [`Board::mark`], with the endpoint that has answered.
+    pub(super) fn answered(&mut self, id: u32, flag: u8, at: SocketAddr) {
         self.mark(id, flag);
-        self.change(id, |contact| {
-            let time = if flag == TCP { &mut contact.tcp } else { &mut contact.udp };
-            *time = if *time == 0 { micros } else { micros.min(*time) }.clamp(1, 999_999);
-        });
         if let Some(node) = self.nodes.get_mut(&id)
             && (flag == TCP || node.reached.is_none())
         {
@@ -382,12 +376,11 @@ impl Board {
     pub(super) fn cell(&self, way: Way, from: u32, to: u32) -> Cell {
         let (sent, heard) = (self.entry(from, to), self.entry(to, from));
         let has = |entry: Option<&Contact>, flag| entry.is_some_and(|entry| entry.flags & flag != 0);
-        let time = |micros: u32| Cell::Works((micros > 0).then_some(micros));
         match way {
-            Way::Multicast if has(heard, MULTICAST) => Cell::Works(None),
-            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => time(sent.map_or(0, |entry| entry.udp)),
-            Way::Tcp if has(sent, TCP) => time(sent.map_or(0, |entry| entry.tcp)),
-            Way::Path if has(sent, PATH) => Cell::Works(None),
+            Way::Multicast if has(heard, MULTICAST) => Cell::Works,
+            Way::Udp if has(heard, UNICAST) || has(sent, ECHO) => Cell::Works,
+            Way::Tcp if has(sent, TCP) => Cell::Works,
+            Way::Path if has(sent, PATH) => Cell::Works,
             Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
             // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
@@ -408,7 +401,7 @@ impl Board {
             })
         };
         let connects = |(from, to)| match self.cell(Way::Path, from, to) {
-            Cell::Works(_) => true,
+            Cell::Works => true,
             Cell::Broken => false,
             // No connection opens if no packet of the other host arrives.
             Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),

@@ -68,11 +68,6 @@ pub(super) struct Contact {
     pub(super) id: u32,
     #[serde(rename = "f")]
     pub(super) flags: u8,
-    /// The round-trip times of UDP and TCP in microseconds; 0 where they are unknown.
-    #[serde(rename = "u")]
-    pub(super) udp: u32,
-    #[serde(rename = "t")]
-    pub(super) tcp: u32,
     /// The address to which the path could not be proved, and how it fails.
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
     pub(super) broken: Option<Broken>,
@@ -98,7 +93,7 @@ pub(super) struct Broken {
 
 impl Contact {
     pub(super) fn unknown(id: u32) -> Self {
-        Self { id, flags: 0, udp: 0, tcp: 0, broken: None, rate: None, shared: None }
+        Self { id, flags: 0, broken: None, rate: None, shared: None }
     }
 }
 
@@ -109,10 +104,10 @@ pub(super) enum Notice {
     Row(Card, u32, Vec<Contact>),
     /// The same about another host.
     Relay(Card, u32, Vec<Contact>),
-    /// Sender and number.
-    Ping(u32, u32),
-    /// Sender and the number that it answers.
-    Echo(u32, u32),
+    /// The sender, which asks for an answer.
+    Ping(u32),
+    /// The sender, which answers.
+    Echo(u32),
     /// For the sender alone: its ID, and the interface that it sent by.
     Own(u32, u32),
     /// The first bytes of a connection that carries a transfer.
@@ -227,8 +222,6 @@ pub(super) mod tests {
         let row = (0..LARGEST).map(|id| Contact {
             id: u32::MAX - id,
             flags: 63,
-            udp: 999_999,
-            tcp: 999_999,
             broken: Some(broken),
             rate: Some(u32::MAX),
             shared: Some(at.ip()),

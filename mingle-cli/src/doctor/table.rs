@@ -8,7 +8,7 @@ use super::matrix::{Board, Cell, Way};
 
 /// The ways between all hosts, and the rates of the transfers if there were any.
 pub(super) fn text(board: &Board) -> String {
-    let mut text = "multicast, UDP, TCP and paths (round trips in ms; - lost, ? not known):\n".to_owned();
+    let mut text = "multicast, UDP, TCP and paths (- lost, ? not known):\n".to_owned();
     text += &table(board, |from, to| ways(board, from, to));
     if board.pairs().any(|(from, to)| board.rate(from, to).is_some()) {
         text += "\ntransfers in Mbit/s (? not tried):\n";
@@ -45,8 +45,7 @@ fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
 
 fn ways(board: &Board, from: u32, to: u32) -> String {
     let one = |(name, way): (&str, Way)| match board.cell(way, from, to) {
-        Cell::Works(Some(micros)) => format!("{name} {:.1}", f64::from(micros) / 1000.0),
-        Cell::Works(None) => format!("{name} ok"),
+        Cell::Works => format!("{name} ok"),
         Cell::Broken => format!("{name} -"),
         Cell::Unknown => format!("{name} ?"),
     };
@@ -56,8 +55,7 @@ fn ways(board: &Board, from: u32, to: u32) -> String {
 /// The ways from each host to each other, for programs.
 pub(super) fn document(board: &Board) -> Value {
     let of = |cell: Cell| match cell {
-        Cell::Works(Some(micros)) => json!({ "works": true, "rtt_us": micros }),
-        Cell::Works(None) => json!({ "works": true }),
+        Cell::Works => json!({ "works": true }),
         Cell::Broken => json!({ "works": false }),
         Cell::Unknown => json!({ "works": null }),
     };

@@ -35,7 +35,7 @@ enum Kind {
 
 /// The blocks without a fence that are not shell: document, the block's beginning, its kind. The first entry
 /// that fits counts. (mingle-core/src/wire/tests compares PROTOCOL.md with the code.)
-const NOT_SHELL: [(&str, &str, Kind); 21] = [
+const NOT_SHELL: [(&str, &str, Kind); 20] = [
     ("ARCHITECTURE.md", "mingle-core/src/  ", Kind::Tree),
     ("ARCHITECTURE.md", "model  <-", Kind::Other),
     ("ARCHITECTURE.md", "files -> read ", Kind::Other),
@@ -52,7 +52,6 @@ const NOT_SHELL: [(&str, &str, Kind); 21] = [
     ("docs/networks.md", "[wsl2]", Kind::Other),
     ("docs/networks.md", "Set-NetFirewallHyperVVMSetting", Kind::Other),
     ("docs/rdma.md", "mingle: warning: NCCL_IB_DISABLE", Kind::Quoted),
-    ("docs/rdma.md", "mingle: warning: rail ", Kind::Quoted),
     ("docs/rdma.md", "rank 3 ", Kind::Quoted),
     ("docs/rdma.md", "mingle: RDMA: ", Kind::Quoted),
     ("docs/rdma.md", "DEVICE  PORT ", Kind::Other),

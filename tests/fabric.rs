@@ -2,7 +2,6 @@
 
 mod asked;
 mod groups;
-mod rails;
 
 use crate::lab::fabric::{
     Node, Vars, and, expect, four, hcas, ipv6, lines, pinned, sockets, start, vars, warnings_of,

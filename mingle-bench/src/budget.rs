@@ -95,7 +95,7 @@ const BUDGETS: [Budget; 12] = [
     },
     Budget {
         what: "size of the program in MB",
-        // 5.0 until paths were proved, which took 0.13; rails, the doctor's proofs and transfers, and the
+        // 5.0 until paths were proved, which took 0.13; the doctor's proofs and transfers, and the
         // workers and the terminal of `mingle run` took 0.4 more; groups of RDMA ports, ranges of sizes and
         // the watch of running worlds 0.5; the comparison of nodes, spare nodes and growth 0.4.
         limit: 7.1,

@@ -10,7 +10,7 @@ use std::num::NonZeroU8;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::{BrokenPath, Fault, Tried};
-use mingle_core::rdma::{BrokenRail, Capability, Difference, Verdict, VerdictWarning};
+use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
 use mingle_core::{Error, Failure, Warning};
 
 /// Anything else, such as a full disk behind stdout.
@@ -129,7 +129,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
         Failure::Differs { .. } => "make them the same; without --require-same the world would form".to_owned(),
         Failure::NoRdma { verdict, is_required } => {
             let mut advice = Vec::new();
-            if verdict.differences().is_empty() {
+            if verdict.differences.is_empty() {
                 advice.push("'mingle rdma' says why".to_owned());
             }
             for fact in verdict.facts() {
@@ -220,31 +220,12 @@ fn about_warning(warning: &Warning) -> Option<String> {
             format!("if the others have started, {ways}; see 'mingle doctor'")
         }
         Warning::Unconnectable { .. } => "check the firewall for that port".to_owned(),
-        Warning::RailBroken(broken) => about_rail(broken).to_owned(),
         Warning::WorldDiffers { .. } => "give every node the same --world".to_owned(),
         Warning::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Warning::SeedMisleads { .. } | Warning::SeedUnresolved { .. } => "check --seed".to_owned(),
         Warning::SeedDirSilent | Warning::SeedDirUnwritable { .. } => "check --seed-dir".to_owned(),
         _ => return None,
     })
-}
-
-/// The advice for a rail that TCP does not pass.
-fn about_rail(broken: &BrokenRail) -> &'static str {
-    match broken.fault {
-        Fault::Refused => {
-            "check that no other host has that address, and the firewalls; RoCE bypasses a host's firewall"
-        }
-        Fault::NoRoute => "give that interface a route there, or its rails one network",
-        Fault::Unanswered => {
-            "check the MTU of both and of the switches between them, and that no other host has that address; if a host's \
-             rails share a subnet, set arp_ignore=1 and arp_announce=2"
-        }
-        _ => {
-            "check cable, switch port, VLAN and routes of both, and if a host's rails share a subnet set arp_ignore=1 and \
-             arp_announce=2; RoCE bypasses the host's firewall and rp_filter: if these alone drop TCP, RDMA works"
-        }
-    }
 }
 
 fn no_interface(is_filtered: bool) -> &'static str {

@@ -2,9 +2,8 @@
 
 use std::path::PathBuf;
 
-use mingle_core::env::fabric::{self, DeviceLists, Extent};
-use mingle_core::env::{Setting, Variables};
-use mingle_core::rdma::{Address, Choice, Machine, Rails, Summary, Transport, Verdict};
+use mingle_core::env::{Setting, Variables, users_value};
+use mingle_core::rdma::{self, Address, Choice, DeviceLists, Extent, Machine, Summary, Transport, Verdict};
 use mingle_core::{Filter, RendezvousBuilder, Traits};
 
 use crate::exit::Stop;
@@ -32,8 +31,6 @@ pub(crate) struct Found {
     machine: Option<Machine>,
     /// The summary that this node sends to the others.
     summary: Summary,
-    /// The ports that are to reach their counterparts on other hosts.
-    rails: Rails,
     /// The devices that the user has chosen.
     lists: DeviceLists,
     extent: Extent,
@@ -46,18 +43,18 @@ impl Wanted {
     pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
         let extent = self.extent;
         if self.no_rdma {
-            let (summary, rails, lists) = (Summary::default(), Rails::default(), DeviceLists::default());
-            return Ok(Found { machine: None, summary, rails, lists, extent, same: Default::default() });
+            let (summary, lists) = (Summary::default(), DeviceLists::default());
+            return Ok(Found { machine: None, summary, lists, extent, same: Default::default() });
         }
         let machine = machine(self.root.as_ref())?;
         let machine = machine.prefer(|address| filter_of(&self.interfaces, address));
         let choice = machine.choose();
         let summary = Summary::new(&machine).required(self.required);
-        let off = fabric::is_switched_off(choice.kind, &self.settings, &environment);
-        let rails = fabric::rails(&machine, &self.settings, &environment);
+        let users = |name: &str| users_value(name, &self.settings, &environment);
+        let off = rdma::is_switched_off(choice.kind, users);
         let summary = if off { summary.disabled() } else { summary };
-        let lists = DeviceLists::new(&self.settings, &environment);
-        Ok(Found { machine: Some(machine), summary, rails, lists, extent, same: Default::default() })
+        let lists = DeviceLists::new(users);
+        Ok(Found { machine: Some(machine), summary, lists, extent, same: Default::default() })
     }
 }
 
@@ -72,7 +69,7 @@ fn filter_of(filters: &[Filter], address: &Address) -> Option<usize> {
 /// This machine, or the one that was saved in a folder.
 fn machine(root: Option<&PathBuf>) -> Result<Machine, Stop> {
     match root {
-        None => Machine::probe().map_err(|error| Stop::System("list this host's addresses", error)),
+        None => rdma::probe().map_err(|error| Stop::System("list this host's addresses", error)),
         Some(folder) => Machine::from_snapshot(folder)
             .map_err(|error| Stop::Usage(format!("MINGLE_SYSFS_ROOT={}: {error}", folder.display()))),
     }
@@ -82,7 +79,7 @@ impl Found {
     /// The rendezvous with what the other nodes learn of this host's devices.
     pub(crate) fn describe(&self, rendezvous: RendezvousBuilder) -> RendezvousBuilder {
         let (traits, required) = self.same.clone();
-        rendezvous.fabric(self.summary).rails(self.rails.clone()).traits(traits, required)
+        rendezvous.fabric(self.summary).traits(traits, required)
     }
 
     /// Has these compared with those of the other nodes.
@@ -104,13 +101,13 @@ impl Found {
     fn beside(&self, transport: Transport) -> (Vec<(&'static str, String)>, Vec<String>) {
         let machine = self.machine.as_ref();
         machine.map_or_else(Default::default, |machine| {
-            fabric::beside(machine, transport, self.extent, &self.lists)
+            rdma::beside(machine, transport, self.extent, &self.lists)
         })
     }
 
     /// Warns of what is wrong with this host, before it waits for the others.
     pub(crate) fn warn(&self) {
-        if let Some(warning) = self.machine.as_ref().and_then(fabric::unusable) {
+        if let Some(warning) = self.machine.as_ref().and_then(rdma::unusable) {
             stderr::say(format_args!("warning: {warning}"));
         }
     }
@@ -121,7 +118,7 @@ impl Found {
             stderr::say(format_args!("warning: {warning}"));
         }
         let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };
-        let mut warnings = fabric::warnings(machine, verdict.transport, self.extent);
+        let mut warnings = rdma::warnings(machine, verdict.transport, self.extent);
         warnings.extend(self.beside(verdict.transport).1);
         for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));

@@ -13,6 +13,8 @@ mod traits;
 
 use std::net::{IpAddr, SocketAddr};
 
+use mingle_rdma::{RankSummary, Summary, Tally, Verdict};
+
 use super::message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
     Part, Partner, Prepare, REFUSED, RUNS, Ready, Refusal, Solicit, UNPROVED, UNREADY, Want, Welcome,
@@ -23,7 +25,6 @@ use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, HostName, JobTag, Keys, Lineage, Link, List, Metadata, NodeId,
     Paths, Peer, Roster, World, WorldSize,
 };
-use crate::rdma::{Addressing, RankSummary, Summary, Tally, Verdict};
 
 /// The kinds of message: the number on the wire and the name.
 pub const KINDS: &[(u8, &str)] = Message::KINDS;
@@ -304,11 +305,6 @@ impl Source<'_> {
         Link { address: self.endpoint().ip(), prefix: self.byte(), mtu: self.count() }
     }
 
-    fn addressing(&mut self) -> Option<Addressing> {
-        let all = Addressing::ALL.map(Some);
-        self.likely(&all, &[]).unwrap_or_default()
-    }
-
     fn partner(&mut self) -> Partner {
         let (path, own_port) = (self.endpoint(), self.endpoint().port());
         Partner { id: self.id(), rank: self.rank(), path, own_port, stays: self.flag() }
@@ -462,7 +458,6 @@ impl Draw for Prepare {
             master: from.id(),
             endpoints: from.endpoints(),
             address: from.recipient(),
-            rails: from.addressing(),
             paths: from
                 .likely(&[0, 1, from.scene.world.saturating_sub(1)], &[u32::MAX])
                 .unwrap_or_else(|| from.short()),

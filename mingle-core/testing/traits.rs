@@ -1,10 +1,11 @@
 //! Traits, and which of them differ.
 
+use mingle_rdma::Verdict;
+
 use super::super::message::{PART, Part};
 use super::super::{encode_traits, fitting};
 use super::Source;
 use crate::model::{Sameness, Stamp, Trait, Traits};
-use crate::rdma::Verdict;
 
 impl Source<'_> {
     pub(super) fn traits(&mut self) -> Traits {

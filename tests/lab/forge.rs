@@ -106,8 +106,8 @@ impl Body {
         let round = Self::default().number(round).number(u64::from(lease)).number(4).number(u64::from(rank));
         let slots = round.bytes(&[9; 16]).number(0).number(4).number(40);
         let master = slots.bytes(&master).number(1).address(at);
-        // Neither rails nor paths.
-        master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).number(0).0
+        // No paths.
+        master.bytes(&[0]).bytes(&to.octets()).number(0).number(0).0
     }
 
     pub fn part(round: u64, id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {

@@ -1,7 +1,6 @@
 //! Changes to a lab after its start: networks other than one bridge that passes everything.
 
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
 
 use super::{Lab, script};
 
@@ -75,44 +74,6 @@ impl Lab {
                 ),
             );
         }
-    }
-
-    /// A network for each rail, `rail0` and so on of each node, with 10.20.0.10, 10.21.0.10 and so on.
-    pub fn add_rails(&self, count: usize) {
-        for rail in 0..count {
-            let mut links = format!(
-                "link add rail{rail} type bridge stp_state 0 forward_delay 0 mcast_snooping 0\n\
-                 link set rail{rail} addrgenmode none\n\
-                 link set rail{rail} up\n"
-            );
-            for i in 0..self.len() {
-                let _ = write!(
-                    links,
-                    "link add r{rail}n{i} type veth peer name rail{rail} netns n{i}\n\
-                     link set r{rail}n{i} addrgenmode none\n\
-                     link set r{rail}n{i} master rail{rail} up\n"
-                );
-            }
-            self.ip_at_switch(&links);
-            for i in 0..self.len() {
-                let address = self.rail(i, rail);
-                self.ip(
-                    i,
-                    &format!(
-                        "link set rail{rail} addrgenmode none\n\
-                         link set rail{rail} up\n\
-                         addr add {address}/24 brd + dev rail{rail}\n"
-                    ),
-                );
-            }
-        }
-    }
-
-    /// A node's address on a rail.
-    #[allow(clippy::unused_self, reason = "of this lab")]
-    pub fn rail(&self, node: usize, rail: usize) -> Ipv4Addr {
-        let number = |n: usize| u8::try_from(n).unwrap();
-        [10, number(20 + rail), 0, number(10 + node)].into()
     }
 
     /// A node's address in the second network.

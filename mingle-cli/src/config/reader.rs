@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use mingle_core::env::Setting;
-use mingle_core::env::fabric::Extent;
+use mingle_core::rdma::Extent;
 use mingle_core::{Filter, JobId, Secret, Seed, WorldSize};
 
 use super::values::{flag, job_argument, job_variable, world_size};

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use mingle_core::rdma::{Machine, Transport};
+use mingle_core::rdma::{Transport, probe};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
@@ -66,7 +66,7 @@ fn shared_memory(bytes: Option<u64>) -> Finding {
 /// What RDMA there is, and whether a program can use it: verbs need `/dev/infiniband`, and pin memory.
 fn rdma() -> Vec<Finding> {
     let (check, looked) = ("rdma", "RDMA ('mingle rdma' shows all)");
-    let (summary, used) = match Machine::probe() {
+    let (summary, used) = match probe() {
         Err(error) => {
             let seen = format!("not readable: {error}");
             let cure = "'mingle rdma' says more; --no-rdma ignores RDMA";

@@ -17,7 +17,7 @@ pub struct Facts<'a> {
     pub interface: Option<&'a str>,
     /// The place of this host, where ranks are ordered by place.
     pub place: Option<&'a Place>,
-    /// The variables for this host's RDMA devices, from [`fabric::variables`](super::fabric::variables).
+    /// The variables for this host's RDMA devices, from [`variables`](crate::rdma::variables).
     pub fabric: &'a [(&'static str, String)],
     /// The variables that the user asked for. They replace mingle's own advice.
     pub settings: &'a [Setting],

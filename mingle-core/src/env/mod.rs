@@ -12,7 +12,7 @@
 //! | `MINGLE_RANK_OFFSET`, `MINGLE_TOTAL_SLOTS` | scripts that number workers: the number of workers on lower ranks, and on all |
 //! | `NCCL_SOCKET_IFNAME`, `GLOO_SOCKET_IFNAME` | NCCL (`=eth0`: without the `=` it matches by prefix) and Gloo (`eth0`) |
 //! | `NCCL_SOCKET_FAMILY` | NCCL, in an IPv6 world |
-//! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`fabric`] |
+//! | `NCCL_IB_*`, `UCX_*`, `NVSHMEM_*`, `FI_PROVIDER` | NCCL, UCX, NVSHMEM and libfabric, for RDMA; see [`variables`](crate::rdma::variables) |
 //! | `MINGLE_JOB_ID` | scripts, and the next `mingle` in this shell; see [`job_to_env`] |
 //! | `MINGLE_ROSTER_DIGEST` | scripts that compare nodes: it is equal on all nodes of one world |
 //! | `MINGLE_SET` | the next `mingle` in this shell; see [`Variables`] |
@@ -20,9 +20,7 @@
 //! Some formats add the variables of one launcher; see [`Format`].
 
 pub mod alike;
-pub mod fabric;
 
-mod devices;
 mod facts;
 mod job;
 mod json;
@@ -40,7 +38,7 @@ pub use launcher::{Format, InvalidFormat, Rendered, Unfit};
 pub use nccl_conf::NcclConf;
 pub use setting::{InvalidSetting, Setting};
 pub use shell::{Script, Shell, UnsafeStatement};
-pub use users::job_interfaces;
+pub use users::{job_interfaces, users_value};
 pub use variables::{Kept, MINGLE_SET, PET_NPROC_PER_NODE, Variable, Variables, is_own};
 
 #[cfg(test)]
@@ -52,7 +50,7 @@ mod tests {
     use super::{Facts, Variables};
     use crate::model::{Digest, JobId, Sameness, Slots, World};
     use crate::proto::Formed;
-    use crate::rdma::Verdict;
+    use mingle_rdma::Verdict;
 
     /// Rank 2 of 4.
     pub(super) fn formed(master: &str) -> Formed {

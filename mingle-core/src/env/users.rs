@@ -6,12 +6,13 @@ use crate::model::JobInterfaces;
 /// The interfaces that the user's environment or one of `settings` gives to NCCL and Gloo. Those that an
 /// earlier `mingle` has set, according to [`MINGLE_SET`], do not count.
 pub fn job_interfaces(settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> JobInterfaces {
-    let value = |name: &str| value(name, settings, &environment).filter(|value| !value.is_empty());
+    let value = |name: &str| users_value(name, settings, &environment).filter(|value| !value.is_empty());
     JobInterfaces { nccl: value("NCCL_SOCKET_IFNAME"), gloo: value("GLOO_SOCKET_IFNAME") }
 }
 
-/// The user's own value of a variable: not one that an earlier `mingle` has set.
-pub(super) fn value(
+/// The user's own value of a variable: that of one of `settings` or of the environment, but not one that an
+/// earlier `mingle` has set, according to [`MINGLE_SET`].
+pub fn users_value(
     name: &str,
     settings: &[Setting],
     environment: impl Fn(&str) -> Option<String>,

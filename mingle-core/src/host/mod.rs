@@ -5,10 +5,12 @@
 //! interface   an interface and its addresses
 //! filter      the user's choice of interfaces and networks
 //! select      the interfaces and endpoints to use, in order
+//! rdma        the addresses and routes beside which RDMA devices are read
 //! ```
 
 mod filter;
 mod interface;
+mod rdma;
 mod select;
 mod system;
 #[cfg(test)]
@@ -17,6 +19,7 @@ mod tests;
 pub use filter::{Filter, InvalidFilter};
 pub(crate) use interface::Family;
 pub use interface::{Interface, InterfaceAddress, Kind};
+pub use rdma::{probe, save, survey};
 pub(crate) use select::{NoInterface, endpoints, find, holder_of, link_of, refusal, select};
 pub use system::host_name;
 pub(crate) use system::{addresses, flags_of_ipv6, list};

@@ -3,13 +3,11 @@
 
 mod endpoints;
 mod expected;
-mod frequent;
 mod id;
 mod job_interfaces;
 mod label;
 mod list;
 mod metadata;
-mod natural;
 mod path;
 mod peer;
 mod place;
@@ -22,16 +20,13 @@ mod world_size;
 pub use endpoints::Endpoints;
 pub(crate) use endpoints::{deserialize_unicast, deserialize_unicast_ip};
 pub use expected::Expected;
-pub(crate) use frequent::most_frequent;
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
 pub(crate) use id::{directory_v4, directory_v6};
 pub use job_interfaces::JobInterfaces;
-pub(crate) use job_interfaces::nccl_list_has;
 pub(crate) use label::Label;
 pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
-pub(crate) use natural::natural;
 pub use path::{BrokenPath, Fault, Link, Paths};
 pub use peer::{End, Peer};
 pub use place::{InvalidPlace, Place, PlaceHash};

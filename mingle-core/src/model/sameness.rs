@@ -6,7 +6,9 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::traits::{Sent, Stamp, TraitKey, TraitValue, Traits};
-use super::{List, most_frequent};
+use mingle_rdma::most_frequent;
+
+use super::List;
 
 /// The most differences that are named. The others are counted.
 const NAMED: usize = 3;

@@ -107,8 +107,8 @@ impl Prover {
     fn carry_out(&mut self) {
         while let Some(output) = self.survey.poll_output() {
             match output {
-                Output::DialPath { dial, to, token, answer, packet, from } => {
-                    self.connections.prove(PathDial { dial, to, token, answer, packet, from });
+                Output::DialPath { dial, to, token, answer, packet } => {
+                    self.connections.prove(PathDial { dial, to, token, answer, packet });
                 }
                 Output::HangUp(dial) => self.connections.hang_up(dial),
                 _ => {}

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mingle_rdma::Summary;
+
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
@@ -12,7 +14,6 @@ use crate::model::{
 };
 use crate::net::error::Error;
 use crate::proto::{self, Event, Former, RankBy};
-use crate::rdma::{Rails, Summary};
 use crate::wire::Attributes;
 
 /// Receives the events of a rendezvous.
@@ -51,7 +52,6 @@ pub struct Rendezvous {
     pub(super) secret: Option<Secret>,
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,
-    pub(super) rails: Rails,
     pub(super) traits: Traits,
     pub(super) expected: Expected,
     pub(super) keep_listener: bool,
@@ -82,7 +82,6 @@ impl Rendezvous {
             secret: None,
             host: None,
             attributes: Attributes::default(),
-            rails: Rails::default(),
             traits: Traits::default(),
             expected: Expected::default(),
             keep_listener: false,
@@ -238,14 +237,6 @@ impl RendezvousBuilder {
     /// Default: unknown, and not compared.
     pub fn fabric(mut self, summary: Summary) -> Self {
         self.0.attributes.fabric = summary;
-        self
-    }
-
-    /// The RoCE ports of this host, each of which is to reach its counterpart on the nodes of the next and
-    /// the previous rank; [`Warning::RailBroken`](crate::Warning::RailBroken) names one that may not. See
-    /// [`Rails::new`]. Default: none.
-    pub fn rails(mut self, rails: Rails) -> Self {
-        self.0.rails = rails;
         self
     }
 

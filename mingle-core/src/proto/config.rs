@@ -8,7 +8,6 @@ use super::timer::Time;
 use crate::model::{Expected, JobTag, Keys, Lineage, NodeId, Traits, WorldSize};
 #[cfg(test)]
 use crate::model::{HostName, World};
-use crate::rdma::Rails;
 use crate::wire::{Former, NodeInfo};
 
 /// How nodes without a given rank are ordered.
@@ -51,8 +50,6 @@ pub struct Config {
     pub lineage: Lineage,
     /// This node as it describes itself to its leader.
     pub node: NodeInfo,
-    /// The rails of this host, for its neighbours and to be proved.
-    pub rails: Rails,
     /// What should be the same on every node. The stamp in `node` is of these.
     pub traits: Traits,
     /// The hosts that the user expects: those that are absent are named.
@@ -98,7 +95,6 @@ impl Config {
             world: world.into(),
             lineage: Lineage::default(),
             node,
-            rails: Rails::default(),
             traits: Traits::default(),
             expected: Expected::default(),
             prefers_ipv6: false,

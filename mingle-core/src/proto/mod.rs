@@ -39,14 +39,12 @@ pub use crate::model::{
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
-pub use crate::wire::{
-    ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, RAILS_ANSWER, Reach, TOKEN, VERSION,
-};
+pub use crate::wire::{ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
 pub use config::{Config, RankBy};
 #[cfg(feature = "net")]
 pub(crate) use config::{GONE_AFTER, LAST_CALL, TIMEOUT};
 pub use node::Node;
-pub use output::{ConnId, DialId, Output, PathNews, Source, WatchNews};
+pub use output::{ConnId, DialId, Output, PathNews, WatchNews};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;

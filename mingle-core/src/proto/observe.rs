@@ -1,8 +1,9 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
+use mingle_rdma::Tally;
+
 use super::report::Progress;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
-use crate::rdma::Tally;
 use crate::wire::{Codec, Dropped, Header, Message};
 
 /// Reads the datagrams of one job without being a node of it.

@@ -1,6 +1,6 @@
 //! What a state machine asks of its driver, and what the driver reports of the connections.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use super::report::Event;
 use crate::model::Fault;
@@ -11,7 +11,7 @@ use crate::wire::{ANSWER, TOKEN};
 pub struct DialId(pub u32);
 
 /// A report of the driver on a connection that proves a path.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathNews {
     /// The connection is open.
@@ -21,8 +21,6 @@ pub enum PathNews {
     },
     /// The target has answered: all has arrived.
     Arrived,
-    /// The target has answered [`Output::AskRails`] with these bytes.
-    Rails(Vec<u8>),
     /// The connection was not opened, or has closed.
     Failed(Fault),
 }
@@ -45,15 +43,6 @@ pub enum WatchNews {
 /// A connection that this node has accepted, numbered by the driver; never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
-
-/// The end of a connection at which this node opens it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// The network interface by which every packet leaves, if the system lets this process decide that.
-    pub interface: String,
-    /// The address.
-    pub address: IpAddr,
-}
 
 /// An instruction for the driver, which carries out the outputs in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,20 +83,6 @@ pub enum Output {
         answer: [u8; ANSWER],
         /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
         packet: Option<u32>,
-        /// From where, if the kernel is not to decide.
-        from: Option<Source>,
-    },
-    /// Open a TCP connection that asks for rails: write the token and two zeros, the length of no padding.
-    /// Read two bytes, the length of the answer (little endian, at most
-    /// [`RAILS_ANSWER`](crate::proto::RAILS_ANSWER)), and the answer, and report that by
-    /// [`Node::handle_path`](crate::proto::Node::handle_path).
-    AskRails {
-        /// The name of the connection.
-        dial: DialId,
-        /// Where to.
-        to: SocketAddr,
-        /// The first bytes.
-        token: [u8; TOKEN],
     },
     /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
     /// while it is idle. Report what happens by

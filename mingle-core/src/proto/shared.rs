@@ -10,13 +10,12 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::backoff::Backoff;
 use super::config::Config;
-use super::output::{ConnId, DialId, Output, Source};
+use super::output::{ConnId, DialId, Output};
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
 use crate::model::{Endpoints, NodeId, Peer, Rank};
-use crate::rdma::{Addressing, Rail};
-use crate::wire::{Codec, Dropped, Header, Message, NodeInfo, Partner, RailList, Reach, Solicit, Token};
+use crate::wire::{Codec, Header, Message, NodeInfo, Partner, Reach, Solicit, Token};
 
 /// The most endpoints that a node remembers after it has lost them.
 const LOST: usize = 64;
@@ -146,25 +145,9 @@ impl Shared {
 
     /// Opens a connection to `to` that proves the path to `target`, with packets of at most `packet` bytes.
     pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
-        self.dial_to(to, target, packet, None)
-    }
-
-    /// Opens a connection from a rail of this host that proves the path to a rail of `target`.
-    pub(crate) fn dial_rail(&mut self, from: &Rail, to: SocketAddr, target: NodeId) -> DialId {
-        let from = Source { interface: from.interface.clone(), address: from.address };
-        self.dial_to(to, target, None, Some(from))
-    }
-
-    fn dial_to(
-        &mut self,
-        to: SocketAddr,
-        target: NodeId,
-        packet: Option<u32>,
-        from: Option<Source>,
-    ) -> DialId {
         let (dial, token) = self.next_token(to, target);
         let (token, answer) = self.codec.encode_path(&token);
-        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet, from });
+        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet });
         dial
     }
 
@@ -174,27 +157,6 @@ impl Shared {
         let dial = DialId(self.dials);
         self.outputs.push_back(Output::Watch { dial, to });
         dial
-    }
-
-    /// Opens a connection to `to` that asks `target` for its rails.
-    pub(crate) fn dial_ask(&mut self, to: SocketAddr, target: NodeId, addressing: Addressing) -> DialId {
-        let (dial, token) = self.next_token(to, target);
-        let token = self.codec.encode_ask(&token, addressing);
-        self.outputs.push_back(Output::AskRails { dial, to, token });
-        dial
-    }
-
-    /// The rails in the answer to such a connection.
-    pub(crate) fn read_rails(
-        &self,
-        to: SocketAddr,
-        target: NodeId,
-        dial: DialId,
-        addressing: Addressing,
-        answer: &[u8],
-    ) -> Result<RailList, Dropped> {
-        let token = Token { prover: self.me(), target, dial: dial.0, dialled: to };
-        self.codec.decode_rails(&self.codec.encode_ask(&token, addressing), answer)
     }
 
     fn next_token(&mut self, to: SocketAddr, target: NodeId) -> (DialId, Token) {

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
+use mingle_rdma::{Tally, Verdict};
 use serde::{Deserialize, Serialize};
 
 use super::{Config, NodeInfo};
@@ -10,7 +11,6 @@ use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, Sameness,
     World, WorldSize, deserialize_unicast, deserialize_unicast_ip,
 };
-use crate::rdma::{Addressing, Tally, Verdict};
 
 /// The most host names in an announce.
 pub(crate) const NEWEST: usize = 3;
@@ -323,8 +323,6 @@ pub(crate) struct Prepare {
     /// The address at which the others reach this node.
     #[serde(deserialize_with = "deserialize_unicast_ip")]
     pub(crate) address: IpAddr,
-    /// The addressing of the rails that are proved; none in a world without RoCE.
-    pub(crate) rails: Option<Addressing>,
     /// To how many addresses of other nodes it must prove its path.
     pub(crate) paths: u32,
     /// Some of these nodes. A prepare is sent once for each [`PARTNERS`] of them, in any order.

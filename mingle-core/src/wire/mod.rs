@@ -1,7 +1,7 @@
 //! The wire format: datagrams with a clear header and a bincode body, and the token of a proof.
 //!
 //! `header` has the clear part of a datagram, `message` what its body says, `seal` what a job's secret adds,
-//! `token` the first bytes on a TCP connection, `rails` the answer to some of them, and `notice` the datagram
+//! `token` the first bytes on a TCP connection, and `notice` the datagram
 //! to the directory group.
 //!
 //! All input is hostile until it is decoded: lengths are checked against the bytes that are there, every list
@@ -13,7 +13,6 @@ mod header;
 mod message;
 mod node_info;
 mod notice;
-mod rails;
 mod seal;
 #[cfg(feature = "testing")]
 #[path = "../../testing/mod.rs"]
@@ -23,10 +22,8 @@ mod tests;
 mod token;
 mod traits;
 
+use crate::model::{JobTag, Keys, NodeId, WorldSize};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};
-
-use crate::model::{HostName, JobTag, Keys, NodeId, WorldSize};
-use crate::rdma::{Addressing, Rails};
 use header::HEADER;
 use seal::{Replays, Seal};
 
@@ -42,8 +39,6 @@ pub(crate) use message::{
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, Former, NodeInfo, Reach};
 pub use notice::Notice;
-pub use rails::RAILS_ANSWER;
-pub(crate) use rails::RailList;
 pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};
 pub(crate) use traits::{decode_traits, encode_traits, fitting};
@@ -184,37 +179,6 @@ impl Codec {
     pub(crate) fn encode_path(&self, token: &Token) -> ([u8; TOKEN], [u8; ANSWER]) {
         let bytes = token.encode(self.tag, self.token_key.as_ref(), Purpose::Path);
         (bytes, token::answer(&bytes, self.token_key.as_ref()))
-    }
-
-    /// The token that asks for rails.
-    pub(crate) fn encode_ask(&self, token: &Token, addressing: Addressing) -> [u8; TOKEN] {
-        token.encode(self.tag, self.token_key.as_ref(), Purpose::Rails(addressing))
-    }
-
-    /// The answer to a token that asks the node `me` for its rails. None to any other bytes.
-    pub(crate) fn answer_ask(
-        &self,
-        bytes: &[u8; TOKEN],
-        me: NodeId,
-        host: &HostName,
-        rails: &Rails,
-    ) -> Option<Vec<u8>> {
-        let key = self.token_key.as_ref();
-        let is_asked = |addressing: &Addressing| {
-            let token = Token::decode(self.tag, key, bytes, Purpose::Rails(*addressing));
-            token.is_ok_and(|token| token.target == me)
-        };
-        let addressing = Addressing::ALL.into_iter().find(is_asked)?;
-        let list = RailList { host: host.clone(), rails: rails.with(addressing).iter().cloned().collect() };
-        rails::encode(&list, bytes, key)
-    }
-
-    /// The rails in the answer to this token, without the length before it.
-    ///
-    /// # Errors
-    /// [`Dropped`], with the reason, for any other bytes.
-    pub(crate) fn decode_rails(&self, token: &[u8; TOKEN], answer: &[u8]) -> Result<RailList, Dropped> {
-        rails::decode(answer, token, self.token_key.as_ref())
     }
 
     /// The answer to the token of a path to the node `me`. None to any other bytes.

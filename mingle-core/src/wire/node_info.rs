@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
+use mingle_rdma::Summary;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, PlaceHash, Rank, Stamp};
-use crate::rdma::Summary;
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,6 @@ use std::ops::Range;
 use super::Dropped;
 use super::header::{MAGIC, TAG, VERSION, array, id};
 use crate::model::{JobTag, NodeId};
-use crate::rdma::Addressing;
 
 /// The length of every token, in bytes. A fixed length leaves no stream to parse.
 pub const TOKEN: usize = 112;
@@ -27,8 +26,7 @@ const MAC: usize = 80;
 /// offset  size  field
 ///      0     4  magic "MNGL"
 ///      4     1  protocol version
-///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path or a rail,
-///                2 to 5 to ask for the rails of one addressing
+///      5     1  purpose: 0 for a lease or the proof of a master, 1 for a path
 ///      6     2  zeros
 ///      8    16  tag of the job
 ///     24    16  ID of the prover, the node that dials
@@ -55,8 +53,6 @@ pub(crate) struct Token {
 pub(crate) enum Purpose {
     Lease,
     Path,
-    /// To ask for the target's rails with this addressing.
-    Rails(Addressing),
 }
 
 impl Purpose {
@@ -64,8 +60,6 @@ impl Purpose {
         match self {
             Self::Lease => 0,
             Self::Path => 1,
-            // There are four addressings.
-            Self::Rails(addressing) => 2 + u8::try_from(addressing.place()).unwrap_or(0),
         }
     }
 }
@@ -75,13 +69,8 @@ pub const ANSWER: usize = 32;
 
 /// The answer to the token of a path: a BLAKE3 hash of it, keyed in a job with a secret.
 pub(super) fn answer(token: &[u8; TOKEN], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
-    hash(b"mingle 2 path", token, &[], key)
-}
-
-/// A BLAKE3 hash of `what` is answered, the token and the list in the answer, keyed in a job with a secret.
-pub(super) fn hash(what: &[u8], token: &[u8; TOKEN], list: &[u8], key: Option<&[u8; 32]>) -> [u8; ANSWER] {
     let mut hasher = key.map_or_else(blake3::Hasher::new, blake3::Hasher::new_keyed);
-    *hasher.update(what).update(token).update(list).finalize().as_bytes()
+    *hasher.update(b"mingle 2 path").update(token).finalize().as_bytes()
 }
 
 impl Token {

@@ -1,9 +1,10 @@
 //! Traits as they are sent, and how many of those that differ a commit can name.
 
+use mingle_rdma::Verdict;
+
 use super::message::{Commit, put};
 use super::{LONGEST_ANSWER, config};
 use crate::model::{Sameness, Sent, TraitKey, Traits};
-use crate::rdma::Verdict;
 
 /// Encodes traits, which are sent in parts of [`PART`] bytes.
 pub(crate) fn encode_traits(traits: &Traits) -> Vec<u8> {

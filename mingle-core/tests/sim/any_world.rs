@@ -109,7 +109,7 @@ fn trouble(net: &mut Network, at: Time, rng: &mut Xoshiro256PlusPlus) {
     let longest = [2_000, 20_000, 60_000][rng.random_range(0..3)];
     let length = ms(rng.random_range(10..longest));
     let flaw = [Flaw::Filtered, Flaw::Rejected, Flaw::Hole(1400)][rng.random_range(0..3)];
-    match rng.random_range(0..20) {
+    match rng.random_range(0..18) {
         0 => net.kill_at(host, at),
         1 | 2 => {
             net.kill_at(host, at);
@@ -127,8 +127,7 @@ fn trouble(net: &mut Network, at: Time, rng: &mut Xoshiro256PlusPlus) {
             let seed = net.live(other).next();
             net.seeds_at(host, seed.into_iter().collect(), at);
         }
-        16 | 17 => _ = net.flaws.insert((host, other), flaw),
-        _ => _ = net.rail_flaws.insert((host, other, rng.random_range(0..3)), flaw),
+        _ => _ = net.flaws.insert((host, other), flaw),
     }
 }
 
@@ -148,7 +147,6 @@ pub(crate) fn any_world(seed: u64) -> Network {
     }
     if rng.random_bool(0.7) {
         net.prove_paths();
-        net.add_rails(rng.random_range(0..4));
     }
     let mut healed = ms(LENGTH);
     for _ in 0..rng.random_range(1..7) {

@@ -12,7 +12,6 @@ mod late;
 mod network;
 mod paths;
 mod places;
-mod rails;
 mod recorded;
 mod restarts;
 mod running_storms;

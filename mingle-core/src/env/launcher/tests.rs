@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use mingle_rdma::Verdict;
+
 use super::*;
 use crate::model::{Digest, HostName, Member, Metadata, NodeId, Sameness, Secret, World};
 use crate::proto::Formed;
-use crate::rdma::Verdict;
 
 /// A world of four nodes with 8, 4, 8 and 1 workers, as `rank` sees it. The last two nodes share a host.
 fn formed(rank: u32, addresses: [&str; 4], hosts: [&str; 4]) -> Formed {

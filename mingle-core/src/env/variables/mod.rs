@@ -6,8 +6,9 @@ mod result;
 
 use std::borrow::Cow;
 
+use mingle_rdma::is_nameable;
+
 use super::{Facts, Setting, launcher};
-use crate::rdma::is_nameable;
 
 pub use own::is_own;
 pub(super) use result::is_result;

@@ -133,7 +133,6 @@ impl Driver {
         config.lineage = settings.lineage;
         config.prefers_ipv6 = settings.network.prefers_ipv6;
         config.rank_by = settings.rank_by;
-        config.rails = settings.rails.clone();
         config.traits = settings.traits.clone();
         config.expected = settings.expected.clone();
         config.last_call = settings.last_call;
@@ -287,10 +286,9 @@ impl Driver {
                 }
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet, from } => {
-                self.connections.prove(PathDial { dial, to, token, answer, packet, from });
+            Output::DialPath { dial, to, token, answer, packet } => {
+                self.connections.prove(PathDial { dial, to, token, answer, packet });
             }
-            Output::AskRails { dial, to, token } => self.connections.ask(dial, to, token),
             Output::Watch { dial, to } => self.connections.watch(dial, to),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),

@@ -250,10 +250,6 @@ impl Connections {
         self.dials.insert(dial, self.tasks.spawn(path::prove(path, self.sender.clone())));
     }
 
-    pub(crate) fn ask(&mut self, dial: DialId, to: SocketAddr, token: [u8; TOKEN]) {
-        self.dials.insert(dial, self.tasks.spawn(path::ask(dial, to, token, self.sender.clone())));
-    }
-
     pub(crate) fn hang_up(&mut self, dial: DialId) {
         if let Some(task) = self.dials.remove(&dial) {
             task.abort();

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::TaskEvent;
 use super::endpoint::reset_on_close;
-use crate::proto::{ANSWER, DialId, Fault, PathNews, RAILS_ANSWER, Source, TOKEN};
+use crate::proto::{ANSWER, DialId, Fault, PathNews, TOKEN};
 
 /// A connection to open, which proves a path: the fields of
 /// [`Output::DialPath`](crate::proto::Output::DialPath).
@@ -24,8 +24,6 @@ pub(crate) struct PathDial {
     pub(crate) answer: [u8; ANSWER],
     /// The longest packet to send, in bytes with the headers of IP and TCP.
     pub(crate) packet: Option<u32>,
-    /// From where, if the kernel is not to decide.
-    pub(crate) from: Option<Source>,
 }
 
 /// The bytes of each segment that the kernel's figure leaves out: the option for timestamps (RFC 7323).
@@ -54,7 +52,7 @@ pub(crate) async fn prove(path: PathDial, events: UnboundedSender<TaskEvent>) {
 async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut bool) -> io::Result<()> {
     let headers = if path.to.is_ipv6() { 60 } else { 40 };
     let segment = path.packet.map(|packet| packet.saturating_sub(headers));
-    let mut stream = connect(path.to, segment, path.from).await?;
+    let mut stream = connect(path.to, segment).await?;
     *opened = true;
     reset_on_close(&stream)?;
     // Otherwise the end of the padding, which fills no segment, would wait for an acknowledgement.
@@ -72,55 +70,11 @@ async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut b
     if answer == path.answer { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Opens a connection that asks for rails, and reports the answer.
-pub(crate) async fn ask(
-    dial: DialId,
-    to: SocketAddr,
-    token: [u8; TOKEN],
-    events: UnboundedSender<TaskEvent>,
-) {
-    let news = match tokio::time::timeout(LINGER, try_to_ask(to, &token)).await {
-        Ok(Ok(answer)) => PathNews::Rails(answer),
-        failed => {
-            tracing::debug!(?dial, %to, ?failed, "asking for rails");
-            PathNews::Failed(Fault::Unanswered)
-        }
-    };
-    // Sending fails if the driver has ended.
-    let _ = events.send(TaskEvent::Path(dial, news));
-    let _ = events.send(TaskEvent::HungUp(dial));
-}
-
-async fn try_to_ask(to: SocketAddr, token: &[u8; TOKEN]) -> io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect(to).await?;
-    reset_on_close(&stream)?;
-    stream.set_nodelay(true)?;
-    stream.write_all(&[&token[..], &[0, 0]].concat()).await?;
-    let length = usize::from(stream.read_u16_le().await?);
-    if length > RAILS_ANSWER {
-        return Err(io::ErrorKind::InvalidData.into());
-    }
-    let mut answer = vec![0; length];
-    stream.read_exact(&mut answer).await?;
-    Ok(answer)
-}
-
 /// Opens a connection whose segments have at most so many bytes, at this end.
-async fn connect(to: SocketAddr, segment: Option<u32>, from: Option<Source>) -> io::Result<TcpStream> {
-    if segment.is_none() && from.is_none() {
-        return TcpStream::connect(to).await;
-    }
+async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
+    let Some(segment) = segment else { return TcpStream::connect(to).await };
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    if let Some(segment) = segment {
-        socket.set_tcp_mss(segment)?;
-    }
-    if let Some(Source { interface, address }) = from {
-        // Before Linux 5.7 only root may; then the routes decide for this address.
-        if let Err(error) = socket.bind_device(Some(interface.as_bytes())) {
-            tracing::debug!(%interface, %error, "binding to an interface");
-        }
-        socket.bind(&SocketAddr::new(address, 0).into())?;
-    }
+    socket.set_tcp_mss(segment)?;
     TcpSocket::from_std_stream(socket.into()).connect(to).await
 }
 

@@ -329,7 +329,7 @@ impl Follow {
             dials.advance(shared);
         }
         if let Some(round) = &mut self.round {
-            round.advance(&self.leader, shared);
+            round.advance(shared);
         }
     }
 

@@ -53,9 +53,8 @@ pub(super) struct Participation {
 impl Participation {
     /// Starts to take part in the round, in this place.
     pub(super) fn start(prepare: &Prepare, place: Place, lease: (NodeId, Won), shared: &mut Shared) -> Self {
-        let Prepare { master, endpoints, paths, rails, .. } = prepare;
-        let neighbours = place.rank.neighbours(place.world.get());
-        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths, neighbours, *rails);
+        let Prepare { master, endpoints, paths, .. } = prepare;
+        let mut proofs = Proofs::start(shared, *master, endpoints, Some(lease), *paths);
         proofs.add(&prepare.partners, shared);
         let parts = || Parts::new(prepare.digest, prepare.roster_bytes, place);
         let participation = Self {
@@ -107,10 +106,8 @@ impl Participation {
         self.proofs.closed(dial);
     }
 
-    pub(super) fn advance(&mut self, leader: &Leader, shared: &mut Shared) {
-        if self.proofs.advance(shared) {
-            self.proceed(leader, shared);
-        }
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        self.proofs.advance(shared);
     }
 
     /// The lease of a ready node has closed. A leader that lives answers how the round ends.
@@ -175,7 +172,7 @@ impl Participation {
                 leader.send(&Message::Want(want), shared);
             }
             shared.set_repeat_earlier(Timer::RepeatInRound, &mut self.backoff);
-        } else if self.proofs.are_given() {
+        } else if self.proofs.are_proved() {
             self.ready = true;
             self.heard = shared.now;
             self.backoff.reset();

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mingle_rdma::Verdict;
+
 use super::book::Book;
 use super::ranks::Applicant;
 use crate::model::{NodeId, Sameness, Stamp, Traits};
@@ -11,7 +13,6 @@ use crate::proto::parts::TraitParts;
 use crate::proto::report::Failure;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::rdma::Verdict;
 use crate::wire::{self, Message, Part, Refusal};
 
 /// How many different stamps are asked about at most, the most frequent ones.

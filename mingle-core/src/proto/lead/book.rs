@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mingle_rdma::{Counted, Tally};
+
 use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
-use crate::rdma::{Counted, Tally};
 use crate::wire::{Former, Join, Message, NEWEST, NodeInfo, RUNS, Want};
 
 /// A node that has joined but not proved is forgotten after this silence.

@@ -482,7 +482,7 @@ impl Lead {
     /// Opens the dials to the master that are due.
     pub(crate) fn advance(&mut self, shared: &mut Shared) {
         if let Some(round) = self.rounds.round() {
-            round.advance(&self.book, shared);
+            round.advance(shared);
         }
     }
 

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
+use mingle_rdma::{Verdict, most_frequent};
+
 use super::book::Book;
 use super::networks::Network;
 use super::ranks::Applicant;
 use crate::model::{
-    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness, most_frequent,
+    BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness,
 };
 use crate::proto::prove::Arrivals;
 use crate::proto::shared::Shared;
-use crate::rdma::{Addressing, Transport, Verdict};
 use crate::wire::{self, BrokenTo, PARTNERS, Partner, Prepare};
 
 #[derive(Debug, Clone)]
@@ -128,19 +129,6 @@ impl Plan {
         self.reached(id).map(|reached| reached.link.address)
     }
 
-    /// The rank of a node that has a seat.
-    pub(super) fn rank(&self, id: NodeId) -> Rank {
-        Rank(self.places.get(&id).map_or(0, |&(rank, _)| rank))
-    }
-
-    /// The addressing of the rails that are proved.
-    pub(super) fn rails(&self) -> Option<Addressing> {
-        match self.verdict.transport {
-            Transport::Roce(addressing) => Some(addressing),
-            _ => None,
-        }
-    }
-
     fn reached(&self, id: NodeId) -> Option<&Reached> {
         let &(rank, _) = self.places.get(&id)?;
         self.reached.get(usize::try_from(rank).ok()?)
@@ -202,7 +190,6 @@ impl Plan {
             master: self.master,
             endpoints: self.endpoints.clone(),
             address,
-            rails: self.rails(),
             paths: u32::try_from(partners.len()).unwrap_or(u32::MAX),
             partners: some.iter().copied().collect(),
         };

@@ -3,10 +3,11 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
+use mingle_rdma::{RankSummary, natural};
+
 use super::near;
-use crate::model::{Link, NodeId, PlaceHash, Rank, natural};
+use crate::model::{Link, NodeId, PlaceHash, Rank};
 use crate::proto::config::RankBy;
-use crate::rdma;
 use crate::wire::NodeInfo;
 
 /// A node of a full world, before it has a rank.
@@ -42,8 +43,8 @@ impl Applicant {
     }
 
     /// The summary that is compared with those of the other ranks.
-    pub(crate) fn comparable(&self) -> rdma::RankSummary {
-        rdma::RankSummary { address: self.address().ip(), summary: self.node.attributes.fabric }
+    pub(crate) fn comparable(&self) -> RankSummary {
+        RankSummary { address: self.address().ip(), summary: self.node.attributes.fabric }
     }
 }
 

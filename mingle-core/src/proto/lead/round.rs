@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mingle_rdma::most_frequent;
+
 use super::book::Book;
 use super::plan::Plan;
-use crate::model::{BrokenPath, NodeId, most_frequent};
+use crate::model::{BrokenPath, NodeId};
 use crate::proto::output::{DialId, PathNews};
 use crate::proto::parts;
 use crate::proto::prove::{Arrivals, Proofs};
@@ -61,8 +63,7 @@ impl Round {
     pub(super) fn start(plan: Plan, shared: &mut Shared) -> Self {
         let partners = plan.partners(shared.me());
         let count = u32::try_from(partners.len()).unwrap_or(u32::MAX);
-        let (neighbours, rails) = (plan.rank(shared.me()).neighbours(plan.world()), plan.rails());
-        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count, neighbours, rails);
+        let mut proofs = Proofs::start(shared, plan.master, &plan.endpoints, None, count);
         proofs.add(&partners, shared);
         Self {
             plan,
@@ -174,11 +175,9 @@ impl Round {
         self.proofs.ask(shared);
     }
 
-    /// Opens the connections that are due. Where nothing is awaited any more, the commit follows.
-    pub(super) fn advance(&mut self, book: &Book, shared: &mut Shared) {
-        if self.proofs.advance(shared) && self.agreed_endpoint(book, shared).is_some() {
-            shared.timers.set(Timer::Commit, shared.now);
-        }
+    /// Opens the connections that are due.
+    pub(super) fn advance(&mut self, shared: &mut Shared) {
+        self.proofs.advance(shared);
     }
 
     pub(super) fn connected(&mut self, dial: DialId) {
@@ -220,7 +219,7 @@ impl Round {
     /// Where all are ready: the index of the master's endpoint that most have proved. Among equals, the one
     /// that the master prefers; a world of one proves none.
     pub(super) fn agreed_endpoint(&self, book: &Book, shared: &Shared) -> Option<u8> {
-        let own = self.proofs.endpoint().filter(|_| self.proofs.are_given())?;
+        let own = self.proofs.endpoint().filter(|_| self.proofs.are_proved())?;
         // The members are looked at once, and not at each ready.
         if self.ready + 1 < self.plan.world() {
             return None;

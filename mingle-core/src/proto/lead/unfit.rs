@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use mingle_rdma::{RankSummary, Verdict};
+
 use super::Lead;
 use super::book::Book;
 use super::ranks::Applicant;
@@ -11,7 +13,6 @@ use crate::proto::report::{Event, Failure, Warning};
 use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::rdma::{RankSummary, Verdict};
 use crate::wire::{Message, Refusal};
 
 /// The most nodes that were left out whose joins are remembered.
@@ -166,7 +167,7 @@ fn lacking(ranks: &[Applicant], spare: usize) -> Vec<NodeId> {
         if verdict.is_enough(&summaries) {
             return out;
         }
-        let differs = |rank: usize| verdict.differences().iter().any(|other| other.keeps_rdma_from(rank));
+        let differs = |rank: usize| verdict.differences.iter().any(|other| other.keeps_rdma_from(rank));
         let named: Vec<NodeId> =
             rest.iter().enumerate().filter(|&(rank, _)| differs(rank)).map(|(_, a)| a.id).collect();
         if named.is_empty() {

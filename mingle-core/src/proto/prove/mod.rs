@@ -1,12 +1,11 @@
 //! Proofs over TCP that one node reaches another: the dials to a node, the tokens that have arrived from
-//! others, and in a round the proofs of the master, of the paths to other nodes, and of the rails.
+//! others, and in a round the proofs of the master, and of the paths to other nodes.
 
 mod arrivals;
 mod dials;
 mod master;
 mod paths;
 mod proofs;
-mod rails;
 #[cfg(feature = "net")]
 mod survey;
 mod target;

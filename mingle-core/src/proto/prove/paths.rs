@@ -241,7 +241,6 @@ impl Path {
                     self.closed(dial);
                     self.fault = *fault;
                 }
-                PathNews::Rails(_) => {}
             }
             return false;
         }
@@ -252,7 +251,7 @@ impl Path {
             (PathNews::Arrived, Purpose::Length(length)) => self.passes = self.passes.max(length),
             (PathNews::Arrived, Purpose::OwnPort) => self.own_port_answers = true,
             (PathNews::Failed(_), _) => self.closed(dial),
-            (PathNews::Opened { .. } | PathNews::Rails(_), _) => {}
+            (PathNews::Opened { .. }, _) => {}
         }
         false
     }

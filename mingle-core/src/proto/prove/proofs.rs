@@ -1,16 +1,14 @@
-//! All that a node proves in one round: the master, the paths to its partners, and its rails.
+//! All that a node proves in one round: the master, and the paths to its partners.
 
 use std::net::SocketAddr;
 
 use super::dials::Won;
 use super::master::MasterProof;
 use super::paths::Paths;
-use super::rails::RailProofs;
-use crate::model::{NodeId, Rank};
+use crate::model::NodeId;
 use crate::proto::output::{DialId, PathNews};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
-use crate::rdma::Addressing;
 use crate::wire::{Broken, Partner};
 
 /// The proofs of one round.
@@ -18,25 +16,20 @@ use crate::wire::{Broken, Partner};
 pub(crate) struct Proofs {
     master: MasterProof,
     paths: Paths,
-    rails: RailProofs,
 }
 
 impl Proofs {
     /// Starts the proof of the master; the `partners` may come later. `lease` is the connection to the
-    /// leader, for a node that has one. `neighbours` are the next rank and the
-    /// previous one. `rails` is how the rails are addressed, if they are proved.
+    /// leader, for a node that has one.
     pub(crate) fn start(
         shared: &mut Shared,
         master: NodeId,
         endpoints: &[SocketAddr],
         lease: Option<(NodeId, Won)>,
         partners: u32,
-        neighbours: [Rank; 2],
-        rails: Option<Addressing>,
     ) -> Self {
         let paths = Paths::new(partners, shared.now);
-        let rails = RailProofs::new(rails, neighbours, shared);
-        let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths, rails };
+        let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths };
         if !proofs.are_proved() {
             shared.set_after(Timer::ProofFailed, super::PATIENCE);
         }
@@ -45,7 +38,6 @@ impl Proofs {
 
     /// The leader has named partners. Returns whether any of them is new.
     pub(crate) fn add(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
-        self.rails.add(partners, shared);
         self.paths.add(partners, shared)
     }
 
@@ -56,24 +48,18 @@ impl Proofs {
 
     /// The master has named a dial. Returns whether all is proved by that.
     pub(crate) fn on_proved(&mut self, from: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        self.master.on_proved(from, dial, shared) && self.are_given()
+        self.master.on_proved(from, dial, shared) && self.are_proved()
     }
 
     /// Something has happened on a connection to a partner. Returns whether all is proved by that.
     pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
-        let is_last = if self.rails.has(dial) {
-            self.rails.hear(dial, news, shared)
-        } else {
-            self.paths.hear(dial, news, shared)
-        };
-        is_last && self.are_given()
+        self.paths.hear(dial, news, shared) && self.are_proved()
     }
 
-    /// Opens the connections that are due. Returns whether nothing is awaited by that any more.
-    pub(crate) fn advance(&mut self, shared: &mut Shared) -> bool {
+    /// Opens the connections that are due.
+    pub(crate) fn advance(&mut self, shared: &mut Shared) {
         self.master.advance(shared);
         self.paths.advance(shared);
-        self.rails.advance(shared) && self.are_given()
     }
 
     pub(crate) fn connected(&mut self, dial: DialId) {
@@ -83,17 +69,11 @@ impl Proofs {
     pub(crate) fn closed(&mut self, dial: DialId) {
         self.master.closed(dial);
         self.paths.closed(dial);
-        self.rails.closed(dial);
     }
 
     /// The index of the master's endpoint that is proved, if one is.
     pub(crate) fn endpoint(&self) -> Option<u8> {
         self.master.endpoint()
-    }
-
-    /// Whether the world may form: all is proved, or is a rail that was given up.
-    pub(crate) fn are_given(&self) -> bool {
-        self.are_proved() && self.rails.are_settled()
     }
 
     /// Whether the master and all paths are proved.
@@ -106,10 +86,8 @@ impl Proofs {
         self.paths.broken(round).filter(|_| self.master.is_given())
     }
 
-    /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed. Warns of rails that were not
-    /// reached, and keeps the partners for the running world.
+    /// MASTER_ADDR and MASTER_PORT for this node, once the world has formed. Keeps the partners for the running world.
     pub(crate) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
-        self.rails.warn(shared);
         shared.neighbours = self.paths.partners().copied().collect();
         self.master.publish(endpoint, shared)
     }
@@ -119,6 +97,5 @@ impl Proofs {
         shared.timers.stop(Timer::ProofFailed);
         self.master.stop(shared);
         self.paths.stop(shared);
-        self.rails.stop(shared);
     }
 }

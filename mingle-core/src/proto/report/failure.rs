@@ -3,9 +3,10 @@
 use std::error::Error;
 use std::fmt;
 
+use mingle_rdma::Verdict;
+
 use super::Report;
 use crate::model::{BrokenPath, Peer, Rank, Sameness, WorldSize};
-use crate::rdma::Verdict;
 
 /// Why no world formed for this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,7 +124,7 @@ impl fmt::Display for Failure {
                 } else {
                     "the job has used RDMA so far, and with the newcomers not all ranks can use it together"
                 })?;
-                if verdict.differences().is_empty() {
+                if verdict.differences.is_empty() {
                     f.write_str("; no rank has a port for it")?;
                 }
                 verdict.facts().iter().try_for_each(|difference| write!(f, "; {difference}"))

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use mingle_rdma::Verdict;
+
 use crate::model::{Digest, End, Peer, Rank, Roster, Sameness, Slots, World, WorldSize};
-use crate::rdma::Verdict;
 
 /// A formed world, as one of its nodes sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::Failure;
 use crate::model::{HostName, Peer, WorldSize};
-use crate::rdma::BrokenRail;
 
 /// A problem that does not end the rendezvous. Its text states the fact alone.
 ///
@@ -54,14 +53,6 @@ pub enum Warning {
     MasterElsewhere {
         /// The endpoint at which this node reaches it.
         master: SocketAddr,
-    },
-    /// TCP from a rail of this host does not reach its counterpart on a neighbour. RDMA may work all the
-    /// same.
-    RailBroken(Box<BrokenRail>),
-    /// So many more rails of this host are like that.
-    MoreRailsBroken {
-        /// How many.
-        more: usize,
     },
     /// No network interface can be used so far.
     NoInterface {
@@ -178,10 +169,6 @@ impl fmt::Display for Warning {
                 f,
                 "this node reaches the master at {master}, and prints that; most nodes reach it at another address"
             ),
-            Self::RailBroken(broken) => broken.fmt(f),
-            Self::MoreRailsBroken { more } => {
-                write!(f, "{more} more rails of this host may not reach those of its neighbours")
-            }
             Self::NoInterface { reasons, .. } => write!(f, "no usable network interface yet: {reasons}"),
             Self::Interfaces { error } => f.write_str(error),
             Self::AddressesChanged => {

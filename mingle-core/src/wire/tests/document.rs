@@ -5,12 +5,14 @@ use std::io::Write as _;
 use std::num::NonZeroU16;
 use std::path::Path;
 
+use mingle_rdma::Tally;
+
 use super::*;
 use crate::model::{
     BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Place, Rank, Roster, Sameness, Trait,
     Traits, WorldSize,
 };
-use crate::rdma::{Addressing, Rail, Rails, Tally};
+use crate::rdma::examples::{example_verdict, largest_summary};
 
 const A: NodeId = NodeId([1; 16]);
 const B: NodeId = NodeId([2; 16]);
@@ -120,14 +122,14 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
             attributes: Attributes {
                 slots: 8,
                 metadata: metadata(),
-                fabric: Summary::largest(),
+                fabric: largest_summary(),
                 same: traits().stamp(false),
                 place: "block-1/rack-7".parse::<Place>().unwrap().hash(),
                 ..Attributes::default()
             },
         },
     };
-    let (verdict, sameness) = (Verdict::example(), Sameness::example());
+    let (verdict, sameness) = (example_verdict(), Sameness::example());
     let commit = Commit { round: 1, endpoint: 0, verdict, sameness };
     vec![
         ("Announce", from(A, NodeId::ALL), Message::Announce(announce)),
@@ -150,7 +152,6 @@ fn prepare() -> Prepare {
         master: A,
         endpoints: address(1).into(),
         address: address(2).ip(),
-        rails: Some(Addressing::ALL[0]),
         paths: 3,
         partners: [(A, 0, 1), (C, 3, 3)]
             .map(|(id, rank, last)| Partner {
@@ -190,7 +191,7 @@ fn bodies() -> Vec<(&'static str, Message)> {
         ("Refuse, world full", Message::Refuse(Refusal::WorldFull)),
         ("Refuse, closing", Message::Refuse(Refusal::Closing)),
         ("Refuse, master unproved", Message::Refuse(Refusal::MasterUnproved(unproved))),
-        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(Verdict::example(), true))),
+        ("Refuse, no RDMA", Message::Refuse(Refusal::NoRdma(example_verdict(), true))),
         ("Refuse, differs", Message::Refuse(Refusal::Differs(Sameness::example()))),
         ("Refuse, unready", Message::Refuse(Refusal::Unready([peer("b", 2)].into_iter().collect()))),
         (
@@ -301,32 +302,6 @@ fn the_codec_writes_and_reads_the_sealed_datagram_and_the_tokens_of_the_document
     let rows = rows(&document);
     assert_eq!(hex(&keys.seal), rows["key of datagrams"]);
     assert_eq!(hex(&keys.token), rows["key of tokens"]);
-}
-
-#[test]
-fn the_codec_writes_and_reads_the_answer_with_rails_of_the_document() {
-    let Some(document) = document() else { return };
-    let blocks = blocks(&document);
-    let codec = Codec::new(foo().tag(), None);
-    let ask = codec.encode_ask(
-        &Token { prover: B, target: A, dial: 1, dialled: ([10, 0, 0, 1], 41_877).into() },
-        Addressing::ALL[0],
-    );
-    assert_eq!(hex(&ask), hex(&blocks["A token that asks for rails"]));
-    let rail = Rail::example("mlx5_0:1", "eth1", "10.1.0.1");
-    let rails = Rails::example(std::slice::from_ref(&rail));
-    let answer = codec.answer_ask(&ask, A, &HostName::new("a"), &rails).unwrap();
-    assert_eq!(hex(&answer), hex(&blocks["An answer with rails"]));
-    let list = codec.decode_rails(&ask, &answer[2..]).unwrap();
-    assert_eq!((list.host, list.rails.to_vec()), (HostName::new("a"), vec![rail]));
-    for addressing in Addressing::ALL {
-        // Each addressing has a purpose of its own, and none is a path or a lease.
-        let ask = codec.encode_ask(&token(), addressing);
-        assert_eq!(usize::from(ask[5]), 2 + addressing.place());
-        assert!(codec.answer_path(&ask, A).is_none() && codec.decode_token(&ask).is_err());
-        assert!(codec.answer_ask(&ask, B, &HostName::new("b"), &rails).is_none(), "another node was asked");
-    }
-    assert!(codec.answer_ask(&codec.encode_path(&token()).0, A, &HostName::new("a"), &rails).is_none());
 }
 
 fn token() -> Token {

@@ -5,12 +5,14 @@ mod document;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
+use mingle_rdma::{Tally, Verdict};
+
 use super::*;
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, PlaceHash,
     Rank, Sameness, Stamp, Trait, Traits, World, WorldSize,
 };
-use crate::rdma::{Addressing, Summary, Tally, Verdict};
+use crate::rdma::examples::{example_verdict, largest_summary, largest_verdict};
 
 const TAG: JobTag = JobTag([7; 16]);
 
@@ -69,7 +71,7 @@ fn refusals() -> [Message; 5] {
     [
         Message::Refuse(Refusal::Differs(fitting(Sameness::largest(), &Verdict::default()))),
         Message::Refuse(Refusal::MasterUnproved((0..99).map(|_| (peer(), peer())).collect())),
-        Message::Refuse(Refusal::NoRdma(Verdict::largest(), true)),
+        Message::Refuse(Refusal::NoRdma(largest_verdict(), true)),
         Message::Refuse(Refusal::Unready((0..99).map(|_| peer()).collect())),
         Message::Refuse(Refusal::PathsBroken((0..99).map(|_| broken_path()).collect(), u32::MAX)),
     ]
@@ -112,7 +114,7 @@ fn of_paths() -> [Message; 3] {
                     may_be_master: true,
                     stays: true,
                     wants_roster: true,
-                    fabric: Summary::largest(),
+                    fabric: largest_summary(),
                     same: Stamp(u64::MAX),
                     paths: Paths::All,
                     place: PlaceHash::example(99),
@@ -131,7 +133,6 @@ fn of_paths() -> [Message; 3] {
             master: NodeId([4; 16]),
             endpoints: Endpoints::new(vec![v6(u16::MAX); 99]).unwrap().advertised(),
             address: v6(1).ip(),
-            rails: Some(Addressing::ALL[3]),
             paths: u32::MAX,
             partners: (0..99).map(|_| partner).collect(),
         }),
@@ -154,7 +155,7 @@ fn of_paths() -> [Message; 3] {
 }
 
 fn longest_commit() -> Message {
-    let (verdict, sameness) = (Verdict::largest(), fitting(Sameness::largest(), &Verdict::largest()));
+    let (verdict, sameness) = (largest_verdict(), fitting(Sameness::largest(), &largest_verdict()));
     Message::Commit(Commit { round: u64::MAX, endpoint: u8::MAX, verdict, sameness })
 }
 
@@ -414,7 +415,7 @@ fn a_hostile_host_name_is_made_safe_by_decoding() {
 #[test]
 fn a_message_has_its_golden_bytes() {
     // Other releases and other implementations read these bytes. A change here is a new protocol version.
-    let (verdict, sameness) = (Verdict::example(), Sameness::example());
+    let (verdict, sameness) = (example_verdict(), Sameness::example());
     let commit = Commit { round: 300, endpoint: 2, verdict, sameness };
     let bytes = encode(TAG, HEAD, &Message::Commit(commit.clone()));
     let mut golden = b"MNGL\x02\x10\x41\x00".to_vec();
@@ -628,8 +629,8 @@ fn a_commit_names_three_differences_of_usual_length_and_fewer_where_they_are_lon
     let known: Vec<Traits> = ["570.86.15", "570.124.06"].into_iter().map(rank).collect();
     let stamps: Vec<Stamp> = known.iter().map(|traits| traits.stamp(false)).collect();
     let sameness = Sameness::of(&stamps, &stamps.iter().copied().zip(known).collect());
-    assert_eq!(named(&fitting(sameness, &Verdict::largest())), 3);
-    assert_eq!(named(&fitting(Sameness::largest(), &Verdict::largest())), 1);
+    assert_eq!(named(&fitting(sameness, &largest_verdict())), 3);
+    assert_eq!(named(&fitting(Sameness::largest(), &largest_verdict())), 1);
     assert_eq!(named(&fitting(Sameness::largest(), &Verdict::default())), 2);
 }
 

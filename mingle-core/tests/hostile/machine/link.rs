@@ -335,7 +335,7 @@ impl Link {
             Output::DialPath { dial, to, token, answer, .. } if self.answers_paths => {
                 let mut targets = self.places.iter().filter(|place| place.endpoint.ip() == to.ip());
                 let arrives = match targets.next().map(|place| &place.actor) {
-                    Some(Actor::Node(target)) => target.path_target().answer(&token) == Some(answer.to_vec()),
+                    Some(Actor::Node(target)) => target.path_target().answer(&token) == Some(answer),
                     Some(_) => false,
                     // The attacker keeps to the protocol.
                     None => to.ip() == stranger(1).ip(),

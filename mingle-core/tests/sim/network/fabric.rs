@@ -1,12 +1,9 @@
 //! Fabrics: the RDMA devices of a host, and what a world of such hosts must agree on.
 
 use std::fs;
-use std::net::Ipv4Addr;
 use std::sync::LazyLock;
 
-use mingle_core::rdma::{
-    Address, AddressFamily, LinkLayer, Machine, NodeType, PortState, Rails, Summary, Transport, Verbs,
-};
+use mingle_core::rdma::{AddressFamily, LinkLayer, Machine, NodeType, PortState, Summary, Transport, Verbs};
 use mingle_core::{Trait, Traits};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -109,23 +106,6 @@ fn machine() -> Machine {
     fs::remove_dir_all(&folder).unwrap();
     machine.devices[0].verbs = Verbs::Open;
     machine
-}
-
-/// The rails of a host whose ports have these addresses.
-pub(super) fn rails(addresses: &[Ipv4Addr]) -> Rails {
-    static MACHINE: LazyLock<Machine> = LazyLock::new(machine);
-    let mut machine = MACHINE.clone();
-    let device = machine.devices.remove(0);
-    for (number, &address) in addresses.iter().enumerate() {
-        let (mut device, interface) = (device.clone(), format!("rail{number}"));
-        device.name = format!("mlx5_{number}");
-        device.ports[0].gids.truncate(1);
-        let gid = &mut device.ports[0].gids[0];
-        (gid.gid, gid.interface) = (address.into(), Some(interface.clone()));
-        machine.devices.push(device);
-        machine.addresses.push(Address { interface, address: address.into(), prefix: 16 });
-    }
-    Rails::new(&machine)
 }
 
 impl Fabric {

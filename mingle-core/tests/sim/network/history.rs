@@ -144,11 +144,10 @@ pub(super) fn describe(output: &Output) -> String {
         Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),
         Output::Multicast { datagram } => format!("to all: {}", name(datagram)),
         Output::Dial { dial, to, token } => format!("{dial:?} to {to} with {}", digest(token)),
-        Output::DialPath { dial, to, token, answer, packet, from } => {
+        Output::DialPath { dial, to, token, answer, packet } => {
             let (token, answer) = (digest(token), digest(answer));
-            format!("{dial:?} to {to} from {from:?} with {token} for {answer}, packets of {packet:?}")
+            format!("{dial:?} to {to} with {token} for {answer}, packets of {packet:?}")
         }
-        Output::AskRails { dial, to, token } => format!("{dial:?} to {to} for rails with {}", digest(token)),
         other => format!("{other:?}"),
     }
 }

@@ -40,7 +40,7 @@ pub use history::{End, Ended, Fact, Formation};
 pub use hosts::{Host, PORT, Unformed};
 pub use links::Weather;
 pub use paths::Flaw;
-use paths::{Proving, Question};
+use paths::Proving;
 pub use pauses::Lateness;
 use promises::Promises;
 use queue::{Happening, Queue};
@@ -91,9 +91,6 @@ pub struct Network {
     pub flaws: BTreeMap<(usize, usize), Flaw>,
     /// Those that were there until all paths were healed.
     healed_flaws: BTreeMap<(usize, usize), Flaw>,
-    /// The flaws of the rails of this number from one host to another.
-    pub rail_flaws: BTreeMap<(usize, usize, u8), Flaw>,
-    rails_proved: u64,
     /// How many datagrams of each kind were sent; a multicast counts once.
     pub sent_kinds: BTreeMap<u8, usize>,
     promises: Promises,
@@ -139,8 +136,6 @@ impl Network {
             watchers: BTreeMap::new(),
             flaws: BTreeMap::new(),
             healed_flaws: BTreeMap::new(),
-            rail_flaws: BTreeMap::new(),
-            rails_proved: 0,
             sent_kinds: BTreeMap::new(),
             promises: Promises::default(),
             fabrics: Fabrics::new(seed),
@@ -344,11 +339,8 @@ impl Network {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
             Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet, from } => {
-                self.dial_path(host, dial, to, token, Question::Path { answer, packet, from });
-            }
-            Output::AskRails { dial, to, token } => {
-                self.dial_path(host, dial, to, token, Question::Rails);
+            Output::DialPath { dial, to, token, answer, packet } => {
+                self.dial_path(host, dial, to, token, answer, packet);
             }
             Output::Watch { dial, to } => self.watch(host, dial, to),
             Output::HangUp(dial) if self.hang_up_path(host, dial) || self.hang_up_watch(host, dial) => {}

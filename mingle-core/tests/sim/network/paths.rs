@@ -1,20 +1,17 @@
 //! Connections that prove paths. A firewall may drop SYNs to the kernel's ports, or a link long segments.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_core::proto::{ANSWER, DialId, Fault, Link, NodeId, PathNews, Peer, Reach, Source, TOKEN, Time};
+use mingle_core::proto::{ANSWER, DialId, Fault, Link, NodeId, PathNews, Peer, Reach, TOKEN, Time};
 
-use super::fabric::rails;
+use super::Network;
 use super::history::Fact;
 use super::hosts::PORT;
 use super::queue::Happening;
-use super::{Fabric, Network};
 
 /// The port for paths of every host.
 const PATHS: u16 = 40_000;
-/// The second number of the addresses of each host's first rail.
-const RAILS: u8 = 100;
 /// The length of a packet with a full segment.
 const PACKET: u32 = 1500;
 
@@ -29,46 +26,12 @@ pub(super) struct Proving {
     dial: DialId,
     to: SocketAddr,
     token: [u8; TOKEN],
-    question: Question,
+    answer: [u8; ANSWER],
+    /// The length of its longest packet.
+    packet: u32,
     tries: u32,
     /// The dialer has ended it.
     over: bool,
-}
-
-/// What a connection is for.
-#[derive(Debug, Clone)]
-pub(super) enum Question {
-    Path { answer: [u8; ANSWER], packet: Option<u32>, from: Option<Source> },
-    Rails,
-}
-
-impl Question {
-    /// The longest packet that it sends.
-    fn packet(&self) -> u32 {
-        match self {
-            Self::Path { packet, .. } => packet.unwrap_or(PACKET),
-            Self::Rails => 0,
-        }
-    }
-
-    /// The number of the rail that it leaves from.
-    fn rail(&self) -> Option<u8> {
-        match self {
-            Self::Path { from: Some(Source { address: IpAddr::V4(address), .. }), .. } => {
-                Some(address.octets()[1] - RAILS)
-            }
-            _ => None,
-        }
-    }
-
-    /// What this answer to it says.
-    fn news(&self, answered: Option<Vec<u8>>) -> PathNews {
-        match (self, answered) {
-            (Self::Path { answer, .. }, Some(answered)) if answered == answer => PathNews::Arrived,
-            (Self::Rails, Some(answered)) => PathNews::Rails(answered[2..].to_vec()),
-            _ => PathNews::Failed(Fault::Unanswered),
-        }
-    }
 }
 
 /// The flaws of the paths from one host to another.
@@ -104,13 +67,16 @@ impl Network {
         dial: DialId,
         to: SocketAddr,
         token: [u8; TOKEN],
-        question: Question,
+        answer: [u8; ANSWER],
+        packet: Option<u32>,
     ) {
+        let packet = packet.unwrap_or(PACKET);
         self.hosts[host].dials += 1;
         self.next_connection += 1;
         let path = self.next_connection;
         let life = self.hosts[host].life;
-        self.proving.insert(path, Proving { host, life, dial, to, token, question, tries: 0, over: false });
+        self.proving
+            .insert(path, Proving { host, life, dial, to, token, answer, packet, tries: 0, over: false });
         self.provers.insert((host, life, dial), path);
         self.path_syn(path);
     }
@@ -128,7 +94,7 @@ impl Network {
             return;
         }
         let target = self.find(host, SocketAddr::new(to.ip(), PORT));
-        let flaw = target.and_then(|target| self.flaw(path, target));
+        let flaw = target.and_then(|target| self.flaws.get(&(host, target)).copied());
         let is_kernels = to.port() == PATHS;
         if flaw.is_some() {
             self.saw(Fact::PathBroken);
@@ -152,14 +118,14 @@ impl Network {
         } else if is_kernels && flaw == Some(Flaw::Rejected) {
             self.at(at, Happening::Path { path, news: PathNews::Failed(Fault::Refused) });
         } else {
-            let packet = self.proving[&path].question.packet();
+            let packet = self.proving[&path].packet;
             self.at(at, Happening::Path { path, news: PathNews::Opened { packet } });
         }
     }
 
     /// An answer arrives at the prover.
     pub(super) fn path(&mut self, path: u64, news: PathNews) {
-        let Proving { host, life, dial, to, token, over, .. } = self.proving[&path];
+        let Proving { host, life, dial, to, token, answer, packet, over, .. } = self.proving[&path];
         let prover = &self.hosts[host];
         if over || prover.life != life {
             return;
@@ -167,53 +133,28 @@ impl Network {
         let Some(target) = self.find(host, SocketAddr::new(to.ip(), PORT)) else { return };
         let node = self.hosts[target].node.as_ref();
         let answered = node.and_then(|node| node.path_target().answer(&token));
-        let question = &self.proving[&path].question;
-        let (packet, is_rail) = (question.packet(), question.rail().is_some());
         let near = self.are_near(host, target);
-        let news = if news == PathNews::Arrived { question.news(answered) } else { news };
+        let news = match news {
+            PathNews::Arrived if answered != Some(answer) => PathNews::Failed(Fault::Unanswered),
+            news => news,
+        };
         match news {
             PathNews::Opened { .. } => {
-                let vanishes = matches!(self.flaw(path, target), Some(Flaw::Hole(most)) if packet > most);
+                let vanishes =
+                    matches!(self.flaws.get(&(host, target)), Some(Flaw::Hole(most)) if packet > *most);
                 if !vanishes {
                     let at = self.path_segment(self.now, near);
                     self.at(at, Happening::Path { path, news: PathNews::Arrived });
                 }
             }
-            PathNews::Arrived if to.port() == PATHS && packet == PACKET && !is_rail => {
+            PathNews::Arrived if to.port() == PATHS && packet == PACKET => {
                 let ids = (self.hosts[host].config.id, self.hosts[target].config.id);
                 self.promises.paths.insert(ids);
             }
-            PathNews::Arrived => self.rails_proved += u64::from(is_rail),
             _ => {}
         }
         self.note(host, || format!("path {dial:?} to {to}: {news:?}"));
         self.with(host, |node, now| node.handle_path(now, dial, &news));
-    }
-
-    /// What is wrong with the way of this connection.
-    fn flaw(&self, path: u64, target: usize) -> Option<Flaw> {
-        let Proving { host, question, .. } = &self.proving[&path];
-        match question.rail() {
-            Some(rail) => self.rail_flaws.get(&(*host, target, rail)).copied(),
-            None => self.flaws.get(&(*host, target)).copied(),
-        }
-    }
-
-    /// Gives each host so many rails, all of RoCE: rail 2 of host 10.0.0.7 has the address 10.102.0.7.
-    pub fn add_rails(&mut self, count: u8) {
-        for host in 0..self.hosts.len() {
-            self.set_fabric(host, Fabric::Roce);
-            let IpAddr::V4(own) = self.hosts[host].config.node.endpoints.preferred().ip() else { continue };
-            let addresses = (0..count).map(|rail| {
-                let [_, _, third, fourth] = own.octets();
-                Ipv4Addr::new(10, RAILS + rail, third, fourth)
-            });
-            let addresses: Vec<Ipv4Addr> = addresses.collect();
-            for &address in &addresses {
-                self.by_address.entry((address, PORT).into()).or_default().push(host);
-            }
-            self.hosts[host].config.rails = rails(&addresses);
-        }
     }
 
     /// When a segment that is sent then has been answered. The kernel repeats a lost one after 0.2, 0.4 s
@@ -241,11 +182,6 @@ impl Network {
         let (Some(from), Some(to)) = (host(from), host(to)) else { return false };
         let healed_lately = self.healed_flaws.contains_key(&(from, to)) && at < self.healed + LATELY;
         self.flaws.contains_key(&(from, to)) || healed_lately
-    }
-
-    /// How many rails have been proved.
-    pub fn rails_proved(&self) -> u64 {
-        self.rails_proved
     }
 
     /// Whether the first of these has proved its path to the second.

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use mingle_rdma::{Capability, Summary};
+
 use super::{Leader, endpoint, endpoints, id, job, ms, sent};
 use crate::model::{Endpoints, HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
@@ -10,7 +12,6 @@ use crate::proto::report::RankRange;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Output};
-use crate::rdma::{Capability, Summary};
 use crate::wire::{Join, Message, NodeInfo};
 
 /// The book of node 1, which leads a world of 9 and was given rank 0.

@@ -11,10 +11,11 @@ mod unfit;
 
 use std::net::SocketAddr;
 
+use mingle_rdma::{Capability, Summary};
+
 use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
-use crate::rdma::{Capability, Summary};
 use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Token, Want};
 
 /// Node 1, which leads a world.

@@ -11,7 +11,6 @@ use super::{
 use crate::model::{BrokenPath, Fault, Link, Paths, Rank};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, DialId, Event, Failure, Output, PathNews};
-use crate::rdma::{Capability, Rail, Rails, Summary};
 use crate::wire::{Broken, BrokenTo, Message, NodeInfo, Prepare, Reach, Ready, Refusal, Welcome};
 
 /// The rounds that were prepared.
@@ -443,27 +442,6 @@ fn a_broken_path_is_named_with_the_address_of_the_partner_that_was_not_reached()
     let paths = ends_with_broken(&mut leader, all, to);
     let [path] = &paths[..] else { panic!("{paths:?}") };
     assert_eq!((path.to.address, path.mtus), ((given.address, 40_000).into(), (1500, 9000)));
-}
-
-#[test]
-fn a_leader_commits_when_it_has_asked_for_rails_in_vain_for_two_seconds() {
-    let fabric = Summary { capability: Capability::Roce, ..Summary::largest() };
-    let mut leader = Leader::of(2, |config| {
-        with_paths(1)(&mut config.node);
-        config.node.attributes.fabric = fabric;
-        config.rails = Rails::example(&[Rail::example("mlx5_0:1", "eth1", "10.8.0.1")]);
-    });
-    let outputs = leader.join(2, |node| {
-        with_paths(2)(node);
-        node.attributes.fabric = fabric;
-    });
-    assert!(outputs.iter().any(|output| matches!(output, Output::AskRails { .. })), "{outputs:?}");
-    for dial in path_dials(&outputs) {
-        leader.node.handle_path(Time::ZERO, dial, &PathNews::Arrived);
-    }
-    leader.hear(2, &ready(0));
-    assert_eq!(committed(&leader.run(ms(1999))), None);
-    assert_eq!(committed(&leader.run(ms(2000))), Some(0));
 }
 
 #[test]

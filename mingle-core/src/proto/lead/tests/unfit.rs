@@ -6,6 +6,7 @@ use super::rounds::{broken, failure, path_dials, prepared, rounds, with_paths};
 use super::*;
 use crate::proto::lead::unfit::LeftOut;
 use crate::proto::{Failure, PathNews};
+use crate::rdma::examples::largest_summary;
 use crate::wire::Former;
 
 /// The hosts that were left out, as the leader reports them.
@@ -113,7 +114,7 @@ fn a_member_whose_paths_stay_broken_for_12_seconds_is_left_out() {
 
 #[test]
 fn a_node_without_the_rdma_that_others_require_is_left_out() {
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let (_, all) = with_fabrics("3:4", &[has, has, lacks, has]);
     assert_eq!((left_out(&all), refused(&all, for_rdma)), (vec!["host-3".to_owned()], vec![3]));
     assert_eq!(last_round(&all), [2, 4]);
@@ -138,7 +139,7 @@ fn a_node_without_the_rdma_that_others_require_is_left_out() {
 #[test]
 fn nobody_is_left_out_where_too_few_would_remain_without_all_that_lack_rdma() {
     // A verdict names six of the eight, and six are to spare.
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let (_, all) = with_fabrics("10:16", &[[has; 8], [lacks; 8]].concat());
     assert!(left_out(&all).is_empty() && rounds(&all).is_empty(), "{:?}", left_out(&all));
     assert_eq!(refused(&all, for_rdma), (2..=16).collect::<Vec<u8>>());
@@ -157,7 +158,7 @@ fn of_the_nodes_that_were_left_out_64_are_remembered() {
 
 #[test]
 fn a_node_that_was_left_out_stays_out_when_another_one_is_left_out() {
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let (mut leader, mut all) = with_fabrics("3:5", &[has, has, lacks, has, has]);
     assert_eq!((left_out(&all), last_round(&all)), (vec!["host-3".to_owned()], vec![2, 4, 5]));
     all.extend(leader.join(6, |node| node.attributes.fabric = lacks));
@@ -171,7 +172,7 @@ fn a_node_that_was_left_out_stays_out_when_another_one_is_left_out() {
 
 #[test]
 fn a_node_that_was_left_out_for_its_rdma_stays_out_for_good() {
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let (mut leader, all) = with_fabrics("3:4", &[has, has, lacks, has]);
     assert_eq!(left_out(&all), ["host-3"]);
     for seconds in [60, 3600] {
@@ -183,7 +184,7 @@ fn a_node_that_was_left_out_for_its_rdma_stays_out_for_good() {
 
 #[test]
 fn a_bad_node_of_a_world_of_one_size_gives_its_seat_to_a_spare() {
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let mut leader = Leader::of(3, |config| {
         with_paths(1)(&mut config.node);
         config.node.attributes.fabric = has;
@@ -208,7 +209,7 @@ fn a_bad_node_of_a_world_of_one_size_gives_its_seat_to_a_spare() {
 
 #[test]
 fn a_leader_with_which_no_world_can_form_leaves_it_to_the_others() {
-    let (has, lacks) = (Summary::largest().required(true), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(true), largest_summary().required(false).disabled());
     let (leader, all) = with_fabrics("3:4", &[lacks, has, has, has]);
     assert!(matches!(failure(&all), Some(Failure::NoRdma { .. })) && leader.node.has_ended());
     assert_eq!(refused(&all, |refusal| *refusal == Refusal::Closing).len() % 3, 0);
@@ -275,7 +276,7 @@ fn what_a_member_that_has_lost_its_seat_did_not_reach_ends_no_world() {
 
 #[test]
 fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
-    let (has, lacks) = (Summary::largest().required(false), Summary::largest().required(false).disabled());
+    let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
     let former = |rank| Some(Former { rank: Rank(rank), members: 3 });
     for (min, expected) in [(3, vec![2, 3]), (4, vec![2, 3, 4])] {
         let mut leader = Leader::of(2, |config| {

@@ -11,7 +11,7 @@ use crate::proto::follow::Follow;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, DialId, Event, Failure, Node, Output, PathNews};
-use crate::rdma::Verdict;
+use crate::rdma::examples::example_verdict;
 use crate::wire::{
     Candidate, Header, Introduction, Message, Partner, Prepare, Reach, Ready, Refusal, Welcome,
 };
@@ -378,8 +378,8 @@ fn each_refusal_ends_a_node_with_what_it_says() {
         ),
         (
             None,
-            Refusal::NoRdma(Verdict::example(), false),
-            Some(Failure::NoRdma { verdict: Verdict::example(), is_required: false }),
+            Refusal::NoRdma(example_verdict(), false),
+            Some(Failure::NoRdma { verdict: example_verdict(), is_required: false }),
         ),
     ] {
         let mut config = patient(3);

@@ -13,12 +13,13 @@ mod unready;
 
 use std::net::SocketAddr;
 
+use mingle_rdma::Verdict;
+
 use crate::model::{Digest, HostName, Lineage, List, Member, Metadata, NodeId, Rank, Roster, WorldSize};
 use crate::proto::report::Report;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Failure, Node, Output};
-use crate::rdma::Verdict;
 use crate::wire::{
     Announce, Candidate, Commit, Header, Join, Message, NodeInfo, Part, Prepare, Ready, Token, Welcome,
     encode_roster,
@@ -143,7 +144,6 @@ fn joined(config: Config) -> (Node, Prepare) {
         master: LEADER,
         endpoints: endpoint(1).into(),
         address: endpoint(2).ip(),
-        rails: None,
         paths: 0,
         partners: List::default(),
     };

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use mingle_rdma::Verdict;
+
 use super::{
     LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_ready,
     is_want, joined, says, sent, with_roster,
@@ -10,7 +12,6 @@ use crate::model::Endpoints;
 use crate::proto::tests::{endpoint, id, run};
 use crate::proto::timer::Time;
 use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
-use crate::rdma::Verdict;
 use crate::wire::{Commit, Message, Part, Prepare};
 
 #[test]

@@ -35,8 +35,6 @@ struct Done {
     /// The dials of paths, with the length of the packets that they may have at most.
     paths: Vec<(DialId, SocketAddr, Option<u32>)>,
     dials: Vec<(DialId, SocketAddr)>,
-    /// The dials that ask for rails.
-    asks: Vec<DialId>,
     hung_up: Vec<DialId>,
     sent: Vec<(SocketAddr, Message)>,
 }
@@ -49,7 +47,6 @@ impl Done {
             match output {
                 Output::DialPath { dial, to, packet, .. } => done.paths.push((dial, to, packet)),
                 Output::Dial { dial, to, .. } => done.dials.push((dial, to)),
-                Output::AskRails { dial, .. } => done.asks.push(dial),
                 Output::HangUp(dial) => done.hung_up.push(dial),
                 Output::Send { to, datagram } => done.sent.push((to, codec.decode(&datagram).unwrap().1)),
                 other => panic!("{other:?}"),

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::{Done, endpoint, id, ms, shared};
-use crate::model::{Fault, Rank};
+use crate::model::Fault;
 use crate::proto::prove::dials::{Dials, Won};
 use crate::proto::prove::proofs::Proofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
 use crate::proto::{DialId, Event, Output, PathNews, Warning};
-use crate::rdma::{Addressing, Rail, Rails};
 use crate::wire::Partner;
 
 fn partner(node: u8) -> Partner {
@@ -19,28 +18,9 @@ fn partner(node: u8) -> Partner {
 /// The proofs of node 2, which must prove node 1 at its two endpoints, and so many partners.
 fn race(partners: u8) -> (Proofs, Shared) {
     let mut shared = shared(9);
-    let mut proofs = Proofs::start(
-        &mut shared,
-        id(1),
-        &[endpoint(1), endpoint(7)],
-        None,
-        partners.into(),
-        Rank(1).neighbours(4),
-        None,
-    );
+    let mut proofs = Proofs::start(&mut shared, id(1), &[endpoint(1), endpoint(7)], None, partners.into());
     let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
     proofs.add(&all, &mut shared);
-    (proofs, shared)
-}
-
-/// The same with a partner and rails, for which that one is asked.
-fn race_with_rails() -> (Proofs, Shared) {
-    let mut shared = shared(9);
-    shared.config.rails = Rails::example(&[Rail::example("mlx5_0:1", "eth1", "10.2.0.2")]);
-    let (endpoints, rails) = ([endpoint(1), endpoint(7)], Some(Addressing::ALL[0]));
-    let neighbours = Rank(1).neighbours(4);
-    let mut proofs = Proofs::start(&mut shared, id(1), &endpoints, None, 1, neighbours, rails);
-    proofs.add(&[Partner { rank: 2, ..partner(10) }], &mut shared);
     (proofs, shared)
 }
 
@@ -64,9 +44,9 @@ fn the_master_alone_can_name_a_dial_and_only_one_that_is_open() {
     proofs.connected(dial);
     assert!(!proofs.on_proved(id(3), dial, &mut shared), "another node");
     assert!(!proofs.on_proved(id(1), DialId(99), &mut shared), "no such dial");
-    assert!(!proofs.are_given() && proofs.endpoint().is_none());
+    assert!(!proofs.are_proved() && proofs.endpoint().is_none());
     assert!(proofs.on_proved(id(1), dial, &mut shared));
-    assert!(proofs.are_given() && proofs.endpoint() == Some(0));
+    assert!(proofs.are_proved() && proofs.endpoint() == Some(0));
 }
 
 #[test]
@@ -83,31 +63,8 @@ fn all_is_proved_when_the_master_and_each_path_is_whichever_comes_last() {
                 proofs.on_path(path, &PathNews::Arrived, &mut shared)
             }
         };
-        assert!(!prove(&mut proofs, master_first) && !proofs.are_given());
-        assert!(prove(&mut proofs, !master_first) && proofs.are_given());
-    }
-}
-
-#[test]
-fn a_rail_that_is_given_up_ends_the_wait_only_where_the_master_and_each_path_are_proved() {
-    for is_proved in [true, false] {
-        let (mut proofs, mut shared) = race_with_rails();
-        let done = Done::by(&mut shared);
-        let (dial, path) = (done.dials[0].0, done.paths[0].0);
-        proofs.connected(dial);
-        let prove = |proofs: &mut Proofs, shared: &mut Shared| {
-            let by_path = proofs.on_path(path, &PathNews::Arrived, shared);
-            (by_path, proofs.on_proved(id(1), dial, shared))
-        };
-        if is_proved {
-            assert_eq!(prove(&mut proofs, &mut shared), (false, false), "a rail is awaited");
-        }
-        shared.now = ms(2000);
-        assert_eq!(proofs.advance(&mut shared), is_proved);
-        if !is_proved {
-            assert_eq!(prove(&mut proofs, &mut shared), (false, true));
-        }
-        assert!(proofs.are_given());
+        assert!(!prove(&mut proofs, master_first) && !proofs.are_proved());
+        assert!(prove(&mut proofs, !master_first) && proofs.are_proved());
     }
 }
 
@@ -129,15 +86,7 @@ fn the_lease_proves_the_master_if_that_is_the_leader_at_one_of_its_endpoints() {
         let mut shared = shared(9);
         let won = lease(&mut shared, at);
         let endpoints = [endpoint(1), endpoint(7)];
-        let mut proofs = Proofs::start(
-            &mut shared,
-            id(1),
-            &endpoints,
-            Some((id(leader), won)),
-            0,
-            Rank(1).neighbours(4),
-            None,
-        );
+        let mut proofs = Proofs::start(&mut shared, id(1), &endpoints, Some((id(leader), won)), 0);
         assert_eq!(proofs.endpoint(), endpoint_of_proof, "leader {leader} at {at}");
         assert!(!proofs.on_proved(id(1), DialId(1), &mut shared), "that is no news");
         let done = Done::by(&mut shared);
@@ -160,8 +109,7 @@ fn the_endpoint_of_the_commit_is_published_if_it_is_the_one_that_was_proved() {
     let endpoints = [endpoint(1), endpoint(7)];
     let mut shared = shared(9);
     let won = lease(&mut shared, 7);
-    let by_lease =
-        Proofs::start(&mut shared, id(1), &endpoints, Some((id(1), won)), 0, Rank(1).neighbours(4), None);
+    let by_lease = Proofs::start(&mut shared, id(1), &endpoints, Some((id(1), won)), 0);
     let (mut by_race, mut other) = race(0);
     other.now = ms(60);
     by_race.advance(&mut other);
@@ -187,9 +135,9 @@ fn proofs_that_end_leave_no_connection_and_no_timer() {
     proofs.stop(&mut shared);
     assert_eq!(Done::by(&mut shared).hung_up, [done.dials[0].0, done.paths[0].0]);
     assert!(!shared.timers.is_set(Timer::ProofFailed));
-    let (mut proofs, mut shared) = race_with_rails();
+    let (mut proofs, mut shared) = race(1);
     let done = Done::by(&mut shared);
-    for dial in [done.dials[0].0, done.paths[0].0, done.asks[0]] {
+    for dial in [done.dials[0].0, done.paths[0].0] {
         proofs.closed(dial);
     }
     proofs.stop(&mut shared);

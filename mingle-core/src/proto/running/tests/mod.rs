@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use mingle_rdma::Verdict;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -17,7 +18,6 @@ use crate::model::{
     End, JobId, JobTag, Keys, Lineage, Member, Metadata, NodeId, Rank, Roster, Secret, World,
 };
 use crate::proto::{Config, Event, Formed, Node, Output, Time};
-use crate::rdma::Verdict;
 use crate::wire::{Codec, Ended, Header, Message, Solicit};
 
 const SIZE: u8 = 4;

@@ -12,7 +12,7 @@ use super::{
     Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, RdmaKind, Relation, Summary,
     Transport, pci, read, save,
 };
-use crate::env::fabric::{self, Extent};
+use crate::variables::{self, Extent};
 
 /// Files in memory: texts and links by path. A folder exists if a path implies it.
 #[derive(Debug, Default)]
@@ -158,7 +158,7 @@ fn two_rails(slots: usize) -> Tree {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    fabric::variables(machine, transport, Extent::default()).into_iter().collect()
+    variables::variables(machine, transport, Extent::default()).into_iter().collect()
 }
 
 /// Checks that all that was chosen is true of `whole`, the machine without faults.
@@ -295,7 +295,7 @@ fn sockets_are_tuned_only_if_that_is_asked_for_and_only_without_rdma() {
     let machine = read::machine(&two_rails(8), addresses());
     let tuned = |transport, tune_sockets| {
         let extent = Extent { tune_sockets, ..Extent::default() };
-        let found: BTreeMap<_, _> = fabric::variables(&machine, transport, extent).into_iter().collect();
+        let found: BTreeMap<_, _> = variables::variables(&machine, transport, extent).into_iter().collect();
         ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"].map(|name| found.get(name).cloned())
     };
     let both = [Some("4".to_owned()), Some("8".to_owned())];
@@ -308,7 +308,7 @@ fn sockets_are_tuned_only_if_that_is_asked_for_and_only_without_rdma() {
 #[test]
 fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
     let machine = read::machine(&Tree::default(), addresses());
-    assert_eq!(fabric::variables(&machine, Transport::InfiniBand, Extent::default()), []);
+    assert_eq!(variables::variables(&machine, Transport::InfiniBand, Extent::default()), []);
 }
 
 #[test]
@@ -349,7 +349,7 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     let machine = read::machine(&tree, addresses());
     assert_eq!(machine.choose().kind, RdmaKind::Efa);
     let found: BTreeMap<_, _> =
-        fabric::variables(&machine, Transport::Sockets, Extent::default()).into_iter().collect();
+        variables::variables(&machine, Transport::Sockets, Extent::default()).into_iter().collect();
     assert_eq!(found["NCCL_NET"], "Socket");
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
     assert_eq!(read::machine(&tree, addresses()).choose().kind, RdmaKind::NoUsablePort);
@@ -420,7 +420,7 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let found = variables(&machine);
     assert_eq!((&*found["NCCL_IB_GID_INDEX"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("2", "1"));
     let transport = Transport::alone(&machine.choose());
-    assert!(fabric::warnings(&machine, transport, Extent::default())[0].contains("RoCE v1 is used"));
+    assert!(variables::warnings(&machine, transport, Extent::default())[0].contains("RoCE v1 is used"));
 }
 
 #[test]

@@ -53,20 +53,22 @@ impl Tally {
 
 /// A tally that follows the nodes as they join and leave.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
+pub struct Counted {
     tally: Tally,
     /// How many nodes have been examined.
     examined: u32,
 }
 
 impl Counted {
-    pub(crate) fn new(own: Summary) -> Self {
+    /// The tally of a world of one node.
+    pub fn new(own: Summary) -> Self {
         let mut counted = Self::default();
         counted.add(own);
         counted
     }
 
-    pub(crate) fn add(&mut self, summary: Summary) {
+    /// Adds the summary of a node.
+    pub fn add(&mut self, summary: Summary) {
         self.examined += u32::from(summary.is_examined());
         if let Some(count) = self.tally.count_of(summary.capability) {
             *count += 1;
@@ -74,7 +76,7 @@ impl Counted {
     }
 
     /// Removes the summary of a node that was added.
-    pub(crate) fn remove(&mut self, summary: Summary) {
+    pub fn remove(&mut self, summary: Summary) {
         self.examined -= u32::from(summary.is_examined());
         if let Some(count) = self.tally.count_of(summary.capability) {
             *count -= 1;
@@ -82,7 +84,7 @@ impl Counted {
     }
 
     /// The tally, or `None` if no node has been examined.
-    pub(crate) fn tally(&self) -> Option<Tally> {
+    pub fn tally(&self) -> Option<Tally> {
         (self.examined > 0).then_some(self.tally)
     }
 }

@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choose::{Choice, RdmaKind};
+use super::frequent::most_frequent;
 use super::gid::Addressing;
 use super::reason::Rate;
 use super::summary::{Capability, KINDS, PortCounts, Summary};
-use crate::model::{List, most_frequent};
 
 /// The most ranks that a verdict names. The others are counted.
-pub(crate) const NAMED: usize = 6;
+pub const NAMED: usize = 6;
 
 /// The transport that all ranks of a world use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
@@ -75,14 +76,21 @@ impl fmt::Display for Transport {
 pub struct Verdict {
     /// The transport that all ranks use.
     pub transport: Transport,
-    differences: List<RankDifference, NAMED>,
+    #[serde(deserialize_with = "few")]
+    /// The ranks that differ from most others, in order: at most six of them.
+    pub differences: Vec<RankDifference>,
     /// How many further ranks differ.
-    unnamed: u32,
+    pub unnamed: u32,
+}
+
+/// The named ranks of a verdict from the network: no more than a leader names.
+fn few<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<RankDifference>, D::Error> {
+    let ranks = Vec::deserialize(deserializer)?;
+    if ranks.len() > NAMED { Err(D::Error::custom("too many ranks")) } else { Ok(ranks) }
 }
 
 /// A rank that differs from most others. Its Display says how: `rank 3 (10.0.0.7): no active RDMA port`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[non_exhaustive]
 pub struct RankDifference {
     /// The rank.
     pub rank: u32,
@@ -193,7 +201,7 @@ impl fmt::Display for Difference {
 
 impl RankDifference {
     /// Whether this is about `rank`, which the others cannot use RDMA with, or do not know whether they can.
-    pub(crate) fn keeps_rdma_from(&self, rank: usize) -> bool {
+    pub fn keeps_rdma_from(&self, rank: usize) -> bool {
         let is_capability = matches!(self.difference, Difference::Capability { .. } | Difference::Addressing);
         is_capability && usize::try_from(self.rank) == Ok(rank)
     }
@@ -244,7 +252,7 @@ impl fmt::Display for VerdictWarning<'_> {
 
 impl Verdict {
     /// Compares the ranks of a world, which are given in order.
-    pub(crate) fn of(ranks: &[RankSummary]) -> Self {
+    pub fn of(ranks: &[RankSummary]) -> Self {
         let mut comparison = Comparison { ranks, differences: BTreeMap::new() };
         let transport = comparison.transport();
         if transport.is_rdma() {
@@ -252,16 +260,6 @@ impl Verdict {
             comparison.compare_modules(transport);
         }
         comparison.verdict(transport)
-    }
-
-    /// The ranks that differ from most others, in order: at most six of them.
-    pub fn differences(&self) -> &[RankDifference] {
-        &self.differences
-    }
-
-    /// How many ranks differ that [`Verdict::differences`] leaves out.
-    pub fn unnamed(&self) -> u32 {
-        self.unnamed
     }
 
     /// The warnings for a user of a world that has formed with this verdict.
@@ -284,7 +282,7 @@ impl Verdict {
 
     /// Whether the world may form. Where a rank requires RDMA, all ranks must have been examined and must be
     /// able to use it together.
-    pub(crate) fn is_enough(&self, ranks: &[RankSummary]) -> bool {
+    pub fn is_enough(&self, ranks: &[RankSummary]) -> bool {
         let all_use_rdma = self.transport.is_rdma() && ranks.iter().all(|rank| rank.summary.is_examined());
         all_use_rdma || !ranks.iter().any(|rank| rank.summary.required)
     }
@@ -292,9 +290,11 @@ impl Verdict {
 
 /// The facts about a rank that are compared with those of the others.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct RankSummary {
-    pub(crate) address: IpAddr,
-    pub(crate) summary: Summary,
+pub struct RankSummary {
+    /// Its address, for messages.
+    pub address: IpAddr,
+    /// What it has reported.
+    pub summary: Summary,
 }
 
 /// What all ranks can use together.
@@ -475,7 +475,7 @@ impl<'a> Comparison<'a> {
         });
         Verdict {
             transport,
-            differences: differences.collect(),
+            differences: differences.take(NAMED).collect(),
             unnamed: u32::try_from(unnamed).unwrap_or(u32::MAX),
         }
     }
@@ -484,33 +484,8 @@ impl<'a> Comparison<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rdma::gid::{AddressFamily, RoceVersion};
-    use crate::rdma::summary::GroupSummary;
-
-    impl Verdict {
-        /// The longest verdict on the wire.
-        pub(crate) fn largest() -> Self {
-            let difference = RankDifference {
-                rank: u32::MAX,
-                address: IpAddr::from([0xff; 16]),
-                difference: Difference::Group {
-                    kind: Capability::Efa,
-                    own: u16::MAX,
-                    most: u16::MAX,
-                    is_used: true,
-                    other: Capability::Roce,
-                    total: u16::MAX,
-                },
-            };
-            let differences = (0..99).map(|_| difference.clone()).collect();
-            Self { transport: Transport::Roce(Addressing::ALL[3]), differences, unnamed: u32::MAX }
-        }
-
-        /// Rank 3 has no RDMA device.
-        pub(crate) fn example() -> Self {
-            Self::of(&[roce(4), roce(5), roce(6), rank(7, Capability::NoDevice)])
-        }
-    }
+    use crate::gid::{AddressFamily, RoceVersion};
+    use crate::summary::GroupSummary;
 
     const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
     const V6: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv6 };
@@ -709,6 +684,6 @@ mod tests {
         let difference = Difference::Capability { own: Capability::NoDevice, most: Capability::Roce };
         assert_eq!(verdict.warnings()[0].difference(), Some(&difference));
         assert_eq!(verdict.warnings()[NAMED].difference(), None);
-        assert_eq!((verdict.differences().len(), verdict.unnamed()), (6, 994));
+        assert_eq!((verdict.differences.len(), verdict.unnamed), (6, 994));
     }
 }

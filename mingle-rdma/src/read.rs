@@ -7,7 +7,7 @@ use super::gid::{Gid, RoceVersion};
 use super::machine::{
     Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Surroundings, Verbs,
 };
-use crate::model::natural;
+use super::natural::natural;
 
 /// The folder of all RDMA devices, below the root of sysfs.
 pub(crate) const DEVICES: &str = "class/infiniband";

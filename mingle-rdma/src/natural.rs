@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 /// Natural order: runs of digits compare as numbers, so `node-9` comes before `node-10`.
-pub(crate) fn natural(a: &str, b: &str) -> Ordering {
+pub fn natural(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     loop {
         match (a.first(), b.first()) {

@@ -6,7 +6,7 @@ const LONGEST_DEVICE: usize = 63;
 
 /// Whether NCCL's variables can carry this name of an interface. Linux allows every byte but `/` and white
 /// space; NCCL splits its list at `,` and reads a port after `:`.
-pub(crate) fn is_nameable(interface: &str) -> bool {
+pub fn is_nameable(interface: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
     !interface.is_empty() && interface.chars().all(plain)
 }

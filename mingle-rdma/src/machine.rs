@@ -54,10 +54,13 @@ impl Machine {
 
 /// What the network of a host is like, without its RDMA devices.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Surroundings {
-    pub(super) addresses: Vec<Address>,
-    pub(super) standings: BTreeMap<(String, IpAddr), Standing>,
-    pub(super) default_routes: Vec<String>,
+pub struct Surroundings {
+    /// See [`Machine::addresses`].
+    pub addresses: Vec<Address>,
+    /// See [`Machine::standings`].
+    pub standings: BTreeMap<(String, IpAddr), Standing>,
+    /// See [`Machine::default_routes`].
+    pub default_routes: Vec<String>,
 }
 
 impl From<Vec<Address>> for Surroundings {
@@ -103,7 +106,7 @@ pub struct Address {
 
 impl Address {
     /// The network of the address: its family, its bits and the length of its prefix.
-    pub(super) fn network(&self) -> (bool, u128, u8) {
+    pub fn network(&self) -> (bool, u128, u8) {
         let (bits, length) = match self.address {
             IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
             IpAddr::V6(address) => (u128::from(address), 128),
@@ -164,7 +167,7 @@ pub struct Device {
 
 impl Device {
     /// The name that `NCCL_IB_HCA` has for a port of this device, such as `mlx5_0:1`.
-    pub(crate) fn name_of(&self, port: &Port) -> String {
+    pub fn name_of(&self, port: &Port) -> String {
         format!("{}:{}", self.name, port.number)
     }
 }

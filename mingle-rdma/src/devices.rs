@@ -1,9 +1,10 @@
 //! The user's own lists of devices: which variables for GIDs are right for the ports that they select.
 
-use super::fabric::{Extent, gids, variables};
-use super::{Setting, users};
-use crate::model::nccl_list_has;
-use crate::rdma::{Device, GidRule, LinkLayer, Machine, Port, PortState, Transport};
+use super::list::nccl_list_has;
+use super::machine::{Device, LinkLayer, Machine, Port, PortState};
+use super::nccl::GidRule;
+use super::variables::{Extent, gids, variables};
+use super::verdict::Transport;
 
 /// A library, and its variables.
 struct Library {
@@ -24,10 +25,9 @@ const LIBRARIES: [Library; 3] = [
 pub struct DeviceLists([Option<String>; 3]);
 
 impl DeviceLists {
-    /// The lists of the user's environment and of `settings`. Those that an earlier `mingle` has set do not
-    /// count.
-    pub fn new(settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> Self {
-        let value = |name: &str| users::value(name, settings, &environment).filter(|value| !value.is_empty());
+    /// The lists among the user's own variables, which `users` looks up.
+    pub fn new(users: impl Fn(&str) -> Option<String>) -> Self {
+        let value = |name: &str| users(name).filter(|value| !value.is_empty());
         // If the user has given an index too, both are the user's business.
         Self(LIBRARIES.map(|library| value(library.list).filter(|_| value(library.index).is_none())))
     }

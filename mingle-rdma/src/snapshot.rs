@@ -75,7 +75,6 @@ fn surroundings(text: &str) -> Result<Surroundings, InvalidAddress> {
 }
 
 /// The lines of [`ADDRESSES`] and of [`ROUTES`].
-#[cfg(any(feature = "net", test))]
 pub(super) fn texts(surroundings: &Surroundings) -> (String, String) {
     let address = |address: &Address| {
         let standing = surroundings.standings.get(&(address.interface.clone(), address.address));

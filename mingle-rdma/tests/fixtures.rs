@@ -8,9 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
-use mingle_core::env::Setting;
-use mingle_core::env::fabric::{self, DeviceLists, Extent};
-use mingle_core::rdma::{Machine, RdmaKind, Transport};
+use mingle_rdma::{DeviceLists, Extent, Machine, RdmaKind, Transport};
 
 /// The folder that holds the unpacked machines: one for each state of the archive, which later runs find.
 fn machines() -> &'static Path {
@@ -37,7 +35,7 @@ fn machines() -> &'static Path {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    fabric::variables(machine, transport, Extent::default()).into_iter().collect()
+    mingle_rdma::variables(machine, transport, Extent::default()).into_iter().collect()
 }
 
 #[test]
@@ -109,7 +107,7 @@ fn nccl_chooses_the_index_if_the_user_wants_that() {
     extent.gid_index = false;
     let transport = Transport::alone(&machine.choose());
     let names: Vec<_> =
-        fabric::variables(&machine, transport, extent).into_iter().map(|(name, _)| name).collect();
+        mingle_rdma::variables(&machine, transport, extent).into_iter().map(|(name, _)| name).collect();
     assert_eq!(
         names,
         [
@@ -129,8 +127,8 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
     let warnings = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let transport = Transport::alone(&machine.choose());
-        let mut warnings = fabric::warnings(&machine, transport, Extent::default());
-        warnings.extend(fabric::unusable(&machine));
+        let mut warnings = mingle_rdma::warnings(&machine, transport, Extent::default());
+        warnings.extend(mingle_rdma::unusable(&machine));
         warnings.join("\n")
     };
     assert!(warnings("rail8-diff").contains("NCCL 2.21"));
@@ -154,7 +152,7 @@ fn the_group_that_carries_most_is_used_and_the_others_say_why_not() {
     let groups = |name: &str| {
         let machine = machine(name);
         let choice = machine.choose();
-        let group = |group: &mingle_core::rdma::Group| {
+        let group = |group: &mingle_rdma::Group| {
             let why = group.excluded.map_or_else(|| "used".to_owned(), |reason| reason.to_string());
             (group.ports.len(), group.bandwidth / 1000, why)
         };
@@ -227,10 +225,14 @@ fn the_gid_of_the_interface_that_the_user_has_chosen_is_used() {
 /// The variables whose names begin with `NCCL_IB_`, beside the user's own, and what was left out.
 fn beside(name: &str, settings: &[&str]) -> (Vec<String>, Vec<String>) {
     let machine = machine(name);
-    let settings: Vec<Setting> = settings.iter().map(|text| text.parse().expect("a setting")).collect();
-    let lists = DeviceLists::new(&settings, |_| None);
+    let value = |name: &str| {
+        let (_, value) =
+            settings.iter().filter_map(|text| text.split_once('=')).find(|(own, _)| *own == name)?;
+        Some(value.to_owned())
+    };
+    let lists = DeviceLists::new(value);
     let transport = Transport::alone(&machine.choose());
-    let (variables, dropped) = fabric::beside(&machine, transport, Extent::default(), &lists);
+    let (variables, dropped) = mingle_rdma::beside(&machine, transport, Extent::default(), &lists);
     let of_nccl =
         variables.into_iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
     (of_nccl.map(|(name, value)| format!("{name}={value}")).collect(), dropped)
@@ -248,11 +250,10 @@ fn an_index_is_kept_where_it_is_right_for_the_ports_that_the_users_list_selects(
         ("^mlx5_3,mlx5_6", 3),
         ("^=mlx5_3,mlx5_6:1", 3),
     ] {
-        // `^` is no plain character, so this reads what an environment has.
         let machine = machine("rail8-diff");
-        let lists = DeviceLists::new(&[], |name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
+        let lists = DeviceLists::new(|name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
         let transport = Transport::alone(&machine.choose());
-        let (variables, dropped) = fabric::beside(&machine, transport, Extent::default(), &lists);
+        let (variables, dropped) = mingle_rdma::beside(&machine, transport, Extent::default(), &lists);
         let of_nccl =
             variables.iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
         let of_nccl: Vec<_> = of_nccl.map(|(name, value)| format!("{name}={value}")).collect();

@@ -1,4 +1,4 @@
-//! RDMA: what a host has, what a job should use of it, and what all hosts of a world can use together.
+//! RDMA devices: what a host has, what a job should use of it, and what all hosts of a world can use together.
 //!
 //! ```text
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts
@@ -8,13 +8,13 @@
 //! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict on what all use, which the commit brings
-//! rails             a Machine to Rails, which its neighbours try to reach
 //! tally             how many nodes can use RDMA so far, for observers
-//! env::fabric       Machine and Verdict to variables for NCCL, UCX and NVSHMEM
+//! variables         Machine and Verdict to variables for NCCL, UCX and NVSHMEM
+//! devices           the same beside the user's own lists of devices
 //! ```
 //!
 //! ```no_run
-//! use mingle_core::rdma::Machine;
+//! use mingle_rdma::Machine;
 //! # let folder = std::path::Path::new("/nonexistent");
 //! let machine = Machine::from_snapshot(folder)?;
 //! let choice = machine.choose();
@@ -30,43 +30,46 @@
 //! `docs/rdma.md` has the rules, with their sources.
 
 mod choose;
+mod devices;
 mod files;
+mod frequent;
 mod gid;
 mod group;
-#[cfg(feature = "net")]
+mod list;
 mod live;
 mod machine;
 mod name;
+mod natural;
 mod nccl;
 mod pci;
-mod rails;
 mod read;
 mod reason;
-#[cfg(any(feature = "net", test))]
 mod save;
 mod snapshot;
 mod summary;
 mod tally;
 #[cfg(test)]
 mod tests;
+mod variables;
 mod verdict;
 
 pub use choose::{Choice, GidChoice, PortChoice, RdmaKind};
+pub use devices::{DeviceLists, beside};
+pub use frequent::most_frequent;
 pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use group::Group;
+pub use list::nccl_list_has;
 pub use machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
+    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing,
+    Surroundings, Verbs,
 };
+pub use name::is_nameable;
+pub use natural::natural;
 pub use nccl::GidRule;
 pub use pci::{Distance, Gpu};
-pub use rails::{BrokenRail, Rail, Rails};
 pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
-pub use summary::{Capability, Summary};
-pub use tally::Tally;
-pub use verdict::{Difference, RankDifference, Transport, Verdict, VerdictWarning};
-
-pub(crate) use name::is_nameable;
-pub(crate) use rails::RAILS;
-pub(crate) use tally::Counted;
-pub(crate) use verdict::RankSummary;
+pub use summary::{Capability, GroupSummary, PortCounts, Summary};
+pub use tally::{Counted, Tally};
+pub use variables::{Extent, is_switched_off, unusable, variables, warnings};
+pub use verdict::{Difference, NAMED, RankDifference, RankSummary, Transport, Verdict, VerdictWarning};

@@ -14,13 +14,12 @@
 //! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
 //! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY`, `NVSHMEM_IB_ADDR_RANGE` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
-use super::{Setting, users};
-use crate::model::nccl_list_has;
-use crate::rdma::{
-    AddressFamily, Addressing, Choice, GidRule, Machine, PortReason, Rails, RdmaKind, RoceVersion, Transport,
-};
-
-pub use super::devices::{DeviceLists, beside};
+use super::choose::{Choice, RdmaKind};
+use super::gid::{AddressFamily, Addressing, RoceVersion};
+use super::machine::Machine;
+use super::nccl::GidRule;
+use super::reason::PortReason;
+use super::verdict::Transport;
 
 /// Which optional variables for the fabric are set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,30 +188,11 @@ fn of_indices(choice: &Choice<'_>) -> Option<String> {
     }
 }
 
-/// Whether the user's environment or one of `settings` switches off RDMA of this kind in NCCL. Variables that
-/// an earlier `mingle` has set, according to [`MINGLE_SET`](super::MINGLE_SET), do not count.
-pub fn is_switched_off(
-    kind: RdmaKind,
-    settings: &[Setting],
-    environment: impl Fn(&str) -> Option<String>,
-) -> bool {
-    let value = |name: &str| users::value(name, settings, &environment);
+/// Whether the user's own variables, which `users` looks up, switch off RDMA of this kind in NCCL.
+pub fn is_switched_off(kind: RdmaKind, users: impl Fn(&str) -> Option<String>) -> bool {
     // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
-    value("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != RdmaKind::Efa)
-        || value("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
-}
-
-/// The rails of a host. Where the user's environment or one of `settings` has `NCCL_IB_HCA`, those that NCCL
-/// uses then. Variables that an earlier `mingle` has set do not count.
-pub fn rails(machine: &Machine, settings: &[Setting], environment: impl Fn(&str) -> Option<String>) -> Rails {
-    let rails = Rails::new(machine);
-    match users::value("NCCL_IB_HCA", settings, &environment) {
-        Some(list) => rails.keep(|rail| {
-            let (device, port) = rail.split_once(':').unwrap_or((rail, ""));
-            nccl_list_has(&list, device, Some(port))
-        }),
-        None => rails,
-    }
+    users("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != RdmaKind::Efa)
+        || users("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
 }
 
 /// Whether NCCL reads this text as a number other than 0. NCCL uses strtoll with base 0
@@ -229,9 +209,7 @@ fn is_true(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Variables;
     use super::*;
-    use crate::env::MINGLE_SET;
 
     #[test]
     fn a_switch_is_read_as_nccl_reads_numbers() {
@@ -244,22 +222,14 @@ mod tests {
     }
 
     #[test]
-    fn variables_that_mingle_has_set_do_not_switch_rdma_off() {
-        let off = |kind, settings: &[&str], environment: &[(&str, &str)]| {
-            let settings: Vec<Setting> = settings.iter().map(|text| text.parse().unwrap()).collect();
-            let lookup =
-                |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-            is_switched_off(kind, &settings, lookup)
+    fn the_user_switches_rdma_off_by_either_variable() {
+        let off = |kind, name: &str, value: &str| {
+            is_switched_off(kind, |asked| (asked == name).then(|| value.to_owned()))
         };
-        assert!(off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "1")]));
-        let printed = Variables::of_fabric(&[("NCCL_IB_DISABLE", "1".to_owned())], &[], |_| None);
-        let (_, list) = printed.set().iter().find(|(name, _)| name == MINGLE_SET).unwrap();
-        assert!(!off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "1"), (MINGLE_SET, list)]));
-        assert!(off(RdmaKind::Roce, &[], &[("NCCL_IB_DISABLE", "2"), (MINGLE_SET, list)]), "the user's");
-        assert!(!off(RdmaKind::Efa, &[], &[("NCCL_IB_DISABLE", "1")]));
-        assert!(off(RdmaKind::Efa, &[], &[("NCCL_NET", "socket")]));
-        assert!(off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=1"], &[("NCCL_IB_DISABLE", "0")]));
-        assert!(!off(RdmaKind::InfiniBand, &["NCCL_IB_DISABLE=0"], &[("NCCL_IB_DISABLE", "1")]));
-        assert!(!off(RdmaKind::InfiniBand, &["NCCL_DEBUG=1"], &[]), "another setting");
+        assert!(off(RdmaKind::Roce, "NCCL_IB_DISABLE", "1"));
+        assert!(!off(RdmaKind::Roce, "NCCL_IB_DISABLE", "0"));
+        assert!(!off(RdmaKind::Efa, "NCCL_IB_DISABLE", "1"));
+        assert!(off(RdmaKind::Efa, "NCCL_NET", "socket"));
+        assert!(!off(RdmaKind::InfiniBand, "NCCL_DEBUG", "1"), "another variable");
     }
 }

@@ -109,9 +109,9 @@ fn smallest_network(addresses: impl Iterator<Item = IpAddr>) -> Option<(IpAddr, 
 
 #[cfg(test)]
 mod tests {
-    use super::super::gid::RoceVersion;
-    use super::super::machine::Relation;
     use super::*;
+    use crate::gid::RoceVersion;
+    use crate::machine::Relation;
 
     const V4: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv4 };
     const V6: Addressing = Addressing { version: RoceVersion::V2, family: AddressFamily::Ipv6 };

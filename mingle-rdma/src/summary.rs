@@ -11,23 +11,24 @@ use super::machine::Machine;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// What the node would use alone.
-    pub(crate) capability: Capability,
+    pub capability: Capability,
     /// What it would use of InfiniBand, RoCE and EFA, where the world uses that.
-    pub(crate) groups: [Option<GroupSummary>; 3],
+    pub groups: [Option<GroupSummary>; 3],
     /// Whether a kernel module for GPUDirect RDMA is loaded.
-    pub(crate) peer_memory: bool,
+    pub peer_memory: bool,
     /// Whether this node's job cannot do without RDMA.
-    pub(crate) required: bool,
+    pub required: bool,
 }
 
 /// The ports of one kind that a node would use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub(crate) struct GroupSummary {
-    pub(crate) ports: PortCounts,
+pub struct GroupSummary {
+    /// How many there are.
+    pub ports: PortCounts,
     /// The rate of each port in Mb/s, 0 where it cannot be read.
-    pub(crate) rate: u32,
+    pub rate: u32,
     /// What all ports carry together, in Gb/s.
-    pub(crate) total: u16,
+    pub total: u16,
 }
 
 /// The RDMA that a node can use. The order is that of the numbers on the wire.
@@ -54,7 +55,7 @@ pub enum Capability {
 /// How many ports a node would use, for each RoCE addressing in the order of [`Addressing::ALL`]. For
 /// InfiniBand and EFA the first number holds the count and the others are 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-pub(crate) struct PortCounts(pub(super) [u16; 4]);
+pub struct PortCounts(pub [u16; 4]);
 
 /// The kinds of RDMA, in the order of [`Summary::groups`].
 pub(super) const KINDS: [Capability; 3] = [Capability::InfiniBand, Capability::Roce, Capability::Efa];
@@ -111,7 +112,7 @@ impl Summary {
     }
 
     /// Whether the node's devices were examined. Only then can the summary be compared with others.
-    pub(crate) fn is_examined(self) -> bool {
+    pub fn is_examined(self) -> bool {
         self.capability != Capability::NotExamined
     }
 }
@@ -162,32 +163,20 @@ fn count(choice: &Choice<'_>) -> u16 {
 }
 
 #[cfg(test)]
-impl Summary {
-    /// The longest summary on the wire.
-    pub(crate) fn largest() -> Self {
-        Self {
-            capability: Capability::Efa,
-            groups: [Some(GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX });
-                3],
-            peer_memory: true,
-            required: true,
-        }
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn only_what_could_be_used_is_disabled() {
         use Capability::{Disabled, Efa, InfiniBand, NoDevice, NoUsablePort, NotExamined, Roce};
-        let disabled = |capability| Summary { capability, ..Summary::largest() }.disabled();
+        let group = GroupSummary { ports: PortCounts([8; 4]), rate: 400_000, total: 3200 };
+        let summary = |capability| Summary { capability, groups: [Some(group); 3], ..Summary::default() };
+        let disabled = |capability| summary(capability).disabled();
         for capability in [InfiniBand, Roce, Efa] {
             assert_eq!((disabled(capability).capability, disabled(capability).groups), (Disabled, [None; 3]));
         }
         for capability in [NotExamined, NoDevice, NoUsablePort, Disabled] {
-            assert_eq!(disabled(capability), Summary { capability, ..Summary::largest() });
+            assert_eq!(disabled(capability), summary(capability));
         }
     }
 }

@@ -126,7 +126,6 @@ impl Machine {
     }
 
     /// Whether several ports can be used, so that the choice depends on the GPUs.
-    #[cfg(feature = "net")]
     pub(super) fn has_several_ports(&self) -> bool {
         let ports =
             self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
@@ -237,7 +236,7 @@ impl<'a> Choice<'a> {
 
 impl<'a> PortChoice<'a> {
     /// The GID that the port uses.
-    pub(crate) fn gid(&self) -> Option<&'a GidEntry> {
+    pub fn gid(&self) -> Option<&'a GidEntry> {
         self.gids.iter().find(|gid| gid.excluded.is_none()).map(|gid| gid.entry)
     }
 

@@ -1,55 +1,43 @@
-//! Probes the machine on which the program runs.
+//! What an RDMA machine is known by besides its devices: the addresses and routes of this network namespace.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use super::files::{Disk, Files as _};
-use super::machine::{Address, Machine, Standing, Surroundings};
-use super::{pci, read, save};
-use crate::host;
+use mingle_rdma::{Address, Machine, Standing, Surroundings};
 
-impl Machine {
-    /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
-    /// read; its GPUs are read only if several ports can be used.
-    ///
-    /// # Errors
-    /// If the addresses of this network namespace cannot be listed.
-    pub fn probe() -> io::Result<Self> {
-        let files = Disk::live();
-        if !files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
-            return Ok(Self::default());
-        }
-        let machine = read::machine(&files, surroundings()?);
-        let gpus = if machine.has_several_ports() { pci::gpus(&files) } else { Vec::new() };
-        Ok(Self { gpus, ..machine })
-    }
+/// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is read;
+/// its GPUs are read only if several ports can be used.
+///
+/// # Errors
+/// If the addresses of this network namespace cannot be listed.
+pub fn probe() -> io::Result<Machine> {
+    Machine::probe(surroundings)
+}
 
-    /// Reads this machine with its GPUs, whatever its ports.
-    ///
-    /// # Errors
-    /// The same as [`Machine::probe`].
-    pub fn survey() -> io::Result<Self> {
-        let files = Disk::live();
-        Ok(Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings()?) })
-    }
+/// Reads this machine with its GPUs, whatever its ports.
+///
+/// # Errors
+/// The same as [`probe`].
+pub fn survey() -> io::Result<Machine> {
+    surroundings().map(Machine::survey)
+}
 
-    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
-    /// the addresses of this host, but no names of people, processes or files.
-    ///
-    /// # Errors
-    /// If the addresses cannot be listed, the folder is not empty, or a file cannot be written.
-    pub fn save(folder: &Path) -> io::Result<()> {
-        save::save(&Disk::live(), surroundings()?, folder)
-    }
+/// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds the
+/// addresses of this host, but no names of people, processes or files.
+///
+/// # Errors
+/// If the addresses cannot be listed, the folder is not empty, or a file cannot be written.
+pub fn save(folder: &Path) -> io::Result<()> {
+    Machine::save(surroundings()?, folder)
 }
 
 /// The addresses and routes of this network namespace. They come from netlink and from /proc/net, since sysfs
 /// may be that of another namespace.
 fn surroundings() -> io::Result<Surroundings> {
-    let held = host::addresses()?;
-    let flags = host::flags_of_ipv6();
+    let held = super::addresses()?;
+    let flags = super::flags_of_ipv6();
     let address = |(interface, net): &(String, ipnet::IpNet)| Address {
         interface: interface.clone(),
         address: net.addr(),
@@ -75,7 +63,7 @@ fn surroundings() -> io::Result<Surroundings> {
             standings.insert((address.interface.clone(), address.address), standing);
         }
     }
-    let interfaces = host::list()?.into_iter().filter(|interface| interface.default_route);
+    let interfaces = super::list()?.into_iter().filter(|interface| interface.default_route);
     let default_routes = interfaces.map(|interface| interface.name).collect();
     Ok(Surroundings { addresses, standings, default_routes })
 }

@@ -129,7 +129,7 @@ impl Addressing {
 
 impl Addressing {
     /// Its place in [`Addressing::ALL`].
-    pub(crate) fn place(self) -> usize {
+    pub fn place(self) -> usize {
         let version = match self.version {
             RoceVersion::V2 => 0,
             RoceVersion::V1 => 2,

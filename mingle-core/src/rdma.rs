@@ -1,0 +1,51 @@
+//! RDMA: what this host has, what a job should use of it, and what all hosts of a world can use together.
+//!
+//! All of it is the crate `mingle-rdma`, beside the functions that read this host.
+
+pub use mingle_rdma::*;
+
+#[cfg(feature = "net")]
+pub use crate::host::{probe, save, survey};
+
+#[cfg(test)]
+pub(crate) mod examples {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// The longest summary on the wire.
+    pub(crate) fn largest_summary() -> Summary {
+        let group = GroupSummary { ports: PortCounts([u16::MAX; 4]), rate: u32::MAX, total: u16::MAX };
+        Summary { capability: Capability::Efa, groups: [Some(group); 3], peer_memory: true, required: true }
+    }
+
+    /// The longest verdict on the wire.
+    pub(crate) fn largest_verdict() -> Verdict {
+        let difference = RankDifference {
+            rank: u32::MAX,
+            address: IpAddr::from([0xff; 16]),
+            difference: Difference::Group {
+                kind: Capability::Efa,
+                own: u16::MAX,
+                most: u16::MAX,
+                is_used: true,
+                other: Capability::Roce,
+                total: u16::MAX,
+            },
+        };
+        let differences = vec![difference; NAMED];
+        Verdict { transport: Transport::Roce(Addressing::ALL[3]), differences, unnamed: u32::MAX }
+    }
+
+    /// Rank 3 has no RDMA device.
+    pub(crate) fn example_verdict() -> Verdict {
+        let group = GroupSummary { ports: PortCounts([8, 0, 0, 0]), rate: 400_000, total: 3200 };
+        let of = |last: u8, capability| {
+            let groups = [None, (capability == Capability::Roce).then_some(group), None];
+            let summary = Summary { capability, groups, ..Summary::default() };
+            RankSummary { address: IpAddr::from([10, 0, 0, last]), summary }
+        };
+        let with = Capability::Roce;
+        Verdict::of(&[of(4, with), of(5, with), of(6, with), of(7, Capability::NoDevice)])
+    }
+}

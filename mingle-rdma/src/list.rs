@@ -1,0 +1,50 @@
+//! NCCL's lists of interfaces and devices.
+
+/// Whether a list of NCCL's has this interface, or this port of this device: prefixes of names, or names
+/// behind `=`; behind `^` those that it has not. An entry without a port has each one of the device; behind
+/// the port, newer versions of NCCL read a rail and a plane, which select nothing (`parseStringList` and
+/// `matchIfList` in NCCL's `src/misc/utils.cc`).
+pub fn nccl_list_has(list: &str, name: &str, port: Option<&str>) -> bool {
+    let (is_excluding, list) = list.strip_prefix('^').map_or((false, list), |rest| (true, rest));
+    let (is_exact, list) = list.strip_prefix('=').map_or((false, list), |rest| (true, rest));
+    let mut entries = list.split(',').filter(|entry| !entry.is_empty()).peekable();
+    if entries.peek().is_none() {
+        // NCCL takes an empty list for one with all.
+        return !is_excluding;
+    }
+    let is_listed = entries.any(|entry| {
+        let mut parts = entry.split(':');
+        let entry = parts.next().filter(|entry| !entry.is_empty());
+        let of = parts.next().filter(|of| !of.is_empty());
+        let is_named =
+            entry.is_some_and(|entry| if is_exact { entry == name } else { name.starts_with(entry) });
+        is_named && of.zip(port).is_none_or(|(of, port)| of == port)
+    });
+    is_listed != is_excluding
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_users_list_of_devices_is_read_as_nccl_reads_it() {
+        for (list, used) in [
+            ("mlx5_1", [false, true, true]),
+            ("=mlx5_1", [false, true, false]),
+            ("=mlx5_1:1,mlx5_0:2", [false, true, false]),
+            ("^mlx5_1", [true, false, false]),
+            ("^=mlx5_1", [true, false, true]),
+            ("mlx5_0:1,mlx5_10:1", [true, false, true]),
+            ("mlx5_0:1:3:0,=mlx5_1", [true, false, false]),
+            ("=mlx5_0::2", [true, false, false]),
+            ("=mlx5_0:2:0", [false, false, false]),
+            (":1", [false, false, false]),
+            ("", [true, true, true]),
+            ("^", [false, false, false]),
+        ] {
+            let has = |device| nccl_list_has(list, device, Some("1"));
+            assert_eq!(["mlx5_0", "mlx5_1", "mlx5_10"].map(has), used, "{list}");
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! Probes the machine on which the program runs.
+
+use std::io;
+use std::path::Path;
+
+use super::files::{Disk, Files as _};
+use super::machine::{Machine, Surroundings};
+use super::{pci, read, save};
+
+impl Machine {
+    /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
+    /// read, and `surroundings` is not called; its GPUs are read only if several ports can be used.
+    ///
+    /// # Errors
+    /// The error of `surroundings`.
+    pub fn probe(surroundings: impl FnOnce() -> io::Result<Surroundings>) -> io::Result<Self> {
+        let files = Disk::live();
+        if !files.list(read::DEVICES).is_ok_and(|names| !names.is_empty()) {
+            return Ok(Self::default());
+        }
+        let machine = read::machine(&files, surroundings()?);
+        let gpus = if machine.has_several_ports() { pci::gpus(&files) } else { Vec::new() };
+        Ok(Self { gpus, ..machine })
+    }
+
+    /// Reads this machine with its GPUs, whatever its ports.
+    pub fn survey(surroundings: Surroundings) -> Self {
+        let files = Disk::live();
+        Self { gpus: pci::gpus(&files), ..read::machine(&files, surroundings) }
+    }
+
+    /// Saves this machine in `folder`, for [`Machine::from_snapshot`]. Creates the folder, which then holds
+    /// the addresses of this host, but no names of people, processes or files.
+    ///
+    /// # Errors
+    /// If the folder is not empty, or a file cannot be written.
+    pub fn save(surroundings: Surroundings, folder: &Path) -> io::Result<()> {
+        save::save(&Disk::live(), surroundings, folder)
+    }
+}

@@ -206,8 +206,8 @@ fn the_first_line_about_a_log_is_the_verdict() {
     fs::write(&direct, LOG).unwrap();
     fs::write(&sockets, LOG.replace("NET/IB/0/GDRDMA", "NET/Socket/0")).unwrap();
     for (file, line, verdict) in [
-        (&direct, "RDMA with GPUDirect: 2 of 2 ", "rdma_with_gpudirect"),
-        (&sockets, "sockets: 2 of 2 ", "sockets"),
+        (&direct, "RDMA with GPUDirect: all 2 ", "rdma_with_gpudirect"),
+        (&sockets, "sockets: all 2 ", "sockets"),
     ] {
         let outcome = rdma(&["--check-log".as_ref(), file.as_os_str()]);
         assert!(outcome.status.success() && outcome.stdout.starts_with(line), "{}", outcome.render());

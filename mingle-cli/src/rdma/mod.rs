@@ -6,13 +6,12 @@ mod table;
 mod watch;
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal as _};
+use std::io::{self, BufReader};
 use std::path::Path;
 use std::time::Duration;
 
-use mingle_core::env::Variables;
-use mingle_core::env::fabric::{self, DeviceLists, Extent};
-use mingle_core::rdma::{Machine, Transport};
+use mingle_core::env::{Variables, users_value};
+use mingle_core::rdma::{self, DeviceLists, Extent, Machine, Transport};
 
 use crate::args::RdmaArgs;
 use crate::exit::Stop;
@@ -37,10 +36,7 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
     let form = args.format.as_deref().map(form).transpose()?.unwrap_or(Form::Table);
     if let Some(seconds) = &args.watch {
         let every = interval(seconds)?;
-        // A dumb terminal cannot move its cursor up.
-        let live = io::stdout().is_terminal() && environment("TERM").is_none_or(|term| term != "dumb");
-        return watch::run(Path::new("/sys"), every, &mut Stdout::stream()?, live, None)
-            .map_err(Stop::Stdout);
+        return watch::run(Path::new("/sys"), every, &mut Stdout::stream()?).map_err(Stop::Stdout);
     }
     if let Some(file) = &args.check_log {
         return check_log(file, form);
@@ -49,7 +45,7 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
         return save(folder);
     }
     let machine = match &args.from {
-        None => Machine::survey().map_err(|error| Stop::System("list this host's addresses", error))?,
+        None => rdma::survey().map_err(|error| Stop::System("list this host's addresses", error))?,
         Some(folder) => Machine::from_snapshot(folder)
             .map_err(|error| Stop::Usage(format!("--from {}: {error}", folder.display())))?,
     };
@@ -61,11 +57,11 @@ fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
     extent.gid_index = !no_gid_pin;
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
-    let lists = DeviceLists::new(&[], environment);
-    let (advice, dropped) = fabric::beside(machine, transport, extent, &lists);
+    let lists = DeviceLists::new(|name| users_value(name, &[], environment));
+    let (advice, dropped) = rdma::beside(machine, transport, extent, &lists);
     let variables = Variables::of_fabric(&advice, &[], environment);
-    let mut warnings = fabric::warnings(machine, transport, extent);
-    warnings.extend(fabric::unusable(machine));
+    let mut warnings = rdma::warnings(machine, transport, extent);
+    warnings.extend(rdma::unusable(machine));
     warnings.extend(dropped);
     match form {
         Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
@@ -91,7 +87,7 @@ fn env(variables: &Variables) -> String {
 }
 
 fn save(folder: &Path) -> Result<(), Stop> {
-    let saved = Machine::save(folder);
+    let saved = rdma::save(folder);
     saved.map_err(|error| Stop::Usage(format!("--save {}: {error}; give a new folder", folder.display())))?;
     let folder = folder.display();
     stderr::say(format_args!("saved in {folder}; show it with 'mingle rdma --from {folder}'"));

@@ -46,8 +46,8 @@ impl Stdout {
     }
 
     /// Checks that the result can arrive anywhere, before this node waits for others. Where a program starts
-    /// with a closed stdout, Rust opens /dev/null in its place, for reading and writing; a shell's `>/dev/null`
-    /// is open for writing alone, and means it.
+    /// with a closed stdout, Rust opens /dev/null in its place, for reading and writing; a shell's
+    /// `>/dev/null` is open for writing alone, and means it.
     pub(crate) fn check() -> Result<(), Stop> {
         let file = Self::stream()?;
         let device = file.metadata().map_err(Stop::Stdout)?;

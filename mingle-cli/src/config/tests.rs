@@ -29,6 +29,25 @@ fn the_shortest_line_leaves_everything_to_the_defaults() {
 }
 
 #[test]
+fn the_help_names_the_defaults_of_the_library() {
+    let command = LowArgs::command();
+    let run = command.find_subcommand("run").unwrap();
+    for (option, default) in [
+        ("timeout", RendezvousBuilder::TIMEOUT),
+        ("last-call", RendezvousBuilder::LAST_CALL),
+        ("gone-after", RendezvousBuilder::GONE_AFTER),
+        ("stop-timeout", RendezvousBuilder::STOP_TIMEOUT),
+        ("restart-delay", RESTART_DELAY),
+        ("forget-restarts", FORGET_RESTARTS),
+    ] {
+        let argument = run.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap();
+        let help = argument.get_help().unwrap().to_string();
+        let named = help.split_once("[default: ").unwrap().1.strip_suffix(']').unwrap();
+        assert_eq!(timeout(named).ok(), Some(Timeout(Some(default))), "--{option}: {help}");
+    }
+}
+
+#[test]
 fn every_option_reads_its_variable() {
     let asked = RefCell::new(BTreeSet::new());
     let lookup = |name: &str| {

@@ -217,8 +217,8 @@ impl Crew {
         self.signal(Signal::SIGCONT);
     }
 
-    /// Reaps all processes that have ended, adopted ones too. nix has no name for a real-time signal: it would
-    /// reap a process that such a signal has killed, and return an error in place of its ID.
+    /// Reaps all processes that have ended, adopted ones too. nix has no name for a real-time signal: it
+    /// would reap a process that such a signal has killed, and return an error in place of its ID.
     pub(super) fn reap(&mut self) {
         loop {
             let (ended, status) = match wait(WaitOptions::NOHANG) {

@@ -151,8 +151,8 @@ impl RendezvousBuilder {
     /// How long a suspected node may stay silent, unless [`RendezvousBuilder::gone_after`] says otherwise.
     pub const GONE_AFTER: Duration = proto::GONE_AFTER;
 
-    /// How long the port that a command has used may stay taken, unless [`RendezvousBuilder::port_grace`] says
-    /// otherwise.
+    /// How long the port that a command has used may stay taken, unless [`RendezvousBuilder::port_grace`]
+    /// says otherwise.
     pub const PORT_GRACE: Duration = Duration::from_secs(5);
 
     /// This node's rank. Default: none, and the world assigns one.
@@ -296,7 +296,7 @@ impl RendezvousBuilder {
         self
     }
 
-    /// In each world that this node [stays](Self::stay) with, how long a node that is suspected may stay silent
+    /// In each world that this node [stays](Self::stay) with, how long a suspected node may stay silent
     /// before it is gone and the world is over. Default: 30 seconds.
     pub fn gone_after(mut self, gone_after: Duration) -> Self {
         self.0.gone_after = gone_after;
@@ -305,7 +305,7 @@ impl RendezvousBuilder {
 
     /// From so long after the formation on, each world that this node [stays](Self::stay) with and that may
     /// have more nodes ends so that newcomers get a seat. A newcomer must have reached rank 0's host at its
-    /// port for paths, and have stayed for a last call. Default: never; newcomers wait until a member is gone.
+    /// port for paths, and have stayed for a last call. Default: newcomers wait until a member is gone.
     pub fn grow(mut self, after: Duration) -> Self {
         self.0.growth = Some(after);
         self

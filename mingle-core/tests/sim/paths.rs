@@ -89,8 +89,8 @@ fn a_path_that_works_again_after_8_s_delays_the_world_and_does_not_end_it() {
 
 #[test]
 fn paths_are_proved_to_the_addresses_that_a_member_has_now() {
-    // The world is to use IPv6, by which nobody has joined. A member gets another IPv6 address after it has its
-    // seat.
+    // The world is to use IPv6, by which nobody has joined. A member that has its seat gets another IPv6
+    // address.
     let mut net = world(11, 3, Weather::fine(), Duration::ZERO);
     let six = |number: u16| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, number]);
     for (host, number) in (0..3).zip(1..) {

@@ -181,8 +181,8 @@ impl RunningWorld {
         self.machine.set_restarts_left(left);
     }
 
-    /// Replaces [`RendezvousBuilder::grow`](crate::RendezvousBuilder::grow), for this world from now on and for
-    /// those that follow: a world that grows again and again wants longer pauses.
+    /// Replaces [`RendezvousBuilder::grow`](crate::RendezvousBuilder::grow) for this world, from now on, and
+    /// for those that follow: a world that grows again and again wants longer pauses.
     pub fn set_growth(&mut self, after: Duration) {
         self.driver.settings.growth = Some(after);
         self.machine.set_growth(self.driver.now(), after);
@@ -228,8 +228,9 @@ impl RunningWorld {
     ///
     /// # Errors
     /// As [`Rendezvous::join`](crate::Rendezvous::join). If a process that the command has left behind still
-    /// holds the port, this waits as long as [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes
-    /// another port unless [`Network::master_port`](crate::Network::master_port) is set.
+    /// holds the port, this waits as long as
+    /// [`RendezvousBuilder::port_grace`](crate::RendezvousBuilder::port_grace) says, and then takes another
+    /// port unless [`Network::master_port`](crate::Network::master_port) is set.
     pub async fn again(self) -> Result<Assignment, Error> {
         let mut driver = *self.driver;
         driver.settings.lineage = self.machine.lineage();

@@ -333,7 +333,7 @@ fn a_flood_stops_neither_a_sealed_world_nor_another_job_and_takes_bounded_memory
     let Some(lab) = Options::nodes(5).alone().start() else { return };
     let attacker = attack(&lab, "flooded", "flood");
     for (job, secret) in [("flooded", SECRET), ("beside it", NO_SECRET)] {
-        let more = "--group 239.255.7.7";
+        let more = "--multicast 239.255.7.7";
         let args = line_with(job, 4, more);
         let procs: Vec<Proc> = (0..3).map(|node| spawn(&lab, node, &args, secret)).collect();
         let report = more_hits(&attacker, 50_000);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::lab::proc::{Outcome, PATIENCE, Proc, send_signal};
+use crate::lab::proc::{PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, finish_all_within, took};
 use crate::lab::{Lab, MINGLE, Options, Policy, limit, sleep_until};
@@ -61,29 +61,6 @@ fn two_to_four_nodes_of_three_to_four_do_at_30_percent_loss_as_without_loss() {
         world.expect(&lab, &(0..count).collect::<Vec<usize>>());
         assert_eq!(bounds(&world), vec![("3", "4"); count]);
     }
-}
-
-#[test]
-fn of_five_nodes_of_four_to_six_in_steps_of_two_four_form_a_world() {
-    let Some(lab) = Options::nodes(5).start() else { return };
-    let step = ["--world-step", "2"];
-    let outcomes = finish_all(start_some(&lab, 5, "4:6", &[&step[..], &["--timeout", "5s"]].concat()));
-    let (formed, left): (Vec<_>, Vec<_>) =
-        outcomes.into_iter().enumerate().partition(|(_, outcome)| outcome.status.success());
-    let (nodes, formed): (Vec<usize>, Vec<Outcome>) = formed.into_iter().unzip();
-    let world = World::of(&formed);
-    assert_eq!(
-        (world.ranks(), world.common("MASTER_ADDR")),
-        (vec![0, 1, 2, 3], &*lab.address(nodes[0]).to_string())
-    );
-    for (_, outcome) in left {
-        assert_eq!(outcome.status.code(), Some(3), "{}", outcome.render());
-    }
-    // A node that has another step is told so, and so are the others.
-    let _other = start(&lab, 0, "4:6", &step);
-    let outcome = start(&lab, 1, "4:6", &[]).finish();
-    assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
-    assert!(outcome.stderr.contains("4:6 in steps of 2"), "{}", outcome.render());
 }
 
 #[test]

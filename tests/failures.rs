@@ -55,8 +55,8 @@ fn a_usage_error_names_the_wrong_argument() {
         (vec!["--job-id", "x", "--world", "4", "--rank", "4"], "rank"),
         (vec!["--job-id", "x", "--world", "4", "--rank", "-1"], "-1"),
         (vec!["--job-id", "x", "--world", "4", "--timeout", "soon"], "soon"),
-        (vec!["--job-id", "x", "--world", "4", "--group", "10.0.0.1"], "10.0.0.1"),
-        (vec!["--job-id", "x", "--world", "4", "--ttl", "0"], "ttl"),
+        (vec!["--job-id", "x", "--world", "4", "--multicast", "10.0.0.1"], "10.0.0.1"),
+        (vec!["--job-id", "x", "--world", "4", "--multicast", "/0"], "a TTL is"),
         (vec!["--job-id", "x", "--world", "4", "--master-port", "29499"], "are both 29499"),
         (vec!["--job-id", "x", "--world", "4", "--format", "xml"], "xml"),
         (vec!["--job-id", "x", "--world", "4", "--wrold", "4"], "--wrold"),
@@ -157,7 +157,7 @@ fn a_deadline_without_a_node_that_may_be_rank_0_says_so() {
 fn another_version_of_the_protocol_is_named_at_the_deadline() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let job: mingle_core::JobId = "versions".parse().unwrap();
-    let group = "--group 239.255.7.7 --timeout 1s";
+    let group = "--multicast 239.255.7.7 --timeout 1s";
     let proc = leading(&lab, 0, &line_with("versions", 2, group));
     // The part that all versions share: magic, version, kind and length, tag, two IDs.
     let datagram = [&b"MNGL\x09\x01\0\0"[..], &job.tag().0, &[7; 32]].concat();

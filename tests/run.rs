@@ -263,7 +263,7 @@ fn a_signal_ends_the_pause_before_a_restart() {
 fn after_a_time_without_a_failure_restarts_are_counted_anew() {
     let Some(lab) = Options::nodes(2).start() else { return };
     let script = "[ $MINGLE_GENERATION = 3 ] && exit 0; [ $1 = 1 ] && { sleep 1; exit 9; }; sleep 1000";
-    let more = ["--max-restarts", "1", "--forget-restarts", "200ms"];
+    let more = ["--max-restarts", "1/200ms"];
     let outcomes = finish_all(run_all(&lab, &more, script));
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {

@@ -94,7 +94,7 @@ fn an_observer_sees_who_runs_who_has_finished_and_how_many_restarts_are_left() {
     let script = "[ $MINGLE_GENERATION = 0 ] || { [ $RANK = 1 ] || exec sleep 1000; exit 0; }
         [ $RANK = 2 ] || exec sleep 1000
         while [ ! -e /run/fail ]; do sleep 0.02; done; exit 3";
-    let nodes = run_all(&lab, 3, "--rank-by host", script);
+    let nodes = run_all(&lab, 3, "", script);
     let shot = || {
         let timeout = limit(Duration::from_millis(1200)).as_millis();
         let shot = watch(&lab, 3, &format!("--job-id ran --format json --timeout {timeout}ms")).finish();
@@ -133,9 +133,9 @@ fn an_observer_names_a_silent_node_as_suspected_and_needs_the_secret_of_the_job(
     let secret = scratch("running");
     fs::write(&secret, "correct horse battery staple").unwrap();
     fs::set_permissions(&secret, Permissions::from_mode(0o600)).unwrap();
-    let secret = format!("--rank-by host --secret-file {}", secret.display());
+    let secret = format!("--secret-file {}", secret.display());
     let nodes = run_all(&lab, 3, &secret, "sleep 1000");
-    let lines = watch(&lab, 3, &format!("--job-id ran {}", secret.trim_start_matches("--rank-by host ")));
+    let lines = watch(&lab, 3, &format!("--job-id ran {secret}"));
     shows(&lines, "3 of 3 nodes answer");
     let without = watch(&lab, 3, "--job-id ran --format json --timeout 1200ms").finish();
     assert_eq!(

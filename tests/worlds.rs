@@ -46,92 +46,24 @@ fn automatic_ranks_fill_the_gaps_between_given_ones() {
 }
 
 #[test]
-fn ranks_follow_host_names_in_natural_order_with_rank_by_host() {
+fn ranks_follow_the_natural_order_of_rank_keys_and_a_scheduler_gives_none() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    for (node, name) in ["w-10", "w-9", "w-2", "w-1"].into_iter().enumerate() {
-        assert!(lab.shell(node, "sh", &format!("hostname {name}")).status.success());
-    }
-    form(&lab, "by host", &["--rank-by host"; 4]).expect(&lab, &[3, 2, 1, 0]);
-}
-
-#[test]
-fn ranks_follow_places_with_rank_by_place_and_json_and_the_doctor_show_them() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let file =
-        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("place-{}", std::process::id()));
-    std::fs::write(&file, "block-2/rack-1\n").unwrap();
-    let places = ["block-1/rack-1", "", "block-1/rack-1", "block-2/rack-1"];
-    let start = |node: usize, world: usize| {
+    let start = |(node, key): (usize, &str)| {
         let mut command = lab.command(node, MINGLE);
-        command.args(line_with("places", world, "--rank-by place --format json"));
-        // A scheduler's rank would keep neighbours apart.
-        command.env("SLURM_NODEID", node.to_string()).env("SLURM_NNODES", world.to_string());
-        match node {
-            1 => command.arg(format!("--place=@{}", file.display())),
-            _ => command.env("MINGLE_PLACE", places[node]),
-        };
+        command.args(line_with("keys", 4, "")).env("MINGLE_RANK_KEY", key);
+        command.env("SLURM_NODEID", node.to_string()).env("SLURM_NNODES", "4");
         lab.start(node, command)
     };
-    let outcomes = finish_all((0..4).map(|node| start(node, 4)).collect());
-    let documents: Vec<serde_json::Value> =
-        outcomes.iter().map(|outcome| serde_json::from_str(&outcome.stdout).unwrap()).collect();
-    let rank = |node: usize| documents[node]["rank"].as_u64().unwrap();
-    for (document, node) in documents.iter().flat_map(|document| (0..4).map(move |node| (document, node))) {
-        let place = if node == 1 { "block-2/rack-1" } else { places[node] };
-        let at = usize::try_from(rank(node)).unwrap();
-        assert_eq!(document["roster"][at]["metadata"]["place"], place, "{document}");
-    }
-    assert_eq!(documents[1]["place"], "block-2/rack-1", "{}", outcomes[1].render());
-    assert_eq!(documents[0]["place"], places[0]);
-    // Which block is first follows from the hashes of their names.
-    let mut blocks = [[rank(0), rank(2)], [rank(1), rank(3)]];
-    blocks.sort_unstable();
-    assert_eq!(blocks, [[0, 1], [2, 3]], "by address in a block");
+    let outcomes =
+        finish_all(["b-10/w", "b-9/w-2", "b-9/w-1", ""].into_iter().enumerate().map(start).collect());
+    // Without a key the rank is the scheduler's.
+    World::of(&outcomes).expect(&lab, &[2, 1, 0, 3]);
     for outcome in &outcomes {
-        assert!(!outcome.stderr.contains("warning"), "{}", outcome.render());
-    }
-
-    let mut doctor = lab.command(0, MINGLE);
-    doctor.arg("doctor").env("MINGLE_PLACE", places[0]);
-    let report = lab.start(0, doctor).finish();
-    assert!(report.stdout.contains("block-1/rack-1 from MINGLE_PLACE"), "{}", report.render());
-}
-
-#[test]
-fn places_that_are_missing_or_have_other_parts_are_named_on_every_rank() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let of = |place: &str| format!("--rank-by place {place}");
-    let more = [of("--place a/b"), of("--place a/b/c"), of("--place a/b"), of("")];
-    let start = |job: &str, more: &[String]| {
-        finish_all(start_all(&lab, job, &more.iter().map(String::as_str).collect::<Vec<_>>()))
-    };
-    let outcomes = start("depths", &more);
-    for outcome in &outcomes {
-        let line = outcome.stderr.lines().find(|line| line.contains("--place differs"));
-        let line = line.unwrap_or_else(|| panic!("{}", outcome.render()));
         assert!(
-            line.contains(r#"on ranks 2-3: "3 parts" on rank 2, "2 parts" on most, 3 values in all"#),
-            "{line}"
+            outcome.stderr.contains("--rank-key differs: \"not given\" on rank 3"),
+            "{}",
+            outcome.render()
         );
-    }
-    let own = "this host has no place, so its rank comes behind those of hosts that have one";
-    let warned = outcomes.iter().map(|outcome| outcome.stderr.contains(own)).collect::<Vec<_>>();
-    assert_eq!(warned, [false, false, false, true]);
-    let required: Vec<String> = more.iter().map(|more| format!("{more} --require-same")).collect();
-    for outcome in start("required", &required) {
-        assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
-    }
-    for (place, message) in [
-        (
-            "@/nonexistent/place",
-            "--place @/nonexistent/place: No such file or directory (os error 2); the file must",
-        ),
-        ("a//b", "--place a//b: part 2 is empty; name what this host is part of"),
-        ("1/2/3/4/5/6/7/8/9", "--place 1/2/3/4/5/6/7/8/9: it has 9 parts, and may have 8;"),
-    ] {
-        let outcome = lab.spawn(0, &line_with("wrong", 2, &of(&format!("--place {place}")))).finish();
-        assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());
-        assert!(outcome.stderr.contains(message), "{}", outcome.render());
     }
 }
 
@@ -185,7 +117,7 @@ fn four_nodes_on_one_host_form_a_world() {
 fn two_jobs_on_the_same_hosts_do_not_meet() {
     let Some(lab) = Options::nodes(4).start() else { return };
     // Once with the groups derived from the job IDs, and once with one group for both jobs.
-    for more in ["", "--group 239.255.7.7 --discovery-port 29498"] {
+    for more in ["", "--multicast 239.255.7.7:29498"] {
         lab.forget();
         let red = start_all(&lab, "red", &[more; 4]);
         let blue = start_all(&lab, "blue", &[more; 4]);

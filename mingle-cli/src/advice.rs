@@ -105,7 +105,7 @@ fn about_error(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Error::PortTaken { .. } => "choose another --master-port, or none".to_owned(),
-        Error::DiscoveryPortTaken { .. } => "choose another --discovery-port".to_owned(),
+        Error::DiscoveryPortTaken { .. } => "choose another port, such as by --multicast :29498".to_owned(),
         Error::Failed(failure) => return about_failure(failure),
         _ => return None,
     })

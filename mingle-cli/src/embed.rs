@@ -83,8 +83,7 @@ pub fn stay(
 }
 
 /// Options of the program alone: what it prints, and the command that it starts.
-const OF_THE_PROGRAM: [&str; 6] =
-    ["format", "help", "max-restarts", "restart-delay", "forget-restarts", "workers"];
+const OF_THE_PROGRAM: [&str; 5] = ["format", "help", "max-restarts", "restart-delay", "workers"];
 
 /// What an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,7 +153,7 @@ fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
     let mut config = Config::scheduled(parse(words)?.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     config.keeps_listener = keeps_listener;
-    Journal::during(&config, started, |journal| {
+    Journal::during(config.beginning(), started, |journal| {
         let found = prepare(&config)?;
         join::join_and_then(&config, &found, journal, async |mut assignment, journal| {
             let listener = assignment.listener.take();

@@ -62,7 +62,6 @@ impl<'a> Formation<'a> {
     fn facts(&self) -> Facts<'_> {
         let mut facts = Facts::new(self.job, self.formed);
         facts.interface = self.interface;
-        facts.place = self.config.place.as_ref();
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;

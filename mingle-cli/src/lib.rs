@@ -144,7 +144,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Stdout::check()?;
     }
     stdout.settle(config.format)?;
-    Journal::during(&config, started, |journal| form(&config, started, journal))
+    Journal::during(config.beginning(), started, |journal| form(&config, started, journal))
 }
 
 /// Waits for the world, and prints it.

@@ -5,110 +5,108 @@ use std::path::PathBuf;
 
 use mingle_core::Network;
 
-use crate::args::{DoctorArgs, JoinArgs, WatchArgs};
+use crate::args::{AirArgs, NetworkArgs};
 use crate::config::{Reader, values};
 use crate::exit::Stop;
 
-/// The network's options as they were typed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct NetworkArgs {
-    interface: Vec<String>,
-    discovery_port: Option<String>,
-    group: Option<String>,
-    broadcast: bool,
-    ttl: Option<String>,
-    ipv6: bool,
-    master_port: Option<String>,
-    seed: Vec<String>,
-    seed_dir: Option<String>,
-}
-
 impl NetworkArgs {
     /// The settings of a node: each option, or else its variable.
-    pub(crate) fn of_node<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
+    pub(crate) fn read<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
     where
         F: Fn(&str) -> Option<OsString>,
     {
-        let folder = |text: &str| Ok::<_, String>(PathBuf::from(text));
-        let mut network = Network::default();
+        let mut network = self.air.read(reader)?;
         network.prefers_ipv6 = reader.flag(self.ipv6, "ipv6")?;
-        network.master_port = reader.read(self.master_port.clone(), "master-port", values::port)?;
-        network.seeds = reader.seeds(self.seed.clone())?;
-        network.seed_dir = reader.read(self.seed_dir.clone(), "seed-dir", folder)?;
-        let network = self.multicast(network, reader)?;
+        network.master_port = reader.read(self.master_port, "master-port", values::port)?;
+        network.seeds = reader.seeds(self.seed)?;
+        let folder = |text: &str| Ok::<_, String>(PathBuf::from(text));
+        network.seed_dir = reader.read(self.seed_dir, "seed-dir", folder)?;
         if network.master_port == Some(network.discovery_port) {
             return Err(Stop::Usage(format!(
-                "--master-port and --discovery-port are both {}; a node needs two ports, so change one",
+                "--master-port is {}, which is the port of the multicast groups as well; a node needs two ports, so \
+                 change one, such as by --multicast :29498",
                 network.discovery_port
             )));
         }
         Ok(network)
     }
+}
 
-    /// The settings of an observer: the variables of options that it lacks are not read.
-    pub(crate) fn of_observer<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
+impl AirArgs {
+    /// The settings of an observer. The variables of options that it lacks are not read.
+    pub(crate) fn read<F>(self, reader: &Reader<F>) -> Result<Network, Stop>
     where
         F: Fn(&str) -> Option<OsString>,
     {
-        self.multicast(Network::default(), reader)
-    }
-
-    /// Fills in the settings by which datagrams reach all nodes.
-    fn multicast<F>(self, mut network: Network, reader: &Reader<F>) -> Result<Network, Stop>
-    where
-        F: Fn(&str) -> Option<OsString>,
-    {
-        let port = reader.read(self.discovery_port, "discovery-port", values::port)?;
-        network.discovery_port = port.unwrap_or(network.discovery_port);
-        network.ttl = reader.read(self.ttl, "ttl", values::ttl)?.unwrap_or(network.ttl);
+        let given = reader.read(self.multicast, "multicast", |text| multicast(text, Network::default()))?;
+        let mut network = given.unwrap_or_default();
         network.interfaces = reader.interfaces(self.interface)?;
-        network.group = reader.read(self.group, "group", values::group)?;
         network.broadcast = reader.flag(self.broadcast, "broadcast")?;
         Ok(network)
     }
 }
 
-impl From<&JoinArgs> for NetworkArgs {
-    fn from(args: &JoinArgs) -> Self {
-        Self {
-            interface: args.interface.clone(),
-            discovery_port: args.discovery_port.clone(),
-            group: args.group.clone(),
-            broadcast: args.broadcast,
-            ttl: args.ttl.clone(),
-            ipv6: args.ipv6,
-            master_port: args.master_port.clone(),
-            seed: args.seed.clone(),
-            seed_dir: args.seed_dir.clone(),
-        }
+/// Reads `GROUP:PORT/TTL`, of which each part may be left out, or `off`.
+fn multicast(text: &str, mut network: Network) -> Result<Network, String> {
+    const WRONG: &str = "write GROUP:PORT/TTL or a part of it, such as 239.1.2.3, :29498 or /4; or 'off'";
+    if text == "off" {
+        network.multicast = false;
+        return Ok(network);
     }
+    let (rest, ttl) = text.split_once('/').map_or((text, None), |(rest, ttl)| (rest, Some(ttl)));
+    let (group, port) = rest.split_once(':').map_or((rest, None), |(group, port)| (group, Some(port)));
+    if text.is_empty() {
+        return Err(WRONG.to_owned());
+    }
+    let because = |reason: &str| format!("{reason}; {WRONG}");
+    if !group.is_empty() {
+        network.group = Some(values::group(group).map_err(because)?);
+    }
+    if let Some(port) = port {
+        network.discovery_port = values::port(port).map_err(because)?;
+    }
+    if let Some(ttl) = ttl {
+        network.ttl = values::ttl(ttl).map_err(because)?;
+    }
+    Ok(network)
 }
 
-impl From<&DoctorArgs> for NetworkArgs {
-    fn from(args: &DoctorArgs) -> Self {
-        Self {
-            interface: args.air.interface.clone(),
-            discovery_port: args.air.discovery_port.clone(),
-            group: args.air.group.clone(),
-            broadcast: args.broadcast,
-            ttl: args.ttl.clone(),
-            ipv6: args.ipv6,
-            master_port: args.master_port.clone(),
-            seed: args.seed.clone(),
-            seed_dir: args.seed_dir.clone(),
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl From<&WatchArgs> for NetworkArgs {
-    fn from(args: &WatchArgs) -> Self {
-        Self {
-            interface: args.air.interface.clone(),
-            discovery_port: args.air.discovery_port.clone(),
-            group: args.air.group.clone(),
-            broadcast: args.broadcast,
-            ttl: args.ttl.clone(),
-            ..Self::default()
+    #[test]
+    fn each_part_of_multicast_may_be_left_out_and_a_wrong_one_says_what_it_is() {
+        let read = |text: &str| {
+            let network = multicast(text, Network::default())?;
+            let group = network.group.map_or_else(String::new, |group| group.to_string());
+            Ok::<_, String>((group, network.discovery_port, network.ttl, network.multicast))
+        };
+        for (text, group, port, ttl) in [
+            ("239.1.2.3:29498/4", "239.1.2.3", 29498, 4),
+            ("239.1.2.3", "239.1.2.3", 29499, 1),
+            (":29498", "", 29498, 1),
+            ("/4", "", 29499, 4),
+            ("239.1.2.3/255", "239.1.2.3", 29499, 255),
+            (":1/2", "", 1, 2),
+        ] {
+            assert_eq!(read(text), Ok((group.to_owned(), port, ttl, true)), "{text}");
+        }
+        assert_eq!(read("off"), Ok((String::new(), 29499, 1, false)));
+        for (text, reason) in [
+            ("", "write GROUP:PORT/TTL"),
+            ("on", "224.0.0.0 to 239.255.255.255"),
+            ("10.0.0.1", "224.0.0.0 to 239.255.255.255"),
+            ("ff15::1", "IPv4"),
+            (":0", "1 to 65535"),
+            ("239.1.2.3:", "1 to 65535"),
+            ("239.1.2.3:udp", "1 to 65535"),
+            ("/0", "from 1"),
+            ("/", "from 1"),
+            ("239.1.2.3/256", "to 255"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(reason) && error.contains("'off'"), "{text}: {error}");
         }
     }
 }

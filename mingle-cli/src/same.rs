@@ -8,68 +8,27 @@ use std::path::PathBuf;
 use mingle_core::env::{MINGLE_SET, alike};
 use mingle_core::rdma::Machine;
 use mingle_core::tools::interfaces;
-use mingle_core::{Place, Trait, Traits};
+use mingle_core::{Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Config;
 use crate::nccl_conf;
 
-/// The most keys of `--same`.
-const KEYS: usize = 32;
-/// The longest key.
-const KEY: usize = 32;
-/// The longest value, in bytes.
-const VALUE: usize = 256;
 /// The most bytes of a file that are read.
 const LONGEST: u64 = 1 << 16;
-
-/// What the user wants to be compared.
-#[derive(Debug, Default)]
-pub(crate) struct SameWanted {
-    /// The pairs of `--same`.
-    pairs: BTreeMap<String, String>,
-    /// Whether the world must not form where anything differs.
-    pub(crate) required: bool,
-}
-
-impl SameWanted {
-    /// Adds a `KEY=VALUE`.
-    pub(crate) fn add(&mut self, text: &str) -> Result<(), String> {
-        let Some((key, value)) = text.split_once('=') else {
-            return Err("write KEY=VALUE, such as image=v7".to_owned());
-        };
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-        if !(1..=KEY).contains(&key.len()) || !key.chars().all(plain) {
-            return Err(format!("the key {key:?} must be 1 to {KEY} of A-Z a-z 0-9 . _ -"));
-        }
-        if value.len() > VALUE {
-            let length = value.len();
-            return Err(format!("the value has {length} bytes, and may have {VALUE}; compare a hash of it"));
-        }
-        if let Some(other) = self.pairs.get(key).filter(|other| *other != value) {
-            return Err(format!("{key} is {other:?} already; give each key once"));
-        }
-        self.pairs.insert(key.to_owned(), value.to_owned());
-        if self.pairs.len() > KEYS {
-            return Err(format!("this is key {}, and there may be {KEYS}", self.pairs.len()));
-        }
-        Ok(())
-    }
-}
 
 /// What this node compares.
 pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Traits {
     let host = Host(config.fabric.root.clone());
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
-    let restarts = if config.stays { "given" } else { "not given" };
-    traits.push(Trait::shown("--max-restarts or RunningWorld", restarts));
+    let given = |is_given| if is_given { "given" } else { "not given" };
+    traits.push(Trait::shown("--max-restarts or RunningWorld", given(config.stays)));
+    traits.push(Trait::shown("--rank-key", given(config.rank_key.is_some())));
     traits.extend(host.traits());
     traits.extend(machine.and_then(distances));
     traits.extend(mtu(config));
-    let levels = config.place.as_ref().map(Place::levels);
-    traits.extend(levels.map(|levels| Trait::shown("--place", format!("{levels} parts"))));
-    traits.extend(config.same.pairs.iter().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
+    traits.extend(config.same.pairs().map(|(key, value)| Trait::shown(format!("--same {key}"), value)));
     traits.into_iter().collect()
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Res
     if allows_split { Split::Allowed } else { Split::Attended }.check(config.world)?;
     restarts.check_growth(&config)?;
     (config.keeps_listener, config.stays) = (keeps_listener, true);
-    Journal::during(&config, started, |journal| {
+    Journal::during(config.beginning(), started, |journal| {
         let found = prepare(&config)?;
         let runtime = join::runtime()?;
         let done = runtime.block_on(all_worlds(&config, &found, restarts, started, journal));

@@ -229,8 +229,7 @@ mod tests {
     fn json_has_the_variables_the_facts_and_the_whole_roster() {
         let (job, formed) = world_of_two();
         let mut facts = Facts::new(&job, &formed);
-        let place = "block-1/rack-7".parse().unwrap();
-        (facts.interface, facts.place, facts.slots_given) = (Some("eth0"), Some(&place), true);
+        (facts.interface, facts.slots_given) = (Some("eth0"), true);
         let variables = Variables::new(facts, |_| None);
         let printed = text(Text::formed(Format::JSON, facts, &variables, Timings::default()));
         assert_eq!(printed.find('\n'), Some(printed.len() - 1), "one line");
@@ -241,7 +240,6 @@ mod tests {
             "master": { "address": "10.0.0.1", "port": 29503 },
             "local": "10.0.0.2",
             "interface": "eth0",
-            "place": "block-1/rack-7",
             "digest": "abababababababababababababababab",
             "slots": { "own": 8, "before": 8, "total": 16 },
             "env": {

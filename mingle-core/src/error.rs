@@ -5,7 +5,7 @@
 
 #[cfg(feature = "net")]
 pub use crate::host::InvalidFilter;
-pub use crate::model::{InvalidId, InvalidMetadata, InvalidPlace, InvalidSecret};
+pub use crate::model::{InvalidId, InvalidMetadata, InvalidSecret};
 #[cfg(feature = "net")]
 pub use crate::net::{Error, InvalidSeed};
 pub use crate::proto::{Cause, Failure, Heard, RankRange, Report, Unproved};
@@ -25,7 +25,6 @@ mod tests {
         is_error::<Failure>();
         is_error::<InvalidId>();
         is_error::<InvalidMetadata>();
-        is_error::<InvalidPlace>();
         is_error::<InvalidSecret>();
         is_error::<env::InvalidFormat>();
         is_error::<env::InvalidJobVariable>();

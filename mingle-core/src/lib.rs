@@ -48,11 +48,11 @@ pub use error::Error;
 #[doc(inline)]
 pub use error::Failure;
 pub use model::{
-    End, Expected, HostName, JobId, JobInterfaces, Member, Metadata, Place, Rank, Roster, Sameness,
-    SamenessLine, Secret, Trait, TraitDifference, Traits, World, WorldSize,
+    End, HostName, JobId, JobInterfaces, Member, Metadata, Rank, RankKey, Roster, Sameness, SamenessLine,
+    Secret, Trait, TraitDifference, Traits, World, WorldSize,
 };
 #[doc(inline)]
-pub use proto::{Change, Event, Formed, Paths, RankBy, Warning};
+pub use proto::{Change, Event, Formed, Paths, Warning};
 
 #[cfg(feature = "net")]
 pub use host::Filter;

@@ -4,7 +4,7 @@ use super::super::message::Join;
 use super::super::node_info::GIVEN;
 use super::super::{Attributes, Former, NodeInfo, Reach};
 use super::{Draw, Source};
-use crate::model::{Endpoints, Link, Place, PlaceHash, Rank, Stamp};
+use crate::model::{Endpoints, Link, Rank, Stamp};
 
 impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -21,7 +21,7 @@ impl Draw for Join {
             fabric: from.summary(),
             same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
             paths: from.paths(),
-            place: PlaceHash::example(from.up_to(Place::LEVELS)),
+            rank_key: from.host().as_str().parse().unwrap_or_default(),
         };
         let port = if from.flag() { from.endpoint().port() } else { 0 };
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();

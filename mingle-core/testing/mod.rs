@@ -250,9 +250,7 @@ impl Source<'_> {
         let other = if self.byte().is_multiple_of(8) { self.world().clamp(1, World::MAX) } else { one };
         let size =
             World::new(one.min(other)).and_then(|min| WorldSize::new(min, World::new(one.max(other))?));
-        let size = size.unwrap_or_else(|_| unreachable!("two sizes in order"));
-        let step = if self.byte().is_multiple_of(4) { size.min().get() } else { 1 };
-        size.in_steps_of(step).unwrap_or(size)
+        size.unwrap_or_else(|_| unreachable!("two sizes in order"))
     }
 
     fn count(&mut self) -> u32 {
@@ -386,7 +384,6 @@ impl Draw for Announce {
                 roce: from.count(),
                 efa: from.count(),
             }),
-            expected: from.flag().then(|| from.count()),
         }
     }
 }

@@ -68,6 +68,6 @@ world() {
 world multicast
 # Each container has a multicast group of its own, so it finds the others by the name alone. The program must look the
 # name up in Docker's name service without the files of the C library beside it.
-world names --group 239.255.1.I --seed node-0
+world names --multicast 239.255.1.I --seed node-0
 
 printf -- 'Four containers of an image of %d bytes formed a world, by multicast and by a name.\n' "$size"

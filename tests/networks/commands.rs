@@ -14,7 +14,7 @@ const SRV: &str = "dig +short SRV _mingle._udp.example.com | cut -d ' ' -f 4";
 fn start(lab: &Lab, node: usize, job: &str, command: &str) -> Proc {
     let mut shell = lab.command(node, "sh");
     shell.args(["-c", &format!("exec \"$mingle\" \"$@\" --seed \"$({command})\""), "sh"]);
-    shell.args(line_with(job, lab.len(), "--no-multicast")).env("mingle", MINGLE);
+    shell.args(line_with(job, lab.len(), "--multicast off")).env("mingle", MINGLE);
     shell.env("PATH", format!("/run/bin:{}", std::env::var("PATH").unwrap()));
     lab.start(node, shell)
 }
@@ -57,7 +57,7 @@ fn without_multicast_a_node_joins_no_group_and_sends_to_none() {
     for node in 0..lab.len() {
         lab.at(node, &format!("nft -f - <<'END'\n{count}\nEND"));
     }
-    let to = format!("--no-multicast --seed {}", lab.address(2));
+    let to = format!("--multicast off --seed {}", lab.address(2));
     // Two nodes that wait: what they do in a second.
     let waiting: Vec<Proc> = (0..2).map(|node| lab.spawn(node, &line_with("quiet", 3, &to))).collect();
     for proc in &waiting {

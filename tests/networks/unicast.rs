@@ -124,7 +124,7 @@ fn a_discovery_port_among_the_jobs_own_ports_is_left_to_the_groups() {
     let job = "its own discovery port";
     let mut ports = job.parse::<JobId>().unwrap().ports();
     let (first, second) = (ports.next().unwrap(), ports.next().unwrap());
-    let world = form_with(&lab, job, &format!("--discovery-port {first}"));
+    let world = form_with(&lab, job, &format!("--multicast :{first}"));
     world.expect(&lab, &[0, 1, 2, 3]);
     assert_eq!(world.common("MASTER_PORT"), second.to_string());
 }

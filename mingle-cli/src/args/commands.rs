@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, ValueHint};
 
-use super::{JoinArgs, OUTPUT};
+use super::{AirArgs, JoinArgs, NetworkArgs, OUTPUT};
 
 const COMMAND: &str = "The command";
 
@@ -27,12 +27,10 @@ const COMMAND: &str = "The command";
 pub(crate) struct RunArgs {
     /// Restart all commands, up to N times in a row, where one fails [default: 0]
     ///
-    /// With it, mingle stays as the command's parent. When a command fails, or when a newcomer wants the seat
-    /// of a node that is gone, mingle stops the commands of all nodes, forms a new world and starts all
-    /// commands again; MINGLE_GENERATION counts the worlds before. A restart because a node was asked to
-    /// leave is not counted. Must be the same on every node. A node whose command has succeeded waits for the
-    /// others.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
+    /// mingle stays as the command's parent. If a command fails, or a newcomer wants the seat of a node that
+    /// is gone, all nodes restart their commands in a new world. After TIME without a failure, 1h by default,
+    /// the count begins again: 3/30m, or 3/0 for never. The same on every node.
+    #[arg(long, value_name = "N[/TIME]", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) max_restarts: Option<String>,
 
     /// Pause before the second restart in a row; doubles with each later one [default: 1s]
@@ -42,19 +40,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) restart_delay: Option<String>,
 
-    /// Count restarts anew once all commands have run for this long [default: 1h]
-    ///
-    /// After this time without a failure, --max-restarts and --restart-delay begin again. 0 is never. Must be
-    /// the same on every node.
-    #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
-    pub(crate) forget_restarts: Option<String>,
-
     /// How long a node may stay silent before all commands restart without it [default: 30s]
     ///
-    /// Each node watches two others. A node that is silent for 10 s is named on all nodes. The time begins
-    /// then, and is 9 s at least. After it the node is gone, if most nodes answer and no other node reaches
-    /// it. A node whose mingle was killed is gone within a second. In a world of two or three a silent node
-    /// alone ends nothing, since either side may be the one that is cut off. 0 is never.
+    /// Two other nodes watch each node. A node that is silent for 10 s is named on all nodes. After this
+    /// time, at least 9 s, it is gone, if most nodes answer and no other node reaches it. A node whose mingle
+    /// was killed is gone within a second. 0 is never.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) gone_after: Option<String>,
 
@@ -67,20 +57,17 @@ pub(crate) struct RunArgs {
 
     /// Restart a world that has room once another node waits for a seat
     ///
-    /// For a range in --world. Without this, a node that comes late waits until a member is gone. With it,
-    /// rank 0 ends the world once the node has reached rank 0's host and has waited for --last-call; the next
-    /// world includes the node. At most one such restart every 5 minutes; twice as long after each one whose
-    /// world fails within that time. None counts as a restart. Needs --max-restarts on every node.
+    /// For a range in --world. Without it, a late node waits until a member is gone. With it, rank 0 ends the
+    /// world once the node has reached it and has waited for --last-call; at most every 5 minutes. Such a
+    /// restart does not count. Needs --max-restarts on every node.
     #[arg(long, help_heading = COMMAND)]
     pub(crate) grow: bool,
 
     /// Start the command N times here, once for each worker; 'auto' is once for each slot
     ///
-    /// For programs that no launcher starts: each gets RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and
-    /// GROUP_RANK, which count workers as torchrun does, and {rank} and {world} do so too. Each line of
-    /// output begins with the worker's rank in brackets. The first worker of all nodes that fails stops the
-    /// others, and its exit code is mingle's on every node, unless --max-restarts allows a restart. Must be
-    /// given on every node; the numbers may differ. The default is one process that is no worker.
+    /// For programs without a launcher of their own. Each worker gets RANK, LOCAL_RANK, WORLD_SIZE and so on,
+    /// as torchrun defines them, and its lines of output begin with its rank. The first worker that fails
+    /// stops all others. Give it on every node; the numbers may differ.
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = COMMAND)]
     pub(crate) workers: Option<String>,
 
@@ -149,22 +136,6 @@ pub(crate) struct RdmaArgs {
     help: Option<bool>,
 }
 
-/// The interfaces and the group of a command that looks at a network.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-pub(crate) struct AirArgs {
-    /// Use these interfaces only: name, eth*, CIDR, ^not; repeatable [default: all]
-    #[arg(short, long, value_name = "IF")]
-    pub(crate) interface: Vec<String>,
-
-    /// UDP port of the group [default: 29499]
-    #[arg(long, value_name = "PORT", allow_negative_numbers = true)]
-    pub(crate) discovery_port: Option<String>,
-
-    /// IPv4 multicast group [default: from the job ID]
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) group: Option<String>,
-}
-
 /// Looks at this host and its network, and says what would keep a world from forming, and what helps.
 ///
 /// If it runs with --job-id and --world on several hosts at the same time, it also tests which host reaches
@@ -183,41 +154,13 @@ pub(crate) struct DoctorArgs {
     pub(crate) world: Option<String>,
 
     #[command(flatten)]
-    pub(crate) air: AirArgs,
-
-    /// Check this MASTER_PORT [default: the job's first free port]
-    #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true)]
-    pub(crate) master_port: Option<String>,
-
-    /// Multicast TTL, 1 to 255 [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    pub(crate) ttl: Option<String>,
-
-    /// Prefer IPv6 where the hosts have both families
-    #[arg(long)]
-    pub(crate) ipv6: bool,
-
-    /// Address of another host, as for mingle itself; repeatable
-    ///
-    /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
-    /// gpu[01-04]. Without a port the first eight ports of the job are tried.
-    #[arg(short, long, value_name = "HOST[:PORT]")]
-    pub(crate) seed: Vec<String>,
-
-    /// Shared folder in which the hosts find each other's addresses
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub(crate) seed_dir: Option<String>,
-
-    /// Also send by IPv4 broadcast, and check whether it comes back and which hosts hear it
-    #[arg(long)]
-    pub(crate) broadcast: bool,
+    pub(crate) network: NetworkArgs,
 
     /// Also measure transfers between all hosts, and name a slow one; give it on all hosts
     ///
-    /// Each pair of hosts sends in both directions, one after the other, over one TCP connection each: at
-    /// most 0.3 s and 64 MiB. A host takes part in one transfer at a time, so N hosts take about 0.7 s times
-    /// N, and at most 10 s and 2 s times N. A host is slow if the median of its transfers is below half the
-    /// median of all hosts.
+    /// Each pair of hosts sends in both directions, over one TCP connection, at most 0.3 s and 64 MiB. N
+    /// hosts take about 0.7 s times N. A host is slow if the median of its transfers is below half the median
+    /// of all hosts.
     #[arg(long)]
     pub(crate) bandwidth: bool,
 
@@ -266,14 +209,6 @@ pub(crate) struct WatchArgs {
 
     #[command(flatten)]
     pub(crate) air: AirArgs,
-
-    /// Also use the job's broadcasts
-    #[arg(long)]
-    pub(crate) broadcast: bool,
-
-    /// Multicast TTL of the questions to running nodes, 1 to 255 [default: 1]
-    #[arg(long, value_name = "N")]
-    pub(crate) ttl: Option<String>,
 
     /// How long to listen [default: until Ctrl-C; with --format json 2s]
     #[arg(long, value_name = "TIME", allow_negative_numbers = true)]

@@ -9,12 +9,30 @@ use std::ffi::{OsStr, OsString};
 use crate::exit::Stop;
 
 /// Each option that is gone, and what the user does instead.
-const GONE: [(&str, &str); 6] = [
+const GONE: [(&str, &str); 15] = [
     ("check", CHECK),
     ("check-timeout", CHECK),
+    ("discovery-port", "give the port by --multicast, such as --multicast :29498, on every node"),
+    (
+        "expect",
+        "list all nodes by --seed: the message of the leader at the timeout names those that are missing",
+    ),
+    ("forget-restarts", "give the time behind the number of restarts, such as --max-restarts 3/30m"),
+    ("group", "give the group by --multicast, such as --multicast 239.1.2.3, on every node"),
     (
         "log-format",
         "the log that -v asks for is text; give --events FILE for lines of JSON, such as --events /dev/stderr",
+    ),
+    ("no-multicast", "give --multicast off"),
+    (
+        "place",
+        "give the place and the host by --rank-key, such as --rank-key \"block-1/rack-7/$(hostname)\", or \
+         --rank-key \"$SLURM_TOPOLOGY_ADDR\" in Slurm",
+    ),
+    (
+        "rank-by",
+        "give --rank-key with the text to order by, such as --rank-key \"$(hostname)\"; without it the order is that of \
+         addresses",
     ),
     (
         "same-cmd",
@@ -27,6 +45,12 @@ const GONE: [(&str, &str); 6] = [
          --seed-dir, or a name to --seed: mingle looks names up again and again",
     ),
     ("tf-ps", "write TF_CONFIG with parameter servers from the roster of --format json"),
+    ("ttl", "give the TTL by --multicast, such as --multicast /4, on every node"),
+    (
+        "world-step",
+        "give one size that suits the job, such as --world 8; with a range let the command leave nodes idle: {world} is \
+         their number in mingle run",
+    ),
 ];
 const CHECK: &str = "run the check before mingle and join only if it succeeds, as in: timeout 60 your-check && eval \"$(mingle ...)\", \
                      or timeout 60 your-check && mingle run ...";

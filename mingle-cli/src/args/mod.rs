@@ -7,6 +7,7 @@ mod commands;
 mod foreign;
 mod formats;
 mod gone;
+mod network;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueHint};
 
@@ -17,9 +18,10 @@ use crate::man::ManArgs;
 pub(crate) use commands::{DoctorArgs, RdmaArgs, RunArgs, SecretArgs, WatchArgs};
 pub(crate) use foreign::of_other_launchers;
 pub(crate) use gone::{check_variables, instead_of};
+pub(crate) use network::{AirArgs, NetworkArgs};
 
-const SAME: &str = "Must be the same on every node";
-const NODE: &str = "This node";
+use network::{NODE, SAME};
+
 const FABRIC: &str = "RDMA";
 const SAMENESS: &str = "Sameness";
 const OUTPUT: &str = "Output";
@@ -70,81 +72,43 @@ pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///
     /// The multicast group, the ports and the tag in every datagram follow from it, so jobs of different
-    /// names do not meet. The name is no secret: anyone who knows it can take part. The variable
-    /// MINGLE_JOB_ID is percent-encoded, both where mingle reads it and where mingle prints it: only a % must
-    /// be written as %25.
+    /// names do not meet. The name is no secret: anyone who knows it can take part. In MINGLE_JOB_ID, which
+    /// is percent-encoded, write %25 for a %.
     #[arg(short, long, value_name = "ID", help_heading = SAME)]
     pub(crate) job_id: Option<String>,
 
-    /// The number of nodes, or the fewest and the most: 4, or 3:4
+    /// The number of nodes, or a range MIN:MAX: 4, or 3:4
     ///
-    /// No world forms with fewer. With a range the world forms at once when the most are here, and else with
-    /// those who are here, when the fewest have come and --last-call has passed without another. The sizes
-    /// and offsets that are printed are those of the nodes that are in. Without --max-restarts the fewest
-    /// must be more than half of the most, because nobody tells latecomers that the job runs: they would
-    /// form a second world. Ranks cannot be given, nor taken from a scheduler.
+    /// With a range the world forms as soon as MAX nodes have joined, or, once MIN have joined, when
+    /// --last-call passes without another node joining. It never forms with fewer than MIN. Ranks cannot be
+    /// given then. Without --max-restarts MIN must be more than half of MAX.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = SAME)]
     pub(crate) world: Option<String>,
 
     /// With a range in --world, how long to wait for one node more [default: 15s]
     ///
-    /// The time begins when the fewest nodes are here, and anew with each node that joins, four times as long
-    /// at most. It is longer while another node is heard that has not joined, and until each --seed was asked
-    /// and --seed-dir was read once. If the --timeout of a node passes before, the world forms then. 0 is for
-    /// ever: fewer than the most form a world only at the timeout.
+    /// The time begins once MIN nodes have joined, and again with each node that joins, for four times as
+    /// long at most. It is longer while mingle hears a node that has not joined, or has not asked each
+    /// --seed. 0 waits for MAX nodes until the --timeout.
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
     pub(crate) last_call: Option<String>,
 
-    /// With a range in --world, permit multiples of this number only
-    ///
-    /// For a job that needs its nodes in groups. Both numbers of --world must be multiples. Nodes that are
-    /// too many for one of these sizes wait, newcomers first and then those of the highest ranks. With --grow
-    /// the world grows when as many newcomers have come as the next size needs.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
-    pub(crate) world_step: Option<String>,
-
-    /// Order of ranks that are not given: address, host or place [default: address]
-    ///
-    /// The same hosts get the same ranks at the next start, in whatever order they start. 'address' orders by
-    /// number; 'host' by host name, node-9 before node-10, for pods that keep their names and change their
-    /// addresses; 'place' by --place, so that neighbours in a ring are near to each other. With 'place' no
-    /// rank is taken from a scheduler.
-    #[arg(long, value_name = "ORDER", help_heading = SAME, hide_short_help = true)]
-    pub(crate) rank_by: Option<String>,
+    #[command(flatten)]
+    pub(crate) network: NetworkArgs,
 
     /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
     ///
-    /// A path is proved when long TCP segments from one node have arrived at a port of the other one that
-    /// its kernel chose. 'all' proves it from each node to each other one. 'ring' proves it to the ranks
+    /// 'all' proves that long TCP segments pass from each node to each other one; 'ring' only to the ranks
     /// that are 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above.
-    /// 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT. Where nodes want different
-    /// ones, the one with most paths counts. With all but 'master', each RoCE port also tries its counterpart
-    /// on the next and the previous rank; one that fails is a warning.
+    /// 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
-
-    /// UDP port on which the nodes find each other [default: 29499]
-    #[arg(long, value_name = "PORT", allow_negative_numbers = true, help_heading = SAME, hide_short_help = true)]
-    pub(crate) discovery_port: Option<String>,
-
-    /// IPv4 multicast group [default: from the job ID]
-    ///
-    /// The default lies in 239.192.0.0/14. Choose a group where the network passes only registered groups, as
-    /// clouds and some Kubernetes networks do.
-    #[arg(long, value_name = "ADDRESS", help_heading = SAME, hide_short_help = true)]
-    pub(crate) group: Option<String>,
-
-    /// Prefer IPv6 where all nodes have both families [default: IPv4]
-    ///
-    /// A world uses one address family, which all its nodes have. This option chooses where they have both.
-    #[arg(long, help_heading = SAME, hide_short_help = true)]
-    pub(crate) ipv6: bool,
 
     /// File with the job's secret [default: none; the job ID is enough]
     ///
     /// With a secret every datagram is encrypted, and nobody without it can take a rank or learn which nodes
-    /// there are. A secret has at least 16 bytes; 'mingle secret' makes one. The secret itself can be given
-    /// in MINGLE_SECRET, but not as an argument, since every user of the host can see arguments.
+    /// there are. 'mingle secret' generates one, of at least 16 bytes. MINGLE_SECRET holds the secret itself;
+    /// no argument does, since every user of the host can see arguments.
     #[arg(long, value_name = "FILE", help_heading = SAME)]
     pub(crate) secret_file: Option<String>,
 
@@ -155,75 +119,21 @@ pub(crate) struct JoinArgs {
     #[arg(long, help_heading = SAME, hide_short_help = true)]
     pub(crate) private: bool,
 
+    /// Text by which ranks that are not given are ordered [default: by address]
+    ///
+    /// In natural order, node-9 before node-10, and then by address: --rank-key "$(hostname)" for pods that
+    /// keep their names, or block-1/rack-7/host to keep neighbours together. Nodes without a key come last.
+    /// With a key mingle takes no rank from a scheduler. At most 128 characters.
+    #[arg(long, value_name = "TEXT", help_heading = NODE, hide_short_help = true)]
+    pub(crate) rank_key: Option<String>,
+
     /// This node's rank, 0 to N-1 [default: assigned]
     ///
-    /// Nodes with a rank and nodes without one can be mixed. A node of rank 1 or more cannot lead, so at
-    /// least one node must have rank 0 or none. 'hostname' takes the number after the last '-' of the host
-    /// name, as StatefulSets name their pods. The default is the rank that a scheduler provides, if there is
-    /// one; see below.
+    /// Some nodes may have a rank and others not. A node of rank 1 or more cannot lead, so at least one node
+    /// must have rank 0 or none. 'hostname' takes the number after the last '-' of the host name. The default
+    /// is a scheduler's rank, if there is one.
     #[arg(short, long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) rank: Option<String>,
-
-    /// Use this only: name, eth*, CIDR, ^not; repeatable [default: all]
-    ///
-    /// For example eth0, 'eth*', or 10.1.0.0/16 where names differ between the nodes. A ^ in front excludes
-    /// that one: '^docker*,^10.7.0.0/16'. Put quotes around * and ?. Repeat the option or give a list with
-    /// commas; the first is preferred. By default the interface of the default route comes first, then
-    /// others, then virtual bridges, and loopback is used only where there is nothing else.
-    #[arg(short, long, value_name = "IF", help_heading = NODE)]
-    pub(crate) interface: Vec<String>,
-
-    /// Where this host is in the network, for --rank-by place: block/rack
-    ///
-    /// Up to 8 names with / between them, the broadest first, the host aside; each 1 to 128 printable
-    /// characters. Ranks whose names begin in the same way are next to each other. The order of the names
-    /// themselves means nothing, and is the same at each start. Nodes without a place come last. @FILE reads
-    /// the place from a file, such as one that an init container has written. In Slurm the default is
-    /// SLURM_TOPOLOGY_ADDR.
-    #[arg(long, value_name = "PLACE", help_heading = NODE, hide_short_help = true)]
-    pub(crate) place: Option<String>,
-
-    /// MASTER_PORT, where this node is rank 0 [default: a free one]
-    ///
-    /// The default is the first free port of a sequence within 29500-29999 that follows from the job ID, so
-    /// two jobs on the same hosts rarely collide. TCP and UDP must pass between the nodes on this port.
-    #[arg(short = 'p', long, value_name = "PORT", allow_negative_numbers = true, help_heading = NODE)]
-    pub(crate) master_port: Option<String>,
-
-    /// Address of another node, for networks without multicast; repeatable
-    ///
-    /// A name or an address, with or without a port; several with commas, or as Slurm writes them:
-    /// gpu[01-04]. mingle tries all addresses of a name and looks the name up again, as a Kubernetes headless
-    /// service needs. Beside a port such as torchrun's 29400 it tries those of this job. Multicast is used as
-    /// well. One node that all others can reach is enough.
-    #[arg(short, long, value_name = "HOST[:PORT]", help_heading = NODE)]
-    pub(crate) seed: Vec<String>,
-
-    /// Shared folder in which the nodes find each other's addresses
-    ///
-    /// For clusters with a shared file system. Each node writes a small file there and removes it at the end;
-    /// other nodes remove the file of a killed node after a minute.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = NODE)]
-    pub(crate) seed_dir: Option<String>,
-
-    /// Neither join nor send to multicast groups
-    ///
-    /// For networks that forbid it. Needs --seed or --seed-dir. 'mingle watch' without --job-id does not list
-    /// the job then.
-    #[arg(long, help_heading = NODE, hide_short_help = true)]
-    pub(crate) no_multicast: bool,
-
-    /// Send by IPv4 broadcast as well as by multicast
-    ///
-    /// For switches that drop multicast to unregistered groups. A broadcast stays on the local link.
-    #[arg(long, help_heading = NODE, hide_short_help = true)]
-    pub(crate) broadcast: bool,
-
-    /// Multicast TTL, 1 to 255; 1 stays on the link [default: 1]
-    ///
-    /// Every router that forwards multicast subtracts one.
-    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
-    pub(crate) ttl: Option<String>,
 
     /// How long to wait for all, such as 90s; 0 is for ever [default: 10m]
     ///
@@ -267,10 +177,9 @@ pub(crate) struct JoinArgs {
 
     /// Compare KEY=VALUE with the other nodes; repeatable
     ///
-    /// mingle compares what a job may hang on where it differs: the drivers and GPUs of the hosts, the
-    /// variables for NCCL and others; docs/rdma.md has the list. This adds to it, such as --same
-    /// image=v7. At most 32 keys, each 1 to 32 of A-Z a-z 0-9 . _ -, and a value of up to 256 characters,
-    /// which other nodes may show. In MINGLE_SAME, separate several with commas.
+    /// mingle compares what a job may hang on, such as drivers, GPUs and variables for NCCL. This adds to it,
+    /// such as --same image=v7 or --same "code=$(git rev-parse HEAD)". At most 32 keys of A-Z a-z 0-9 . _ -,
+    /// and 256 characters a value. In MINGLE_SAME, separate several with commas.
     #[arg(long, value_name = "KEY=VALUE", help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) same: Vec<String>,
 
@@ -280,14 +189,6 @@ pub(crate) struct JoinArgs {
     /// requires it is enough.
     #[arg(long, help_heading = SAMENESS, hide_short_help = true)]
     pub(crate) require_same: bool,
-
-    /// The nodes that should come: names or addresses, gpu[01-04]
-    ///
-    /// At the timeout the message names those that are absent. Write them as for --seed, with commas and
-    /// brackets, and give the same list on every node; 'mingle watch' takes it as well. A host is known by
-    /// its name, with or without its domain, and by each of its addresses.
-    #[arg(long, value_name = "LIST", help_heading = SAME, hide_short_help = true)]
-    pub(crate) expect: Option<String>,
 
     /// How many workers run here [default: the GPUs of this host, or 1]
     ///
@@ -302,10 +203,9 @@ pub(crate) struct JoinArgs {
 
     /// Write this format to a file as well; repeatable
     ///
-    /// For example hostfile=/tmp/hostfile. Files are written once the world has formed, before anything is
-    /// printed, and each as a whole: a reader sees the old file or the new one. hosts=/etc/hosts changes only
-    /// the lines between mingle's own marks, and removes those of jobs that are over. In MINGLE_OUTPUT,
-    /// separate several with commas.
+    /// For example hostfile=/tmp/hostfile. mingle writes files once the world has formed, before it prints
+    /// anything, and each as a whole. In hosts=/etc/hosts it changes only the lines between its own marks,
+    /// and removes those of jobs that are over. In MINGLE_OUTPUT, separate several with commas.
     #[arg(short, long, value_name = "FORMAT=FILE", help_heading = OUTPUT)]
     pub(crate) output: Vec<String>,
 
@@ -383,7 +283,7 @@ Exit codes, which eval \"$(mingle ...)\" returns as well:
   143  terminated (SIGTERM)
 
 Firewall:
-  UDP 29499, and TCP and UDP 29500-29999, or the ports that --discovery-port and
+  UDP 29499, and TCP and UDP 29500-29999, or the ports that --multicast and
   --master-port name.
 
 Examples:
@@ -445,7 +345,10 @@ mod tests {
     #[test]
     fn the_help_names_the_default_port() {
         let help = help(true, 100);
-        assert!(help.contains(&format!("[default: {}]", mingle_core::Network::DISCOVERY_PORT)), "{help}");
+        assert!(
+            help.contains(&format!("[default: by job ID, {}, 1]", mingle_core::Network::DISCOVERY_PORT)),
+            "{help}"
+        );
     }
 
     #[test]
@@ -453,7 +356,7 @@ mod tests {
         let typed = ["mingle", "-w", "4", "-i", "eth0", "-w5", "--interface=ib0", "-vv"];
         let low = LowArgs::try_parse_from(typed).unwrap();
         assert_eq!(low.join.world.as_deref(), Some("5"));
-        assert_eq!(low.join.interface, ["eth0", "ib0"]);
+        assert_eq!(low.join.network.air.interface, ["eth0", "ib0"]);
         assert_eq!(low.join.verbose, 2);
     }
 }

@@ -1,6 +1,7 @@
 //! The configuration: the second step, in which text from arguments and environment is checked.
 
 mod reader;
+mod same;
 mod sizes;
 pub(crate) mod values;
 
@@ -10,33 +11,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
-use mingle_core::{
-    Expected, JobId, Metadata, Network, Paths, Place, Rank, RankBy, Rendezvous, RendezvousBuilder, Secret,
-    WorldSize,
-};
+use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, WorldSize};
 
 use crate::args::{JoinArgs, RunArgs};
+use crate::events::Beginning;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
-use crate::network::NetworkArgs;
 use crate::output::Output;
-use crate::same::SameWanted;
 use crate::scheduler::{Provided, Scheduler, Seeds};
 use crate::slots::{self, SlotCount};
-use values::{Timeout, expected, format, paths, rank_by, restarts, slots_number, timeout, verbose, workers};
+use values::{Timeout, format, paths, restarts, slots_number, timeout, verbose, workers};
 
 pub(crate) use reader::Reader;
+pub(crate) use same::SameWanted;
 pub(crate) use sizes::Split;
 pub(crate) use values::LONGEST;
 
 /// The default of `--restart-delay`.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// The default of `--forget-restarts`: longer than a job takes to load its data and fail again.
+/// The default time of `--max-restarts`: longer than a job takes to load its data and fail again.
 const FORGET_RESTARTS: Duration = Duration::from_secs(3600);
-
-/// The warning of a node that has no place and should be ranked by it.
-const WITHOUT_PLACE: &str = "--rank-by place: this host has no place, so its rank comes behind those of hosts that have \
-                             one; give --place (or MINGLE_PLACE)";
 
 /// The formats whose variables hold for each of several processes on a node.
 const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format::DOTENV, Format::JAX];
@@ -54,16 +48,12 @@ pub(crate) struct Config {
     /// Mistakes that do not end the run.
     pub(crate) warnings: Vec<String>,
     pub(crate) network: Network,
-    rank_by: Option<RankBy>,
-    /// The place of this host, where ranks are ordered by place.
-    pub(crate) place: Option<Place>,
+    pub(crate) rank_key: Option<RankKey>,
     paths: Option<Paths>,
     timeout: Option<Timeout>,
     pub(crate) fabric: Wanted,
     /// What should be the same on all nodes.
     pub(crate) same: SameWanted,
-    /// The nodes that should come.
-    expected: Expected,
     /// The values that a scheduler has provided, with their variables; none where it has provided none.
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
@@ -90,19 +80,14 @@ impl Config {
         let scheduler = Scheduler::new(&environment);
         let reader = Reader(&environment);
         let mut fabric = reader.fabric(&low)?;
-        let rank_by = reader.read(low.rank_by.take(), "rank-by", rank_by)?;
-        let by_place = rank_by == Some(RankBy::Place);
-        let Identity { job, world, rank, place, mut network, provenance } =
-            Identity::read(&mut low, by_place, &reader, &scheduler)?;
-        let step = reader.read(low.world_step.take(), "world-step", |text| sizes::step(text, world))?;
-        let world = step.unwrap_or(world);
+        let Identity { job, world, rank, rank_key, mut network, provenance } =
+            Identity::read(&mut low, &reader, &scheduler)?;
         fabric.interfaces.clone_from(&network.interfaces);
         network.job_interfaces =
             job_interfaces(&fabric.settings, |name| environment(name)?.into_string().ok());
         let (secret, mut warnings) = reader.secret(low.secret_file)?;
         provenance.check_tasks(&scheduler)?;
         warnings.extend(provenance.warn_of_batch_shell(&scheduler)?);
-        warnings.extend((by_place && place.is_none()).then(|| WITHOUT_PLACE.to_owned()));
         let slots = match reader.read(low.slots, "slots", slots_number)? {
             Some(count) => SlotCount { count, is_given: true },
             None => SlotCount { count: slots_of_host(&fabric, &environment), is_given: false },
@@ -112,14 +97,12 @@ impl Config {
             outputs: reader.outputs(low.output)?,
             provenance: provenance.text(),
             same: reader.same(low.same, low.require_same)?,
-            expected: reader.read(low.expect, "expect", expected)?.unwrap_or_default(),
             fabric,
             secret,
             warnings,
             rank,
             network,
-            rank_by,
-            place,
+            rank_key,
             paths: reader.read(low.paths, "paths", paths)?,
             private: reader.flag(low.private, "private")?,
             timeout: reader.read(low.timeout, "timeout", timeout)?,
@@ -187,20 +170,15 @@ impl Config {
             .private(self.private)
             .stay(self.stays)
             .keep_listener(self.keeps_listener)
-            .expected(self.expected.clone())
             .slots(self.slots.count)
-            .metadata(self.metadata(Metadata::default()))
             .paths_to_own_ports(self.formats().all(Format::uses_own_ports))
             // The variables of a shell do not need the roster, so it is not transferred for them.
             .roster(self.formats().any(Format::needs_roster));
         if let Some(paths) = self.paths {
             builder = builder.paths(paths);
         }
-        if let Some(order) = self.rank_by {
-            builder = builder.rank_by(order);
-        }
-        if let Some(place) = &self.place {
-            builder = builder.place(place);
+        if let Some(key) = &self.rank_key {
+            builder = builder.rank_key(key);
         }
         if let Some(Timeout(limit)) = self.timeout {
             builder = builder.timeout(limit);
@@ -213,13 +191,9 @@ impl Config {
 }
 
 impl Config {
-    /// This metadata, and the place of this node. All nodes learn both. A place for which there is no room
-    /// left is not told; ranks are ordered by its hash.
-    pub(crate) fn metadata(&self, mut metadata: Metadata) -> Metadata {
-        if let Some(place) = &self.place {
-            let _ = metadata.insert("place", &place.to_string());
-        }
-        metadata
+    /// What the first event tells, and where events go.
+    pub(crate) fn beginning(&self) -> Beginning<'_> {
+        Beginning { job: &self.job, world: self.world, file: self.events.as_deref(), quiet: self.quiet }
     }
 
     /// How long to wait for all; none means for ever.
@@ -262,12 +236,14 @@ impl Restarts {
             let given = reader.read(argument.clone(), option, timeout)?;
             Ok::<_, Stop>(given.map_or(Some(default), |Timeout(limit)| limit))
         };
+        let given = reader.read(args.max_restarts.clone(), "max-restarts", restarts)?;
+        let (most, forget) = given.unwrap_or_default();
         Ok(Self {
-            most: reader.read(args.max_restarts.clone(), "max-restarts", restarts)?.unwrap_or(0),
+            most,
             stop_timeout: time(&args.stop_timeout, "stop-timeout", RendezvousBuilder::STOP_TIMEOUT)?
                 .unwrap_or(LONGEST),
             delay: time(&args.restart_delay, "restart-delay", RESTART_DELAY)?.unwrap_or_default(),
-            forget: time(&args.forget_restarts, "forget-restarts", FORGET_RESTARTS)?.unwrap_or(LONGEST),
+            forget: forget.map_or(FORGET_RESTARTS, |Timeout(limit)| limit.unwrap_or(LONGEST)),
             gone_after: time(&args.gone_after, "gone-after", RendezvousBuilder::GONE_AFTER)?
                 .unwrap_or(LONGEST),
             grows: reader.flag(args.grow, "grow")?,
@@ -313,19 +289,14 @@ struct Identity {
     job: JobId,
     world: WorldSize,
     rank: Option<Rank>,
-    place: Option<Place>,
+    rank_key: Option<RankKey>,
     network: Network,
     provenance: Provenance,
 }
 
 impl Identity {
-    /// With `by_place` the place decides on the rank, and a scheduler does not.
-    fn read<E, S>(
-        low: &mut JoinArgs,
-        by_place: bool,
-        reader: &Reader<E>,
-        scheduler: &Scheduler<S>,
-    ) -> Result<Self, Stop>
+    /// Where a rank key is given, it decides on the rank, and a scheduler does not.
+    fn read<E, S>(low: &mut JoinArgs, reader: &Reader<E>, scheduler: &Scheduler<S>) -> Result<Self, Stop>
     where
         E: Fn(&str) -> Option<OsString>,
         S: Fn(&str) -> Option<OsString>,
@@ -339,21 +310,17 @@ impl Identity {
         let (job, world) = (job.clone(), *world);
         let given = reader.read(low.rank.take(), "rank", |text| sizes::rank(text, world))?;
         let mut of_rank = Provenance::default();
-        let rank = of_rank.or(given, "rank", || if by_place { Ok(None) } else { scheduler.rank(world) })?;
+        let rank_key: Option<RankKey> = reader.read(low.rank_key.take(), "rank-key", str::parse)?;
+        let of_scheduler = || if rank_key.is_some() { Ok(None) } else { scheduler.rank(world) };
+        let rank = of_rank.or(given, "rank", of_scheduler)?;
         provenance.0.splice(0..0, of_rank.0);
-        let given = reader.read(low.place.take(), "place", values::place)?;
-        let place = provenance.or(given, "place", || if by_place { scheduler.place() } else { Ok(None) })?;
-        let place = place.filter(|_| by_place);
-        let mut network = NetworkArgs::from(&*low).of_node(reader)?;
+        let mut network = std::mem::take(&mut low.network).read(reader)?;
         if network.seeds.is_empty() {
             let seeds = provenance.or(None, "seed", || scheduler.seeds())?;
             network.seeds.extend(seeds.into_iter().flat_map(|Seeds(seeds)| seeds));
         }
-        if reader.flag(low.no_multicast, "no-multicast")? {
-            network.multicast = false;
-            values::check_without_multicast(&network, world)?;
-        }
-        Ok(Self { job, world, rank, place, network, provenance })
+        values::check_without_multicast(&network, world)?;
+        Ok(Self { job, world, rank, rank_key, network, provenance })
     }
 }
 

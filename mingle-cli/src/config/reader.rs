@@ -10,13 +10,13 @@ use mingle_core::env::Setting;
 use mingle_core::rdma::Extent;
 use mingle_core::{Filter, JobId, Secret, Seed, WorldSize};
 
+use super::SameWanted;
 use super::values::{flag, job_argument, job_variable, world_size};
 use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
 use crate::output::Output;
-use crate::same::SameWanted;
 
 /// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;

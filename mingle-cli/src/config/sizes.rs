@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use mingle_core::error::InvalidId;
 use mingle_core::{Rank, WorldSize};
 
 use super::values::{self, Timeout};
@@ -29,14 +28,6 @@ pub(super) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
         ));
     }
     values::rank(text, world.max())
-}
-
-/// The sizes of a range that are multiples of this number.
-pub(super) fn step(text: &str, world: WorldSize) -> Result<WorldSize, String> {
-    let number = text.parse().map_err(|_| InvalidId::Number(text.to_owned()));
-    number.and_then(|step| world.in_steps_of(step)).map_err(|error| {
-        format!("{error}; give a range of multiples, such as --world 8:64 --world-step 8, or leave --world-step away")
-    })
 }
 
 /// Refuses a last call that the timeout of every node would cut short.

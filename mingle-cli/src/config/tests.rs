@@ -72,10 +72,8 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_RANK", "7"),
         ("MINGLE_INTERFACE", "eth*,^docker0, fd00::/8"),
         ("MINGLE_MASTER_PORT", "29400"),
-        ("MINGLE_RANK_BY", "host"),
-        ("MINGLE_DISCOVERY_PORT", "29498"),
-        ("MINGLE_GROUP", "239.192.7.7"),
-        ("MINGLE_TTL", "4"),
+        ("MINGLE_RANK_KEY", "rack-7/a"),
+        ("MINGLE_MULTICAST", "239.192.7.7:29498/4"),
         ("MINGLE_SEED", "gpu[1-2],login:29500"),
         ("MINGLE_SEED_DIR", "/shared/seeds"),
         ("MINGLE_BROADCAST", "1"),
@@ -96,7 +94,8 @@ fn an_argument_wins_over_its_variable() {
     assert_eq!((all.job.as_str(), all.world.max().get(), all.rank.map(Rank::get)), ("my job", 8, Some(7)));
     let network = &all.network;
     assert_eq!((network.master_port, network.discovery_port, network.ttl), (Some(29400), 29498, 4));
-    assert_eq!((all.rank_by, network.group), (Some(RankBy::Host), Some(Ipv4Addr::new(239, 192, 7, 7))));
+    let key = all.rank_key.map(|key| key.to_string());
+    assert_eq!((key.as_deref(), network.group), (Some("rack-7/a"), Some(Ipv4Addr::new(239, 192, 7, 7))));
     assert_eq!((all.timeout, all.format), (Some(Timeout(None)), Format::JSON));
     let outputs: Vec<_> = all.outputs.iter().map(|output| (output.format, output.path.as_path())).collect();
     assert_eq!(
@@ -121,11 +120,12 @@ fn an_argument_wins_over_its_variable() {
     let (fabric, extent) = (&all.fabric, &all.fabric.extent);
     assert!(fabric.required && !fabric.no_rdma && !extent.gid_index && extent.tune_sockets);
 
-    let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-by=address", "--ttl=1", "-v"];
+    let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-key=b", "--multicast=/1", "-v"];
     let some = config(&line, &environment).unwrap();
     assert_eq!((some.job.as_str(), some.world.max().get(), some.rank.map(Rank::get)), ("a%20b", 2, Some(0)));
     assert_eq!((some.network.interfaces.len(), some.network.master_port, some.verbose), (1, Some(1), 1));
-    assert_eq!((some.rank_by, some.network.ttl), (Some(RankBy::Address), 1));
+    let key = some.rank_key.map(|key| key.to_string());
+    assert_eq!((key.as_deref(), some.network.ttl, some.network.group), (Some("b"), 1, None));
 }
 
 #[test]
@@ -145,17 +145,17 @@ fn the_last_value_of_a_setting_wins_and_wrong_ones_are_named() {
 
 #[test]
 fn without_multicast_there_must_be_another_way() {
-    let quiet = |more: &[&str]| config(&[&GOOD[..], &["--no-multicast"], more].concat(), &[]);
+    let quiet = |more: &[&str]| config(&[&GOOD[..], &["--multicast", "off"], more].concat(), &[]);
     let error = quiet(&[]).unwrap_err();
     assert_eq!(
         error,
-        "--no-multicast (or MINGLE_NO_MULTICAST): there is no other way to find the nodes; give --seed or --seed-dir"
+        "--multicast off (or MINGLE_MULTICAST): there is no other way to find the nodes; give --seed or --seed-dir"
     );
     for way in [["--seed", "a"], ["--seed-dir", "/tmp"]] {
         assert!(!quiet(&way).unwrap().network.multicast, "{way:?}");
     }
     assert!(quiet(&["--seed", "a", "--broadcast"]).unwrap_err().contains("--broadcast"));
-    assert!(config(&["-j", "foo", "-w", "1", "--no-multicast"], &[]).is_ok(), "nobody is looked for");
+    assert!(config(&["-j", "foo", "-w", "1", "--multicast", "off"], &[]).is_ok(), "nobody is looked for");
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn rdma_cannot_be_required_and_ignored() {
 
 #[test]
 fn an_empty_variable_counts_as_not_set() {
-    let names = ["RANK", "INTERFACE", "MASTER_PORT", "RANK_BY", "GROUP", "TTL", "TIMEOUT", "FORMAT", "QUIET"];
+    let names = ["RANK", "INTERFACE", "MASTER_PORT", "RANK_KEY", "MULTICAST", "TIMEOUT", "FORMAT", "QUIET"];
     let names: Vec<String> = names.iter().map(|name| format!("MINGLE_{name}")).collect();
     let environment: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "")).collect();
     assert!(config(&GOOD, &environment).is_ok());
@@ -276,13 +276,10 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--master-port", "0"], "--master-port 0", "1 to 65535"),
         (["--master-port", "65536"], "--master-port 65536", "1 to 65535"),
         (["--master-port", "29499"], "--master-port", "change one"),
-        (["--discovery-port", "udp"], "--discovery-port udp", "1 to 65535"),
-        (["--rank-by", "name"], "--rank-by name", "'host'"),
+        (["--multicast", "on"], "--multicast on", "GROUP:PORT/TTL"),
+        (["--rank-key", ""], "--rank-key ''", "1 to 128 printable"),
+        (["--rank-key", "é"], "--rank-key é", "1 to 128 printable"),
         (["--paths", "mesh"], "--paths mesh", "'auto', 'all', 'ring' or 'master'"),
-        (["--group", "10.0.0.1"], "--group 10.0.0.1", "224.0.0.0 to 239.255.255.255"),
-        (["--group", "ff15::1"], "--group ff15::1", "IPv4"),
-        (["--ttl", "0"], "--ttl 0", "from 1"),
-        (["--ttl", "256"], "--ttl 256", "255"),
         (["--timeout", "soon"], "--timeout soon", "10m"),
         (["--timeout", "-5"], "--timeout -5", "10m"),
         (["--timeout", "5d"], "--timeout 5d", "1h"),
@@ -312,7 +309,7 @@ fn a_wrong_variable_is_an_error_with_a_cure() {
         ("MINGLE_JOB_ID", "%0a", "printable"),
         ("MINGLE_WORLD", "0", "1 to 1000000"),
         ("MINGLE_RANK", "9", "0 to 3"),
-        ("MINGLE_TTL", "x", "255"),
+        ("MINGLE_MULTICAST", "/x", "255"),
         ("MINGLE_QUIET", "maybe", "1 for yes"),
         ("MINGLE_VERBOSE", "true", "1 for debug"),
         ("MINGLE_INTERFACE", "1.2.3.4/x", "10.1.0.0/16"),
@@ -383,15 +380,10 @@ fn what_a_range_of_sizes_excludes_is_an_error_with_a_cure() {
     for (line, wanted) in [
         (&["--world", "3:4", "--rank", "1"][..], "leave --rank away"),
         (&["--world", "3:4", "--last-call", "1m", "--timeout", "30s"], "give a shorter call"),
-        (&["--world", "3:4", "--world-step", "2"], "give a range of multiples"),
-        (&["--world", "4", "--world-step", "2"], "4 does not fit 2"),
-        (&["--world", "4:8", "--world-step", "two"], "\"two\" is not a whole number"),
     ] {
         let error = config(&[&["-j", "foo"], line].concat(), &[]).unwrap_err();
         assert!(error.contains(wanted), "{error}");
     }
-    let steps = config(&["-j", "foo", "-w", "4:8"], &[("MINGLE_WORLD_STEP", "2")]).unwrap();
-    assert_eq!(steps.world.step(), 2);
     let slurm = [("SLURM_NODEID", "3"), ("SLURM_NNODES", "4"), ("SLURM_JOB_ID", "1")];
     let assigned = config(&["-j", "foo", "-w", "3:4"], &slurm).unwrap();
     assert_eq!((assigned.rank, assigned.world.to_string()), (None, "3:4".to_owned()));

@@ -1,21 +1,18 @@
 //! Parses each value, or says what is wrong with it.
 
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use mingle_core::env::{Format, InvalidFormat};
 use mingle_core::error::InvalidId;
-use mingle_core::{Expected, JobId, Network, Paths, Place, Rank, RankBy, Seed, World, WorldSize, env};
+use mingle_core::{JobId, Network, Paths, Rank, World, WorldSize, env};
 
 use crate::exit::Stop;
 use crate::scheduler;
 
 /// The host's name, from the kernel.
 const HOST_NAME: &str = "/proc/sys/kernel/hostname";
-/// The most bytes that are read of a file with a place, more than a place can have.
-const LONGEST_PLACE: u64 = 4096;
 /// The longest `--timeout`, one year. A sleep of this length also stands for "for ever", since clocks cannot
 /// count much further.
 pub(crate) const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -73,55 +70,19 @@ pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
     }
 }
 
-/// The hosts of a list with commas and brackets.
-pub(crate) fn expected(text: &str) -> Result<Expected, String> {
-    let hosts =
-        Seed::list(text).map_err(|error| format!("{error}; write names or addresses, such as gpu[01-04]"))?;
-    if hosts.is_empty() {
-        return Err("the list is empty; write names or addresses, such as gpu[01-04]".to_owned());
-    }
-    // A port says nothing of a host.
-    Ok(hosts.iter().map(Seed::host).collect())
-}
-
 /// Without multicast there must be another way to find the others, and no broadcast either.
 pub(crate) fn check_without_multicast(network: &Network, world: WorldSize) -> Result<(), Stop> {
     let has_seeds = !network.seeds.is_empty() || network.seed_dir.is_some();
-    let problem = if network.broadcast {
+    let problem = if network.multicast {
+        return Ok(());
+    } else if network.broadcast {
         "--broadcast (or MINGLE_BROADCAST) sends to all as well; leave one of them out"
     } else if !has_seeds && world.max().get() > 1 {
         "there is no other way to find the nodes; give --seed or --seed-dir"
     } else {
         return Ok(());
     };
-    Err(Stop::Usage(format!("--no-multicast (or MINGLE_NO_MULTICAST): {problem}")))
-}
-
-pub(crate) fn rank_by(text: &str) -> Result<RankBy, &'static str> {
-    match text {
-        "address" => Ok(RankBy::Address),
-        "host" => Ok(RankBy::Host),
-        "place" => Ok(RankBy::Place),
-        _ => Err("the order is 'address', 'host' or 'place'"),
-    }
-}
-
-/// A place, or `@` and a file that holds one.
-pub(crate) fn place(text: &str) -> Result<Place, String> {
-    let Some(path) = text.strip_prefix('@') else { return place_of(text) };
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST_PLACE).read_to_end(&mut bytes));
-    read.map_err(|error| {
-        format!("{error}; the file must be there before mingle starts, so let an init container write it")
-    })?;
-    let text = String::from_utf8_lossy(&bytes);
-    place_of(text.trim()).map_err(|error| format!("{:?}: {error}", text.trim()))
-}
-
-fn place_of(text: &str) -> Result<Place, String> {
-    text.parse().map_err(|error| {
-        format!("{error}; name what this host is part of, the broadest first, such as block-1/rack-7")
-    })
+    Err(Stop::Usage(format!("--multicast off (or MINGLE_MULTICAST): {problem}")))
 }
 
 pub(crate) fn paths(text: &str) -> Result<Paths, &'static str> {
@@ -160,8 +121,12 @@ pub(crate) fn flag(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-pub(crate) fn restarts(text: &str) -> Result<u32, &'static str> {
-    text.parse().map_err(|_| "give the number of restarts, such as 3")
+/// `3`, or `3/30m`: a number of restarts, and the time after which they do not count.
+pub(crate) fn restarts(text: &str) -> Result<(u32, Option<Timeout>), &'static str> {
+    let (number, time) = text.split_once('/').map_or((text, None), |(number, time)| (number, Some(time)));
+    let number = number.parse().map_err(|_| "give the number of restarts, such as 3, or 3/30m")?;
+    let time = time.map(timeout).transpose();
+    Ok((number, time.map_err(|_| "give a time such as 30m behind the /, or 0 to count all restarts")?))
 }
 
 pub(crate) fn verbose(text: &str) -> Result<u8, &'static str> {

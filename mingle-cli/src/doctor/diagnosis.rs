@@ -107,9 +107,7 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
         (Cell::Broken, Cell::Works) => problem(
             "udp",
             format!("UDP to port {port} is lost, while TCP passes: a firewall on {b}, or between"),
-            format!(
-                "let UDP 29499 and 29500-29999 pass to {b} (--discovery-port and --master-port name others)"
-            ),
+            format!("let UDP 29499 and 29500-29999 pass to {b} (--multicast and --master-port name others)"),
         ),
         (Cell::Broken, _) => {
             let back_alone = board.cell(Way::Multicast, to, from).works() && !multicast.works();

@@ -40,7 +40,6 @@ use crate::args::DoctorArgs;
 use crate::config::values::{Timeout, timeout};
 use crate::config::{Config, Reader};
 use crate::exit::Stop;
-use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{advice, join, wants_json};
@@ -142,7 +141,7 @@ struct Examined {
 impl Examined {
     fn read(args: DoctorArgs) -> Result<Self, Stop> {
         let reader = Reader(|name: &str| std::env::var_os(name));
-        let network = NetworkArgs::from(&args).of_node(&reader)?;
+        let network = args.network.read(&reader)?;
         let (job, world) = (reader.job(args.job_id)?, reader.world(args.world)?);
         if world.is_some() && job.is_none() {
             return Err(Stop::Usage(

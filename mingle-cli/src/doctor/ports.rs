@@ -21,7 +21,7 @@ pub(super) fn failed(error: &Error) -> Finding {
             Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
         }
         Error::DiscoveryPortTaken { source, .. } => {
-            let cure = "choose another --discovery-port, or end the program that has the port (ss -lpun)";
+            let cure = "choose another port by --multicast, or end the program that has the port (ss -lpun)";
             Finding::new(Status::Problem, "sockets", error.to_string(), source.to_string(), cure)
         }
         other => {

@@ -12,13 +12,12 @@ use std::time::{Instant, SystemTime};
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, End, Event, Formed, HostName, WorldSize};
+use mingle_core::{Assignment, End, Event, Formed, HostName, JobId, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::caller::{self, Told};
-use crate::config::Config;
 use crate::exit::{self, Stop};
 use crate::{advice, stderr, stdout};
 
@@ -57,18 +56,29 @@ struct Line<'a> {
     facts: &'a Value,
 }
 
+/// What the first event tells, and where events go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Beginning<'a> {
+    pub(crate) job: &'a JobId,
+    pub(crate) world: WorldSize,
+    /// The file of `--events`.
+    pub(crate) file: Option<&'a Path>,
+    pub(crate) quiet: bool,
+}
+
 impl Journal {
     /// Writes the events of `work`, its failure included, even a panic.
     pub(crate) fn during<T>(
-        config: &Config,
+        beginning: Beginning<'_>,
         started: Instant,
         work: impl FnOnce(&mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
-        let (job, world, host) = (config.job.as_str(), config.world.max().get(), host_name());
+        let Beginning { job, world: size, file, quiet } = beginning;
+        let mut journal = Self::open(file, quiet, started)?;
+        let (job, world, host) = (job.as_str(), size.max().get(), host_name());
         let pid = std::process::id();
         let mut facts = json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid });
-        add_fewest(&mut facts, Some(config.world));
+        add_fewest(&mut facts, Some(size));
         journal.write("started", facts);
         exit::contain(|| work(&mut journal)).inspect_err(|stop| {
             let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());

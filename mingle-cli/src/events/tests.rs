@@ -7,6 +7,7 @@ use mingle_core::Warning;
 
 use super::*;
 use crate::args::JoinArgs;
+use crate::config::Config;
 
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("mingle-events-{}-{name}", std::process::id()))
@@ -155,7 +156,8 @@ fn a_bug_is_reported_like_every_other_failure() {
     };
     let config = Config::scheduled(low, |_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
-    let ended: Result<(), Stop> = Journal::during(&config, Instant::now(), |_| panic!("number {}", 7));
+    let ended: Result<(), Stop> =
+        Journal::during(config.beginning(), Instant::now(), |_| panic!("number {}", 7));
     assert_eq!(ended.unwrap_err().kind(), "bug");
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();

@@ -141,7 +141,7 @@ impl<'a> Attended<'a> {
         self.is_forgotten
     }
 
-    /// The commands have run for `--forget-restarts`.
+    /// The commands have run for the time of `--max-restarts`.
     pub(super) fn forget(&mut self) -> Wait {
         self.is_forgotten = true;
         if self.over.is_none() && self.own.is_none() && self.asked.is_none() {

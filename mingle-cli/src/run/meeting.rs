@@ -44,7 +44,7 @@ impl<'a> Meeting<'a> {
             self.events = events;
             let Restarts { stop_timeout, gone_after, .. } = self.restarts;
             let settings = self.config.rendezvous().stop_timeout(stop_timeout).gone_after(gone_after);
-            let settings = settings.metadata(self.metadata());
+            let settings = settings.metadata(self.metadata.clone());
             let rendezvous = self.found.describe(settings);
             let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
             let mut progress = Progress::new(self.config, journal);
@@ -66,15 +66,11 @@ impl<'a> Meeting<'a> {
         // Events of the last world do not belong to the next one.
         while self.events.try_recv().is_ok() {}
         self.metadata = metadata;
-        over.set_metadata(self.metadata());
+        over.set_metadata(self.metadata.clone());
         let mut progress = Progress::new(self.config, journal);
         let joined = join::watch(Box::pin(over.again()), &mut self.events, &mut progress, signals).await;
         drop(progress);
         if self.forgives(&joined) { self.join(signals, journal).await } else { joined }
-    }
-
-    fn metadata(&self) -> Metadata {
-        self.config.metadata(self.metadata.clone())
     }
 
     /// Whether the outcome is unknown, and another try is left.

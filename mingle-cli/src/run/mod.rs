@@ -52,7 +52,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     config.hostfile = command.hostfile_format();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
-    Journal::during(&config, started, |journal| {
+    Journal::during(config.beginning(), started, |journal| {
         let found = prepare(&config)?;
         if config.stays {
             let run = Run::new(&config, &found, &command, workers);

@@ -2,7 +2,7 @@
 //!
 //! systemd counts starts within StartLimitIntervalSec=, and Kubernetes forgets the back-off of a container
 //! that has run for ten minutes. So a service that fails now and then goes on, and one that cannot work ends.
-//! Here the commands of a whole world must have run for `--forget-restarts`.
+//! Here the commands of a whole world must have run for the time of `--max-restarts`.
 //!
 //! Nodes that were there from the start have the same count. A newcomer learns it from the roster, which has
 //! the count of each node: the highest applies.

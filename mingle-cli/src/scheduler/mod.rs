@@ -11,9 +11,9 @@ use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 
+use mingle_core::Seed;
 use mingle_core::env::{MINGLE_SET, is_own};
 use mingle_core::{JobId, Rank, World, WorldSize};
-use mingle_core::{Place, Seed};
 
 use crate::exit::Stop;
 use table::{Hosts, Number, SOURCES, Source};
@@ -234,24 +234,6 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         names.retain(|name| name.ends_with(end));
         names.sort();
         names
-    }
-
-    /// The place of this node in the network: the switches or blocks above it. Slurm's topology plugins write
-    /// them with points, as `s0.s4.node7`, and what each is as `switch.switch.node` (`topology_tree.c`,
-    /// `topology_block.c`). A part may be a list of switches, or empty. A ring or a torus has no such parts.
-    pub(crate) fn place(&self) -> Result<Option<Provided<Place>>, Stop> {
-        let variable = "SLURM_TOPOLOGY_ADDR";
-        let names = [variable, "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURMD_NODENAME"];
-        let [address, pattern, node] = names.map(|name| self.text(name));
-        let (Some(address), Some(pattern), Some(node)) = (address?, pattern?, node?) else { return Ok(None) };
-        let kinds: Vec<&str> = pattern.split('.').collect();
-        let mut parts: Vec<&str> = address.splitn(kinds.len(), '.').collect();
-        let is_known = kinds.iter().rev().skip(1).all(|kind| matches!(*kind, "switch" | "block"));
-        // Programs that pdsh or ssh has started have the variables of the node that they were started from.
-        let is_own = parts.pop() == Some(node.as_str()) && parts.len() + 1 == kinds.len();
-        let place = Place::of(parts);
-        let is_place = is_known && kinds.last() == Some(&"node") && is_own && place.levels() > 0;
-        Ok(is_place.then_some(Provided { variable: variable.into(), value: place }))
     }
 
     /// How many tasks the step of Slurm has, if more than nodes: all tasks of a node have one SLURM_NODEID.

@@ -129,36 +129,6 @@ fn variables_that_mingle_has_printed_do_not_count_as_a_schedulers() {
 }
 
 #[test]
-fn slurms_topology_is_a_place_where_it_is_that_of_this_node() {
-    let place = |address: &str, pattern: &str, node: &str| {
-        let environment = [
-            ("SLURM_TOPOLOGY_ADDR", address),
-            ("SLURM_TOPOLOGY_ADDR_PATTERN", pattern),
-            ("SLURMD_NODENAME", node),
-        ];
-        scheduler(&environment).place().unwrap().map(|provided| provided.to_string())
-    };
-    let from = |place: &str| Some(format!("{place} from SLURM_TOPOLOGY_ADDR"));
-    assert_eq!(place("s0.s4.gpu7", "switch.switch.node", "gpu7"), from("s0/s4"));
-    assert_eq!(place("b1.gpu7.example.org", "block.node", "gpu7.example.org"), from("b1"));
-    assert_eq!(place("s[0-1].s4.gpu7", "switch.switch.node", "gpu7"), from("s[0-1]/s4"));
-    assert_eq!(place("s0..gpu7", "switch.switch.node", "gpu7"), from("s0/"), "an empty part");
-    for (address, pattern, node) in [
-        ("s0.s4.gpu1", "switch.switch.node", "gpu7"),
-        ("gpu7", "node", "gpu7"),
-        ("gpu7", "switch.node", "gpu7"),
-        (".gpu7", "switch.node", "gpu7"),
-        ("r1.gpu7", "ring.node", "gpu7"),
-        ("t1.gpu7", "torus.node", "gpu7"),
-        ("s0.s4", "switch.switch", "s4"),
-        ("s0.gpu7", "switch.node", ""),
-        ("s0.gpu7", "", "gpu7"),
-    ] {
-        assert_eq!(place(address, pattern, node), None, "{address} {pattern} {node}");
-    }
-}
-
-#[test]
 fn a_batch_script_is_distinguished_from_a_step_and_from_mpirun() {
     let batch = [("SLURM_NNODES", "2"), ("SLURM_JOB_ID", "7")];
     let with = |more: Environment<'_>| {

@@ -28,7 +28,6 @@ use crate::config::values::{Timeout, timeout};
 use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
-use crate::network::NetworkArgs;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{advice, join, wants_json};
@@ -113,7 +112,7 @@ struct Watched {
 impl Watched {
     fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
         let reader = Reader(environment);
-        let network = NetworkArgs::from(&args).of_observer(&reader)?;
+        let network = args.air.read(&reader)?;
         let job = reader.job(args.job_id)?;
         if job.is_none() && args.secret_file.is_some() {
             return Err(Stop::Usage(

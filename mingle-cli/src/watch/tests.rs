@@ -21,8 +21,7 @@ fn only_the_variables_of_its_own_options_count() {
     let ours = [
         ("MINGLE_JOB_ID", "foo"),
         ("MINGLE_SECRET", "a secret of many bytes"),
-        ("MINGLE_DISCOVERY_PORT", "29498"),
-        ("MINGLE_GROUP", "239.192.7.7"),
+        ("MINGLE_MULTICAST", "239.192.7.7:29498"),
         ("MINGLE_BROADCAST", "1"),
         ("MINGLE_INTERFACE", "eth*"),
     ];
@@ -31,7 +30,7 @@ fn only_the_variables_of_its_own_options_count() {
     assert_eq!((job.as_str(), secret.is_some()), ("foo", true));
     assert_eq!(network.groups(&job)[0], "239.192.7.7:29498".parse().unwrap());
     assert!(network.broadcast && network.interfaces.len() == 1);
-    for (name, value) in [("MINGLE_SECRET_FILE", "/nonexistent"), ("MINGLE_GROUP", "10.0.0.1")] {
+    for (name, value) in [("MINGLE_SECRET_FILE", "/nonexistent"), ("MINGLE_MULTICAST", "10.0.0.1")] {
         assert!(read(&[("MINGLE_JOB_ID", "foo"), (name, value)]).unwrap_err().to_string().contains(name));
     }
 }

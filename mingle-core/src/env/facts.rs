@@ -1,7 +1,7 @@
 //! What the output of a formed world depends on.
 
 use super::{Format, Setting};
-use crate::model::{JobId, Place, Secret};
+use crate::model::{JobId, Secret};
 use crate::proto::Formed;
 
 /// The facts about a formed world: everything that the output depends on, except the user's own variables.
@@ -15,8 +15,6 @@ pub struct Facts<'a> {
     /// The interface that holds this node's address, by its name in Linux. None if no network was used, as in
     /// a world of one node.
     pub interface: Option<&'a str>,
-    /// The place of this host, where ranks are ordered by place.
-    pub place: Option<&'a Place>,
     /// The variables for this host's RDMA devices, from [`variables`](crate::rdma::variables).
     pub fabric: &'a [(&'static str, String)],
     /// The variables that the user asked for. They replace mingle's own advice.
@@ -38,7 +36,6 @@ impl<'a> Facts<'a> {
             job,
             formed,
             interface: None,
-            place: None,
             fabric: &[],
             settings: &[],
             slots_given: false,

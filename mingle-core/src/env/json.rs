@@ -17,7 +17,7 @@ use crate::model::{Member, Metadata, Roster, Slots};
 /// {
 ///   "job": "my job", "rank": 0, "world": 1,
 ///   "master": {"address": "10.0.0.1", "port": 29503},
-///   "local": "10.0.0.1", "interface": "eth0", "place": "block-1/rack-7", "digest": "1f0e...",
+///   "local": "10.0.0.1", "interface": "eth0", "digest": "1f0e...",
 ///   "slots": {"own": 1, "before": 0, "total": 1},
 ///   "env": {"MASTER_ADDR": "10.0.0.1", "MINGLE_JOB_ID": "my%20job"}, "unset": [],
 ///   "fabric": {"transport": "RoCE v2 over IPv4", "warnings": []}, "differences": [],
@@ -33,7 +33,6 @@ pub struct Document<'a> {
     master: Endpoint,
     local: IpAddr,
     interface: Option<&'a str>,
-    place: Option<String>,
     digest: String,
     slots: Slots,
     #[serde(serialize_with = "as_object")]
@@ -55,7 +54,6 @@ impl<'a> Document<'a> {
             master: Endpoint { address: formed.master.ip(), port: formed.master.port() },
             local: formed.local,
             interface: facts.interface,
-            place: facts.place.map(ToString::to_string),
             digest: formed.digest.to_string(),
             slots: formed.slots,
             env: variables.set(),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::model::{Digest, WorldSize};
+use crate::model::Digest;
 
 /// Why a text or a number is not valid. The message says what is allowed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,16 +32,6 @@ pub enum InvalidId {
         /// The most.
         max: u32,
     },
-    /// The sizes of a range are multiples of its step.
-    #[error(
-        "the fewest and the most nodes of a range are multiples of its step, and {world} does not fit {step}"
-    )]
-    WorldStep {
-        /// The step that was asked for.
-        step: u32,
-        /// The size of the world.
-        world: WorldSize,
-    },
     /// A rank is below the size of its world.
     #[error("rank {rank} does not exist in a world of {world}: ranks are 0 to {last}", last = world - 1)]
     Rank {
@@ -50,6 +40,9 @@ pub enum InvalidId {
         /// The world's size.
         world: u32,
     },
+    /// A rank key has 1 to 128 characters of printable ASCII.
+    #[error("a rank key has 1 to 128 printable ASCII characters")]
+    RankKey,
     /// This text is not a whole number.
     #[error("{0:?} is not a whole number")]
     Number(String),

@@ -2,7 +2,6 @@
 //! imports none of them.
 
 mod endpoints;
-mod expected;
 mod id;
 mod job_interfaces;
 mod label;
@@ -10,7 +9,7 @@ mod list;
 mod metadata;
 mod path;
 mod peer;
-mod place;
+mod rank_key;
 mod roster;
 mod sameness;
 mod secret;
@@ -19,7 +18,6 @@ mod world_size;
 
 pub use endpoints::Endpoints;
 pub(crate) use endpoints::{deserialize_unicast, deserialize_unicast_ip};
-pub use expected::Expected;
 pub use id::{HostName, InvalidId, JobId, JobTag, Lineage, NodeId, Rank, World};
 #[cfg(feature = "net")]
 pub(crate) use id::{directory_v4, directory_v6};
@@ -29,7 +27,7 @@ pub(crate) use list::List;
 pub use metadata::{InvalidMetadata, Metadata};
 pub use path::{BrokenPath, Fault, Link, Paths};
 pub use peer::{End, Peer};
-pub use place::{InvalidPlace, Place, PlaceHash};
+pub use rank_key::RankKey;
 pub use roster::{Digest, Member, Roster, Slots};
 pub use sameness::{Sameness, SamenessLine, TraitDifference};
 pub use secret::{InvalidSecret, Keys, Secret};

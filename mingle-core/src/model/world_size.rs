@@ -8,8 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{InvalidId, World};
 
-/// How many nodes a world may have: exactly as many as `N` says, or any number of the range `MIN:MAX`, or
-/// only the multiples of a step in it.
+/// How many nodes a world may have: exactly as many as `N` says, or any number of the range `MIN:MAX`.
 ///
 /// A [`World`] is the size of one world that has formed, and lies in this range.
 ///
@@ -27,7 +26,6 @@ use super::{InvalidId, World};
 pub struct WorldSize {
     min: World,
     max: World,
-    step: u32,
 }
 
 impl WorldSize {
@@ -39,29 +37,7 @@ impl WorldSize {
         if min > max {
             return Err(InvalidId::WorldRange { min: min.get(), max: max.get() });
         }
-        Ok(Self { min, max, step: 1 })
-    }
-
-    /// The same range, of which only multiples of `step` are sizes, for a job that needs its nodes in groups.
-    ///
-    /// ```
-    /// # use mingle_core::{World, WorldSize};
-    /// let pairs = "2:6".parse::<WorldSize>()?.in_steps_of(2)?;
-    /// assert!(pairs.contains(World::new(4)?) && !pairs.contains(World::new(5)?));
-    /// assert_eq!(pairs.at_most(5), 4);
-    /// assert_eq!(format!("{pairs:#}"), "2:6 in steps of 2");
-    /// # Ok::<(), mingle_core::error::InvalidId>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`InvalidId::WorldStep`] if `step` is 0, if this is one size and no range, or if the fewest or the
-    /// most are no multiple of `step`.
-    pub fn in_steps_of(self, step: u32) -> Result<Self, InvalidId> {
-        let fits = |size: World| size.get().checked_rem(step) == Some(0);
-        if step == 1 || (self.is_range() && fits(self.min) && fits(self.max)) {
-            return Ok(Self { step, ..self });
-        }
-        Err(InvalidId::WorldStep { step, world: Self { step: 1, ..self } })
+        Ok(Self { min, max })
     }
 
     /// The fewest nodes with which a world forms.
@@ -79,15 +55,10 @@ impl WorldSize {
         self.min < self.max
     }
 
-    /// Of how many nodes each size is a multiple: 1 unless a step was given.
-    pub fn step(self) -> u32 {
-        self.step
-    }
-
     /// The largest size that so many nodes suffice for; 0 if they are too few.
     pub fn at_most(self, nodes: u32) -> u32 {
         let nodes = nodes.min(self.max.get());
-        if nodes < self.min.get() { 0 } else { nodes - nodes % self.step }
+        if nodes < self.min.get() { 0 } else { nodes }
     }
 
     /// Whether a world of this many nodes may form.
@@ -113,7 +84,7 @@ impl WorldSize {
 impl From<World> for WorldSize {
     /// Exactly this many.
     fn from(world: World) -> Self {
-        Self { min: world, max: world, step: 1 }
+        Self { min: world, max: world }
     }
 }
 
@@ -129,26 +100,25 @@ impl FromStr for WorldSize {
 }
 
 impl fmt::Display for WorldSize {
-    /// As it is typed: `4`, or `2:4`; and `{:#}` has the step, as in `2:4 in steps of 2`.
+    /// As it is typed: `4`, or `2:4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.is_range() {
             return self.max.fmt(f);
         }
-        write!(f, "{}:{}", self.min, self.max)?;
-        if f.alternate() && self.step > 1 { write!(f, " in steps of {}", self.step) } else { Ok(()) }
+        write!(f, "{}:{}", self.min, self.max)
     }
 }
 
 impl Serialize for WorldSize {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        (self.min.get(), self.max.get(), self.step).serialize(serializer)
+        (self.min.get(), self.max.get()).serialize(serializer)
     }
 }
 
 impl<'de> Deserialize<'de> for WorldSize {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let (min, max, step) = <(u32, u32, u32)>::deserialize(deserializer)?;
-        let range = World::new(min).and_then(|min| Self::new(min, World::new(max)?)?.in_steps_of(step));
+        let (min, max) = <(u32, u32)>::deserialize(deserializer)?;
+        let range = World::new(min).and_then(|min| Self::new(min, World::new(max)?));
         range.map_err(D::Error::custom)
     }
 }
@@ -168,20 +138,6 @@ mod tests {
         }
         let above = "5:4".parse::<WorldSize>().unwrap_err().to_string();
         assert!(above.contains("5 is above 4"), "{above}");
-    }
-
-    #[test]
-    fn with_a_step_the_fewest_the_most_and_every_size_are_multiples() {
-        let steps = |text: &str, step| text.parse::<WorldSize>().unwrap().in_steps_of(step);
-        let fours = steps("4:16", 4).unwrap();
-        let sizes: Vec<u32> = [3, 4, 7, 8, 15, 16, 99].map(|nodes| fours.at_most(nodes)).to_vec();
-        assert_eq!(sizes, [0, 4, 4, 8, 12, 16, 16]);
-        assert!(!fours.contains(World::new(2).unwrap()) && !fours.contains(World::new(20).unwrap()));
-        assert_eq!(steps("4", 1).unwrap(), WorldSize::of(4));
-        for (text, step) in [("4:16", 0), ("4:16", 3), ("4:18", 4), ("2:16", 4), ("4", 4), ("4", 0)] {
-            let error = steps(text, step).unwrap_err().to_string();
-            assert!(error.contains(text) && error.contains(&step.to_string()), "{error}");
-        }
     }
 
     #[test]

@@ -9,11 +9,9 @@ use mingle_rdma::Summary;
 use super::assignment::Assignment;
 use super::driver;
 use super::network::Network;
-use crate::model::{
-    Expected, HostName, JobId, Lineage, Metadata, Paths, Place, Rank, Secret, Traits, WorldSize,
-};
+use crate::model::{HostName, JobId, Lineage, Metadata, Paths, Rank, RankKey, Secret, Traits, WorldSize};
 use crate::net::error::Error;
-use crate::proto::{self, Event, Former, RankBy};
+use crate::proto::{self, Event, Former};
 use crate::wire::Attributes;
 
 /// Receives the events of a rendezvous.
@@ -40,7 +38,6 @@ pub struct Rendezvous {
     pub(super) job: JobId,
     pub(super) world: WorldSize,
     pub(super) rank: Option<Rank>,
-    pub(super) rank_by: RankBy,
     pub(super) lineage: Lineage,
     pub(super) network: Network,
     pub(super) private: bool,
@@ -53,7 +50,6 @@ pub struct Rendezvous {
     pub(super) host: Option<HostName>,
     pub(super) attributes: Attributes,
     pub(super) traits: Traits,
-    pub(super) expected: Expected,
     pub(super) keep_listener: bool,
     pub(super) stays: bool,
     pub(super) own_ports: bool,
@@ -71,7 +67,6 @@ impl Rendezvous {
             job,
             world: world.into(),
             rank: None,
-            rank_by: RankBy::Address,
             lineage: Lineage::default(),
             network: Network::default(),
             private: false,
@@ -83,7 +78,6 @@ impl Rendezvous {
             host: None,
             attributes: Attributes::default(),
             traits: Traits::default(),
-            expected: Expected::default(),
             keep_listener: false,
             stays: false,
             own_ports: false,
@@ -161,15 +155,10 @@ impl RendezvousBuilder {
         self
     }
 
-    /// The order of nodes without a given rank; must be the same on every node. Default: by address.
-    pub fn rank_by(mut self, order: RankBy) -> Self {
-        self.0.rank_by = order;
-        self
-    }
-
-    /// Where this host is in its network, for [`RankBy::Place`]. Default: no place.
-    pub fn place(mut self, place: &Place) -> Self {
-        self.0.attributes.place = place.hash();
+    /// The text by which this node is ordered among those without a given rank; nodes without one come last,
+    /// by address. Default: none.
+    pub fn rank_key(mut self, key: &RankKey) -> Self {
+        self.0.attributes.rank_key = key.clone();
         self
     }
 
@@ -246,14 +235,6 @@ impl RendezvousBuilder {
     pub fn traits(mut self, traits: Traits, required: bool) -> Self {
         self.0.attributes.same = traits.stamp(required);
         self.0.traits = traits;
-        self
-    }
-
-    /// The hosts that should be in the world: if the time is up,
-    /// [`Report::absent`](crate::error::Report::absent) names those that are not. The same on every node.
-    /// Default: none.
-    pub fn expected(mut self, hosts: Expected) -> Self {
-        self.0.expected = hosts;
         self
     }
 

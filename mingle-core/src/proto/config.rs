@@ -1,27 +1,15 @@
 //! What a node brings to its rendezvous.
 
+use std::collections::BTreeSet;
 #[cfg(test)]
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::timer::Time;
-use crate::model::{Expected, JobTag, Keys, Lineage, NodeId, Traits, WorldSize};
 #[cfg(test)]
 use crate::model::{HostName, World};
+use crate::model::{JobTag, Keys, Lineage, NodeId, Traits, WorldSize};
 use crate::wire::{Former, NodeInfo};
-
-/// How nodes without a given rank are ordered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum RankBy {
-    /// By preferred address, numerically; then host name; then ID.
-    #[default]
-    Address,
-    /// By host name in natural order (`node-9` before `node-10`); then address; then ID.
-    Host,
-    /// By the place of the host, so that hosts which share the beginning of theirs are next to each other;
-    /// then as by address. Hosts without a place come last. See [`Place`](crate::Place).
-    Place,
-}
 
 /// How long a node waits for the others by default.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(600);
@@ -52,12 +40,10 @@ pub struct Config {
     pub node: NodeInfo,
     /// What should be the same on every node. The stamp in `node` is of these.
     pub traits: Traits,
-    /// The hosts that the user expects: those that are absent are named.
-    pub expected: Expected,
+    /// The hosts of the job that the user has listed, by name or address: those that are absent are named.
+    pub listed: BTreeSet<String>,
     /// Whether to prefer IPv6 when every node has both families.
     pub prefers_ipv6: bool,
-    /// How the node orders the others if it leads.
-    pub rank_by: RankBy,
     /// How long to wait; `None` waits for ever.
     pub timeout: Option<Duration>,
     /// How long a leader waits for one more node once the fewest of a range are here.
@@ -96,9 +82,8 @@ impl Config {
             lineage: Lineage::default(),
             node,
             traits: Traits::default(),
-            expected: Expected::default(),
+            listed: BTreeSet::new(),
             prefers_ipv6: false,
-            rank_by: RankBy::Address,
             timeout: Some(TIMEOUT),
             last_call: LAST_CALL,
             awaited: None,

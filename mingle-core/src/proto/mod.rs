@@ -34,13 +34,12 @@ mod timer;
 mod waves;
 
 pub use crate::model::{
-    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, PlaceHash, Slots,
-    Stamp,
+    BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,
 };
 #[cfg(feature = "testing")]
 pub use crate::wire::testing;
 pub use crate::wire::{ANSWER, Attributes, Former, MAX_DATAGRAM, NodeInfo, Reach, TOKEN, VERSION};
-pub use config::{Config, RankBy};
+pub use config::Config;
 #[cfg(feature = "net")]
 pub(crate) use config::{GONE_AFTER, LAST_CALL, TIMEOUT};
 pub use node::Node;

@@ -153,7 +153,6 @@ mod tests {
             newest: [HostName::new("b")].into_iter().collect(),
             missing: [(2, 3)].into_iter().collect(),
             rdma: Some(Tally { roce: 2, ..Tally::default() }),
-            expected: None,
         })
     }
 

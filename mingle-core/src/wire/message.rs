@@ -240,13 +240,10 @@ pub(crate) struct Announce {
     pub(crate) joined: u32,
     /// The hosts of the members that joined last, newest first.
     pub(crate) newest: List<HostName, NEWEST>,
-    /// The missing ranks, where all are given: the first and the last rank of each range. Where `expected` is
-    /// there, the places in that list of those that are absent.
+    /// The missing ranks, where all are given: the first and the last rank of each range.
     pub(crate) missing: List<(u32, u32), RUNS>,
     /// How many members can use RDMA; none where no member has read its devices.
     pub(crate) rdma: Option<Tally>,
-    /// The hash of the list of hosts that the leader expects.
-    pub(crate) expected: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

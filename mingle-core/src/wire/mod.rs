@@ -79,10 +79,14 @@ pub(crate) enum Dropped {
     Replayed,
 }
 
-type Config = Configuration<LittleEndian, Varint, Limit<MAX_DATAGRAM>>;
+/// The most bytes that a datagram may claim: bincode counts numbers and lengths at their full width, and not
+/// as they are written.
+const CLAIMED: usize = 2 * MAX_DATAGRAM;
+
+type Config = Configuration<LittleEndian, Varint, Limit<CLAIMED>>;
 
 fn config() -> Config {
-    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<MAX_DATAGRAM>()
+    bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
 }
 
 /// Reads and writes the datagrams and tokens of one job; sealed, where the job has a secret.

@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use mingle_rdma::Summary;
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, PlaceHash, Rank, Stamp};
+use crate::model::{Endpoints, HostName, Link, List, Metadata, Paths, Peer, Rank, RankKey, Stamp};
 
 /// A node as it describes itself to its leader. A join carries it, and the leader's book of members keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,8 +56,8 @@ pub struct Attributes {
     pub same: Stamp,
     /// Which paths between the nodes are proved.
     pub paths: Paths,
-    /// Where the host is in its network, to order ranks by.
-    pub place: PlaceHash,
+    /// The text by which the leader orders the nodes without a given rank.
+    pub rank_key: RankKey,
 }
 
 /// Where the job reaches a node.
@@ -120,7 +120,7 @@ impl Default for Attributes {
             fabric: Summary::default(),
             same: Stamp::default(),
             paths: Paths::default(),
-            place: PlaceHash::default(),
+            rank_key: RankKey::default(),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Worlds whose nodes may have every option, and which every trouble may befall. No promise says how they
 //! end.
 
+use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use mingle_core::proto::{Keys, RankBy, Time};
-use mingle_core::{End, Expected, JobId, Metadata, Place, Secret, Trait, WorldSize};
+use mingle_core::proto::{Keys, Time};
+use mingle_core::{End, JobId, Metadata, Secret, Trait, WorldSize};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
@@ -24,11 +25,11 @@ struct Options {
     most: u32,
     size: WorldSize,
     keys: Option<Keys>,
-    rank_by: RankBy,
+    has_keys: bool,
     /// How ranks are given; see [`given`].
     style: u32,
     stays: bool,
-    expected: Expected,
+    listed: BTreeSet<String>,
     /// How many traits a node compares, if it compares any.
     traits: u32,
 }
@@ -43,12 +44,12 @@ impl Options {
         let keys = Secret::new(b"the secret of this job").unwrap().keys(&job);
         Self {
             most,
-            size: size.in_steps_of(rng.random_range(1..=2)).unwrap_or(size),
+            size,
             keys: rng.random_bool(0.3).then_some(keys),
-            rank_by: [RankBy::Address, RankBy::Host, RankBy::Place][rng.random_range(0..3)],
+            has_keys: rng.random_bool(0.5),
             style: rng.random_range(0..10),
             stays: rng.random_bool(0.8),
-            expected: (1..=most + 1).map(|number| format!("host-{number}")).collect(),
+            listed: (1..=most + 1).map(|number| format!("host-{number}")).collect(),
             traits: rng.random_range(0..300),
         }
     }
@@ -83,12 +84,12 @@ impl Options {
         (slot.stays, slot.deaf) = (self.stays, may_be_deaf && rng.random_bool(0.1));
         config.keys = self.keys.clone().filter(|_| rng.random_bool(0.99));
         config.world = self.size;
-        (config.rank_by, config.prefers_ipv6) = (self.rank_by, rng.random_bool(0.2));
+        config.prefers_ipv6 = rng.random_bool(0.2);
         config.timeout = [Some(ms(20_000)), Some(ms(60_000)), None][rng.random_range(0..3)];
         config.last_call = ms(rng.random_range(0..3000));
         config.stands_by = rng.random_bool(0.5);
         if rng.random_bool(0.3) {
-            config.expected = self.expected.clone();
+            config.listed.clone_from(&self.listed);
         }
         let attributes = &mut config.node.attributes;
         attributes.slots = rng.random_range(1..=8);
@@ -96,7 +97,9 @@ impl Options {
         attributes.stays = self.stays;
         attributes.may_be_master = rng.random_bool(0.9);
         let place = format!("block-{}/rack-{}", rng.random_range(0..2), rng.random_range(0..3));
-        attributes.place = place.parse::<Place>().unwrap().hash();
+        if self.has_keys {
+            attributes.rank_key = place.parse().unwrap();
+        }
         let mut metadata = Metadata::default();
         metadata.insert("note", &"n".repeat(rng.random_range(0..100))).unwrap();
         attributes.metadata = metadata;

@@ -11,7 +11,6 @@ mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 mod paths;
-mod places;
 mod recorded;
 mod restarts;
 mod running_storms;

@@ -65,7 +65,6 @@ const SEEN: &[Fact] = &[
     Fact::KeptRank,
     Fact::TookASeat,
     Fact::Smaller,
-    Fact::Stepped,
     Fact::PathBroken,
 ];
 

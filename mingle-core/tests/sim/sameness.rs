@@ -138,33 +138,19 @@ fn a_thousand_nodes_that_all_differ_are_asked_within_the_limit() {
 }
 
 #[test]
-fn at_the_deadline_every_node_names_exactly_the_expected_hosts_that_are_absent() {
+fn at_the_deadline_the_leader_names_exactly_the_listed_hosts_that_are_absent() {
     for (seed, weather) in (0..20).map(|seed| (seed, if seed % 2 == 0 { Weather::fine() } else { lossy() })) {
         let mut net = Network::new(seed, weather);
         for number in [1, 2, 5, 6] {
             let host = net.add(number, 7, None, Time::ZERO);
             // Four by their names, three by their addresses.
             let hosts = ["host-1", "10.0.0.2", "host-3", "10.0.0.4", "host-5.example", "HOST-6", "10.0.0.7"];
-            net.hosts[host].config.expected = hosts.into_iter().collect();
+            net.hosts[host].config.listed = hosts.map(str::to_owned).into_iter().collect();
             net.hosts[host].config.timeout = Some(ms(5000));
         }
         finish(&mut net);
-        for host in 0..4 {
-            let text = failure(&net, host).to_string();
-            assert!(text.ends_with("; missing 10.0.0.4, 10.0.0.7, host-3"), "seed {seed}: {text}");
-        }
+        let texts: Vec<String> = (0..4).map(|host| failure(&net, host).to_string()).collect();
+        let names = |text: &&String| text.ends_with("; missing 10.0.0.4, 10.0.0.7, host-3");
+        assert_eq!(texts.iter().filter(names).count(), 1, "seed {seed}: {texts:?}");
     }
-}
-
-#[test]
-fn a_node_with_another_list_than_its_leader_names_nobody() {
-    let mut net = Network::new(1, Weather::fine());
-    for (number, hosts) in [(1, ["host-1", "host-2", "host-3"]), (2, ["host-1", "host-2", "host-4"])] {
-        let host = net.add(number, 3, None, Time::ZERO);
-        net.hosts[host].config.expected = hosts.into_iter().collect();
-        net.hosts[host].config.timeout = Some(ms(1000));
-    }
-    finish(&mut net);
-    assert!(failure(&net, 0).to_string().ends_with("; missing host-3"), "{}", failure(&net, 0));
-    assert!(failure(&net, 1).to_string().ends_with("; 1 missing"), "{}", failure(&net, 1));
 }

@@ -89,7 +89,6 @@ class Assignment:
     ``roster``: all nodes in the order of ranks, a tuple of :class:`Member`
     ``generation``: how many worlds of the job were before this one
     ``local``, ``interface``: this node's address, and the name of the interface that has it, or None
-    ``place``: where this host is in the network, if that was said
     ``slots``: how many workers run on this node, on those of lower ranks and on all: ``own``, ``before``, ``total``
     ``digest``: a hash of all that the nodes agreed on, the same on each
     ``env``, ``unset``: the variables that the program prints, and the names of those that it removes; see :meth:`export`

@@ -59,7 +59,6 @@ class Assignment:
     master: tuple[str, int]
     local: str
     interface: str | None
-    place: str | None
     digest: str
     slots: dict[str, int]
     env: dict[str, str]
@@ -82,12 +81,9 @@ class Assignment:
 # The options of the program, with its defaults and variables.
 class _Options(TypedDict, total=False):
     last_call: Time | None
-    world_step: int | None
-    rank_by: Literal["address", "host", "place"] | None
-    place: str | None
+    rank_key: str | None
     paths: Literal["auto", "all", "ring", "master"] | None
-    discovery_port: int | None
-    group: str | None
+    multicast: str | None
     ipv6: bool | None
     secret_file: Path | None
     private: bool | None
@@ -96,9 +92,7 @@ class _Options(TypedDict, total=False):
     master_port: int | None
     seed: Many | None
     seed_dir: Path | None
-    no_multicast: bool | None
     broadcast: bool | None
-    ttl: int | None
     timeout: Time | None
     require_rdma: bool | None
     no_rdma: bool | None
@@ -107,7 +101,6 @@ class _Options(TypedDict, total=False):
     set: Many | None
     same: Many | None
     require_same: bool | None
-    expect: str | None
     slots: int | None
     output: Many | None
     events: Path | None

@@ -132,9 +132,8 @@ impl Driver {
         config.keys = settings.secret.as_ref().map(|secret| secret.keys(&settings.job));
         config.lineage = settings.lineage;
         config.prefers_ipv6 = settings.network.prefers_ipv6;
-        config.rank_by = settings.rank_by;
         config.traits = settings.traits.clone();
-        config.expected = settings.expected.clone();
+        config.listed = settings.network.seeds.iter().map(|seed| seed.host().to_owned()).collect();
         config.last_call = settings.last_call;
         config.gone_after = settings.gone_after;
         if let Some(former) = settings.former {

@@ -11,11 +11,6 @@ use crate::proto::timer::Timer;
 const SUSPECTED: Duration = Duration::from_secs(2);
 
 impl Follow {
-    /// The expected hosts that are absent, as far as the leader has announced them.
-    pub(crate) fn absent(&self) -> &[String] {
-        &self.absent
-    }
-
     /// Asks a silent leader by unicast, which it answers by its announce. Only the end of the lease ends a
     /// leader, or its silence after another node took its address.
     pub(crate) fn ask(&mut self, shared: &mut Shared) {

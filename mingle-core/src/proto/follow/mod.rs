@@ -57,8 +57,6 @@ pub(crate) struct Follow {
     voided: u64,
     /// What the leader has asked of this node's traits, before this node has joined.
     compared: Option<Want>,
-    /// The expected hosts that are absent, as the leader announced last.
-    absent: Vec<String>,
 }
 
 /// Why a leader is given up.
@@ -88,7 +86,6 @@ impl Follow {
             suspected: None,
             voided: 0,
             compared: None,
-            absent: Vec::new(),
         };
         shared.set_after(Timer::GiveUpLeader, shared.scale().leader_silence());
         follow.join(shared);
@@ -269,7 +266,6 @@ impl Follow {
                 missing: announce.missing(),
                 leader: self.leader.peer(),
             };
-            self.absent = announce.absent(&shared.config.expected);
             if self.progress.as_ref() != Some(&progress) {
                 shared.event(Event::Progress(progress.clone()));
                 self.progress = Some(progress);

@@ -3,6 +3,7 @@
 //! A candidate that follows another one freezes its book: it gives no seats and starts no rounds until it
 //! comes back.
 
+mod absent;
 mod alike;
 mod book;
 mod broken;
@@ -10,7 +11,6 @@ mod call;
 mod challenges;
 mod commit;
 mod ending;
-mod near;
 mod networks;
 mod plan;
 mod ranks;
@@ -112,19 +112,10 @@ impl Lead {
         self.book.missing(shared)
     }
 
-    /// The expected hosts that are absent, by their places in the list.
-    pub(crate) fn absent(&self, shared: &Shared) -> Vec<u32> {
-        let all = self.book.members().map(|(_, entry)| &entry.node).chain([&shared.config.node]);
-        let present = all.map(|node| (&node.host, node.endpoints.iter().map(SocketAddr::ip)));
-        shared.config.expected.absent(present)
-    }
-
-    /// What an announce says of those that are missing.
-    fn runs(&self, shared: &Shared) -> Vec<RankRange> {
-        if shared.config.expected.is_empty() {
-            return self.missing(shared);
-        }
-        RankRange::runs(self.absent(shared))
+    /// The hosts that are missing, where the user's list names them all.
+    pub(crate) fn absent(&self, shared: &Shared) -> Vec<String> {
+        let present = self.book.members().map(|(_, entry)| &entry.node).chain([&shared.config.node]);
+        absent::absent(&shared.config.listed, present, shared.most().saturating_sub(self.seated()))
     }
 
     /// The members with their given ranks, for a message to the user.
@@ -191,9 +182,8 @@ impl Lead {
             candidate,
             joined: self.book.seated(),
             newest: self.book.newest().collect(),
-            missing: self.runs(shared).iter().map(|run| (run.first, run.last)).collect(),
+            missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
             rdma: self.book.tally(),
-            expected: shared.config.expected.hash(),
         })
     }
 
@@ -356,12 +346,10 @@ impl Lead {
         let may_start = !self.frozen && !self.overdue && self.is_collecting() && self.expelled.is_empty();
         let seated = self.book.seated();
         let is_due = seated >= shared.most() || self.call.is_over();
-        let size = shared.config.world.at_most(seated);
         // Members that held up a round have lost their seats, and those that wait may have none yet.
-        if !may_start || !is_due || size == 0 {
+        if !may_start || !is_due || seated < shared.config.world.min().get() {
             return;
         }
-        self.keep_to_steps(seated - size);
         let start = self.rounds.start(&mut self.book, arrivals, shared);
         self.started(start, arrivals, shared);
     }

@@ -1,13 +1,12 @@
 //! Which node gets which rank, and which one is the master.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use mingle_rdma::{RankSummary, natural};
 
-use super::near;
-use crate::model::{Link, NodeId, PlaceHash, Rank};
-use crate::proto::config::RankBy;
+use crate::model::{Link, NodeId, Rank};
 use crate::wire::NodeInfo;
 
 /// A node of a full world, before it has a rank.
@@ -25,11 +24,6 @@ impl Applicant {
     /// The endpoint that the node prefers, by which nodes are ordered.
     pub(super) fn address(&self) -> SocketAddr {
         self.node.endpoints.preferred()
-    }
-
-    /// Its place, which has no parts where it has none.
-    pub(super) fn place(&self) -> &PlaceHash {
-        &self.node.attributes.place
     }
 
     /// The rank that it had in the world before.
@@ -83,13 +77,12 @@ pub(super) fn settle_family(
 /// As [`choose`]. While the leader `persists`, a node that could not be reached may be master again.
 pub(super) fn choose_again(
     applicants: Vec<Applicant>,
-    order: RankBy,
     unproved: &BTreeSet<(NodeId, NodeId)>,
     persists: bool,
 ) -> Option<Vec<Applicant>> {
-    choose(applicants.clone(), order, unproved).or_else(|| {
+    choose(applicants.clone(), unproved).or_else(|| {
         // No candidate for master is left, but the fault between the nodes may be over soon.
-        persists.then(|| choose(applicants, order, &BTreeSet::new())).flatten()
+        persists.then(|| choose(applicants, &BTreeSet::new())).flatten()
     })
 }
 
@@ -99,43 +92,36 @@ pub(super) fn choose_again(
 /// master.
 pub(super) fn choose(
     mut applicants: Vec<Applicant>,
-    order: RankBy,
     unproved: &BTreeSet<(NodeId, NodeId)>,
 ) -> Option<Vec<Applicant>> {
     let failures = |id: NodeId| unproved.iter().filter(|&&(_, master)| master == id).count();
     let failed = |id: NodeId| failures(id) > 0;
     // Where only one node has failed to reach a master, the fault may as well be that node's.
     let alone = |id: NodeId| unproved.iter().any(|&(prover, master)| prover == id && failures(master) == 1);
-    let assigned = assign(applicants.clone(), order, |id| failed(id) || alone(id));
-    assigned.or_else(|| assign(applicants.clone(), order, failed)).or_else(|| {
+    let assigned = assign(applicants.clone(), |id| failed(id) || alone(id));
+    assigned.or_else(|| assign(applicants.clone(), failed)).or_else(|| {
         for applicant in &mut applicants {
             applicant.node.attributes.may_be_master = true;
         }
-        assign(applicants, order, failed)
+        assign(applicants, failed)
     })
 }
 
 /// The applicants in the order of their ranks. Given ranks are kept, then those that nodes had in the world
-/// before: shards on local disks belong to a rank. Newcomers take the ranks that are left, in `order`, so
-/// that the same hosts get the same ranks at the next start, in whatever order they come. Nodes whose former
-/// rank the world does not have come last.
+/// before: shards on local disks belong to a rank. Newcomers take the ranks that are left, in the order of
+/// their keys, so that the same hosts get the same ranks at the next start, in whatever order they come.
+/// Nodes whose former rank the world does not have come last.
 ///
 /// The first is the master. Where the one with former rank 0 is gone or has `failed`, it is the first
 /// newcomer that has not, or else the first such node of the others. Nothing is returned where there is no
 /// such node, or where the node with the given rank 0 has failed.
-///
-/// In the order of places, newcomers first take ranks beside nodes that are near to them.
-pub(super) fn assign(
-    applicants: Vec<Applicant>,
-    order: RankBy,
-    failed: impl Fn(NodeId) -> bool,
-) -> Option<Vec<Applicant>> {
+pub(super) fn assign(applicants: Vec<Applicant>, failed: impl Fn(NodeId) -> bool) -> Option<Vec<Applicant>> {
     // An applicant is large, so only numbers are moved until each has its rank.
     let nodes = &applicants;
     let mut places: Vec<Option<usize>> = vec![None; nodes.len()];
     let place = |rank: Rank| usize::try_from(rank.get()).ok();
     let (given, others): (Vec<usize>, Vec<usize>) =
-        sorted(nodes, order).into_iter().partition(|&at| nodes[at].node.rank.is_some());
+        sorted(nodes).into_iter().partition(|&at| nodes[at].node.rank.is_some());
     for applicant in given {
         // The book holds each rank once, all below the world's size.
         let at = nodes[applicant].node.rank.and_then(place)?;
@@ -151,9 +137,6 @@ pub(super) fn assign(
     let has_failed = |at: usize| failed(nodes[at].id);
     let is_given = |at: usize| nodes[at].node.rank.is_some();
     let may_lead = |at: usize| !is_given(at) && nodes[at].node.attributes.may_be_master && !has_failed(at);
-    if order == RankBy::Place {
-        rest = near::settle(nodes, &mut places, rest, may_lead);
-    }
     match places[0] {
         Some(first) if is_given(first) && has_failed(first) => return None,
         Some(first) if is_given(first) || may_lead(first) => {}
@@ -170,37 +153,28 @@ pub(super) fn assign(
     places.into_iter().map(|place| applicants[place.or_else(|| rest.pop_front())?].take()).collect()
 }
 
-/// The numbers of the applicants: those with a former rank last and by it, the others in `order`. Equal ones
-/// are in the order of their IDs.
-fn sorted(nodes: &[Applicant], order: RankBy) -> Vec<usize> {
-    /// What is compared first, in one piece: an applicant's own data are far apart.
-    #[derive(PartialEq, Eq, PartialOrd, Ord)]
-    struct Key {
-        former: Option<Rank>,
-        /// A place that ends where others go on comes before them.
-        place: Option<(bool, [u64; 4], usize)>,
-        address: Option<IpAddr>,
-    }
-    let key = |a: &Applicant| Key {
-        former: a.former(),
-        place: (order == RankBy::Place).then(|| (a.place().is_none(), a.place().words(), a.place().levels())),
-        address: (order != RankBy::Host).then(|| a.address().ip()),
-    };
-    let mut keys: Vec<(Key, usize)> = nodes.iter().map(key).zip(0..).collect();
-    keys.sort_unstable_by(|(one, a), (other, b)| {
-        one.cmp(other).then_with(|| {
+/// The numbers of the applicants: those with a former rank last and by it, the others in the natural order of
+/// their rank keys and then by address. Nodes without a key come behind those with one. Equal ones are in the
+/// order of their host names, and then of their IDs.
+fn sorted(nodes: &[Applicant]) -> Vec<usize> {
+    // What is compared first is in one piece: an applicant's own data are far apart.
+    let key = |a: &Applicant| (a.former(), a.node.attributes.rank_key.as_str().is_empty());
+    let mut keys: Vec<_> = nodes.iter().map(|a| (key(a), a.address().ip())).zip(0..).collect();
+    keys.sort_unstable_by(|((one, ip), a), ((other, other_ip), b)| {
+        let text = |at: &usize| nodes[*at].node.attributes.rank_key.as_str();
+        let by_key = || if one.1 { Ordering::Equal } else { natural(text(a), text(b)) };
+        one.cmp(other).then_with(by_key).then_with(|| ip.cmp(other_ip)).then_with(|| {
             let (a, b) = (&nodes[*a], &nodes[*b]);
-            let host = natural(a.node.host.as_str(), b.node.host.as_str());
-            host.then_with(|| a.address().ip().cmp(&b.address().ip())).then_with(|| a.id.cmp(&b.id))
+            natural(a.node.host.as_str(), b.node.host.as_str()).then_with(|| a.id.cmp(&b.id))
         })
     });
     keys.into_iter().map(|(_, at)| at).collect()
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use crate::model::{Endpoints, HostName, Place};
+    use crate::model::{Endpoints, HostName};
     use crate::wire::Former;
 
     fn applicant(host: &str, last: u8, rank: Option<u32>) -> Applicant {
@@ -214,14 +188,14 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::proto::lead) fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
+    fn hosts(assigned: Option<Vec<Applicant>>) -> Vec<String> {
         assigned.unwrap_or_default().iter().map(|a| a.node.host.to_string()).collect()
     }
 
     #[test]
     fn ranks_by_address_are_in_numeric_order() {
         let nodes = vec![applicant("a", 10, None), applicant("b", 9, None), applicant("c", 100, None)];
-        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["b", "a", "c"]);
+        assert_eq!(hosts(assign(nodes, |_| false)), ["b", "a", "c"]);
     }
 
     #[test]
@@ -265,48 +239,33 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn ranks_by_host_are_in_natural_order() {
-        let nodes =
-            vec![applicant("pod-10", 1, None), applicant("pod-9", 2, None), applicant("pod-0", 3, None)];
-        assert_eq!(hosts(assign(nodes, RankBy::Host, |_| false)), ["pod-0", "pod-9", "pod-10"]);
-    }
-
-    /// A node in this place.
-    pub(in crate::proto::lead) fn placed(host: &str, last: u8, place: &str) -> Applicant {
-        let mut placed = applicant(host, last, None);
-        placed.node.attributes.place = place.parse::<Place>().unwrap().hash();
-        placed
-    }
-
-    #[test]
-    fn ranks_by_place_keep_together_those_who_share_a_prefix_and_nodes_without_a_place_are_last() {
-        let nodes = vec![
-            applicant("none", 1, None),
-            placed("b2", 2, "y/b"),
-            placed("a2", 3, "x/a"),
-            placed("c1", 4, "x/c"),
-            placed("b1", 5, "y/b"),
-            placed("a1", 6, "x/a"),
-            placed("short", 7, "x"),
-        ];
-        let mut reversed = nodes.clone();
-        reversed.reverse();
-        let ranked = hosts(assign(nodes, RankBy::Place, |_| false));
-        assert_eq!(ranked, hosts(assign(reversed, RankBy::Place, |_| false)));
-        let at = |host: &str| ranked.iter().position(|other| other == host).unwrap();
-        assert_eq!(at("none"), 6);
-        assert_eq!((at("b2") + 1, at("a2") + 1), (at("b1"), at("a1")), "by address in one place: {ranked:?}");
-        assert_eq!(at("short") + 1, at("a2").min(at("c1")), "the shorter place first: {ranked:?}");
-        assert_eq!(at("c1").abs_diff(at("a2")) % 3, if at("c1") > at("a2") { 2 } else { 1 }, "{ranked:?}");
-    }
-
-    #[test]
-    fn the_size_of_a_group_does_not_change_the_order_of_groups() {
-        let first = |few: usize| {
-            let nodes = (0..32u8).map(|n| placed("n", n, if usize::from(n) < few { "a/1" } else { "b/1" }));
-            assign(nodes.collect(), RankBy::Place, |_| false).unwrap()[0].node.attributes.place.clone()
+    fn ranks_follow_the_natural_order_of_the_keys_and_nodes_without_a_key_come_last() {
+        let keyed = |host: &str, last: u8, key: &str| {
+            let mut keyed = applicant(host, last, None);
+            keyed.node.attributes.rank_key = key.parse().unwrap();
+            keyed
         };
-        assert_eq!(first(15), first(17));
+        let mut nodes = vec![
+            applicant("none", 1, None),
+            keyed("d", 2, "block-10/rack-1"),
+            keyed("c", 9, "block-9/rack-2"),
+            keyed("b", 8, "block-9/rack-2"),
+            keyed("a", 7, "block-9/rack-1"),
+            applicant("first", 200, Some(0)),
+        ];
+        for _ in 0..nodes.len() {
+            nodes.rotate_left(1);
+            assert_eq!(hosts(assign(nodes.clone(), |_| false)), ["first", "a", "b", "c", "d", "none"]);
+        }
+    }
+
+    #[test]
+    fn nodes_that_are_equal_in_one_thing_are_ordered_by_the_next() {
+        let at =
+            |host: &str, last: u8, id: u8| Applicant { id: NodeId([id; 16]), ..applicant(host, last, None) };
+        let nodes = vec![at("b", 1, 4), at("a", 2, 3), at("a", 1, 2), at("a", 1, 1)];
+        let ids: Vec<u8> = assign(nodes, |_| false).unwrap().iter().map(|a| a.id.0[0]).collect();
+        assert_eq!(ids, [1, 2, 4, 3]);
     }
 
     #[test]
@@ -317,11 +276,11 @@ pub(super) mod tests {
             applicant("c", 3, Some(0)),
             applicant("d", 4, None),
         ];
-        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["c", "b", "a", "d"]);
+        assert_eq!(hosts(assign(nodes, |_| false)), ["c", "b", "a", "d"]);
     }
 
     /// A node that had this rank in the world before.
-    pub(in crate::proto::lead) fn survivor(host: &str, last: u8, former: u32) -> Applicant {
+    fn survivor(host: &str, last: u8, former: u32) -> Applicant {
         let mut survivor = applicant(host, last, None);
         survivor.node.former = Some(Former { rank: Rank(former), members: 0 });
         survivor
@@ -329,7 +288,7 @@ pub(super) mod tests {
 
     #[test]
     fn survivors_keep_their_ranks_and_newcomers_fill_the_gaps() {
-        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Address, |_| false));
+        let ranked = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), |_| false));
         let (a, b, c, d) =
             (survivor("a", 9, 0), survivor("b", 8, 1), survivor("c", 7, 2), survivor("d", 6, 3));
         let new = applicant("new", 1, None);
@@ -342,8 +301,7 @@ pub(super) mod tests {
         assert_eq!(ranked(&[b.clone(), c.clone(), d.clone()]), ["d", "b", "c"]);
         let [other, same] = [applicant("other", 2, None), survivor("same", 3, 1)];
         assert_eq!(ranked(&[b.clone(), same, a.clone()]), ["a", "same", "b"], "two claim one rank");
-        let failed =
-            |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), RankBy::Address, |id| id == NodeId([9; 16])));
+        let failed = |nodes: &[Applicant]| hosts(assign(nodes.to_vec(), |id| id == NodeId([9; 16])));
         assert_eq!(failed(&[a.clone(), b.clone(), c.clone()]), ["b", "a", "c"]);
         assert_eq!(failed(&[a, b, other]), ["other", "b", "a"]);
     }
@@ -351,24 +309,24 @@ pub(super) mod tests {
     #[test]
     fn a_given_rank_comes_before_a_former_one() {
         let nodes = vec![survivor("a", 1, 0), survivor("b", 2, 1), applicant("given", 3, Some(1))];
-        assert_eq!(hosts(assign(nodes, RankBy::Address, |_| false)), ["a", "given", "b"]);
+        assert_eq!(hosts(assign(nodes, |_| false)), ["a", "given", "b"]);
     }
 
     #[test]
     fn an_unreached_node_is_not_master_and_keeps_its_place_among_the_others() {
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
         let unreached = NodeId([1; 16]);
-        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["b", "a", "c"]);
+        assert_eq!(hosts(assign(nodes.clone(), |id| id == unreached)), ["b", "a", "c"]);
         nodes[1].node.attributes.may_be_master = false;
-        assert_eq!(hosts(assign(nodes.clone(), RankBy::Address, |id| id == unreached)), ["c", "a", "b"]);
-        assert!(assign(nodes, RankBy::Address, |_| true).is_none());
+        assert_eq!(hosts(assign(nodes.clone(), |id| id == unreached)), ["c", "a", "b"]);
+        assert!(assign(nodes, |_| true).is_none());
     }
 
     #[test]
     fn a_node_with_a_given_rank_does_not_take_the_place_of_a_master_that_is_not_reached() {
         let nodes = vec![survivor("a", 1, 0), applicant("given", 2, Some(1)), survivor("c", 3, 2)];
         let unreached = NodeId([1; 16]);
-        assert_eq!(hosts(assign(nodes, RankBy::Address, |id| id == unreached)), ["c", "given", "a"]);
+        assert_eq!(hosts(assign(nodes, |id| id == unreached)), ["c", "given", "a"]);
     }
 
     #[test]
@@ -376,7 +334,7 @@ pub(super) mod tests {
         let id = |n: u8| NodeId([n; 16]);
         let mut nodes = vec![applicant("a", 1, None), applicant("b", 2, None), applicant("c", 3, None)];
         let chosen = |nodes: &[Applicant], unproved: &[(NodeId, NodeId)]| {
-            hosts(choose(nodes.to_vec(), RankBy::Address, &unproved.iter().copied().collect()))
+            hosts(choose(nodes.to_vec(), &unproved.iter().copied().collect()))
         };
         assert_eq!(chosen(&nodes, &[]), ["a", "b", "c"]);
         // Only b fails to reach a: the fault may be b's.
@@ -394,13 +352,13 @@ pub(super) mod tests {
     #[test]
     fn an_unreached_given_rank_0_leaves_no_master() {
         let nodes = vec![applicant("a", 1, Some(0)), applicant("b", 2, None)];
-        assert!(assign(nodes, RankBy::Address, |id| id == NodeId([1; 16])).is_none());
+        assert!(assign(nodes, |id| id == NodeId([1; 16])).is_none());
     }
 
     #[test]
     fn no_node_is_master_where_all_were_given_other_ranks() {
         let nodes = vec![applicant("a", 1, Some(1)), applicant("b", 2, Some(2))];
-        assert!(assign(nodes, RankBy::Address, |_| false).is_none());
+        assert!(assign(nodes, |_| false).is_none());
     }
 
     #[test]
@@ -409,30 +367,13 @@ pub(super) mod tests {
         let nodes: Vec<Applicant> =
             [("a", 1), ("b", 2), ("c", 3), ("d", 4)].map(|(host, last)| applicant(host, last, None)).to_vec();
         let unproved = [(id(2), id(1)), (id(3), id(1)), (id(2), id(4))].into_iter().collect();
-        assert_eq!(hosts(choose(nodes, RankBy::Address, &unproved)), ["c", "a", "b", "d"]);
-    }
-
-    #[test]
-    fn nodes_that_are_equal_in_one_thing_are_ordered_by_the_next() {
-        let at =
-            |host: &str, last: u8, id: u8| Applicant { id: NodeId([id; 16]), ..applicant(host, last, None) };
-        let ordered = |nodes: &[Applicant], order| {
-            let assigned = assign(nodes.to_vec(), order, |_| false).unwrap();
-            assigned.iter().map(|a| a.id.0[0]).collect::<Vec<u8>>()
-        };
-        let nodes = [at("b", 1, 4), at("a", 2, 3), at("a", 1, 2), at("a", 1, 1)];
-        assert_eq!(ordered(&nodes, RankBy::Address), [1, 2, 4, 3]);
-        assert_eq!(ordered(&nodes, RankBy::Host), [1, 2, 3, 4]);
+        assert_eq!(hosts(choose(nodes, &unproved)), ["c", "a", "b", "d"]);
     }
 
     #[test]
     fn a_given_rank_that_the_world_does_not_have_leaves_no_order() {
-        assert!(
-            assign(vec![applicant("a", 1, None), applicant("b", 2, Some(2))], RankBy::Address, |_| false)
-                .is_none()
-        );
-        let last =
-            assign(vec![applicant("a", 1, None), applicant("b", 2, Some(1))], RankBy::Address, |_| false);
+        assert!(assign(vec![applicant("a", 1, None), applicant("b", 2, Some(2))], |_| false).is_none());
+        let last = assign(vec![applicant("a", 1, None), applicant("b", 2, Some(1))], |_| false);
         assert_eq!(hosts(last), ["a", "b"]);
     }
 

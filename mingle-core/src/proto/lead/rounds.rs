@@ -178,7 +178,7 @@ impl Rounds {
             Some(Unfit::new(unfit::apart(six, four, shared), because))
         })?;
         let network = Network::settle(&applicants, turn);
-        let assigned = ranks::choose_again(applicants, shared.config.rank_by, &self.unproved, persists);
+        let assigned = ranks::choose_again(applicants, &self.unproved, persists);
         let Some(assigned) = assigned else {
             let worst = unfit::worst(self.unproved.iter().copied(), book, shared);
             return Err(Some(Unfit::new(worst, ending::unproved(&self.unproved, book, shared))));

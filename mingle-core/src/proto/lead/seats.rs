@@ -112,15 +112,12 @@ impl Lead {
         let (rank, source) = (entry.node.rank, entry.source);
         let holder = rank.and_then(|rank| self.book.holder(rank));
         let kept = if entry.node.former.is_none() { self.kept(shared) } else { 0 };
-        let has_room = self.book.seated() + kept < shared.most() && self.completes_a_size(id, shared);
-        // Once the call is over, `keep_to_steps` may take this seat again at once, and the timer would fire
-        // without end.
-        let is_back = self.call.is_over() && self.book.is_standby(id);
+        let has_room = self.book.seated() + kept < shared.most();
         let is_full = !has_room || self.frozen || !self.is_collecting();
         if holder.is_none() && !is_full {
             let kept = self.book.absent();
             self.book.seat(id);
-            if !is_back && self.book.absent() + 1 < kept {
+            if self.book.absent() + 1 < kept {
                 // It knows that others are gone, whose seats were kept.
                 shared.timers.set(Timer::Reserved, shared.now);
             }
@@ -145,14 +142,6 @@ impl Lead {
             }
             (None, _) => {}
         }
-    }
-
-    /// Whether a seat for this node leads to a larger size, with those that wait. Until the last call is
-    /// over, any node may still come.
-    fn completes_a_size(&self, id: NodeId, shared: &Shared) -> bool {
-        let others = self.book.standbys().iter().filter(|&&standby| standby != id).count();
-        let here = self.book.seated().saturating_add(u32::try_from(others).unwrap_or(u32::MAX));
-        !self.call.is_over() || shared.config.world.at_most(here.saturating_add(1)) > self.book.seated()
     }
 
     /// How many seats are kept for former members that have not come.
@@ -200,28 +189,6 @@ impl Lead {
             taken.push(successor);
         }
         !taken.is_empty()
-    }
-
-    /// Takes the seats of so many members, which are too many for a size that the world may have: newcomers
-    /// first, and then those of the highest ranks. They become standbys.
-    pub(super) fn keep_to_steps(&mut self, too_many: u32) {
-        if too_many == 0 {
-            return;
-        }
-        let members = self.book.members();
-        let mut members: Vec<_> =
-            members.map(|(id, entry)| (entry.node.former.map(|f| f.rank), id, entry.replaced)).collect();
-        members.sort_unstable_by_key(|&(former, id, _)| (former.is_some(), former, id));
-        let newcomers = members.iter().filter(|(former, ..)| former.is_none()).count();
-        members[newcomers..].reverse();
-        // Those that have held up a round come before all.
-        members.sort_by_key(|&(.., replaced)| !replaced);
-        for (_, id, _) in members.into_iter().take(usize::try_from(too_many).unwrap_or(usize::MAX)) {
-            tracing::debug!(%id, "no seat: the world keeps to its step");
-            self.challenges.remove(id);
-            self.book.make_standby(id);
-            self.rounds.forget(id);
-        }
     }
 
     pub(super) fn seat_standbys(&mut self, arrivals: &Arrivals, shared: &mut Shared) {

@@ -73,15 +73,7 @@ impl Node {
                 || if leads { self.lead.missing(&self.shared) } else { Vec::new() },
                 |progress| progress.missing.clone(),
             ),
-            absent: match &self.follow {
-                // Also while its lease is dialled again.
-                Some(follow) => follow.absent().to_vec(),
-                None if leads => {
-                    let absent = self.lead.absent(&self.shared);
-                    config.expected.at(absent)
-                }
-                None => Vec::new(),
-            },
+            absent: if leads { self.lead.absent(&self.shared) } else { Vec::new() },
             unreached: unreached.filter(|_| progress.is_none()),
             nobody_leads: !config.is_candidate() && !self.memory.has_candidate(),
             unanswered: self.memory.unanswered().filter(|_| progress.is_none()),

@@ -19,7 +19,7 @@ pub struct Report {
     pub heard: Vec<Heard>,
     /// Given ranks known to be missing.
     pub missing: Vec<RankRange>,
-    /// The expected hosts that are absent, as far as they are known.
+    /// The hosts that are missing, where this node led and its seeds name them all.
     pub absent: Vec<String>,
     /// A leader that was heard, but that could not be reached over TCP on any of these endpoints.
     pub unreached: Option<(Peer, Vec<SocketAddr>)>,

@@ -95,10 +95,10 @@ impl fmt::Display for Failure {
             }
             Self::WorldDiffers { ours, theirs, leader } => write!(
                 f,
-                "this node expects a world of {ours:#}, but {leader} leads one of {theirs:#} under the same job ID"
+                "this node expects a world of {ours}, but {leader} leads one of {theirs} under the same job ID"
             ),
             Self::WorldFull { world, leader } => {
-                write!(f, "the world of {world:#} formed at {leader} without this node: no seat was left")
+                write!(f, "the world of {world} formed at {leader} without this node: no seat was left")
             }
             Self::MasterUnproved { pairs } => {
                 f.write_str("no node that may be rank 0 can be reached by all others over TCP: ")?;

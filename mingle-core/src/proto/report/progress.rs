@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::model::{Expected, HostName, Peer, WorldSize};
+use crate::model::{HostName, Peer, WorldSize};
 use crate::wire::Announce;
 
 /// How many members there are, as the leader counts them.
@@ -33,14 +33,7 @@ impl fmt::Display for Progress {
 impl Announce {
     /// The missing ranks.
     pub(crate) fn missing(&self) -> Vec<RankRange> {
-        let ranks = self.missing.iter().filter(|_| self.expected.is_none());
-        ranks.map(|&(first, last)| RankRange { first, last }).collect()
-    }
-
-    /// The expected hosts that are absent, if the leader has the same list.
-    pub(crate) fn absent(&self, list: &Expected) -> Vec<String> {
-        let is_ours = self.expected.is_some() && self.expected == list.hash();
-        if is_ours { list.names(self.missing.iter().copied()) } else { Vec::new() }
+        self.missing.iter().map(|&(first, last)| RankRange { first, last }).collect()
     }
 }
 
@@ -63,18 +56,6 @@ impl RankRange {
                 runs.push(Self { first: next, last: rank - 1 });
             }
             next = rank.saturating_add(1);
-        }
-        runs
-    }
-
-    /// These numbers, which are in order, as runs.
-    pub(crate) fn runs(numbers: impl IntoIterator<Item = u32>) -> Vec<Self> {
-        let mut runs: Vec<Self> = Vec::new();
-        for number in numbers {
-            match runs.last_mut() {
-                Some(run) if run.last + 1 == number => run.last = number,
-                _ => runs.push(Self { first: number, last: number }),
-            }
         }
         runs
     }
@@ -111,17 +92,6 @@ mod tests {
         assert_eq!(missing(&[1, 3], 6, 9), [(0, 0), (2, 2), (4, 5)]);
         assert_eq!(missing(&[0, 5], 6, 9), [(1, 4)]);
         assert_eq!(missing(&[1, 3], 6, 2), [(0, 0), (2, 2)]);
-    }
-
-    #[test]
-    fn numbers_that_follow_each_other_are_one_run() {
-        let runs = |numbers: &[u32]| {
-            let runs = RankRange::runs(numbers.iter().copied());
-            runs.into_iter().map(|run| (run.first, run.last)).collect::<Vec<_>>()
-        };
-        assert_eq!(runs(&[]), []);
-        assert_eq!(runs(&[3]), [(3, 3)]);
-        assert_eq!(runs(&[1, 2, 3, 5, 7, 8]), [(1, 3), (5, 5), (7, 8)]);
     }
 
     #[test]

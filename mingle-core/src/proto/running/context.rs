@@ -89,10 +89,9 @@ impl Context {
         self.shared.rng.random_range(0..world) < members
     }
 
-    /// How many newcomers the next larger size needs; none if the world is as large as it may be.
-    pub(super) fn room(&self) -> Option<usize> {
-        let step = self.shared.config.world.step();
-        usize::try_from(step).ok().filter(|_| self.world().saturating_add(step) <= self.shared.most())
+    /// Whether the world is smaller than it may be.
+    pub(super) fn has_room(&self) -> bool {
+        self.world() < self.shared.most()
     }
 
     /// Whether members and newcomers are enough for two worlds, although its sizes exclude that as long as no

@@ -66,7 +66,7 @@ impl Newcomers {
 
     /// The port at which newcomers have to arrive, on rank 0 of a world that has room.
     pub(super) fn door(&self, context: &Context) -> Option<NonZeroU16> {
-        self.grows_from.filter(|_| context.is_rank_0() && context.room().is_some())?;
+        self.grows_from.filter(|_| context.is_rank_0() && context.has_room())?;
         context.path_port()
     }
 
@@ -74,8 +74,7 @@ impl Newcomers {
     pub(super) fn hear(&mut self, id: NodeId, source: SocketAddr, context: &mut Context) {
         self.forget_silent(context);
         let now = context.now();
-        let most = context.room().map_or(MOST, |step| MOST.max(2 * step));
-        if self.waiting.len() >= most && !self.waiting.contains_key(&id) {
+        if self.waiting.len() >= MOST && !self.waiting.contains_key(&id) {
             return;
         }
         let new = Newcomer { source, since: now, heard: now, has_arrived: false };
@@ -110,28 +109,25 @@ impl Newcomers {
         self.waiting.retain(|_, newcomer| newcomer.heard + SILENT > now);
     }
 
-    /// Sets the timer at which the first newcomers may be taken in.
+    /// Sets the timer at which the first newcomer may be taken in.
     fn schedule(&self, context: &mut Context) {
-        if let Some((stayed, from)) = self.enough(context).zip(self.grows_from) {
+        if let Some((stayed, from)) = self.stayed(context).zip(self.grows_from) {
             context.timers.set(Timer::Grow, stayed.max(from));
         }
     }
 
-    /// When as many newcomers have stayed as the next larger size needs.
-    fn enough(&self, context: &Context) -> Option<Time> {
-        let arrived = self.waiting.values().filter(|newcomer| newcomer.has_arrived);
-        let mut stayed: Vec<Time> =
-            arrived.map(|newcomer| newcomer.since.saturating_add(context.last_call())).collect();
-        stayed.sort_unstable();
-        stayed.get(context.room()?.checked_sub(1)?).copied()
+    /// When a newcomer has stayed, if the world has room.
+    fn stayed(&self, context: &Context) -> Option<Time> {
+        let arrived = self.waiting.values().filter(|newcomer| newcomer.has_arrived && context.has_room());
+        arrived.map(|newcomer| newcomer.since.saturating_add(context.last_call())).min()
     }
 
-    /// Whether enough newcomers that have arrived still ask.
+    /// Whether a newcomer that has arrived still asks.
     pub(super) fn may_grow(&mut self, context: &mut Context) -> bool {
         self.forget_silent(context);
         // The timer may have been set for one that is silent by now.
         self.schedule(context);
-        self.enough(context).is_some_and(|stayed| stayed <= context.now())
+        self.stayed(context).is_some_and(|stayed| stayed <= context.now())
     }
 
     /// All commands have ended well: no seat will be free.

@@ -9,8 +9,8 @@ use mingle_rdma::Tally;
 
 use super::*;
 use crate::model::{
-    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Place, Rank, Roster, Sameness, Trait,
-    Traits, WorldSize,
+    BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, Sameness, Trait, Traits,
+    WorldSize,
 };
 use crate::rdma::examples::{example_verdict, largest_summary};
 
@@ -79,7 +79,7 @@ fn candidate() -> Candidate {
         id: A,
         explicit: false,
         members: 3,
-        world: "2:4".parse::<WorldSize>().unwrap().in_steps_of(2).unwrap(),
+        world: "2:4".parse::<WorldSize>().unwrap(),
         host: HostName::new("a"),
         endpoints: address(1).into(),
     }
@@ -101,7 +101,6 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         newest: ["c", "b"].into_iter().map(HostName::new).collect(),
         missing: [(2, 2)].into_iter().collect(),
         rdma: Some(Tally { infiniband: 0, roce: 3, efa: 0 }),
-        expected: None,
     };
     let join = Join {
         world: WorldSize::of(4),
@@ -124,7 +123,7 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
                 metadata: metadata(),
                 fabric: largest_summary(),
                 same: traits().stamp(false),
-                place: "block-1/rack-7".parse::<Place>().unwrap().hash(),
+                rank_key: "rack-7".parse().unwrap(),
                 ..Attributes::default()
             },
         },

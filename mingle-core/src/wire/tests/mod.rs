@@ -9,8 +9,8 @@ use mingle_rdma::{Tally, Verdict};
 
 use super::*;
 use crate::model::{
-    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, PlaceHash,
-    Rank, Sameness, Stamp, Trait, Traits, World, WorldSize,
+    BrokenPath, Digest, End, Endpoints, Fault, HostName, Lineage, Link, Metadata, Paths, Peer, Rank,
+    Sameness, Stamp, Trait, Traits, World, WorldSize,
 };
 use crate::rdma::examples::{example_verdict, largest_summary, largest_verdict};
 
@@ -117,7 +117,7 @@ fn of_paths() -> [Message; 3] {
                     fabric: largest_summary(),
                     same: Stamp(u64::MAX),
                     paths: Paths::All,
-                    place: PlaceHash::example(99),
+                    rank_key: "k".repeat(128).parse().unwrap(),
                 },
             },
         }),
@@ -168,7 +168,6 @@ fn largest() -> Vec<Message> {
             newest: (0..99).map(|_| longest_name()).collect(),
             missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
             rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
-            expected: Some(u32::MAX),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
@@ -445,18 +444,15 @@ fn a_message_has_its_golden_bytes() {
         newest: [HostName::new("b")].into_iter().collect(),
         missing: [(1, 2)].into_iter().collect(),
         rdma: Some(Tally { infiniband: 0, roce: 2, efa: 300 }),
-        expected: None,
     });
     let announce = encode(TAG, HEAD, &announce);
-    let (body, padding) = announce[HEADER..].split_at(46);
+    let (body, padding) = announce[HEADER..].split_at(44);
     assert!(announce.len() == PADDED && padding.iter().all(|&byte| byte == 0));
     let mut golden = vec![1; 16];
-    golden.extend([0, 1, 4, 4, 1, 1, b'a']);
+    golden.extend([0, 1, 4, 4, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
     golden.extend([3, 1, 1, b'b', 1, 1, 2]);
     golden.extend([1, 0, 2, 0xfb, 0x2c, 0x01]);
-    // No list of hosts.
-    golden.push(0);
     assert_eq!(body, golden);
 }
 

@@ -59,9 +59,6 @@ impl Network {
         if formed.world < formed.asked.max() {
             self.saw(Fact::Smaller);
         }
-        if formed.asked.step() > 1 {
-            self.saw(Fact::Stepped);
-        }
         if self.hosts[host].config.world.is_range() {
             self.with_running(host, |running, now| running.set_growth(now, PAUSE));
         }

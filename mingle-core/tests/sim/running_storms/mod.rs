@@ -61,13 +61,9 @@ impl Kind for Trouble {
             Self::Deaths => &[(Fact::MemberLost, 800), (Fact::DeclaredGone, 100), (Fact::Again, 800)],
             Self::Pauses => &[(Fact::PausedRunning, 800), (Fact::Again, 300)],
             Self::Cuts | Self::Halves => &[(Fact::CutRunning, 400), (Fact::Again, 300)],
-            Self::Elastic => &[
-                (Fact::Smaller, 100),
-                (Fact::Stepped, 30),
-                (Fact::TookASeat, 100),
-                (Fact::KeptRank, 500),
-                (Fact::Grew, 30),
-            ],
+            Self::Elastic => {
+                &[(Fact::Smaller, 100), (Fact::TookASeat, 100), (Fact::KeptRank, 500), (Fact::Grew, 30)]
+            }
             Self::Mixed => &[
                 (Fact::MemberLost, 150),
                 (Fact::PausedRunning, 50),

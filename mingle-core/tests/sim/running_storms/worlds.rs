@@ -35,8 +35,7 @@ pub(super) fn make(seed: u64, trouble: Trouble) -> (Network, Time) {
     }
     let world = if rng.random_bool(0.05) { rng.random_range(13..=40) } else { rng.random_range(2..=12) };
     let (style, families) = (rng.random_range(0..4), rng.random_range(0..3));
-    let step = if seed % 3 == 2 { 2 } else { 1 };
-    let mut hosts = Hosts { world, least: world, step, style, families, proves: seed % 2 == 1, next: 1 };
+    let mut hosts = Hosts { world, least: world, style, families, proves: seed % 2 == 1, next: 1 };
     let mut count = world;
     if trouble == Trouble::Elastic {
         // Two worlds cannot be while no more nodes than the most are there.
@@ -77,7 +76,6 @@ struct Hosts {
     /// The fewest nodes that the world may have.
     least: u32,
     /// Of which number each size is a multiple, if the two above are.
-    step: u32,
     style: u32,
     families: u32,
     /// Whether the nodes prove paths, and so watch each other.
@@ -118,7 +116,7 @@ impl Hosts {
         net.hosts[host].config.stands_by = true;
         net.hosts[host].config.last_call = ms(2000);
         let size: WorldSize = format!("{}:{}", self.least, self.world).parse().unwrap();
-        net.hosts[host].config.world = size.in_steps_of(self.step).unwrap_or(size);
+        net.hosts[host].config.world = size;
         net.hosts[host].config.prefers_ipv6 = self.families == 1;
         net.hosts[host].config.node.attributes.wants_roster = true;
         host

@@ -86,8 +86,6 @@ fn start(seed: u64) -> Network {
     let min: u32 = rng.random_range(2..=5);
     let max = rng.random_range(min + 1..=2 * min - 1);
     let world: WorldSize = format!("{min}:{max}").parse().unwrap();
-    // Most of those that may have a step, 4:6, have one.
-    let world = if seed.is_multiple_of(4) { world } else { world.in_steps_of(2).unwrap_or(world) };
     let least = min - u32::from(rng.random_bool(0.2));
     let count = rng.random_range(least..=max);
     let spread = if rng.random_bool(0.5) { 5 } else { 4000 };
@@ -123,9 +121,6 @@ pub(super) fn check(net: &mut Network) -> Result<(), String> {
         }
         if formed < world.max() {
             facts.push(Fact::Smaller);
-        }
-        if world.step() > 1 {
-            facts.push(Fact::Stepped);
         }
         let came = |end: &crate::network::End| end.started <= commit.at && end.at > commit.at;
         let left_out = |end: &crate::network::End| came(end) && !commit.members.contains(&end.id);

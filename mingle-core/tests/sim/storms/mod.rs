@@ -161,7 +161,6 @@ impl Kind for Trouble {
             Self::Translated => &[(Fact::Translated, 500)],
             Self::Elastic => &[
                 (Fact::Smaller, 400),
-                (Fact::Stepped, 30),
                 (Fact::LeftOut, 100),
                 (Fact::KilledMember, 100),
                 (Fact::CutInRound, 20),

@@ -1,8 +1,7 @@
 //! A leader of a world that may have one of several sizes: when its last call is over.
 
-use super::rounds::prepared;
-use super::{Leader, announced_by, endpoint, id, is_prepare, masters, ms, ready, sent, to};
-use crate::model::{Lineage, Rank, Stamp, WorldSize};
+use super::{Leader, announced_by, endpoint, is_prepare, ms, ready, sent, to};
+use crate::model::{Lineage, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, Event, Former, Output};
 use crate::wire::{Message, NodeInfo, Refusal};
@@ -109,126 +108,6 @@ fn a_candidate_that_is_heard_delays_the_end_of_the_call_by_five_seconds() {
         let end = Time::from_secs(if delays { 17 } else { 15 });
         assert_eq!(prepares(&mut leader, Time::from_secs(30)), Some((end, 3)), "{world}");
     }
-}
-
-#[test]
-fn where_sizes_have_a_step_nodes_that_are_too_many_wait_newcomers_first() {
-    // Those of the world before have a rank from there.
-    let round = |members: &[(u8, Option<u32>)], gone: Option<u8>| {
-        let mut leader = elastic_of("2:8", &[], |config| config.world = config.world.in_steps_of(2).unwrap());
-        for &(member, rank) in members {
-            let former = rank.map(|rank| Former { rank: Rank(rank), members: 9 });
-            leader.join(member, |node| node.former = former);
-        }
-        let mut outputs = leader.run(CALL + ms(1));
-        if let Some(gone) = gone {
-            leader.node.handle_closed(leader.now, ConnId(u64::from(gone)));
-            outputs = leader.run(leader.now + ms(1));
-        }
-        let prepares = sent(&outputs).into_iter().filter(|(_, message)| is_prepare(message));
-        let mut members: Vec<u8> = prepares.map(|(to, _)| to).collect();
-        members.sort_unstable();
-        members.dedup();
-        assert!(sizes(&outputs).iter().all(|&size| usize::try_from(size) == Ok(members.len() + 1)));
-        members
-    };
-    let (three, survivors) = ([(2, None), (3, None), (4, None)], [(2, Some(5)), (3, Some(4)), (4, None)]);
-    assert_eq!(round(&three, None), [2, 3, 4]);
-    assert_eq!(round(&three[..2], None), [3]);
-    assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), None), [2, 3, 5]);
-    assert_eq!(round(&survivors[..2], None), [3], "rank 4 is lower than rank 5");
-    assert_eq!(round(&[&survivors[..], &[(5, None)]].concat(), Some(5)), [2, 3, 4], "who waits comes first");
-    assert_eq!(round(&survivors, Some(4)), [3]);
-}
-
-#[test]
-fn nodes_that_come_in_a_round_get_seats_after_it_if_they_make_up_a_step_together() {
-    for (late, expected) in [(&[5][..], 4), (&[5, 6], 4), (&[5, 6, 7], 6)] {
-        let mut leader =
-            elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
-        assert_eq!(prepares(&mut leader, CALL), Some((CALL, 4)));
-        for &late in late {
-            leader.join(late, |_| {});
-        }
-        leader.node.handle_closed(leader.now, ConnId(4));
-        assert_eq!(sizes(&leader.run(leader.now)).first(), Some(&expected), "{late:?}");
-    }
-}
-
-#[test]
-fn a_node_that_makes_up_no_step_takes_no_seat_of_a_member_after_a_failed_proof() {
-    let mut leader =
-        elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
-    assert_eq!(prepares(&mut leader, CALL), Some((CALL, 4)));
-    leader.join(5, |_| {});
-    for member in [2, 3] {
-        leader.hear(member, &Message::Unproved(1));
-    }
-    let outputs = leader.run(leader.now + ms(300));
-    assert_eq!(prepared(&outputs, 2), [2, 3, 4]);
-    assert_eq!(to(&outputs, 5, is_seated), 0);
-}
-
-#[test]
-fn what_a_member_that_a_step_leaves_over_did_not_reach_is_held_against_nobody() {
-    let mut leader =
-        elastic_of("2:8", &[2, 3, 4], |config| config.world = config.world.in_steps_of(2).unwrap());
-    let master = |outputs: &[Output]| masters(outputs).last().map(|&(round, master, _)| (round, master));
-    assert_eq!(master(&leader.run(CALL)), Some((1, id(1))));
-    leader.hear(2, &Message::Unproved(1));
-    assert_eq!(master(&leader.run(CALL + ms(300))), Some((2, id(3))));
-    leader.node.handle_closed(leader.now, ConnId(4));
-    let outputs = leader.run(leader.now);
-    assert_eq!((master(&outputs), to(&outputs, 2, is_prepare)), (Some((3, id(1))), 0));
-}
-
-/// The leader of 2:8 in steps of two, after a world of six whose members have two seconds to come.
-fn stepped_of_six() -> Leader {
-    elastic_of("2:8", &[], |config| {
-        config.world = config.world.in_steps_of(2).unwrap();
-        config.succeed(Former { rank: Rank(0), members: 6 }, Time::from_secs(2));
-    })
-}
-
-#[test]
-fn a_leader_that_waits_for_traits_takes_the_seat_that_a_step_leaves_over_once() {
-    let mut leader = stepped_of_six();
-    leader.join(2, |node| {
-        was_member(node);
-        node.attributes.same = Stamp(6);
-    });
-    // Its seat is the one left over, and it alone knows that only three may come. Taken and given again at
-    // once, the seat would change that number, and keep the leader busy for ever.
-    leader.join(3, |node| node.former = Some(Former { rank: Rank(5), members: 3 }));
-    let outputs = leader.run(CALL + ms(1));
-    let is_asked = |(to, message): &(u8, Message)| *to == 2 && matches!(message, Message::Compare(_));
-    assert!(sent(&outputs).iter().any(is_asked) && sizes(&outputs).is_empty());
-    let (at, size) = prepares(&mut leader, Time::from_secs(30)).expect("it waits for 2 s at most");
-    assert!(at <= CALL + Time::from_secs(2) && size == 2, "{at:?} {size}");
-}
-
-#[test]
-fn a_leader_that_waits_for_traits_rests_although_a_node_waits_that_cannot_have_a_seat() {
-    let mut leader = stepped_of_six();
-    leader.join(2, |node| {
-        was_member(node);
-        (node.rank, node.attributes.same) = (Some(Rank(1)), Stamp(6));
-    });
-    leader.join(3, |node| node.former = Some(Former { rank: Rank(5), members: 3 }));
-    leader.run(Time::from_secs(9));
-    // It was given the rank of node 2, which lives. With it node 3 would make up a step.
-    leader.join(4, |node| node.rank = Some(Rank(1)));
-    for at in [11_000, 13_900] {
-        leader.run(ms(at));
-        leader.hear(2, &Message::Pong);
-    }
-    // To give and take a seat without end would keep it busy here for ever.
-    let outputs = leader.run(CALL + ms(100));
-    let is_asked = |(to, message): &(u8, Message)| *to == 2 && matches!(message, Message::Compare(_));
-    assert!(sent(&outputs).iter().any(is_asked) && sizes(&outputs).is_empty());
-    leader.hear(2, &Message::Pong);
-    let (at, size) = prepares(&mut leader, Time::from_secs(30)).expect("it waits for 2 s at most");
-    assert!(at <= CALL + Time::from_secs(2) && size == 2, "{at:?} {size}");
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn announced_by(node: u8, explicit: bool, world: WorldSize) -> Message {
     let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
     let candidate = Candidate { id: id(node), explicit, members: 1, world, host, endpoints };
     let (newest, missing) = (List::default(), List::default());
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None, expected: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
 }
 
 /// The messages with their recipients.

@@ -100,24 +100,6 @@ fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_c
 }
 
 #[test]
-fn where_sizes_have_a_step_a_world_grows_for_as_many_newcomers_as_the_next_size_needs() {
-    let mut running = with_sizes(0, "2:6".parse::<WorldSize>().unwrap().in_steps_of(2).unwrap());
-    running.set_growth(Time::ZERO, Duration::ZERO);
-    waits(&mut running, 9, 0, 5);
-    running.handle_guest(seconds(5), address(9).ip());
-    for second in 5..40 {
-        waits(&mut running, 9, second, second + 1);
-    }
-    assert_eq!(grows(&mut running, 40, 41), None, "one is half of a step");
-    for second in 41..70 {
-        waits(&mut running, 9, second, second + 1);
-        waits(&mut running, 10, second, second + 1);
-        running.handle_guest(seconds(second), address(10).ip());
-    }
-    assert!(running.is_over(), "both have stayed");
-}
-
-#[test]
 fn newcomers_that_make_two_worlds_possible_are_reported_once() {
     for (sizes, expected) in [("3:5", true), ("4", false), ("3:6", false)] {
         let mut running = with_sizes(0, sizes.parse().unwrap());
@@ -208,14 +190,4 @@ fn of_made_up_newcomers_only_64_are_remembered() {
     running.newcomers.release(&mut running.context);
     let released = std::iter::from_fn(|| running.poll_output()).count();
     assert_eq!(released, 64 * 3);
-}
-
-#[test]
-fn as_many_newcomers_are_remembered_as_two_large_steps_of_the_size_need() {
-    let sizes = "40:120".parse::<WorldSize>().unwrap().in_steps_of(40).unwrap();
-    let mut running = with_sizes(0, sizes);
-    for number in 10..=255 {
-        waits(&mut running, number, 0, 1);
-    }
-    assert_eq!(running.newcomers(Time::ZERO), 80);
 }

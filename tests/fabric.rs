@@ -210,10 +210,6 @@ fn if_no_rank_has_rdma_nothing_is_printed_about_it() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes = [Node::of("none"), Node::of("empty"), Node::of("none"), Node::of("none")];
     expect(&lab, "nobody", &nodes, &all(&Vars::new()), &[]);
-    // --tune-sockets has its effect.
-    let tuned = vars(&[("NCCL_SOCKET_NTHREADS", "4"), ("NCCL_NSOCKS_PERTHREAD", "8")]);
-    let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--tune-sockets")).collect();
-    expect(&lab, "tuned", &nodes, &all(&tuned), &[]);
 }
 
 #[test]

@@ -129,15 +129,6 @@ fn what_nccls_configuration_files_set_counts_as_set_by_the_user() {
 }
 
 #[test]
-fn without_a_pinned_index_no_index_is_printed() {
-    let machine = fixture("one-roce");
-    let outcome =
-        rdma(&["--no-gid-pin".as_ref(), "--format=env".as_ref(), "--from".as_ref(), machine.as_os_str()]);
-    assert!(outcome.stdout.contains("NCCL_IB_ADDR_FAMILY=AF_INET\n"), "{}", outcome.render());
-    assert!(!outcome.stdout.contains("GID_INDEX"), "{}", outcome.render());
-}
-
-#[test]
 fn a_wrong_argument_prints_only_an_error_that_says_what_to_do() {
     let full = scratch("full");
     fs::create_dir(&full).unwrap();

@@ -140,7 +140,7 @@ fn about_failure(failure: &Failure) -> Option<String> {
                 }
             }
             if *is_required {
-                advice.push("without --require-rdma the world would form".to_owned());
+                advice.push("without --rdma require the world would form".to_owned());
             }
             advice.join("; ")
         }
@@ -240,7 +240,7 @@ fn no_interface(is_filtered: bool) -> &'static str {
 /// The advice for the host of a rank that differs.
 fn about_difference(warning: &VerdictWarning<'_>) -> Option<String> {
     let advice = match warning.difference()? {
-        Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --no-rdma",
+        Difference::Capability { own: Capability::NotExamined, .. } => "it was started with --rdma off",
         Difference::Capability { own: Capability::NoUsablePort, .. } | Difference::Group { .. } => {
             "'mingle rdma' on that host shows why"
         }

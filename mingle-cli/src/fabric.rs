@@ -3,20 +3,28 @@
 use std::path::PathBuf;
 
 use mingle_core::env::{Setting, Variables, users_value};
-use mingle_core::rdma::{self, Address, Choice, DeviceLists, Extent, Machine, Summary, Transport, Verdict};
+use mingle_core::rdma::{self, Address, Choice, Machine, Summary, Transport, Users, Verdict};
 use mingle_core::{Filter, RendezvousBuilder, Traits};
 
 use crate::exit::Stop;
 use crate::{advice, stderr};
 
+/// What `--rdma` asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Use {
+    /// RDMA where all ranks can use it together.
+    #[default]
+    Auto,
+    /// Form no world without RDMA.
+    Require,
+    /// Do not examine the RDMA devices and print no variables for them.
+    Off,
+}
+
 /// The user's wishes for RDMA.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
-    /// Do not examine the RDMA devices and print no variables for them.
-    pub(crate) no_rdma: bool,
-    /// Form no world without RDMA.
-    pub(crate) required: bool,
-    pub(crate) extent: Extent,
+    pub(crate) rdma: Use,
     pub(crate) settings: Vec<Setting>,
     /// The interfaces for the rendezvous, as far as the user has chosen them.
     pub(crate) interfaces: Vec<Filter>,
@@ -31,9 +39,8 @@ pub(crate) struct Found {
     machine: Option<Machine>,
     /// The summary that this node sends to the others.
     summary: Summary,
-    /// The devices that the user has chosen.
-    lists: DeviceLists,
-    extent: Extent,
+    /// What the user's own variables say about the devices.
+    users: Users,
     /// What should be the same on all nodes, and whether this node requires it.
     same: (Traits, bool),
 }
@@ -41,20 +48,18 @@ pub(crate) struct Found {
 impl Wanted {
     /// Examines this host.
     pub(crate) fn find(&self, environment: impl Fn(&str) -> Option<String>) -> Result<Found, Stop> {
-        let extent = self.extent;
-        if self.no_rdma {
-            let (summary, lists) = (Summary::default(), DeviceLists::default());
-            return Ok(Found { machine: None, summary, lists, extent, same: Default::default() });
+        if self.rdma == Use::Off {
+            let (summary, users) = (Summary::default(), Users::default());
+            return Ok(Found { machine: None, summary, users, same: Default::default() });
         }
         let machine = machine(self.root.as_ref())?;
         let machine = machine.prefer(|address| filter_of(&self.interfaces, address));
         let choice = machine.choose();
-        let summary = Summary::new(&machine).required(self.required);
-        let users = |name: &str| users_value(name, &self.settings, &environment);
-        let off = rdma::is_switched_off(choice.kind, users);
+        let summary = Summary::new(&machine).required(self.rdma == Use::Require);
+        let value = |name: &str| users_value(name, &self.settings, &environment);
+        let off = rdma::is_switched_off(choice.kind, value);
         let summary = if off { summary.disabled() } else { summary };
-        let lists = DeviceLists::new(users);
-        Ok(Found { machine: Some(machine), summary, lists, extent, same: Default::default() })
+        Ok(Found { machine: Some(machine), summary, users: Users::new(value), same: Default::default() })
     }
 }
 
@@ -100,9 +105,7 @@ impl Found {
     /// The variables, and what was left out because of the user's own lists of devices.
     fn beside(&self, transport: Transport) -> (Vec<(&'static str, String)>, Vec<String>) {
         let machine = self.machine.as_ref();
-        machine.map_or_else(Default::default, |machine| {
-            rdma::beside(machine, transport, self.extent, &self.lists)
-        })
+        machine.map_or_else(Default::default, |machine| rdma::beside(machine, transport, &self.users))
     }
 
     /// Warns of what is wrong with this host, before it waits for the others.
@@ -118,7 +121,7 @@ impl Found {
             stderr::say(format_args!("warning: {warning}"));
         }
         let Some(machine) = self.machine.as_ref().filter(|_| verdict.transport.is_rdma()) else { return };
-        let mut warnings = rdma::warnings(machine, verdict.transport, self.extent);
+        let mut warnings = rdma::warnings(machine, verdict.transport, &self.users);
         warnings.extend(self.beside(verdict.transport).1);
         for warning in warnings {
             stderr::say(format_args!("warning: {warning}"));

@@ -3,7 +3,7 @@
 use super::list::nccl_list_has;
 use super::machine::{Device, LinkLayer, Machine, Port, PortState};
 use super::nccl::GidRule;
-use super::variables::{Extent, gids, variables};
+use super::variables::{gids, variables};
 use super::verdict::Transport;
 
 /// A library, and its variables.
@@ -20,16 +20,25 @@ const LIBRARIES: [Library; 3] = [
     Library { prefix: "NVSHMEM_", list: "NVSHMEM_HCA_LIST", index: "NVSHMEM_IB_GID_INDEX" },
 ];
 
-/// The lists of devices that the user has given to NCCL, UCX and NVSHMEM, in this order.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct DeviceLists([Option<String>; 3]);
+/// By any of these the user lets NCCL choose among the GIDs of a kind. An index would overrule them.
+const KINDS_OF_GIDS: [&str; 3] = ["NCCL_IB_ADDR_FAMILY", "NCCL_IB_ADDR_RANGE", "NCCL_IB_ROCE_VERSION_NUM"];
 
-impl DeviceLists {
-    /// The lists among the user's own variables, which `users` looks up.
+/// What the user's own variables say about the devices.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Users {
+    /// The lists of devices that the user has given to NCCL, UCX and NVSHMEM, in this order.
+    lists: [Option<String>; 3],
+    /// Whether the user says of which kind the GIDs are, so that no index is given.
+    pub(crate) choose_gid: bool,
+}
+
+impl Users {
+    /// What the variables say that `users` looks up. It has to leave out those that mingle has set itself.
     pub fn new(users: impl Fn(&str) -> Option<String>) -> Self {
         let value = |name: &str| users(name).filter(|value| !value.is_empty());
         // If the user has given an index too, both are the user's business.
-        Self(LIBRARIES.map(|library| value(library.list).filter(|_| value(library.index).is_none())))
+        let lists = LIBRARIES.map(|library| value(library.list).filter(|_| value(library.index).is_none()));
+        Self { lists, choose_gid: KINDS_OF_GIDS.iter().any(|name| value(name).is_some()) }
     }
 }
 
@@ -39,13 +48,12 @@ impl DeviceLists {
 pub fn beside(
     machine: &Machine,
     transport: Transport,
-    extent: Extent,
-    lists: &DeviceLists,
+    users: &Users,
 ) -> (Vec<(&'static str, String)>, Vec<String>) {
-    let mut advice = variables(machine, transport, extent);
+    let mut advice = variables(machine, transport, !users.choose_gid);
     let mut dropped = Vec::new();
     let Transport::Roce(addressing) = transport else { return (advice, dropped) };
-    for (library, list) in LIBRARIES.iter().zip(&lists.0) {
+    for (library, list) in LIBRARIES.iter().zip(&users.lists) {
         let Some(list) = list else { continue };
         // Nothing was found on this host.
         if !advice.iter().any(|(name, _)| *name == library.list) {
@@ -53,7 +61,7 @@ pub fn beside(
         }
         let is_of = |name: &str| is_for_gids(name) && name.starts_with(library.prefix);
         let had_index = advice.iter().any(|(name, _)| *name == library.index);
-        match rule(machine, transport, extent, library, list) {
+        match rule(machine, transport, !users.choose_gid, library, list) {
             Ok(rule) => {
                 let place = advice.iter().position(|(name, _)| is_of(name)).unwrap_or(advice.len());
                 advice.retain(|(name, _)| !is_of(name));
@@ -85,7 +93,7 @@ fn is_for_gids(name: &str) -> bool {
 fn rule(
     machine: &Machine,
     transport: Transport,
-    extent: Extent,
+    with_index: bool,
     library: &Library,
     list: &str,
 ) -> Result<GidRule, String> {
@@ -107,12 +115,12 @@ fn rule(
         return Err("selects no RoCE port that is ACTIVE".to_owned());
     }
     let pairs: Vec<_> = ports.iter().map(|(_, port, gid)| (*port, *gid)).collect();
-    let rule = if extent.gid_index {
+    let rule = if with_index {
         GidRule::new(&pairs, addressing)
     } else {
         GidRule::without_index(&pairs, addressing)
     };
-    let needs_index = library.prefix == "UCX_" && extent.gid_index;
+    let needs_index = library.prefix == "UCX_" && with_index;
     rule.filter(|rule| !needs_index || matches!(rule, GidRule::Index(_))).ok_or_else(|| {
         let indices =
             ports.iter().map(|(device, port, gid)| format!("{} (index {})", device.name_of(port), gid.index));

@@ -54,7 +54,7 @@ mod variables;
 mod verdict;
 
 pub use choose::{Choice, GidChoice, PortChoice, RdmaKind};
-pub use devices::{DeviceLists, beside};
+pub use devices::{Users, beside};
 pub use frequent::most_frequent;
 pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use group::Group;
@@ -71,5 +71,5 @@ pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
 pub use summary::{Capability, GroupSummary, PortCounts, Summary};
 pub use tally::{Counted, Tally};
-pub use variables::{Extent, is_switched_off, unusable, variables, warnings};
+pub use variables::{is_switched_off, unusable, variables, warnings};
 pub use verdict::{Difference, NAMED, RankDifference, RankSummary, Transport, Verdict, VerdictWarning};

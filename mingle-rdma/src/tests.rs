@@ -10,9 +10,8 @@ use proptest::prelude::*;
 use super::files::Files;
 use super::{
     Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, RdmaKind, Relation, Summary,
-    Transport, pci, read, save,
+    Transport, Users, pci, read, save,
 };
-use crate::variables::{self, Extent};
 
 /// Files in memory: texts and links by path. A folder exists if a path implies it.
 #[derive(Debug, Default)]
@@ -158,7 +157,7 @@ fn two_rails(slots: usize) -> Tree {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    variables::variables(machine, transport, Extent::default()).into_iter().collect()
+    crate::variables(machine, transport, true).into_iter().collect()
 }
 
 /// Checks that all that was chosen is true of `whole`, the machine without faults.
@@ -291,24 +290,9 @@ fn a_gid_whose_interface_is_not_named_belongs_to_none() {
 }
 
 #[test]
-fn sockets_are_tuned_only_if_that_is_asked_for_and_only_without_rdma() {
-    let machine = read::machine(&two_rails(8), addresses());
-    let tuned = |transport, tune_sockets| {
-        let extent = Extent { tune_sockets, ..Extent::default() };
-        let found: BTreeMap<_, _> = variables::variables(&machine, transport, extent).into_iter().collect();
-        ["NCCL_SOCKET_NTHREADS", "NCCL_NSOCKS_PERTHREAD"].map(|name| found.get(name).cloned())
-    };
-    let both = [Some("4".to_owned()), Some("8".to_owned())];
-    assert_eq!(tuned(Transport::Sockets, true), both);
-    assert_eq!(tuned(Transport::NoDevice, true), both);
-    assert_eq!(tuned(Transport::Sockets, false), [None, None]);
-    assert_eq!(tuned(Transport::alone(&machine.choose()), true), [None, None]);
-}
-
-#[test]
 fn a_host_whose_devices_are_gone_since_it_reported_them_gets_no_list_of_devices() {
     let machine = read::machine(&Tree::default(), addresses());
-    assert_eq!(variables::variables(&machine, Transport::InfiniBand, Extent::default()), []);
+    assert_eq!(crate::variables(&machine, Transport::InfiniBand, true), []);
 }
 
 #[test]
@@ -348,8 +332,7 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     let machine = read::machine(&tree, addresses());
     assert_eq!(machine.choose().kind, RdmaKind::Efa);
-    let found: BTreeMap<_, _> =
-        variables::variables(&machine, Transport::Sockets, Extent::default()).into_iter().collect();
+    let found: BTreeMap<_, _> = crate::variables(&machine, Transport::Sockets, true).into_iter().collect();
     assert_eq!(found["NCCL_NET"], "Socket");
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
     assert_eq!(read::machine(&tree, addresses()).choose().kind, RdmaKind::NoUsablePort);
@@ -420,7 +403,7 @@ fn ports_with_only_ipv6_or_only_v1_get_the_variables_that_say_so() {
     let found = variables(&machine);
     assert_eq!((&*found["NCCL_IB_GID_INDEX"], &*found["NCCL_IB_ROCE_VERSION_NUM"]), ("2", "1"));
     let transport = Transport::alone(&machine.choose());
-    assert!(variables::warnings(&machine, transport, Extent::default())[0].contains("RoCE v1 is used"));
+    assert!(crate::warnings(&machine, transport, &Users::default())[0].contains("RoCE v1 is used"));
 }
 
 #[test]

@@ -15,32 +15,17 @@
 //! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY`, `NVSHMEM_IB_ADDR_RANGE` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
 use super::choose::{Choice, RdmaKind};
+use super::devices::Users;
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::machine::Machine;
 use super::nccl::GidRule;
 use super::reason::PortReason;
 use super::verdict::Transport;
 
-/// Which optional variables for the fabric are set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Extent {
-    /// Whether to set the GID index. Without it, the address family and the RoCE version are set, and NCCL
-    /// chooses a GID that has both. Default: true.
-    pub gid_index: bool,
-    /// Whether to let NCCL use more threads and sockets if the world has no RDMA. Default: false.
-    pub tune_sockets: bool,
-}
-
-impl Default for Extent {
-    fn default() -> Self {
-        Self { gid_index: true, tune_sockets: false }
-    }
-}
-
 /// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
-/// host that is in no world, see [`Transport::alone`].
-pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec<(&'static str, String)> {
+/// host that is in no world, see [`Transport::alone`]. `with_index` is false where NCCL is to choose a GID of the
+/// address family and the RoCE version.
+pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     match transport {
         Transport::NotExamined => return variables,
@@ -61,14 +46,9 @@ pub fn variables(machine: &Machine, transport: Transport, extent: Extent) -> Vec
                 return variables;
             }
             hcas(&choice, &mut variables);
-            variables.extend(gids(choice.rule(extent.gid_index), addressing));
+            variables.extend(gids(choice.rule(with_index), addressing));
         }
         Transport::Efa => variables.push(("FI_PROVIDER", "efa".to_owned())),
-    }
-    if extent.tune_sockets && !transport.is_rdma() {
-        // The values of NVIDIA's guide for clouds. NCCL does not read them over RDMA.
-        variables.push(("NCCL_SOCKET_NTHREADS", "4".to_owned()));
-        variables.push(("NCCL_NSOCKS_PERTHREAD", "8".to_owned()));
     }
     variables
 }
@@ -137,7 +117,7 @@ pub fn unusable(machine: &Machine) -> Option<String> {
 }
 
 /// Warnings about this host's ports, in a world that uses `transport`, that no variable can fix.
-pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<String> {
+pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<String> {
     let Transport::Roce(addressing) = transport else { return Vec::new() };
     let choice = machine.choose_for(addressing);
     let mut warnings = Vec::new();
@@ -145,7 +125,7 @@ pub fn warnings(machine: &Machine, transport: Transport, extent: Extent) -> Vec<
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if extent.gid_index && choice.kind == RdmaKind::Roce {
+    if !users.choose_gid && choice.kind == RdmaKind::Roce {
         warnings.extend(of_indices(&choice));
     }
     warnings

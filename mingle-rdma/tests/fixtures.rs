@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
-use mingle_rdma::{DeviceLists, Extent, Machine, RdmaKind, Transport};
+use mingle_rdma::{Machine, RdmaKind, Transport, Users};
 
 /// The folder that holds the unpacked machines: one for each state of the archive, which later runs find.
 fn machines() -> &'static Path {
@@ -35,7 +35,7 @@ fn machines() -> &'static Path {
 
 fn variables(machine: &Machine) -> BTreeMap<&'static str, String> {
     let transport = Transport::alone(&machine.choose());
-    mingle_rdma::variables(machine, transport, Extent::default()).into_iter().collect()
+    mingle_rdma::variables(machine, transport, true).into_iter().collect()
 }
 
 #[test]
@@ -101,25 +101,31 @@ fn ports_and_gids_that_are_not_used_have_the_right_reason() {
 }
 
 #[test]
-fn nccl_chooses_the_index_if_the_user_wants_that() {
+fn nccl_chooses_the_index_where_the_user_names_the_kind_of_gid() {
     let machine = Machine::from_snapshot(&machines().join("one-roce")).unwrap();
-    let mut extent = Extent::default();
-    extent.gid_index = false;
     let transport = Transport::alone(&machine.choose());
-    let names: Vec<_> =
-        mingle_rdma::variables(&machine, transport, extent).into_iter().map(|(name, _)| name).collect();
-    assert_eq!(
-        names,
-        [
-            "NCCL_IB_HCA",
-            "UCX_NET_DEVICES",
-            "NVSHMEM_HCA_LIST",
-            "NCCL_IB_ADDR_FAMILY",
-            "NVSHMEM_IB_ADDR_FAMILY",
-            "NCCL_IB_ROCE_VERSION_NUM",
-            "NVSHMEM_IB_ROCE_VERSION_NUM",
-        ]
-    );
+    for (name, value) in [
+        ("NCCL_IB_ADDR_FAMILY", "AF_INET"),
+        ("NCCL_IB_ADDR_RANGE", "10.0.0.0/8"),
+        ("NCCL_IB_ROCE_VERSION_NUM", "2"),
+    ] {
+        let users = Users::new(|asked| (asked == name).then(|| value.to_owned()));
+        let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
+        let names: Vec<_> = variables.into_iter().map(|(name, _)| name).collect();
+        assert_eq!(
+            names,
+            [
+                "NCCL_IB_HCA",
+                "UCX_NET_DEVICES",
+                "NVSHMEM_HCA_LIST",
+                "NCCL_IB_ADDR_FAMILY",
+                "NVSHMEM_IB_ADDR_FAMILY",
+                "NCCL_IB_ROCE_VERSION_NUM",
+                "NVSHMEM_IB_ROCE_VERSION_NUM",
+            ]
+        );
+        assert_eq!(dropped, [""; 0]);
+    }
 }
 
 #[test]
@@ -127,7 +133,7 @@ fn a_single_host_is_warned_of_what_no_variable_can_fix() {
     let warnings = |name: &str| {
         let machine = Machine::from_snapshot(&machines().join(name)).unwrap();
         let transport = Transport::alone(&machine.choose());
-        let mut warnings = mingle_rdma::warnings(&machine, transport, Extent::default());
+        let mut warnings = mingle_rdma::warnings(&machine, transport, &Users::default());
         warnings.extend(mingle_rdma::unusable(&machine));
         warnings.join("\n")
     };
@@ -230,9 +236,9 @@ fn beside(name: &str, settings: &[&str]) -> (Vec<String>, Vec<String>) {
             settings.iter().filter_map(|text| text.split_once('=')).find(|(own, _)| *own == name)?;
         Some(value.to_owned())
     };
-    let lists = DeviceLists::new(value);
+    let users = Users::new(value);
     let transport = Transport::alone(&machine.choose());
-    let (variables, dropped) = mingle_rdma::beside(&machine, transport, Extent::default(), &lists);
+    let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
     let of_nccl =
         variables.into_iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
     (of_nccl.map(|(name, value)| format!("{name}={value}")).collect(), dropped)
@@ -251,9 +257,9 @@ fn an_index_is_kept_where_it_is_right_for_the_ports_that_the_users_list_selects(
         ("^=mlx5_3,mlx5_6:1", 3),
     ] {
         let machine = machine("rail8-diff");
-        let lists = DeviceLists::new(|name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
+        let users = Users::new(|name| (name == "NCCL_IB_HCA").then(|| list.to_owned()));
         let transport = Transport::alone(&machine.choose());
-        let (variables, dropped) = mingle_rdma::beside(&machine, transport, Extent::default(), &lists);
+        let (variables, dropped) = mingle_rdma::beside(&machine, transport, &users);
         let of_nccl =
             variables.iter().filter(|(name, _)| name.starts_with("NCCL_IB_") && *name != "NCCL_IB_HCA");
         let of_nccl: Vec<_> = of_nccl.map(|(name, value)| format!("{name}={value}")).collect();

@@ -40,12 +40,12 @@ fn evaluates(lab: &Lab, i: usize, job: &str, size: usize, node: &Node) -> Proc {
 fn if_one_rank_requires_rdma_and_one_has_none_no_job_starts() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("one-roce");
-    nodes[1] = nodes[1].clone().with("--require-rdma");
+    nodes[1] = nodes[1].clone().with("--rdma require");
     nodes[3] = Node::of("none");
     let ended = |outcome: &Outcome| {
         assert_eq!(outcome.stdout, "4\n", "{}", outcome.render());
         let message = lines(outcome, "error: ").join("\n");
-        for part in ["--require-rdma", "rank 3 (10.77.0.13): no active RDMA port"] {
+        for part in ["--rdma require", "rank 3 (10.77.0.13): no active RDMA port"] {
             assert!(message.contains(part), "no {part:?} in {}", outcome.render());
         }
     };
@@ -54,7 +54,7 @@ fn if_one_rank_requires_rdma_and_one_has_none_no_job_starts() {
 
     // The same in JSON.
     for (i, node) in nodes.iter_mut().enumerate() {
-        *node = node.clone().with(if i == 1 { "--format json --require-rdma" } else { "--format json" });
+        *node = node.clone().with(if i == 1 { "--format json --rdma require" } else { "--format json" });
     }
     for outcome in finish_all(start(&lab, "required, json", &nodes)) {
         assert_eq!(outcome.status.code(), Some(4), "{}", outcome.render());
@@ -68,17 +68,17 @@ fn if_one_rank_requires_rdma_and_one_has_none_no_job_starts() {
 #[test]
 fn if_all_ranks_have_the_required_rdma_the_world_forms() {
     let Some(lab) = Options::nodes(4).start() else { return };
-    let nodes: Vec<_> = four("rail8-same").into_iter().map(|node| node.with("--require-rdma")).collect();
+    let nodes: Vec<_> = four("rail8-same").into_iter().map(|node| node.with("--rdma require")).collect();
     expect(&lab, "all have it", &nodes, &all(&pinned(RAIL8, "3")), &[]);
 }
 
 #[test]
 fn a_world_of_one_that_requires_rdma_and_has_none_ends_at_once() {
     let Some(lab) = Options::nodes(1).start() else { return };
-    let alone = |name: &str| start(&lab, name, &[Node::of(name).with("--require-rdma")]).remove(0);
+    let alone = |name: &str| start(&lab, name, &[Node::of(name).with("--rdma require")]).remove(0);
     for name in ["none", "iwarp"] {
         let outcome = alone(name).finish_within(Duration::from_secs(5));
-        outcome.failed(4, &["--require-rdma", "no rank has a port for it"]);
+        outcome.failed(4, &["--rdma require", "no rank has a port for it"]);
     }
     assert_eq!(alone("one-roce").finish().formed()["NCCL_IB_GID_INDEX"], "3");
 }
@@ -87,23 +87,23 @@ fn a_world_of_one_that_requires_rdma_and_has_none_ends_at_once() {
 fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
-    nodes[2] = nodes[2].clone().with("--no-rdma");
-    let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --no-rdma";
+    nodes[2] = nodes[2].clone().with("--rdma off");
+    let warning = "rank 2 (10.77.0.12): its RDMA devices were not examined and are not compared; it was started with --rdma off";
     let expected = but(2, &Vars::new(), &pinned(RAIL8, "3"));
     let near = "NIC-GPU distances differs: none on rank 2, \"3 NODE 1 PIX 4 SYS\" on the others";
     expect(&lab, "left alone by one", &nodes, &expected, &[near, warning]);
-    let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--no-rdma")).collect();
+    let nodes: Vec<_> = nodes.into_iter().map(|node| node.with("--rdma off")).collect();
     for outcome in expect(&lab, "left alone by all", &nodes, &all(&Vars::new()), &[]) {
         assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
     }
 }
 
 #[test]
-fn without_a_pinned_index_family_and_version_are_printed() {
+fn no_index_is_printed_where_the_user_names_the_kind_of_gid() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let mut nodes = four("rail8-same");
     for node in &mut nodes[..3] {
-        *node = node.clone().with("--no-gid-pin");
+        *node = node.clone().set("NCCL_IB_ROCE_VERSION_NUM", "2");
     }
     let expected = but(3, &pinned(RAIL8, "3"), &and(hcas(RAIL8), &CHOOSE));
     expect(&lab, "no pin", &nodes, &expected, &[]);
@@ -162,9 +162,9 @@ fn a_user_who_forces_rdma_where_all_use_sockets_gets_a_warning() {
 #[test]
 fn a_rank_that_was_not_examined_does_not_satisfy_require_rdma() {
     let Some(lab) = Options::nodes(2).start() else { return };
-    let nodes = [Node::of("one-roce").with("--require-rdma"), Node::of("one-roce").with("--no-rdma")];
+    let nodes = [Node::of("one-roce").with("--rdma require"), Node::of("one-roce").with("--rdma off")];
     for process in start(&lab, "unasked", &nodes) {
-        process.finish().failed(4, &["--require-rdma", "its RDMA devices were not examined"]);
+        process.finish().failed(4, &["--rdma require", "its RDMA devices were not examined"]);
     }
 }
 

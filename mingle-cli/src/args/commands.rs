@@ -109,27 +109,23 @@ pub(crate) struct RdmaArgs {
     ///
     /// For bug reports and tests: --from shows it on any host. It holds the host's addresses, RDMA devices,
     /// network interfaces and GPUs, and nothing else.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["from", "format", "no_gid_pin"])]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["from", "format"])]
     pub(crate) save: Option<PathBuf>,
 
     /// Show the traffic of RDMA ports and network interfaces, every second or so
     ///
     /// Shows at a glance whether a running job really uses RDMA. Ends with Ctrl-C.
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
-        conflicts_with_all = ["from", "format", "no_gid_pin", "save"])]
+        conflicts_with_all = ["from", "format", "save"])]
     pub(crate) watch: Option<String>,
 
     /// Say which transports an NCCL log mentions; - is stdin
     ///
-    /// To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p. Also says
-    /// what is missing for GPUDirect RDMA.
+    /// Says whether the channels between nodes use RDMA, with GPUDirect or without, or sockets, and which ranks
+    /// differ. To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
-        conflicts_with_all = ["from", "no_gid_pin", "save", "watch"])]
+        conflicts_with_all = ["from", "save", "watch"])]
     pub(crate) check_log: Option<PathBuf>,
-
-    /// Leave the choice of the GID index to NCCL
-    #[arg(long)]
-    pub(crate) no_gid_pin: bool,
 
     /// Print help
     #[arg(short, long, action = ArgAction::Help)]

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use crate::exit::Stop;
 
 /// Each option that is gone, and what the user does instead.
-const GONE: [(&str, &str); 15] = [
+const GONE: [(&str, &str); 19] = [
     ("check", CHECK),
     ("check-timeout", CHECK),
     ("discovery-port", "give the port by --multicast, such as --multicast :29498, on every node"),
@@ -35,6 +35,13 @@ const GONE: [(&str, &str); 15] = [
          addresses",
     ),
     (
+        "no-gid-pin",
+        "set NCCL_IB_ROCE_VERSION_NUM=2 yourself, or NCCL_IB_ADDR_FAMILY or NCCL_IB_ADDR_RANGE: where you say of which \
+         kind the GIDs are, mingle prints no index, and NCCL (2.21 or later) chooses",
+    ),
+    ("no-rdma", "give --rdma off"),
+    ("require-rdma", "give --rdma require"),
+    (
         "same-cmd",
         "let the shell run the command, as in --same \"key=$(command)\", or --same \"key=$(command | sha256sum)\" if it \
          prints more than 256 characters or a secret",
@@ -44,6 +51,7 @@ const GONE: [(&str, &str); 15] = [
         "let the shell run the command once, as in --seed \"$(command)\"; for a list that changes, give a folder to \
          --seed-dir, or a name to --seed: mingle looks names up again and again",
     ),
+    ("tune-sockets", "give --set NCCL_SOCKET_NTHREADS=4 --set NCCL_NSOCKS_PERTHREAD=8"),
     ("tf-ps", "write TF_CONFIG with parameter servers from the roster of --format json"),
     ("ttl", "give the TTL by --multicast, such as --multicast /4, on every node"),
     (

@@ -142,30 +142,14 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "TIME", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) timeout: Option<String>,
 
-    /// End all ranks with code 4 unless all can use RDMA together
+    /// Use RDMA: auto, require or off [default: auto]
     ///
-    /// Without it, if one rank lacks RDMA, or has RoCE alone where others have InfiniBand alone, all use
-    /// sockets, and a warning names that rank. NCCL by itself would hang.
-    #[arg(long, help_heading = FABRIC, conflicts_with = "no_rdma")]
-    pub(crate) require_rdma: bool,
-
-    /// Ignore RDMA: look at no device, and print no variable for it
-    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
-    pub(crate) no_rdma: bool,
-
-    /// Leave the choice of the GID index to NCCL (2.21 or later)
-    ///
-    /// Instead of NCCL_IB_GID_INDEX and similar variables, mingle prints the address family and the RoCE
-    /// version by which NCCL chooses.
-    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
-    pub(crate) no_gid_pin: bool,
-
-    /// More socket threads for NCCL where there is no RDMA
-    ///
-    /// Prints NCCL_SOCKET_NTHREADS=4 and NCCL_NSOCKS_PERTHREAD=8, which suit the fast networks of clouds.
-    /// They are not printed where RDMA is used.
-    #[arg(long, help_heading = FABRIC, hide_short_help = true)]
-    pub(crate) tune_sockets: bool,
+    /// 'auto' uses RDMA where all ranks can use it together. If one rank lacks RDMA, or has RoCE alone where
+    /// others have InfiniBand alone, all use sockets, and a warning names that rank; NCCL by itself would
+    /// hang. 'require' on one rank ends all ranks with code 4 instead. 'off' looks at no device and prints no
+    /// variable for RDMA.
+    #[arg(long, value_name = "USE", help_heading = FABRIC)]
+    pub(crate) rdma: Option<String>,
 
     /// Print this variable as well, such as NCCL_IB_SL=1; repeatable
     ///

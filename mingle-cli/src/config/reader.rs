@@ -7,11 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use mingle_core::env::Setting;
-use mingle_core::rdma::Extent;
 use mingle_core::{Filter, JobId, Secret, Seed, WorldSize};
 
 use super::SameWanted;
-use super::values::{flag, job_argument, job_variable, world_size};
+use super::values::{flag, job_argument, job_variable, rdma, world_size};
 use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
@@ -69,25 +68,12 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     pub(crate) fn fabric(&self, low: &JoinArgs) -> Result<Wanted, Stop> {
-        let mut extent = Extent::default();
-        extent.gid_index = !self.flag(low.no_gid_pin, "no-gid-pin")?;
-        extent.tune_sockets = self.flag(low.tune_sockets, "tune-sockets")?;
-        let wanted = Wanted {
-            no_rdma: self.flag(low.no_rdma, "no-rdma")?,
-            required: self.flag(low.require_rdma, "require-rdma")?,
-            extent,
+        Ok(Wanted {
+            rdma: self.read(low.rdma.clone(), "rdma", rdma)?.unwrap_or_default(),
             settings: settings(&low.set)?,
             interfaces: Vec::new(),
             root: (self.0)("MINGLE_SYSFS_ROOT").filter(|value| !value.is_empty()).map(PathBuf::from),
-        };
-        if wanted.no_rdma && wanted.required {
-            return Err(Stop::Usage(
-                "--require-rdma and --no-rdma (or MINGLE_REQUIRE_RDMA and MINGLE_NO_RDMA) exclude each other; \
-                 give one"
-                    .to_owned(),
-            ));
-        }
-        Ok(wanted)
+        })
     }
 
     /// What the options for sameness say.

@@ -10,6 +10,7 @@ use mingle_core::env::Variables;
 use super::values::rank_of_host;
 use super::*;
 use crate::args::LowArgs;
+use crate::fabric::Use;
 
 fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Config, String> {
     let low = LowArgs::try_parse_from([&["mingle"], line].concat()).map_err(|e| e.to_string())?;
@@ -85,9 +86,7 @@ fn an_argument_wins_over_its_variable() {
         ("MINGLE_SLOTS", "3"),
         ("MINGLE_EVENTS", "/tmp/events"),
         ("MINGLE_QUIET", "1"),
-        ("MINGLE_REQUIRE_RDMA", "yes"),
-        ("MINGLE_NO_GID_PIN", "1"),
-        ("MINGLE_TUNE_SOCKETS", "true"),
+        ("MINGLE_RDMA", "require"),
         ("MINGLE_VERBOSE", "2"),
     ];
     let all = config(&[], &environment).unwrap();
@@ -117,8 +116,7 @@ fn an_argument_wins_over_its_variable() {
         ),
         (3, Some("/shared/seeds".into()), true, true)
     );
-    let (fabric, extent) = (&all.fabric, &all.fabric.extent);
-    assert!(fabric.required && !fabric.no_rdma && !extent.gid_index && extent.tune_sockets);
+    assert_eq!(all.fabric.rdma, Use::Require);
 
     let line = ["-j", "a%20b", "-w", "2", "-r0", "-i", "lo", "-p1", "--rank-key=b", "--multicast=/1", "-v"];
     let some = config(&line, &environment).unwrap();
@@ -233,14 +231,6 @@ fn one_file_takes_one_format() {
     let line = [&GOOD[..], &["-o", "hosts=/tmp/x", "-o", "hostfile=/tmp/x"]].concat();
     let error = config(&line, &[]).unwrap_err();
     assert!(error.starts_with("--output hostfile=/tmp/x: /tmp/x is written twice"), "{error}");
-}
-
-#[test]
-fn rdma_cannot_be_required_and_ignored() {
-    let both = [&GOOD[..], &["--require-rdma", "--no-rdma"]].concat();
-    assert!(config(&both, &[]).unwrap_err().contains("cannot be used with"));
-    let mixed = config(&[&GOOD[..], &["--no-rdma"]].concat(), &[("MINGLE_REQUIRE_RDMA", "1")]);
-    assert!(mixed.unwrap_err().contains("exclude each other"));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use mingle_core::error::InvalidId;
 use mingle_core::{JobId, Network, Paths, Rank, World, WorldSize, env};
 
 use crate::exit::Stop;
+use crate::fabric::Use;
 use crate::scheduler;
 
 /// The host's name, from the kernel.
@@ -92,6 +93,15 @@ pub(crate) fn paths(text: &str) -> Result<Paths, &'static str> {
         "ring" => Ok(Paths::Ring),
         "master" => Ok(Paths::Master),
         _ => Err("the paths are 'auto', 'all', 'ring' or 'master'"),
+    }
+}
+
+pub(crate) fn rdma(text: &str) -> Result<Use, &'static str> {
+    match text {
+        "auto" => Ok(Use::Auto),
+        "require" => Ok(Use::Require),
+        "off" => Ok(Use::Off),
+        _ => Err("give 'auto', 'require' or 'off'"),
     }
 }
 

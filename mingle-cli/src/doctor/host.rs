@@ -69,7 +69,7 @@ fn rdma() -> Vec<Finding> {
     let (summary, used) = match probe() {
         Err(error) => {
             let seen = format!("not readable: {error}");
-            let cure = "'mingle rdma' says more; --no-rdma ignores RDMA";
+            let cure = "'mingle rdma' says more; --rdma off ignores RDMA";
             return vec![Finding::new(Status::Note, check, looked, seen, cure)];
         }
         Ok(machine) => {
@@ -83,7 +83,7 @@ fn rdma() -> Vec<Finding> {
     if !devices.iter().any(|name| name.starts_with("uverbs")) {
         if used > 0 {
             let cure =
-                "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --no-rdma";
+                "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --rdma off";
             let (looked, seen) = ("/dev/infiniband", "has no uverbs device, so programs cannot use RDMA");
             findings.push(Finding::new(Status::Note, "rdma devices", looked, seen, cure));
         }
@@ -92,7 +92,7 @@ fn rdma() -> Vec<Finding> {
     {
         let seen = format!("{bytes} bytes: RDMA pins memory, and fails with 'cannot allocate memory'");
         let cure =
-            "ulimit -l unlimited (docker run --ulimit memlock=-1; LimitMEMLOCK=infinity), or --no-rdma";
+            "ulimit -l unlimited (docker run --ulimit memlock=-1; LimitMEMLOCK=infinity), or --rdma off";
         findings.push(Finding::new(Status::Warning, "memlock", "limit of locked memory", seen, cure));
     }
     findings

@@ -11,13 +11,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use mingle_core::env::{Variables, users_value};
-use mingle_core::rdma::{self, DeviceLists, Extent, Machine, Transport};
+use mingle_core::rdma::{self, Machine, Transport, Users};
 
 use crate::args::RdmaArgs;
+use crate::environment;
 use crate::exit::Stop;
 use crate::stderr;
 use crate::stdout::Stdout;
-use crate::{config, environment};
 use document::Document;
 
 /// The longest interval for `--watch`, in seconds.
@@ -49,18 +49,16 @@ pub(crate) fn run(args: &RdmaArgs) -> Result<(), Stop> {
         Some(folder) => Machine::from_snapshot(folder)
             .map_err(|error| Stop::Usage(format!("--from {}: {error}", folder.display())))?,
     };
-    show(&machine, form, config::flag_or_variable(args.no_gid_pin, "no-gid-pin")?)
+    show(&machine, form)
 }
 
-fn show(machine: &Machine, form: Form, no_gid_pin: bool) -> Result<(), Stop> {
-    let mut extent = Extent::default();
-    extent.gid_index = !no_gid_pin;
+fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
-    let lists = DeviceLists::new(|name| users_value(name, &[], environment));
-    let (advice, dropped) = rdma::beside(machine, transport, extent, &lists);
+    let users = Users::new(|name| users_value(name, &[], environment));
+    let (advice, dropped) = rdma::beside(machine, transport, &users);
     let variables = Variables::of_fabric(&advice, &[], environment);
-    let mut warnings = rdma::warnings(machine, transport, extent);
+    let mut warnings = rdma::warnings(machine, transport, &users);
     warnings.extend(rdma::unusable(machine));
     warnings.extend(dropped);
     match form {

@@ -94,10 +94,7 @@ class _Options(TypedDict, total=False):
     seed_dir: Path | None
     broadcast: bool | None
     timeout: Time | None
-    require_rdma: bool | None
-    no_rdma: bool | None
-    no_gid_pin: bool | None
-    tune_sockets: bool | None
+    rdma: str | None
     set: Many | None
     same: Many | None
     require_same: bool | None

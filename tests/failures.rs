@@ -57,7 +57,10 @@ fn a_usage_error_names_the_wrong_argument() {
         (vec!["--job-id", "x", "--world", "4", "--timeout", "soon"], "soon"),
         (vec!["--job-id", "x", "--world", "4", "--multicast", "10.0.0.1"], "10.0.0.1"),
         (vec!["--job-id", "x", "--world", "4", "--multicast", "/0"], "a TTL is"),
-        (vec!["--job-id", "x", "--world", "4", "--master-port", "29499"], "are both 29499"),
+        (
+            vec!["--job-id", "x", "--world", "4", "--master-port", "29499"],
+            "the port of the multicast groups as well",
+        ),
         (vec!["--job-id", "x", "--world", "4", "--format", "xml"], "xml"),
         (vec!["--job-id", "x", "--world", "4", "--wrold", "4"], "--wrold"),
         (vec!["--job-id", "x", "--world", "4", "extra"], "extra"),

@@ -240,10 +240,8 @@ fn every_flag_has_its_variable() {
             ("RANK", rank),
             ("INTERFACE", "eth0"),
             ("MASTER_PORT", "23456"),
-            ("RANK_BY", "host"),
-            ("DISCOVERY_PORT", "29498"),
-            ("GROUP", "239.255.7.7"),
-            ("TTL", "2"),
+            ("RANK_KEY", "a"),
+            ("MULTICAST", "239.255.7.7:29498/2"),
             ("TIMEOUT", "30s"),
         ] {
             command.env(format!("MINGLE_{name}"), value);

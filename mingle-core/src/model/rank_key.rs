@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{InvalidId, Label};
 
-/// A text by which the nodes without a given rank are ordered: 1 to 128 printable ASCII characters. Numbers in
-/// it count as numbers, so `node-9` comes before `node-10`. The default is no key.
+/// A text by which the nodes without a given rank are ordered: 1 to 128 printable ASCII characters. Numbers
+/// in it count as numbers, so `node-9` comes before `node-10`. The default is no key.
 ///
 /// ```
 /// use mingle_core::RankKey;

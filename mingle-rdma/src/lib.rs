@@ -1,4 +1,5 @@
-//! RDMA devices: what a host has, what a job should use of it, and what all hosts of a world can use together.
+//! RDMA devices: what a host has, what a job should use of it, and what all hosts of a world can use
+//! together.
 //!
 //! ```text
 //! files -> read     sysfs, or a snapshot of one, to a Machine: plain facts

@@ -23,8 +23,8 @@ use super::reason::PortReason;
 use super::verdict::Transport;
 
 /// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
-/// host that is in no world, see [`Transport::alone`]. `with_index` is false where NCCL is to choose a GID of the
-/// address family and the RoCE version.
+/// host that is in no world, see [`Transport::alone`]. `with_index` is false where NCCL is to choose a GID of
+/// the address family and the RoCE version.
 pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> Vec<(&'static str, String)> {
     let mut variables = Vec::new();
     match transport {

@@ -6,7 +6,10 @@ use std::path::Path;
 /// The code of library and program, without that of tests: each file's path below `root`, and its text.
 pub(crate) fn sources(root: &Path) -> Vec<(String, String)> {
     let mut sources = Vec::new();
-    let mut folders = vec![root.join("mingle-core/src"), root.join("mingle-cli/src")];
+    let mut folders: Vec<_> = ["mingle-rdma/src", "mingle-core/src", "mingle-cli/src"]
+        .iter()
+        .map(|folder| root.join(folder))
+        .collect();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

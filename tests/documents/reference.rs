@@ -244,8 +244,9 @@ fn is_variable(text: &str) -> bool {
 fn variables_in(path: &str) -> BTreeSet<String> {
     let code = sources(&root());
     let texts = code.iter().filter(|(name, _)| name.starts_with(path)).flat_map(|(_, code)| literals(code));
-    // A value, not a name; and a variable that is not printed, but keeps another one from being printed.
-    let is_none = |text: &str| text.starts_with("AF_INET") || text == "RAY_AUTH_TOKEN_PATH";
+    // Values, not names; and a variable that is not printed, but keeps another one from being printed.
+    let is_none =
+        |text: &str| text.starts_with("AF_INET") || ["ACTIVE_DEFER", "RAY_AUTH_TOKEN_PATH"].contains(&text);
     texts.filter(|text| is_variable(text) && !is_none(text)).collect()
 }
 
@@ -265,6 +266,7 @@ fn every_variable_of_mingles_own_is_in_the_reference() {
 fn every_variable_that_is_printed_is_in_the_reference() {
     let is_others = |name: &String| is_variable(name) && !name.starts_with("MINGLE_");
     let mut defined = variables_in("mingle-core/src/env/");
+    defined.extend(variables_in("mingle-rdma/src/"));
     // What workers get beside that.
     defined.extend(variables_in("mingle-cli/src/run/command.rs"));
     let defined: BTreeSet<_> = defined.into_iter().filter(is_others).collect();

@@ -121,8 +121,9 @@ pub(crate) struct RdmaArgs {
 
     /// Say which transports an NCCL log mentions; - is stdin
     ///
-    /// Says whether the channels between nodes use RDMA, with GPUDirect or without, or sockets, and which ranks
-    /// differ. To get a log, run the job with NCCL_DEBUG=INFO, and perhaps NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.
+    /// Says whether the channels between nodes use RDMA, with GPUDirect or without, or sockets, and which
+    /// ranks differ. To get a log, run the job with NCCL_DEBUG=INFO, and perhaps
+    /// NCCL_DEBUG_FILE=/tmp/nccl.%h.%p.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
         conflicts_with_all = ["from", "save", "watch"])]
     pub(crate) check_log: Option<PathBuf>,

@@ -1,9 +1,9 @@
-//! `mingle rdma --check-log`: whether NCCL's log says RDMA or sockets, with GPUDirect or without, and between which
-//! ranks.
+//! `mingle rdma --check-log`: whether NCCL's log says RDMA or sockets, with GPUDirect or without, and between
+//! which ranks.
 //!
-//! NCCL logs one line for each end of a channel: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`. The form is
-//! that of the sources of 2.10 to 2.32 (src/transport/net.cc, coll_net.cc, p2p.cc, shm.cc). A log can have gigabytes
-//! and hold any bytes: it is read once, and only numbers are kept.
+//! NCCL logs one line for each end of a channel: `Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`.
+//! The form is that of the sources of 2.10 to 2.32 (src/transport/net.cc, coll_net.cc, p2p.cc, shm.cc). A log
+//! can have gigabytes and hold any bytes: it is read once, and only numbers are kept.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -115,8 +115,8 @@ fn each_line(mut input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<
     }
 }
 
-/// The two ranks of a channel, and the way that its data takes: `NET/IB/0/GDRDMA`, `P2P/CUMEM`. A CollNet channel has
-/// no second rank.
+/// The two ranks of a channel, and the way that its data takes: `NET/IB/0/GDRDMA`, `P2P/CUMEM`. A CollNet
+/// channel has no second rank.
 fn channel(line: &str) -> Option<(Option<(u32, u32)>, &str)> {
     let (_, body) = line.split_once("NCCL INFO ")?;
     let (front, way) = body.split_once(" via ")?;
@@ -134,8 +134,9 @@ impl Ends {
     /// The count of this way; none where it leads over no network.
     fn of(&mut self, way: &str) -> Option<&mut u64> {
         let (kind, rest) = way.split_once('/')?;
-        // A plugin's name can contain spaces. `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin for RoCE,
-        // and `AWS Libfabric` or `Libfabric` is the plugin for EFA. Others may say GDRDMA without RDMA.
+        // A plugin's name can contain spaces. `IBext` is nccl-rdma-sharp-plugins, `gIB` is Google's plugin
+        // for RoCE, and `AWS Libfabric` or `Libfabric` is the plugin for EFA. Others may say GDRDMA without
+        // RDMA.
         let name = rest.split('/').next()?;
         let is_rdma =
             matches!(name, "IB" | "gIB") || name.starts_with("IBext") || name.ends_with("Libfabric");

@@ -1,9 +1,9 @@
 //! `mingle rdma --watch`: what RDMA ports and network interfaces carry each second.
 //!
-//! RoCE traffic is counted apart from the interface's, although both use one wire: the adapter sends it without the
-//! network stack, so it is not in the interface's statistics (mlx5 has counters of its own for it, see the kernel's
-//! Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). The traffic of a soft device (rxe) and
-//! IP over InfiniBand pass the network stack, so both counters have them.
+//! RoCE traffic is counted apart from the interface's, although both use one wire: the adapter sends it
+//! without the network stack, so it is not in the interface's statistics (mlx5 has counters of its own for
+//! it, see the kernel's Documentation/networking/device_drivers/ethernet/mellanox/mlx5/counters.rst). The
+//! traffic of a soft device (rxe) and IP over InfiniBand pass the network stack, so both counters have them.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -47,9 +47,10 @@ pub(crate) fn run(sys: &Path, every: Duration, out: &mut dyn Write) -> io::Resul
 /// The links that have ever carried a byte, RDMA ports first, with the rates between two samples.
 fn table(before: &[Link], after: &[Link], elapsed: Duration) -> String {
     let is_idle = |link: &&Link| [link.sent, link.received].iter().all(|c| matches!(c, None | Some((0, _))));
-    let width = after.iter().map(|link| link.name.len()).max().unwrap_or(0).max(4);
+    let links: Vec<&Link> = after.iter().filter(|link| !is_idle(link)).collect();
+    let width = links.iter().map(|link| link.name.len()).max().unwrap_or(0).max("name".len());
     let mut text = format!("{:width$}  {:>12}  {:>12}\n", "name", "sent", "received");
-    for link in after.iter().filter(|link| !is_idle(link)) {
+    for link in links {
         let was = before.iter().find(|was| was.name == link.name);
         let shown = |of: fn(&Link) -> Counter| rate(was.and_then(of), of(link), elapsed);
         let (sent, received) = (shown(|link| link.sent), shown(|link| link.received));
@@ -93,9 +94,9 @@ fn read(sys: &Path) -> Vec<Link> {
     links
 }
 
-/// InfiniBand and mlx5's RoCE have `counters` in units of four bytes (Documentation/ABI/stable/sysfs-class-infiniband);
-/// `hw_counters` has bytes for EFA (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe
-/// (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
+/// InfiniBand and mlx5's RoCE have `counters` in units of four bytes
+/// (Documentation/ABI/stable/sysfs-class-infiniband); `hw_counters` has bytes for EFA
+/// (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
 fn of_port(port: &Path, device: &str, number: &str) -> Link {
     let kinds = [
         ("counters", ["port_xmit_data", "port_rcv_data"], 4, "B/s"),
@@ -109,8 +110,8 @@ fn of_port(port: &Path, device: &str, number: &str) -> Link {
     Link { name: format!("{}:{}", shown(device), shown(number)), sent, received }
 }
 
-/// None where an adapter has no such counter: it returns a text such as `N/A (no PMA)`. One of 32 bits stops at its
-/// largest value, and then says nothing.
+/// None where an adapter has no such counter: it returns a text such as `N/A (no PMA)`. One of 32 bits stops
+/// at its largest value, and then says nothing.
 fn counter(file: &Path, scale: u64, unit: &'static str) -> Counter {
     let value: u64 = fs::read_to_string(file).ok()?.trim().parse().ok()?;
     let is_full = scale == 4 && value == u64::from(u32::MAX);

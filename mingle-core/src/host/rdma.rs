@@ -7,8 +7,8 @@ use std::path::Path;
 
 use mingle_rdma::{Address, Machine, Standing, Surroundings};
 
-/// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is read;
-/// its GPUs are read only if several ports can be used.
+/// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
+/// read; its GPUs are read only if several ports can be used.
 ///
 /// # Errors
 /// If the addresses of this network namespace cannot be listed.

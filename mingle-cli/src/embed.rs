@@ -16,7 +16,7 @@ pub use crate::caller::Told;
 pub use crate::stay::Word;
 
 use crate::args::{self, Command, JoinArgs, LowArgs, RunArgs, check_variables};
-use crate::config::{Config, Split};
+use crate::config::{Settings, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::formation::Formation;
@@ -150,7 +150,7 @@ fn now() -> Instant {
 fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
     let started = now();
     let words = ["mingle".to_owned()].into_iter().chain(arguments).chain(["--format=json".to_owned()]);
-    let mut config = Config::scheduled(parse(words)?.join, environment_or_files)?;
+    let mut config = Settings::scheduled(parse(words)?.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     config.keeps_listener = keeps_listener;
     Journal::during(config.beginning(), started, |journal| {

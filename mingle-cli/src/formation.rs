@@ -10,7 +10,7 @@ use mingle_core::tools::{host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName, JobId};
 use serde_json::Value;
 
-use crate::config::Config;
+use crate::config::Settings;
 use crate::doctor::lookup;
 use crate::events::Timings;
 use crate::exit::Stop;
@@ -25,7 +25,7 @@ const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/a
 /// Everything that this node's output depends on.
 #[derive(Debug)]
 pub(crate) struct Formation<'a> {
-    config: &'a Config,
+    config: &'a Settings,
     found: &'a Found,
     job: &'a JobId,
     pub(crate) formed: &'a Formed,
@@ -38,7 +38,7 @@ pub(crate) struct Formation<'a> {
 
 impl<'a> Formation<'a> {
     pub(crate) fn new(
-        config: &'a Config,
+        config: &'a Settings,
         found: &'a Found,
         assignment: &'a Assignment,
         timings: Timings,

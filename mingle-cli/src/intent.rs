@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
     use crate::args::LowArgs;
-    use crate::config::Config;
+    use crate::config::Settings;
 
     fn intent(line: &str, variable: Option<&str>) -> Intent {
         let args: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
@@ -124,7 +124,7 @@ mod tests {
                             let value = if name == "MINGLE_FORMAT" { variable } else { None };
                             value.map(OsString::from)
                         };
-                        let config = Config::scheduled(low.join, environment).unwrap();
+                        let config = Settings::scheduled(low.join, environment).unwrap();
                         assert_eq!(
                             guess,
                             Intent { format: config.format, plain: false, command: false },

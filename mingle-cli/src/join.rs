@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use tokio::runtime::{self, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::config::Config;
+use crate::config::Settings;
 use crate::doctor;
 use crate::events::Journal;
 use crate::exit::Stop;
@@ -23,7 +23,7 @@ const DESCRIPTORS: usize = 12;
 /// Waits for the world, and then runs `then` with it. However this ends, all sockets are closed, which
 /// notifies the other nodes at once. A signal that arrives meanwhile ends this process.
 pub(crate) fn join_and_then<T>(
-    config: &Config,
+    config: &Settings,
     found: &Found,
     journal: &mut Journal,
     then: impl AsyncFnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
@@ -76,7 +76,7 @@ fn ending(signal: Signal) -> Option<Signal> {
 }
 
 /// Prints what the doctor finds on this host, where the rendezvous has timed out.
-pub(crate) fn explain(stop: &Stop, config: &Config) {
+pub(crate) fn explain(stop: &Stop, config: &Settings) {
     if !config.quiet {
         doctor::after(stop, config);
     }

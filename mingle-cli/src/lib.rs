@@ -67,7 +67,7 @@ use clap::{CommandFactory as _, Parser as _};
 use mingle_core::Secret;
 
 use args::{Command, LowArgs};
-use config::{Config, Split};
+use config::{Settings, Split};
 use events::Journal;
 use exit::Stop;
 use fabric::Found;
@@ -110,7 +110,7 @@ fn is_configured(args: &[OsString]) -> bool {
     let has_variable = std::env::vars_os().any(|(name, _)| name.to_string_lossy().starts_with("MINGLE_"));
     has_variable
         || LowArgs::try_parse_from(args)
-            .is_ok_and(|low| Config::scheduled(low.join, |name| std::env::var_os(name)).is_ok())
+            .is_ok_and(|low| Settings::scheduled(low.join, |name| std::env::var_os(name)).is_ok())
 }
 
 fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(), Stop> {
@@ -138,7 +138,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Command::Watch(args)) => return watch::run(args),
         _ => {}
     }
-    let config = Config::scheduled(low.join, environment_or_files)?;
+    let config = Settings::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     if config.outputs.is_empty() {
         Stdout::check()?;
@@ -148,7 +148,7 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
 }
 
 /// Waits for the world, and prints it.
-fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
+fn form(config: &Settings, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
     let formed = join::join_and_then(config, &found, journal, async |assignment, journal| {
         let timings = journal.timings();
@@ -166,7 +166,7 @@ fn form(config: &Config, started: Instant, journal: &mut Journal) -> Result<(), 
 
 /// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
 /// node waits for others.
-fn prepare(config: &Config) -> Result<Found, Stop> {
+fn prepare(config: &Settings) -> Result<Found, Stop> {
     stderr::log(config.verbose);
     if !config.quiet {
         for warning in &config.warnings {

@@ -11,7 +11,7 @@ use mingle_core::{Assignment, Event, HostName, JobId, WorldSize};
 use tokio::time::{Instant, Interval, interval_at};
 
 use crate::advice;
-use crate::config::Config;
+use crate::config::Settings;
 use crate::events::Journal;
 use crate::stderr::{self, printable};
 
@@ -22,7 +22,7 @@ const NAMES: usize = 3;
 #[derive(Debug)]
 pub(crate) struct Progress<'a> {
     journal: &'a mut Journal,
-    lines: Lines,
+    lines: EventLines,
     quiet: bool,
     live: Option<Live>,
 }
@@ -36,12 +36,12 @@ struct Live {
 
 impl<'a> Progress<'a> {
     /// Nothing is shown before the first event.
-    pub(crate) fn new(config: &Config, journal: &'a mut Journal) -> Self {
+    pub(crate) fn new(config: &Settings, journal: &'a mut Journal) -> Self {
         // The log's lines and a live line would overwrite each other.
         let live = (!config.quiet && config.verbose == 0 && stderr::is_live()).then(Live::new);
         Self {
             journal,
-            lines: Lines::new(config.job.clone(), config.world, host_name()),
+            lines: EventLines::new(config.job.clone(), config.world, host_name()),
             quiet: config.quiet,
             live,
         }
@@ -96,7 +96,7 @@ impl Live {
 
 /// Turns events into lines; remembers the last one, so that only changes are shown.
 #[derive(Debug)]
-struct Lines {
+struct EventLines {
     job: JobId,
     world: WorldSize,
     /// This host, which is not told that it has joined.
@@ -107,7 +107,7 @@ struct Lines {
     last: String,
 }
 
-impl Lines {
+impl EventLines {
     fn new(job: JobId, world: WorldSize, host: HostName) -> Self {
         Self { job, world, host, joins: false, joined: 1, last: String::new() }
     }
@@ -198,8 +198,8 @@ mod tests {
 
     use super::*;
 
-    fn lines() -> Lines {
-        Lines::new("foo".parse().unwrap(), "8".parse().unwrap(), HostName::new("own"))
+    fn lines() -> EventLines {
+        EventLines::new("foo".parse().unwrap(), "8".parse().unwrap(), HostName::new("own"))
     }
 
     fn leader() -> Peer {

@@ -11,15 +11,15 @@ use mingle_core::tools::interfaces;
 use mingle_core::{Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
-use crate::config::Config;
+use crate::config::Settings;
 use crate::nccl_conf;
 
 /// The most bytes of a file that are read.
 const LONGEST: u64 = 1 << 16;
 
 /// What this node compares.
-pub(crate) fn traits(config: &Config, machine: Option<&Machine>) -> Traits {
-    let host = Host(config.fabric.root.clone());
+pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
+    let host = HostFacts(config.fabric.root.clone());
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
@@ -53,16 +53,16 @@ fn distances(machine: &Machine) -> Option<Trait> {
 }
 
 /// The MTU of the interface that this node prefers.
-fn mtu(config: &Config) -> Option<Trait> {
+fn mtu(config: &Settings) -> Option<Trait> {
     let all = interfaces(&config.network).ok()?;
     let first = all.into_iter().find(|judged| judged.refused.is_none())?.interface;
     (first.mtu > 0).then(|| Trait::shown("MTU", first.mtu.to_string()))
 }
 
 /// This host, or a saved one in its place.
-struct Host(Option<PathBuf>);
+struct HostFacts(Option<PathBuf>);
 
-impl Host {
+impl HostFacts {
     /// A file of this host, or the one in its place below a saved one.
     fn path(&self, path: &str) -> PathBuf {
         let Some(root) = &self.0 else { return path.into() };

@@ -28,7 +28,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::RunArgs;
 use crate::caller::{self, Told};
-use crate::config::{Config, Restarts, Split, flag_or_variable};
+use crate::config::{Restarts, Settings, Split, flag_or_variable};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -85,7 +85,7 @@ impl Word {
 }
 
 /// How a world has ended for this node.
-enum After {
+enum Ending {
     /// The caller starts again. It may still hold the socket of the port.
     Again { holds_port: bool, end: End },
     /// This node takes part in no other.
@@ -95,7 +95,7 @@ enum After {
 /// Looks for the others, and stays until the caller leaves or all have finished.
 pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts { most: u32::MAX, ..Restarts::new(&args)? };
-    let mut config = Config::scheduled(args.join, environment_or_files)?;
+    let mut config = Settings::scheduled(args.join, environment_or_files)?;
     let allows_split = flag_or_variable(args.allow_split, "allow-split")?;
     if allows_split { Split::Allowed } else { Split::Attended }.check(config.world)?;
     restarts.check_growth(&config)?;
@@ -111,7 +111,7 @@ pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Res
 }
 
 async fn all_worlds(
-    config: &Config,
+    config: &Settings,
     found: &Found,
     restarts: Restarts,
     mut started: Instant,
@@ -134,8 +134,8 @@ async fn all_worlds(
             tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
                 .await?;
         match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
-            After::Gone => return Ok(()),
-            After::Again { holds_port, end } => {
+            Ending::Gone => return Ok(()),
+            Ending::Again { holds_port, end } => {
                 let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
                 running.set_port_grace(grace);
                 growth.ended(end, now());
@@ -151,7 +151,7 @@ async fn all_worlds(
 
 /// Tells the caller what it has in this world, and returns what the world has done meanwhile.
 async fn tell_formed(
-    config: &Config,
+    config: &Settings,
     found: &Found,
     assignment: &mut Assignment,
     running: &mut RunningWorld,
@@ -182,8 +182,8 @@ async fn attend(
     (generation, early, quiet): (u32, Vec<Change>, bool),
     words: &mut Words,
     journal: &mut Journal,
-) -> Result<After, Stop> {
-    let mut attended = Attended { is_notified: false, end: None, after: None, generation, quiet };
+) -> Result<Ending, Stop> {
+    let mut attended = EndedWorld { is_notified: false, end: None, after: None, generation, quiet };
     for change in early {
         attended.change(change, journal);
     }
@@ -197,11 +197,11 @@ async fn attend(
                 if change == Change::Finished {
                     journal.finished();
                     attended.tell("finished", json!({}));
-                    return Ok(After::Gone);
+                    return Ok(Ending::Gone);
                 }
                 attended.change(change, journal);
             }
-            word = words.next(), if !matches!(attended.after, Some(After::Gone)) => attended.hear(word, running),
+            word = words.next(), if !matches!(attended.after, Some(Ending::Gone)) => attended.hear(word, running),
             _ = count.tick() => {
                 let newcomers = running.newcomers();
                 if std::mem::replace(&mut waiting, newcomers) != newcomers {
@@ -218,18 +218,18 @@ async fn attend(
 }
 
 /// A world that has formed.
-struct Attended {
+struct EndedWorld {
     /// It is over, and all nodes that can be notified of the end have been.
     is_notified: bool,
     end: Option<End>,
     /// The wish of the caller for the time after it.
-    after: Option<After>,
+    after: Option<Ending>,
     /// Which formation of the job this world is.
     generation: u32,
     quiet: bool,
 }
 
-impl Attended {
+impl EndedWorld {
     fn change(&mut self, change: Change, journal: &mut Journal) {
         match change {
             Change::Notified => self.is_notified = true,
@@ -284,18 +284,18 @@ impl Attended {
             Word::Finish => running.succeed(),
             Word::Next { code, holds_port } => {
                 let end = *self.end.get_or_insert(End::Exited(code));
-                self.after = Some(After::Again { holds_port, end });
+                self.after = Some(Ending::Again { holds_port, end });
                 running.fail(End::Exited(code));
             }
             Word::Fail(code) => {
-                self.after = Some(After::Gone);
+                self.after = Some(Ending::Gone);
                 // No later formation would tell those that do not hear it now.
                 running.set_last(true);
                 running.release_newcomers();
                 running.fail(End::Exited(code));
             }
             Word::Leave(code) => {
-                self.after = Some(After::Gone);
+                self.after = Some(Ending::Gone);
                 running.fail(if code == 0 { End::Left } else { End::Exited(code) });
             }
         }

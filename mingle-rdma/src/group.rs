@@ -29,13 +29,13 @@ pub struct Group {
 }
 
 /// What the choice needs to know about a port.
-struct Facts {
+struct PortFacts {
     /// Its place among all ports.
     place: usize,
     kind: RdmaKind,
     card: Option<(u16, u16)>,
     rate: Option<u32>,
-    network: Option<Network>,
+    network: Option<Subnet>,
     /// The GPUs that are near, by their places in the machine's list.
     near: BTreeSet<usize>,
     has_default_route: bool,
@@ -48,7 +48,7 @@ struct Facts {
 }
 
 /// A network: that of an address, or an InfiniBand subnet's prefix.
-type Network = (bool, u128, u8);
+type Subnet = (bool, u128, u8);
 
 /// The physical port behind a port. Several functions of a card may share it.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,8 +59,8 @@ struct Physical {
 }
 
 /// A group while the choice is made.
-struct Members<'a> {
-    ports: Vec<&'a Facts>,
+struct Draft<'a> {
+    ports: Vec<&'a PortFacts>,
     /// Those that are left out, and why.
     outsiders: Vec<Outsider<'a>>,
     bandwidth: u32,
@@ -70,14 +70,14 @@ struct Members<'a> {
     lost: Option<GroupReason>,
 }
 
-type Outsider<'a> = (&'a Facts, PortReason);
+type Outsider<'a> = (&'a PortFacts, PortReason);
 
 /// Chooses a group, of this kind if the world uses that, and excludes the ports of the others.
 pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>], kind: Option<RdmaKind>) -> Vec<Group> {
     let facts = facts(machine, ports);
     let nearness_says = facts.iter().any(|port| !port.near.is_empty());
-    let groups = split(&facts, &networks(machine, ports)).into_iter().map(Members::new);
-    let mut groups: Vec<Members<'_>> = groups.collect();
+    let groups = split(&facts, &networks(machine, ports)).into_iter().map(Draft::new);
+    let mut groups: Vec<Draft<'_>> = groups.collect();
     mourn(&mut groups, machine, ports);
     settle(&mut groups, nearness_says);
     if let Some(kind) = kind
@@ -106,7 +106,7 @@ pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>], kind: Opti
 }
 
 /// Why a port is not used whose group has lost, against that of `best` if any is used.
-fn reason(port: &Facts, best: Option<&Facts>, lost: GroupReason) -> PortReason {
+fn reason(port: &PortFacts, best: Option<&PortFacts>, lost: GroupReason) -> PortReason {
     let Some(best) = best.filter(|_| lost != GroupReason::World) else { return PortReason::Group(lost) };
     match (port.kind, best.kind) {
         (RdmaKind::Roce | RdmaKind::Efa, RdmaKind::InfiniBand) => PortReason::BesideInfiniBand,
@@ -126,7 +126,7 @@ pub(super) fn kind_of(port: &PortChoice<'_>) -> RdmaKind {
     }
 }
 
-fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<Facts> {
+fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<PortFacts> {
     let usable = || ports.iter().enumerate().filter(|(_, port)| port.is_used());
     let distances = usable().flat_map(|(_, port)| machine.gpus.iter().map(|gpu| gpu.distance(port.device)));
     // Where all distances are the same, as in many virtual machines, none says anything.
@@ -147,7 +147,7 @@ fn facts(machine: &Machine, ports: &[PortChoice<'_>]) -> Vec<Facts> {
                 || physical(port),
                 |address| addresses.entry(address).or_insert_with(|| physical(port)).clone(),
             );
-            Facts {
+            PortFacts {
                 place,
                 kind: kind_of(port),
                 card: port.device.card,
@@ -185,7 +185,7 @@ fn physical(port: &PortChoice<'_>) -> Physical {
 }
 
 /// The network of a port, as far as it is known.
-fn network(machine: &Machine, port: &PortChoice<'_>) -> Option<Network> {
+fn network(machine: &Machine, port: &PortChoice<'_>) -> Option<Subnet> {
     if port.port.link_layer == LinkLayer::InfiniBand {
         let gid = port.port.gids.first()?.gid;
         return Some((true, u128::from_be_bytes(gid.0) >> 64, 64));
@@ -199,7 +199,7 @@ fn network(machine: &Machine, port: &PortChoice<'_>) -> Option<Network> {
 }
 
 /// How many ports each network has, by the card. Ports that are down count: they are in their network too.
-type Networks = BTreeMap<(Option<(u16, u16)>, Option<Network>), usize>;
+type Networks = BTreeMap<(Option<(u16, u16)>, Option<Subnet>), usize>;
 
 fn networks(machine: &Machine, ports: &[PortChoice<'_>]) -> Networks {
     let mut networks = Networks::new();
@@ -213,9 +213,9 @@ fn networks(machine: &Machine, ports: &[PortChoice<'_>]) -> Networks {
 }
 
 /// The ports by kind and rate, then by card, then by network.
-fn split<'a>(facts: &'a [Facts], networks: &Networks) -> Vec<Vec<&'a Facts>> {
+fn split<'a>(facts: &'a [PortFacts], networks: &Networks) -> Vec<Vec<&'a PortFacts>> {
     let mut groups = Vec::new();
-    let mut alike: Vec<Vec<&Facts>> = Vec::new();
+    let mut alike: Vec<Vec<&PortFacts>> = Vec::new();
     for port in facts {
         match alike.iter_mut().find(|ports| (ports[0].kind, ports[0].rate) == (port.kind, port.rate)) {
             Some(ports) => ports.push(port),
@@ -231,15 +231,15 @@ fn split<'a>(facts: &'a [Facts], networks: &Networks) -> Vec<Vec<&'a Facts>> {
 }
 
 /// Cards of several models stay together where each serves GPUs of its own.
-fn by_card(ports: Vec<&Facts>) -> Vec<Vec<&Facts>> {
-    let mut cards: Vec<Vec<&Facts>> = Vec::new();
+fn by_card(ports: Vec<&PortFacts>) -> Vec<Vec<&PortFacts>> {
+    let mut cards: Vec<Vec<&PortFacts>> = Vec::new();
     for port in ports {
         match cards.iter_mut().find(|cards| cards[0].card == port.card) {
             Some(card) => card.push(port),
             None => cards.push(vec![port]),
         }
     }
-    let mut groups: Vec<Vec<&Facts>> = Vec::new();
+    let mut groups: Vec<Vec<&PortFacts>> = Vec::new();
     for card in cards {
         let own = near(&card);
         let other = groups.iter_mut().find(|group| {
@@ -256,27 +256,27 @@ fn by_card(ports: Vec<&Facts>) -> Vec<Vec<&Facts>> {
 
 /// Ports stay together where each of their networks has equally many. Networks with more or fewer ports than
 /// others serve another purpose.
-fn by_network<'a>(ports: Vec<&'a Facts>, networks: &Networks) -> Vec<Vec<&'a Facts>> {
+fn by_network<'a>(ports: Vec<&'a PortFacts>, networks: &Networks) -> Vec<Vec<&'a PortFacts>> {
     let cards: BTreeSet<_> = ports.iter().map(|port| port.card).collect();
-    let size = |port: &Facts| -> usize {
+    let size = |port: &PortFacts| -> usize {
         cards.iter().filter_map(|card| networks.get(&(*card, port.network))).sum()
     };
-    let mut groups: BTreeMap<usize, Vec<&Facts>> = BTreeMap::new();
+    let mut groups: BTreeMap<usize, Vec<&PortFacts>> = BTreeMap::new();
     for port in ports {
         groups.entry(size(port)).or_default().push(port);
     }
     groups.into_values().collect()
 }
 
-fn near(ports: &[&Facts]) -> BTreeSet<usize> {
+fn near(ports: &[&PortFacts]) -> BTreeSet<usize> {
     ports.iter().flat_map(|port| port.near.iter().copied()).collect()
 }
 
 /// Leaves out the ports of a front end: few have the default route, or are far from every GPU, where most
 /// others are different.
-fn without_outsiders(ports: Vec<&Facts>) -> (Vec<&Facts>, Vec<Outsider<'_>>) {
+fn without_outsiders(ports: Vec<&PortFacts>) -> (Vec<&PortFacts>, Vec<Outsider<'_>>) {
     let all = ports.len();
-    let is_rare = |is: &dyn Fn(&Facts) -> bool| {
+    let is_rare = |is: &dyn Fn(&PortFacts) -> bool| {
         let others = ports.iter().filter(|port| !is(port)).count();
         others * 2 > all && others < all
     };
@@ -284,10 +284,10 @@ fn without_outsiders(ports: Vec<&Facts>) -> (Vec<&Facts>, Vec<Outsider<'_>>) {
     let rare_rendezvous = is_rare(&|port| port.is_of_rendezvous);
     let rare_distance = is_rare(&|port| port.near.is_empty());
     // A GPU keeps its only near port, whatever else that port is for.
-    let is_needed = |port: &Facts| {
+    let is_needed = |port: &PortFacts| {
         port.near.iter().any(|gpu| ports.iter().filter(|other| other.near.contains(gpu)).count() == 1)
     };
-    let reason = |port: &Facts| match port {
+    let reason = |port: &PortFacts| match port {
         port if rare_distance && port.near.is_empty() => Some(PortReason::Far),
         port if rare_route && port.has_default_route && !is_needed(port) => Some(PortReason::FrontEnd),
         port if rare_rendezvous && port.is_of_rendezvous && !is_needed(port) => Some(PortReason::Rendezvous),
@@ -300,9 +300,9 @@ fn without_outsiders(ports: Vec<&Facts>) -> (Vec<&Facts>, Vec<Outsider<'_>>) {
 
 /// Adds what the dead ports of each group would carry. Otherwise a host with a dead port could choose another
 /// group than all other hosts, and all would use sockets.
-fn mourn(groups: &mut [Members<'_>], machine: &Machine, ports: &[PortChoice<'_>]) {
+fn mourn(groups: &mut [Draft<'_>], machine: &Machine, ports: &[PortChoice<'_>]) {
     for port in ports.iter().filter(|port| is_dead(machine, port)) {
-        let is_like = |group: &&mut Members<'_>| {
+        let is_like = |group: &&mut Draft<'_>| {
             group
                 .ports
                 .first()
@@ -328,7 +328,7 @@ fn is_dead(machine: &Machine, port: &PortChoice<'_>) -> bool {
 
 /// Notes which groups lose, and why. Of those within a quarter of the largest bandwidth nearness decides,
 /// then the default route, then the kind.
-fn settle(groups: &mut [Members<'_>], nearness_says: bool) {
+fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     let left = groups.iter().filter(|group| group.lost.is_none());
     let most = left.map(|group| group.whole).max().unwrap_or(0);
     let is_close = |own: u32| u64::from(own) * 4 >= u64::from(most) * 3;
@@ -337,22 +337,22 @@ fn settle(groups: &mut [Members<'_>], nearness_says: bool) {
         |group| is_close(group.whole),
         |group| GroupReason::Bandwidth { own: group.whole, best: most },
     );
-    let left = |groups: &[Members<'_>]| groups.iter().filter(|group| group.lost.is_none()).count();
+    let left = |groups: &[Draft<'_>]| groups.iter().filter(|group| group.lost.is_none()).count();
     let gpus = groups.iter().filter(|group| group.lost.is_none()).map(|group| group.gpus).max().unwrap_or(0);
     lose(groups, |group| group.gpus == gpus, |group| GroupReason::Gpus { own: group.gpus, best: gpus });
-    let routed = |group: &Members<'_>| group.ports.iter().any(|port| port.has_default_route);
+    let routed = |group: &Draft<'_>| group.ports.iter().any(|port| port.has_default_route);
     lose(groups, |group| !routed(group), |_| GroupReason::DefaultRoute);
     lose(groups, |group| group.kind() == RdmaKind::InfiniBand, |_| GroupReason::Kind);
     if nearness_says && left(groups) > 1 {
         // Each has a port near to the same GPUs, so using both gains nothing.
         let left = groups.iter().filter(|group| group.lost.is_none());
-        let first = left.filter_map(Members::address).min().map(str::to_owned);
+        let first = left.filter_map(Draft::address).min().map(str::to_owned);
         lose(groups, |group| group.address() == first.as_deref(), |_| GroupReason::PciAddress);
         return;
     }
     // Nothing says what the ports are for: all of the best kind and the highest rate are used.
     lose(groups, |group| group.kind() == RdmaKind::Roce, |_| GroupReason::Kind);
-    let rates = groups.iter().filter(|group| group.lost.is_none()).map(Members::rate);
+    let rates = groups.iter().filter(|group| group.lost.is_none()).map(Draft::rate);
     let best = rates.max().flatten();
     lose(
         groups,
@@ -363,9 +363,9 @@ fn settle(groups: &mut [Members<'_>], nearness_says: bool) {
 
 /// Those of the remaining groups lose that do not `win`, if any does.
 fn lose(
-    groups: &mut [Members<'_>],
-    wins: impl Fn(&Members<'_>) -> bool,
-    reason: impl Fn(&Members<'_>) -> GroupReason,
+    groups: &mut [Draft<'_>],
+    wins: impl Fn(&Draft<'_>) -> bool,
+    reason: impl Fn(&Draft<'_>) -> GroupReason,
 ) {
     if groups.iter().any(|group| group.lost.is_none() && wins(group)) {
         for group in groups.iter_mut().filter(|group| group.lost.is_none()) {
@@ -374,8 +374,8 @@ fn lose(
     }
 }
 
-impl<'a> Members<'a> {
-    fn new(ports: Vec<&'a Facts>) -> Self {
+impl<'a> Draft<'a> {
+    fn new(ports: Vec<&'a PortFacts>) -> Self {
         let (ports, outsiders) = without_outsiders(ports);
         let bandwidth = bandwidth(&ports);
         Self { bandwidth, whole: bandwidth, gpus: near(&ports).len(), ports, outsiders, lost: None }
@@ -395,7 +395,7 @@ impl<'a> Members<'a> {
     }
 
     fn shown(&self, ports: &[PortChoice<'_>]) -> Group {
-        let name = |port: &&Facts| {
+        let name = |port: &&PortFacts| {
             let PortChoice { device, port, .. } = &ports[port.place];
             device.name_of(port)
         };
@@ -413,7 +413,7 @@ impl<'a> Members<'a> {
 }
 
 /// What ports carry together: several functions of one physical port carry no more than that port.
-fn bandwidth(ports: &[&Facts]) -> u32 {
+fn bandwidth(ports: &[&PortFacts]) -> u32 {
     let mut physical: BTreeMap<&Physical, (u32, u32)> = BTreeMap::new();
     for port in ports {
         let (sum, most) = physical.entry(&port.physical).or_default();

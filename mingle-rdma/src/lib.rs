@@ -61,8 +61,8 @@ pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};
 pub use group::Group;
 pub use list::nccl_list_has;
 pub use machine::{
-    Address, Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing,
-    Surroundings, Verbs,
+    Address, Device, GidEntry, HostNetwork, LinkLayer, Machine, NodeType, Port, PortState, Relation,
+    Standing, Verbs,
 };
 pub use name::is_nameable;
 pub use natural::natural;

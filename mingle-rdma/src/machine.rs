@@ -54,7 +54,7 @@ impl Machine {
 
 /// What the network of a host is like, without its RDMA devices.
 #[derive(Debug, Clone, Default)]
-pub struct Surroundings {
+pub struct HostNetwork {
     /// See [`Machine::addresses`].
     pub addresses: Vec<Address>,
     /// See [`Machine::standings`].
@@ -63,7 +63,7 @@ pub struct Surroundings {
     pub default_routes: Vec<String>,
 }
 
-impl From<Vec<Address>> for Surroundings {
+impl From<Vec<Address>> for HostNetwork {
     fn from(addresses: Vec<Address>) -> Self {
         Self { addresses, ..Self::default() }
     }

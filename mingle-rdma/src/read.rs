@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::files::Files;
 use super::gid::{Gid, RoceVersion};
 use super::machine::{
-    Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Surroundings, Verbs,
+    Device, GidEntry, HostNetwork, LinkLayer, Machine, NodeType, Port, PortState, Relation, Verbs,
 };
 use super::natural::natural;
 
@@ -25,7 +25,7 @@ const TUNNELS: [&str; 10] =
 /// Reads the machine, without its GPUs. A value that cannot be read is left out, whatever the reason: a
 /// device may vanish meanwhile (ENODEV), attributes of empty slots cannot be read (EINVAL), hardware may fail
 /// (EIO).
-pub(crate) fn machine(files: &impl Files, surroundings: impl Into<Surroundings>) -> Machine {
+pub(crate) fn machine(files: &impl Files, surroundings: impl Into<HostNetwork>) -> Machine {
     let mut names = files.list(DEVICES).unwrap_or_default();
     names.sort_by(|a, b| natural(a, b));
     let uverbs = uverbs(files);
@@ -34,7 +34,7 @@ pub(crate) fn machine(files: &impl Files, surroundings: impl Into<Surroundings>)
         let verbs = verbs(files, uverbs.get(&name), dev.as_deref());
         device(files, name, verbs)
     });
-    let Surroundings { addresses, standings, default_routes } = surroundings.into();
+    let HostNetwork { addresses, standings, default_routes } = surroundings.into();
     Machine {
         devices: devices.collect(),
         addresses,

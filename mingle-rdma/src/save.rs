@@ -8,14 +8,14 @@ use std::path::{Path, PathBuf};
 
 use super::files::Files;
 use super::gid::Gid;
-use super::machine::Surroundings;
+use super::machine::HostNetwork;
 use super::snapshot::{ADDRESSES, ROUTES, texts};
 use super::{pci, read};
 
 /// Writes all that the probe reads to `folder`.
 pub(crate) fn save(
     files: &impl Files,
-    surroundings: impl Into<Surroundings>,
+    surroundings: impl Into<HostNetwork>,
     folder: &Path,
 ) -> io::Result<()> {
     let surroundings = surroundings.into();

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use super::files::{Disk, Files as _};
-use super::machine::{Address, Machine, Standing, Surroundings};
+use super::machine::{Address, HostNetwork, Machine, Standing};
 use super::{pci, read};
 
 pub(super) const ADDRESSES: &str = "addrs.txt";
@@ -38,7 +38,7 @@ impl Machine {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(io::Error::new(error.kind(), format!("{ADDRESSES}: {error}")));
             }
-            Err(_) if files.exists(read::DEVICES) => Surroundings::default(),
+            Err(_) if files.exists(read::DEVICES) => HostNetwork::default(),
             Err(error) => return Err(io::Error::new(error.kind(), NoSnapshot)),
         };
         // Machines that were saved by earlier versions have no routes.
@@ -57,8 +57,8 @@ struct NoSnapshot;
 #[error("{0:?} is not a line such as \"eth0 inet 10.1.2.3/24\" or \"eth0 inet6 fd00::1/64\"")]
 pub struct InvalidAddress(String);
 
-fn surroundings(text: &str) -> Result<Surroundings, InvalidAddress> {
-    let mut found = Surroundings::default();
+fn surroundings(text: &str) -> Result<HostNetwork, InvalidAddress> {
+    let mut found = HostNetwork::default();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let words: Vec<_> = line.split_whitespace().collect();
         let (address, rest) = words.split_at(words.len().min(3));
@@ -75,7 +75,7 @@ fn surroundings(text: &str) -> Result<Surroundings, InvalidAddress> {
 }
 
 /// The lines of [`ADDRESSES`] and of [`ROUTES`].
-pub(super) fn texts(surroundings: &Surroundings) -> (String, String) {
+pub(super) fn texts(surroundings: &HostNetwork) -> (String, String) {
     let address = |address: &Address| {
         let standing = surroundings.standings.get(&(address.interface.clone(), address.address));
         let word = Standing::ALL.iter().find(|(own, _)| Some(own) == standing);

@@ -17,8 +17,8 @@ use crate::args::{JoinArgs, RunArgs};
 use crate::events::Beginning;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
-use crate::output::Output;
-use crate::scheduler::{Provided, Scheduler, Seeds};
+use crate::output::OutputFile;
+use crate::scheduler::{HostList, Provided, Scheduler};
 use crate::slots::{self, SlotCount};
 use values::{Timeout, format, paths, restarts, slots_number, timeout, verbose, workers};
 
@@ -38,7 +38,7 @@ const FOR_WORKERS: [Format; 5] = [Format::SH, Format::FISH, Format::JSON, Format
 /// Everything that was asked for, checked.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
-pub(crate) struct Config {
+pub(crate) struct Settings {
     pub(crate) job: JobId,
     pub(crate) world: WorldSize,
     last_call: Option<Timeout>,
@@ -58,7 +58,7 @@ pub(crate) struct Config {
     pub(crate) provenance: Option<String>,
     pub(crate) slots: SlotCount,
     pub(crate) format: Format,
-    pub(crate) outputs: Vec<Output>,
+    pub(crate) outputs: Vec<OutputFile>,
     /// The file of `--events`.
     pub(crate) events: Option<PathBuf>,
     pub(crate) quiet: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Config {
     pub(crate) keeps_listener: bool,
 }
 
-impl Config {
+impl Settings {
     /// Checks the arguments, then the variables of `environment`, and then those of a scheduler.
     pub(crate) fn scheduled(
         mut low: JoinArgs,
@@ -190,7 +190,7 @@ impl Config {
     }
 }
 
-impl Config {
+impl Settings {
     /// What the first event tells, and where events go.
     pub(crate) fn beginning(&self) -> Beginning<'_> {
         Beginning { job: &self.job, world: self.world, file: self.events.as_deref(), quiet: self.quiet }
@@ -251,7 +251,7 @@ impl Restarts {
     }
 
     /// Refuses `--grow` where no world could grow.
-    pub(crate) fn check_growth(&self, config: &Config) -> Result<(), Stop> {
+    pub(crate) fn check_growth(&self, config: &Settings) -> Result<(), Stop> {
         let world = config.world;
         let (reason, cure) = if !self.grows {
             return Ok(());
@@ -317,7 +317,7 @@ impl Identity {
         let mut network = std::mem::take(&mut low.network).read(reader)?;
         if network.seeds.is_empty() {
             let seeds = provenance.or(None, "seed", || scheduler.seeds())?;
-            network.seeds.extend(seeds.into_iter().flat_map(|Seeds(seeds)| seeds));
+            network.seeds.extend(seeds.into_iter().flat_map(|HostList(seeds)| seeds));
         }
         values::check_without_multicast(&network, world)?;
         Ok(Self { job, world, rank, rank_key, network, provenance })

@@ -15,7 +15,7 @@ use crate::advice;
 use crate::args::JoinArgs;
 use crate::exit::Stop;
 use crate::fabric::Wanted;
-use crate::output::Output;
+use crate::output::OutputFile;
 
 /// The largest file that can be a secret, in bytes.
 const LONGEST_SECRET: u64 = 4096;
@@ -124,13 +124,13 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     }
 
     /// All `--output` arguments, or else what MINGLE_OUTPUT lists with commas.
-    pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<Output>, Stop> {
-        let mut outputs: Vec<Output> = Vec::new();
+    pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<OutputFile>, Stop> {
+        let mut outputs: Vec<OutputFile> = Vec::new();
         for given in self.all(arguments, "output")? {
             let parts =
                 if given.is_variable { given.text.split(',').collect() } else { vec![given.text.as_str()] };
             for part in parts {
-                let output = given.parse(|_| Output::parse(part))?;
+                let output = given.parse(|_| OutputFile::parse(part))?;
                 if outputs.iter().any(|other| other.path == output.path) {
                     return given.parse(|_| {
                         Err(format!(

@@ -12,11 +12,11 @@ use super::*;
 use crate::args::LowArgs;
 use crate::fabric::Use;
 
-fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Config, String> {
+fn config(line: &[&str], environment: &[(&str, &str)]) -> Result<Settings, String> {
     let low = LowArgs::try_parse_from([&["mingle"], line].concat()).map_err(|e| e.to_string())?;
     let lookup =
         |name: &str| environment.iter().find(|(n, _)| *n == name).map(|(_, value)| OsString::from(value));
-    Config::scheduled(low.join, lookup).map_err(|stop| stop.to_string())
+    Settings::scheduled(low.join, lookup).map_err(|stop| stop.to_string())
 }
 
 const GOOD: [&str; 4] = ["-j", "foo", "-w", "4"];
@@ -56,7 +56,7 @@ fn every_option_reads_its_variable() {
         let value = [("MINGLE_JOB_ID", "foo"), ("MINGLE_WORLD", "4")].into_iter().find(|(n, _)| *n == name);
         value.map(|(_, value)| OsString::from(value))
     };
-    Config::scheduled(JoinArgs::default(), lookup).unwrap();
+    Settings::scheduled(JoinArgs::default(), lookup).unwrap();
     let command = LowArgs::command();
     let options = command.get_arguments().filter_map(|argument| argument.get_long());
     for option in options.filter(|option| !["set", "help", "version"].contains(option)) {

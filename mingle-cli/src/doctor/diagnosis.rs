@@ -1,6 +1,6 @@
 //! The conclusions from the matrix: which direction is broken, and what breaks exactly that direction.
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::matrix::{Board, Cell, Way};
 use super::{duplicates, rounds};
 use crate::advice;
@@ -8,7 +8,7 @@ use crate::advice;
 /// The findings, the worst cause first.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
-    let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::Broken);
+    let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::BrokenWay);
     let passes = board.pairs().any(|(from, to)| board.cell(Way::Udp, from, to).works());
     if board.is_ipv6().is_none() {
         findings.push(no_family());
@@ -42,7 +42,7 @@ fn present(board: &Board) -> Finding {
     if here == 1 && world > 1 {
         let seen = format!("1 of {world}: nobody else was heard, by multicast or otherwise");
         let cure = "start the doctor on all hosts at the same time; then give --seed ADDRESS of another host, or --broadcast";
-        return Finding::new(Status::Problem, CHECK, looked, seen, cure);
+        return Finding::new(Severity::Problem, CHECK, looked, seen, cure);
     }
     let names: Vec<String> = ids.iter().map(|id| board.name(*id)).collect();
     let seen = format!("{here} of {world}: {}", names.join(", "));
@@ -50,11 +50,11 @@ fn present(board: &Board) -> Finding {
         _ if board.has_enough() => Finding::ok(CHECK, looked, seen),
         std::cmp::Ordering::Less | std::cmp::Ordering::Equal => {
             let cure = "start the doctor on the others too; if it runs there, give each --seed with one of these addresses";
-            Finding::new(Status::Problem, CHECK, looked, seen, cure)
+            Finding::new(Severity::Problem, CHECK, looked, seen, cure)
         }
         std::cmp::Ordering::Greater => {
             let cure = "give the number of hosts as --world, and each job its own --job-id";
-            Finding::new(Status::Warning, CHECK, looked, seen, cure)
+            Finding::new(Severity::Warning, CHECK, looked, seen, cure)
         }
     }
 }
@@ -62,7 +62,7 @@ fn present(board: &Board) -> Finding {
 fn no_family() -> Finding {
     let seen = "some hosts have IPv4 only and some IPv6 only, and a world uses one family";
     let cure = "give all hosts addresses of one family";
-    Finding::new(Status::Problem, "family", "addresses of all hosts", seen, cure)
+    Finding::new(Severity::Problem, "family", "addresses of all hosts", seen, cure)
 }
 
 fn no_multicast(board: &Board) -> Finding {
@@ -84,7 +84,7 @@ fn no_multicast(board: &Board) -> Finding {
             "give --seed on each node (or --seed-dir, or --broadcast on one link), or switch {querier} on"
         ),
     };
-    Finding::new(Status::Warning, "multicast", "multicast between the hosts", seen, cure)
+    Finding::new(Severity::Warning, "multicast", "multicast between the hosts", seen, cure)
 }
 
 /// The fault on the way from one host to another.
@@ -95,21 +95,21 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     let (udp, back) = (board.cell(Way::Udp, from, to), board.cell(Way::Udp, to, from));
     let tcp = board.cell(Way::Tcp, from, to);
     let problem = |check, seen: String, cure: String| {
-        Some(Finding::new(Status::Problem, check, looked.clone(), seen, cure))
+        Some(Finding::new(Severity::Problem, check, looked.clone(), seen, cure))
     };
     // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
     // never sent. The other direction is the broken one.
-    let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
-    if udp == Cell::Broken && multicast.works() && no_answer {
+    let no_answer = back == Cell::BrokenWay && !board.cell(Way::Multicast, to, from).works();
+    if udp == Cell::BrokenWay && multicast.works() && no_answer {
         return None;
     }
     match (udp, tcp) {
-        (Cell::Broken, Cell::Works) => problem(
+        (Cell::BrokenWay, Cell::Works) => problem(
             "udp",
             format!("UDP to port {port} is lost, while TCP passes: a firewall on {b}, or between"),
             format!("let UDP 29499 and 29500-29999 pass to {b} (--multicast and --master-port name others)"),
         ),
-        (Cell::Broken, _) => {
+        (Cell::BrokenWay, _) => {
             let back_alone = board.cell(Way::Multicast, to, from).works() && !multicast.works();
             let heard = back.works() || back_alone;
             let other = if heard { "; the other direction works" } else { "" };
@@ -123,13 +123,13 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
             )
         }
         // A connection needs both directions; the broken direction has a finding of its own.
-        (Cell::Works, Cell::Broken) if back.works() => problem(
+        (Cell::Works, Cell::BrokenWay) if back.works() => problem(
             "tcp",
             format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
             format!("let TCP 29500-29999 pass to {b}, or one port that --master-port names (here {port})"),
         ),
-        (Cell::Works, _) if multicast == Cell::Broken && !silent => Some(Finding::new(
-            Status::Warning,
+        (Cell::Works, _) if multicast == Cell::BrokenWay && !silent => Some(Finding::new(
+            Severity::Warning,
             "multicast",
             looked.clone(),
             "multicast is lost, while unicast passes",
@@ -152,7 +152,7 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
     }
     let looked = format!("path from {} to {}", board.name(from), board.name(to));
     let cure = advice::about_paths(std::slice::from_ref(&broken));
-    Some(Finding::new(Status::Problem, "path", looked, broken.to_string(), cure))
+    Some(Finding::new(Severity::Problem, "path", looked, broken.to_string(), cure))
 }
 
 #[cfg(test)]
@@ -160,7 +160,7 @@ mod tests {
     use mingle_core::proto::Fault;
 
     use super::super::notice::tests::{card, card_at};
-    use super::super::notice::{Broken, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
+    use super::super::notice::{BrokenWay, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
     use super::*;
 
     const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP | PATH;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn problems(board: &Board) -> Vec<(&'static str, String)> {
-        let bad = examine(board).into_iter().filter(|finding| finding.status > Status::Note);
+        let bad = examine(board).into_iter().filter(|finding| finding.status > Severity::Note);
         bad.map(|finding| (finding.check, format!("{}: {}", finding.looked, finding.seen))).collect()
     }
 
@@ -340,7 +340,7 @@ mod tests {
         let to = "10.0.0.2:41877".parse().unwrap();
         let board = board_of(|of, about| {
             let known = contact(about, ALL);
-            let broken = Broken { to, fault, own_port_answers };
+            let broken = BrokenWay { to, fault, own_port_answers };
             let is_it = (of, about) == (1, 2);
             Some(if is_it { Contact { flags, broken: Some(broken), ..known } } else { known })
         });

@@ -5,9 +5,9 @@
 //! come from it, or if nothing passes between the two. A hardware address is reported if the two cannot
 //! connect.
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::matrix::{Board, Way, holds};
-use super::notice::Place;
+use super::notice::HostPlace;
 
 /// Two hosts with the same address.
 pub(super) struct Duplicate {
@@ -27,25 +27,25 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
     // With one hardware address on two ports, a switch passes a datagram now and then, and no connection.
     let connects = works(Way::Tcp);
     let passes = connects || works(Way::Udp);
-    let is_preferred = |one: &Place, other: &Place| {
-        let is_first = |places: &[Place], place| places.first() == Some(place);
+    let is_preferred = |one: &HostPlace, other: &HostPlace| {
+        let is_first = |places: &[HostPlace], place| places.first() == Some(place);
         is_first(&first.places, one) && is_first(&second.places, other)
     };
     let said = |of: u32, about: u32| board.entry(of, about).and_then(|contact| contact.shared);
-    let arrived = |place: &Place| {
+    let arrived = |place: &HostPlace| {
         let ip = Some(place.at.ip());
         board.ids().iter().any(|of| said(*of, a) == ip && said(*of, b) == ip)
     };
-    let has_address = |one: &Place, other: &Place| {
+    let has_address = |one: &HostPlace, other: &HostPlace| {
         // Two processes of one host have different ports.
         let are_two = one.at.port() == other.at.port() || one.mac != other.mac;
         one.at.ip() == other.at.ip() && are_two && (arrived(one) || !passes && is_preferred(one, other))
     };
-    let has_mac = |one: &Place, other: &Place| {
+    let has_mac = |one: &HostPlace, other: &HostPlace| {
         let is_network = holds(one.link.address, one.link.prefix, other.link.address);
         one.at.ip() != other.at.ip() && one.mac.is_some() && one.mac == other.mac && is_network && !connects
     };
-    let find = |is: &dyn Fn(&Place, &Place) -> bool| {
+    let find = |is: &dyn Fn(&HostPlace, &HostPlace) -> bool| {
         first.places.iter().find(|one| second.places.iter().any(|other| is(one, other)))
     };
     let (check, seen, cure) = if let Some(place) = find(&has_address) {
@@ -63,7 +63,7 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
         )
     };
     let looked = format!("{} and {}", board.name(a), board.name(b));
-    Some(Duplicate { hosts: [a, b], finding: Finding::new(Status::Problem, check, looked, seen, cure) })
+    Some(Duplicate { hosts: [a, b], finding: Finding::new(Severity::Problem, check, looked, seen, cure) })
 }
 
 #[cfg(test)]

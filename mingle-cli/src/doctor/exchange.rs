@@ -13,7 +13,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{sleep, timeout};
 
 use super::live::Arrived;
-use super::notice::{LARGEST, LONGEST, Notice, Offer, decode};
+use super::notice::{HostNotice, LARGEST, LONGEST, TransferOffer, decode};
 
 /// How long a connection may take to open. Three retries of a lost SYN would take 7 s, so a new connection is
 /// quicker.
@@ -52,7 +52,7 @@ pub(super) fn receive(
     listener: TcpListener,
     latest: watch::Receiver<Arc<Vec<Vec<u8>>>>,
     sender: mpsc::Sender<Arrived>,
-    guests: mpsc::Sender<(Offer, TcpStream)>,
+    guests: mpsc::Sender<(TransferOffer, TcpStream)>,
 ) {
     let slots = Arc::new(Semaphore::new(VISITORS));
     tokio::spawn(async move {
@@ -69,7 +69,7 @@ pub(super) fn receive(
                 reset(&stream);
                 let first = timeout(DIAL, message(&mut stream)).await;
                 let Ok(Ok(Some(first))) = first else { return };
-                if let Some(Notice::Transfer(offer)) = decode(tag, &first) {
+                if let Some(HostNotice::Transfer(offer)) = decode(tag, &first) {
                     let _ = guests.try_send((offer, stream));
                     return;
                 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Status {
+pub(super) enum Severity {
     /// Nothing to do.
     Ok,
     /// Worth knowing.
@@ -18,7 +18,7 @@ pub(super) enum Status {
     Problem,
 }
 
-impl Status {
+impl Severity {
     fn name(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -34,7 +34,7 @@ impl Status {
 pub(super) struct Finding {
     /// A name for programs, which stays when the messages change.
     pub(super) check: &'static str,
-    pub(super) status: Status,
+    pub(super) status: Severity,
     /// The subject that was examined.
     pub(super) looked: String,
     /// The facts about the subject.
@@ -45,11 +45,11 @@ pub(super) struct Finding {
 
 impl Finding {
     pub(super) fn ok(check: &'static str, looked: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { check, status: Status::Ok, looked: looked.into(), seen: seen.into(), cure: None }
+        Self { check, status: Severity::Ok, looked: looked.into(), seen: seen.into(), cure: None }
     }
 
     pub(super) fn new(
-        status: Status,
+        status: Severity,
         check: &'static str,
         looked: impl Into<String>,
         seen: impl Into<String>,
@@ -80,8 +80,8 @@ fn line(text: &str) -> String {
 
 /// `2 problems, 1 warning`; empty where there is neither.
 pub(super) fn count(findings: &[Finding]) -> String {
-    let of = |status: Status| findings.iter().filter(|finding| finding.status == status).count();
-    let parts = [(of(Status::Problem), "problem"), (of(Status::Warning), "warning")];
+    let of = |status: Severity| findings.iter().filter(|finding| finding.status == status).count();
+    let parts = [(of(Severity::Problem), "problem"), (of(Severity::Warning), "warning")];
     let parts = parts.iter().filter(|(count, _)| *count > 0);
     let words: Vec<String> =
         parts.map(|(count, name)| format!("{count} {name}{}", if *count == 1 { "" } else { "s" })).collect();
@@ -96,7 +96,7 @@ mod tests {
     fn every_finding_is_a_line_and_its_cure_another() {
         let found = [
             Finding::ok("a", "port 1", "free"),
-            Finding::new(Status::Problem, "b", "eth0\nfake", "down", "plug it in"),
+            Finding::new(Severity::Problem, "b", "eth0\nfake", "down", "plug it in"),
         ];
         let expected = "ok       port 1: free\nproblem  eth0\\nfake: down\n         -> plug it in\n";
         assert_eq!(text(&found), expected);

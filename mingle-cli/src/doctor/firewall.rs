@@ -10,7 +10,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 
 const CHECK: &str = "firewall";
 const LOOKED: &str = "firewall rules of this host";
@@ -25,7 +25,7 @@ pub(super) fn examine() -> Finding {
     match nftables {
         Err(error) if iptables == [None, None] => {
             let cure = format!("run the doctor as root, or see 'nft list ruleset' ({error})");
-            Finding::new(Status::Note, CHECK, LOOKED, "not readable without root", cure)
+            Finding::new(Severity::Note, CHECK, LOOKED, "not readable without root", cure)
         }
         rules => judge(&rules.unwrap_or_default(), &iptables.into_iter().flatten().collect::<String>()),
     }
@@ -43,7 +43,7 @@ fn judge(nftables: &str, iptables: &str) -> Finding {
         "nothing, if the hosts reach each other; else open the ports of mingle, NCCL and Gloo to the other hosts: {}",
         cure(nftables, iptables)
     );
-    Finding::new(Status::Note, CHECK, LOOKED, "some drop or reject packets", cure)
+    Finding::new(Severity::Note, CHECK, LOOKED, "some drop or reject packets", cure)
 }
 
 /// The command that opens the ports, of the program that manages the rules.
@@ -138,14 +138,14 @@ mod tests {
             cure(&NFT.replace("lab", "firewalld"), "").contains("firewall-cmd --add-port=29499-29999/udp")
         );
         let policy = "chain input {\n type filter hook input priority 0; policy drop;\n}";
-        assert_eq!(judge(policy, "").status, Status::Note);
+        assert_eq!(judge(policy, "").status, Severity::Note);
     }
 
     #[test]
     fn rules_that_drop_nothing_are_fine() {
         let fine = NFT.replace("drop", "accept comment \"no dropbox\"");
-        assert_eq!(judge(&fine, "").status, Status::Ok);
-        assert_eq!(judge("", &IPTABLES.replace("REJECT", "ACCEPT")).status, Status::Ok);
+        assert_eq!(judge(&fine, "").status, Severity::Ok);
+        assert_eq!(judge("", &IPTABLES.replace("REJECT", "ACCEPT")).status, Severity::Ok);
     }
 
     #[test]

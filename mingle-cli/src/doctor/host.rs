@@ -6,7 +6,7 @@ use mingle_core::rdma::{Transport, probe};
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::system;
 
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
@@ -33,7 +33,7 @@ fn name(host: &str, lookup: &Result<Vec<IpAddr>, String>) -> Finding {
                 list.join(", ")
             );
             let cure = "use MASTER_ADDR and GLOO_SOCKET_IFNAME as mingle prints them, or remove that line from /etc/hosts";
-            Finding::new(Status::Warning, CHECK, looked, seen, cure)
+            Finding::new(Severity::Warning, CHECK, looked, seen, cure)
         }
         Ok(_) => Finding::ok(CHECK, looked, "resolves, and not to a loopback address"),
         Err(error) => {
@@ -45,7 +45,7 @@ fn name(host: &str, lookup: &Result<Vec<IpAddr>, String>) -> Finding {
                 "nothing, if 'getent hosts {host}' prints an address; else a line with this host's address and {host} in \
                  /etc/hosts; for torch, GLOO_SOCKET_IFNAME as mingle prints it is enough"
             );
-            Finding::new(Status::Warning, CHECK, looked, seen, cure)
+            Finding::new(Severity::Warning, CHECK, looked, seen, cure)
         }
     }
 }
@@ -60,7 +60,7 @@ fn shared_memory(bytes: Option<u64>) -> Finding {
         Some(bytes) => return Finding::ok(check, looked, format!("{} GiB", bytes >> 30)),
     };
     let cure = "docker run --shm-size=16g or --ipc=host; in Kubernetes an emptyDir with medium: Memory there";
-    Finding::new(Status::Warning, check, looked, seen, cure)
+    Finding::new(Severity::Warning, check, looked, seen, cure)
 }
 
 /// What RDMA there is, and whether a program can use it: verbs need `/dev/infiniband`, and pin memory.
@@ -70,7 +70,7 @@ fn rdma() -> Vec<Finding> {
         Err(error) => {
             let seen = format!("not readable: {error}");
             let cure = "'mingle rdma' says more; --rdma off ignores RDMA";
-            return vec![Finding::new(Status::Note, check, looked, seen, cure)];
+            return vec![Finding::new(Severity::Note, check, looked, seen, cure)];
         }
         Ok(machine) => {
             let choice = machine.choose();
@@ -85,7 +85,7 @@ fn rdma() -> Vec<Finding> {
             let cure =
                 "docker run --device=/dev/infiniband, or an RDMA device plugin in Kubernetes; or --rdma off";
             let (looked, seen) = ("/dev/infiniband", "has no uverbs device, so programs cannot use RDMA");
-            findings.push(Finding::new(Status::Note, "rdma devices", looked, seen, cure));
+            findings.push(Finding::new(Severity::Note, "rdma devices", looked, seen, cure));
         }
     } else if let Ok((bytes, _)) = getrlimit(Resource::RLIMIT_MEMLOCK)
         && bytes != RLIM_INFINITY
@@ -93,7 +93,7 @@ fn rdma() -> Vec<Finding> {
         let seen = format!("{bytes} bytes: RDMA pins memory, and fails with 'cannot allocate memory'");
         let cure =
             "ulimit -l unlimited (docker run --ulimit memlock=-1; LimitMEMLOCK=infinity), or --rdma off";
-        findings.push(Finding::new(Status::Warning, "memlock", "limit of locked memory", seen, cure));
+        findings.push(Finding::new(Severity::Warning, "memlock", "limit of locked memory", seen, cure));
     }
     findings
 }
@@ -105,19 +105,19 @@ mod tests {
     #[test]
     fn a_host_name_at_a_loopback_address_or_at_none_is_a_warning() {
         let at = |address: &str| name("node7", &Ok(vec![address.parse().unwrap()]));
-        assert_eq!(at("10.0.0.7").status, Status::Ok);
+        assert_eq!(at("10.0.0.7").status, Severity::Ok);
         let found = at("127.0.1.1");
-        assert!(found.status == Status::Warning && found.seen.contains("127.0.1.1"), "{found:?}");
-        assert_eq!(name("localhost", &Ok(vec![[127, 0, 0, 1].into()])).status, Status::Ok);
+        assert!(found.status == Severity::Warning && found.seen.contains("127.0.1.1"), "{found:?}");
+        assert_eq!(name("localhost", &Ok(vec![[127, 0, 0, 1].into()])).status, Severity::Ok);
         let found = name("node7", &Err("no such name".to_owned()));
-        assert!(found.status == Status::Warning && found.seen.contains("(no such name)"), "{found:?}");
+        assert!(found.status == Severity::Warning && found.seen.contains("(no such name)"), "{found:?}");
     }
 
     #[test]
     fn little_shared_memory_is_a_warning() {
         let found = shared_memory(Some(64 << 20));
-        assert!(found.status == Status::Warning && found.seen.starts_with("64 MiB"), "{found:?}");
-        assert_eq!(shared_memory(None).status, Status::Warning);
+        assert!(found.status == Severity::Warning && found.seen.starts_with("64 MiB"), "{found:?}");
+        assert_eq!(shared_memory(None).status, Severity::Warning);
         assert_eq!(shared_memory(Some(8 << 30)), Finding::ok("shared memory", "/dev/shm", "8 GiB"));
     }
 }

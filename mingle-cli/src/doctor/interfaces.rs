@@ -2,7 +2,7 @@
 
 use mingle_core::tools::{Interface, Judged, Kind};
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 
 const CHECK: &str = "interface";
 /// The most unused interfaces that are listed; a Kubernetes host has hundreds of veths.
@@ -17,10 +17,10 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
     if count == 0 {
         let cure =
             "bring one up and give it an address (ip link set eth0 up), or choose one with --interface";
-        findings.push(Finding::new(Status::Problem, CHECK, "network interfaces", "none can be used", cure));
+        findings.push(Finding::new(Severity::Problem, CHECK, "network interfaces", "none can be used", cure));
     } else if used().all(|nic| nic.kind == Kind::Loopback) {
         findings.push(Finding::new(
-            if chosen { Status::Warning } else { Status::Problem },
+            if chosen { Severity::Warning } else { Severity::Problem },
             CHECK,
             "network interfaces",
             "only loopback can be used, which no other host can reach",
@@ -45,7 +45,7 @@ fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
     let seen = format!("{}{route}; used, number {number} of {count}", addresses.join(", "));
     match nic.kind {
         Kind::Virtual => Finding::new(
-            Status::Note,
+            Severity::Note,
             CHECK,
             looked,
             format!("{seen}, after all real ones: other hosts often have the same address there"),
@@ -64,5 +64,5 @@ fn not_in_use(nic: &Interface, why: &str) -> Finding {
     } else {
         format!("if the job needs it, bring it up (ip link set {name} up) and check its cable or peer")
     };
-    Finding::new(Status::Note, CHECK, format!("interface {name}"), format!("not used: {why}"), cure)
+    Finding::new(Severity::Note, CHECK, format!("interface {name}"), format!("not used: {why}"), cure)
 }

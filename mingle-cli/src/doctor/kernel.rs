@@ -3,7 +3,7 @@
 
 use mingle_core::tools::{Judged, Kind};
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::system::read;
 
 const CHECK: &str = "reverse path";
@@ -27,10 +27,10 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
 fn judge(name: &str, has_others: bool, drops: u64) -> Option<Finding> {
     let (status, seen) = if drops > 0 {
         let seen = format!("strict (1), and the filter has dropped {drops} packets on this host so far");
-        (Status::Warning, seen)
+        (Severity::Warning, seen)
     } else if has_others {
         let seen = "strict (1): packets are dropped here if the route back to their sender goes by another interface";
-        (Status::Note, seen.to_owned())
+        (Severity::Note, seen.to_owned())
     } else {
         return None;
     };
@@ -61,8 +61,8 @@ mod tests {
             "TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 7\nIpExt: InNoRoutes\nIpExt: 1\n";
         assert_eq!((dropped(netstat), dropped("")), (Some(7), None));
         let found = judge("eth0", false, 7).unwrap();
-        assert!(found.status == Status::Warning && found.seen.contains("dropped 7 packets"), "{found:?}");
-        assert_eq!(judge("eth0", true, 0).unwrap().status, Status::Note);
+        assert!(found.status == Severity::Warning && found.seen.contains("dropped 7 packets"), "{found:?}");
+        assert_eq!(judge("eth0", true, 0).unwrap().status, Severity::Note);
         assert_eq!(judge("eth0", false, 0), None);
     }
 }

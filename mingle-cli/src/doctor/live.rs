@@ -17,9 +17,11 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use super::exchange::{dial, receive};
 use super::matrix::{Board, Cell, Way};
 use super::multicast::Trial;
-use super::notice::{BROADCAST, ECHO, LONGEST, MULTICAST, Notice, Offer, TCP, UNICAST, decode, encode};
+use super::notice::{
+    BROADCAST, ECHO, HostNotice, LONGEST, MULTICAST, TCP, TransferOffer, UNICAST, decode, encode,
+};
 use super::rounds;
-use super::transfer::{Host, Transfers};
+use super::transfer::{TransferHost, Transfers};
 
 /// How long to wait for this host's own multicast, which comes back within microseconds or never.
 const BACK: Duration = Duration::from_millis(500);
@@ -146,7 +148,7 @@ pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: Job
     let mut tried: Vec<(u32, Inbound, Trial)> = Vec::new();
     for interface in station.interfaces() {
         let (index, name) = (interface.index, &interface.name);
-        let bytes = encode(tag, &Notice::Own(id, index));
+        let bytes = encode(tag, &HostNotice::Own(id, index));
         let mut add = |way, to: Option<SocketAddr>, sent: io::Result<()>| {
             let sent = sent.map_err(|error| error.to_string());
             tried.push((index, way, Trial { interface: name.clone(), to, sent, came_back: false }));
@@ -162,7 +164,7 @@ pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: Job
     while tried.iter().any(|(.., tried)| tried.sent.is_ok() && !tried.came_back) {
         let Ok(Some(arrived)) = timeout_at(deadline, wires.arrived.recv()).await else { break };
         if let Arrived::Datagram { way, bytes, .. } = arrived
-            && let Some(Notice::Own(from, index)) = decode(tag, &bytes)
+            && let Some(HostNotice::Own(from, index)) = decode(tag, &bytes)
             && from == id
             && let Some((.., tried)) = tried.iter_mut().find(|(other, by, _)| (*other, *by) == (index, way))
         {
@@ -173,7 +175,7 @@ pub(super) async fn own_multicast(station: &Station, wires: &mut Wires, tag: Job
 }
 
 /// One of several hosts that run the doctor at once.
-pub(super) struct Meeting<'a> {
+pub(super) struct Participant<'a> {
     pub(super) station: &'a Station,
     pub(super) wires: Wires,
     pub(super) prover: Prover,
@@ -194,7 +196,7 @@ struct Talk {
     /// The hosts to which the path is being proved, or was, and where.
     proving: BTreeMap<u32, SocketAddr>,
     /// Connections for transfers, until these begin.
-    guests: Option<mpsc::Receiver<(Offer, TcpStream)>>,
+    guests: Option<mpsc::Receiver<(TransferOffer, TcpStream)>>,
     stage: Stage,
 }
 
@@ -207,7 +209,7 @@ enum Stage {
     Done(Instant),
 }
 
-impl Meeting<'_> {
+impl Participant<'_> {
     /// Runs until everything is known, or until the time has passed.
     pub(super) async fn hold(mut self, board: Board) -> Result<Board, Error> {
         let started = Instant::now();
@@ -293,7 +295,7 @@ impl Meeting<'_> {
                 && works(Way::Path, second, first);
             // Any address that is known will do, since only one of the two dials.
             let at = board.reached(*id).or_else(|| board.path_to(*id));
-            Host { id: *id, at: at.filter(|_| connects) }
+            TransferHost { id: *id, at: at.filter(|_| connects) }
         };
         let hosts = ids.iter().enumerate().map(host).collect();
         let guests = talk.guests.take()?;
@@ -334,28 +336,29 @@ impl Meeting<'_> {
     async fn take(&self, talk: &mut Talk, arrived: Arrived) {
         match arrived {
             Arrived::Datagram { way, from, bytes } => match decode(self.tag, &bytes) {
-                Some(Notice::Row(card, seq, row)) => {
+                Some(HostNotice::Row(card, seq, row)) => {
                     let id = card.id;
-                    learn(talk, Notice::Row(card, seq, row));
+                    learn(talk, HostNotice::Row(card, seq, row));
                     talk.board.heard(id, way.flag(), from);
                 }
-                Some(Notice::Ping(id)) if id != talk.board.me() => {
+                Some(HostNotice::Ping(id)) if id != talk.board.me() => {
                     talk.board.heard(id, UNICAST, from);
                     // The answer is no longer than the ping, so a forged sender gains nothing.
-                    self.send(&Notice::Echo(talk.board.me()), from).await;
+                    self.send(&HostNotice::Echo(talk.board.me()), from).await;
                 }
-                Some(Notice::Echo(id)) if talk.board.counts(from) => {
+                Some(HostNotice::Echo(id)) if talk.board.counts(from) => {
                     talk.board.answered(id, ECHO | UNICAST, from);
                 }
-                Some(relay @ Notice::Relay(..)) => learn(talk, relay),
+                Some(relay @ HostNotice::Relay(..)) => learn(talk, relay),
                 _ => {}
             },
             Arrived::Dialled { id, messages, at } => {
                 talk.dialling.remove(&id);
-                let messages: Vec<Notice> =
+                let messages: Vec<HostNotice> =
                     messages.iter().filter_map(|bytes| decode(self.tag, bytes)).collect();
                 // The address may belong to another host, or to this one.
-                let is_its = |message: &Notice| matches!(message, Notice::Row(card, ..) if card.id == id);
+                let is_its =
+                    |message: &HostNotice| matches!(message, HostNotice::Row(card, ..) if card.id == id);
                 if !messages.is_empty() && messages.iter().all(is_its) {
                     for message in messages {
                         learn(talk, message);
@@ -368,7 +371,7 @@ impl Meeting<'_> {
             }
             Arrived::Visited { messages } => {
                 for bytes in messages {
-                    if let Some(row @ Notice::Row(..)) = decode(self.tag, &bytes) {
+                    if let Some(row @ HostNotice::Row(..)) = decode(self.tag, &bytes) {
                         learn(talk, row);
                     }
                 }
@@ -391,7 +394,7 @@ impl Meeting<'_> {
         if let Some(relay) = &relay {
             self.station.send_to_all(relay);
         }
-        let ping = encode(self.tag, &Notice::Ping(talk.board.me()));
+        let ping = encode(self.tag, &HostNotice::Ping(talk.board.me()));
         let peers = talk.board.peers();
         for card in &peers {
             // The multicast that a host hears need not reach it twice.
@@ -418,13 +421,13 @@ impl Meeting<'_> {
         }
     }
 
-    async fn send(&self, message: &Notice, to: SocketAddr) {
+    async fn send(&self, message: &HostNotice, to: SocketAddr) {
         self.wires.send(&encode(self.tag, message), to).await;
     }
 }
 
-fn learn(talk: &mut Talk, message: Notice) {
-    if let Notice::Row(card, seq, row) | Notice::Relay(card, seq, row) = message
+fn learn(talk: &mut Talk, message: HostNotice) {
+    if let HostNotice::Row(card, seq, row) | HostNotice::Relay(card, seq, row) = message
         && talk.board.learn(card, seq, row)
     {
         talk.last_newcomer = Instant::now();

@@ -10,7 +10,7 @@ use mingle_core::proto::{BrokenPath, Fault, Peer};
 use mingle_core::tools::broken_path;
 
 use super::notice::{
-    BROADCAST, Broken, Card, Contact, ECHO, MULTICAST, Notice, PATH, Place, TCP, UNICAST, groups,
+    BROADCAST, BrokenWay, Card, Contact, ECHO, HostNotice, HostPlace, MULTICAST, PATH, TCP, UNICAST, groups,
 };
 
 /// The most hosts that are remembered; a stranger can make up any number.
@@ -66,7 +66,7 @@ pub(super) enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     Works,
-    Broken,
+    BrokenWay,
     /// Not tried, or not reported.
     Unknown,
 }
@@ -189,7 +189,7 @@ impl Board {
             && self.nodes.get(&id).and_then(|node| node.reached).is_some_and(|at| at.ip() == to.ip());
         self.change(id, |contact| match verdict {
             Ok(()) => contact.flags |= PATH,
-            Err(fault) => contact.broken = Some(Broken { to, fault, own_port_answers }),
+            Err(fault) => contact.broken = Some(BrokenWay { to, fault, own_port_answers }),
         });
     }
 
@@ -212,16 +212,16 @@ impl Board {
     }
 
     /// This host's own row, numbered one higher than the last, in parts.
-    pub(super) fn own_row(&mut self, done: bool) -> Vec<Notice> {
+    pub(super) fn own_row(&mut self, done: bool) -> Vec<HostNotice> {
         let Some(own) = self.nodes.get_mut(&self.me) else { return Vec::new() };
         own.seq += 1;
         own.card.done = done;
         let parts = groups(&own.card, own.contacts());
-        parts.into_iter().map(|part| Notice::Row(own.card.clone(), own.seq, part)).collect()
+        parts.into_iter().map(|part| HostNotice::Row(own.card.clone(), own.seq, part)).collect()
     }
 
     /// A part of the row of another host that is not heard by all; `turn` chooses which.
-    pub(super) fn relay(&self, turn: usize) -> Option<Notice> {
+    pub(super) fn relay(&self, turn: usize) -> Option<HostNotice> {
         let is_heard = |node: &&KnownHost| {
             let mut listeners = self.others().filter(|other| other.card.id != node.card.id);
             listeners.all(|other| !self.is_deaf_of(other.card.id, node.card.id))
@@ -232,7 +232,7 @@ impl Board {
         let part = parts.get((turn / others.len()) % parts.len())?;
         // One contact in the row may be older than the rest.
         let known = part.iter().filter_map(|contact| Some(node.row.get(&contact.id)?.0)).min();
-        Some(Notice::Relay(node.card.clone(), known.unwrap_or(node.seq), part.clone()))
+        Some(HostNotice::Relay(node.card.clone(), known.unwrap_or(node.seq), part.clone()))
     }
 
     fn others(&self) -> impl Iterator<Item = &KnownHost> {
@@ -351,10 +351,10 @@ impl Board {
 
     /// The path from one host to another as a rendezvous would name it, if it is broken.
     pub(super) fn broken(&self, from: u32, to: u32) -> Option<BrokenPath> {
-        let Broken { to: tried, fault, own_port_answers } = self.entry(from, to)?.broken?;
+        let BrokenWay { to: tried, fault, own_port_answers } = self.entry(from, to)?.broken?;
         let (own, target) = (self.card(from)?, self.card(to)?);
-        let near = |place: &&Place| holds(place.link.address, place.link.prefix, tried.ip());
-        let of_family = |place: &&Place| place.at.is_ipv6() == tried.is_ipv6();
+        let near = |place: &&HostPlace| holds(place.link.address, place.link.prefix, tried.ip());
+        let of_family = |place: &&HostPlace| place.at.is_ipv6() == tried.is_ipv6();
         let here = own.places.iter().find(near).or_else(|| own.places.iter().find(of_family))?;
         let there = target.places.iter().find(|place| place.link.address == tried.ip())?;
         let peer = |card: &Card, address| Peer { host: HostName::new(&card.host), address };
@@ -384,7 +384,7 @@ impl Board {
             Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
             // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
-            _ => Cell::Broken,
+            _ => Cell::BrokenWay,
         }
     }
 
@@ -402,7 +402,7 @@ impl Board {
         };
         let connects = |(from, to)| match self.cell(Way::Path, from, to) {
             Cell::Works => true,
-            Cell::Broken => false,
+            Cell::BrokenWay => false,
             // No connection opens if no packet of the other host arrives.
             Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
         };

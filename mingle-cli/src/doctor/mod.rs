@@ -38,15 +38,15 @@ use tokio::runtime::Runtime;
 
 use crate::args::DoctorArgs;
 use crate::config::values::{Timeout, timeout};
-use crate::config::{Config, Reader};
+use crate::config::{Reader, Settings};
 use crate::exit::Stop;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{advice, join, wants_json};
-use finding::{Finding, Status};
-use live::{Meeting, Wires};
+use finding::{Finding, Severity};
+use live::{Participant, Wires};
 use matrix::Board;
-use notice::{Card, ENDPOINTS, LARGEST, Place};
+use notice::{Card, ENDPOINTS, HostPlace, LARGEST};
 
 pub(crate) use system::lookup;
 
@@ -76,7 +76,7 @@ pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
             let mut start = Board::new(card, count(world.max()), network.prefers_ipv6);
             start.set_least(count(world.min()));
             start.tries_broadcast = network.broadcast;
-            let meeting = Meeting { station: &station, wires, prover, tag: job.tag(), limit, transfers };
+            let meeting = Participant { station: &station, wires, prover, tag: job.tag(), limit, transfers };
             meeting.hold(start).await
         });
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
@@ -100,21 +100,21 @@ fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
         let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.ip == at.ip());
         let interface = station.interfaces().iter().find(has);
         let mac = interface.and_then(|interface| system::hardware_address(&interface.name));
-        Place { at, link: station.link(at.ip()), mac }
+        HostPlace { at, link: station.link(at.ip()), mac }
     };
     let places = station.endpoints(ENDPOINTS).into_iter().map(place).collect();
     Card { id, host: host_name().as_str().to_owned(), places, port, transfers, done: false }
 }
 
 /// Prints what the doctor finds wrong on this host, in a few lines, after a rendezvous that timed out.
-pub(crate) fn after(stop: &Stop, config: &Config) {
+pub(crate) fn after(stop: &Stop, config: &Settings) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
     let Ok(runtime) = join::runtime() else { return };
     let Ok(Visit { mut findings, .. }) = Visit::begin(&config.job, &config.network, &runtime) else { return };
     findings.extend(interfaces(&config.network).iter().flat_map(|all| kernel::examine(all)));
-    findings.retain(|finding| finding.status > Status::Note);
+    findings.retain(|finding| finding.status > Severity::Note);
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.status));
     for finding in findings.iter().take(SHORT) {
         let cure = finding.cure.as_deref().unwrap_or_default();
@@ -225,7 +225,7 @@ impl Visit {
 }
 
 fn report(findings: &[Finding], board: Option<&Board>, meets: bool, is_json: bool) -> Result<(), Stop> {
-    let worst = findings.iter().any(|finding| finding.status == Status::Problem);
+    let worst = findings.iter().any(|finding| finding.status == Severity::Problem);
     let code = match board {
         // The hosts have tried: findings about one of them do not matter then.
         Some(board) if board.can_form() => 0,

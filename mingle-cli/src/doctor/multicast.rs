@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 
 /// One attempt to send with real sockets on one interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +23,7 @@ pub(super) fn examine<'a>(
     let cure =
         "check whether it has MULTICAST (ip link), or exclude it with --interface; --seed needs no multicast";
     let unjoined = unjoined
-        .map(move |warning| Finding::new(Status::Warning, "group", "joining the group", warning, cure));
+        .map(move |warning| Finding::new(Severity::Warning, "group", "joining the group", warning, cure));
     unjoined.chain(tried.iter().map(back))
 }
 
@@ -40,7 +40,7 @@ fn back(tried: &Trial) -> Finding {
     match (&tried.sent, tried.came_back) {
         (_, true) => Finding::ok(check, looked, "came back"),
         (Err(error), _) => Finding::new(
-            Status::Problem,
+            Severity::Problem,
             check,
             looked,
             format!("cannot be sent: {error}"),
@@ -49,7 +49,7 @@ fn back(tried: &Trial) -> Finding {
         // A datagram that the kernel loops back passes the host's rules as if it came from outside by this
         // interface.
         (Ok(()), false) => Finding::new(
-            Status::Problem,
+            Severity::Problem,
             check,
             looked,
             "did not come back: this host itself drops it",
@@ -78,7 +78,7 @@ mod tests {
             (broadcast, "broadcast", "did not come back"),
         ] {
             let finding = back(&tried);
-            assert_eq!((finding.check, finding.status), (check, Status::Problem));
+            assert_eq!((finding.check, finding.status), (check, Severity::Problem));
             assert!(finding.seen.contains(text), "{finding:?}");
         }
     }

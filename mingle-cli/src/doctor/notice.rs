@@ -38,7 +38,7 @@ pub(super) const PATH: u8 = 32;
 
 /// An endpoint of a host, and what belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(super) struct HostPlace {
     pub(super) at: SocketAddr,
     /// The address that the job uses where the host is reached here.
     pub(super) link: Link,
@@ -53,7 +53,7 @@ pub(super) struct Card {
     pub(super) id: u32,
     pub(super) host: String,
     /// The preferred one first.
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<HostPlace>,
     /// The port to which the others prove their paths.
     pub(super) port: u16,
     /// Whether it takes part in transfers.
@@ -70,7 +70,7 @@ pub(super) struct Contact {
     pub(super) flags: u8,
     /// The address to which the path could not be proved, and how it fails.
     #[serde(rename = "b", default, skip_serializing_if = "Option::is_none")]
-    pub(super) broken: Option<Broken>,
+    pub(super) broken: Option<BrokenWay>,
     /// The rate at which the other one's transfer has arrived, in kbit/s; 0 if nothing has.
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub(super) rate: Option<u32>,
@@ -81,7 +81,7 @@ pub(super) struct Contact {
 
 /// A path that could not be proved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Broken {
+pub(super) struct BrokenWay {
     /// The address and port that were tried.
     pub(super) to: SocketAddr,
     #[serde(rename = "how")]
@@ -99,7 +99,7 @@ impl Contact {
 
 /// The messages between hosts. The names of the variants are in the datagrams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Notice {
+pub(super) enum HostNotice {
     /// A host about itself: its card, the number of this row, and some of its contacts.
     Row(Card, u32, Vec<Contact>),
     /// The same about another host.
@@ -111,19 +111,19 @@ pub(super) enum Notice {
     /// For the sender alone: its ID, and the interface that it sent by.
     Own(u32, u32),
     /// The first bytes of a connection that carries a transfer.
-    Transfer(Offer),
+    Transfer(TransferOffer),
 }
 
 /// A connection for a transfer: who dials, in which round, and whether the dialling host sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offer {
+pub(super) struct TransferOffer {
     pub(super) id: u32,
     pub(super) round: u32,
     pub(super) sends: bool,
 }
 
 /// The message with its head. A card that is too large for the rest has no contact beside it.
-pub(super) fn encode(tag: JobTag, message: &Notice) -> Vec<u8> {
+pub(super) fn encode(tag: JobTag, message: &HostNotice) -> Vec<u8> {
     let body = serde_json::to_vec(message).unwrap_or_default();
     [&HEAD[..], &tag.0, &body].concat()
 }
@@ -150,10 +150,10 @@ pub(super) fn groups(card: &Card, contacts: impl Iterator<Item = Contact>) -> Ve
     groups
 }
 
-pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<Notice> {
+pub(super) fn decode(tag: JobTag, bytes: &[u8]) -> Option<HostNotice> {
     let body = bytes.strip_prefix(&HEAD)?.strip_prefix(&tag.0)?;
-    let mut message: Notice = serde_json::from_slice(body).ok()?;
-    if let Notice::Row(card, _, row) | Notice::Relay(card, _, row) = &mut message {
+    let mut message: HostNotice = serde_json::from_slice(body).ok()?;
+    if let HostNotice::Row(card, _, row) | HostNotice::Relay(card, _, row) = &mut message {
         // The name goes to a terminal, so it must hold no control characters. And a stranger must not make
         // this host send to a group or a broadcast address.
         HostName::new(&card.host).as_str().clone_into(&mut card.host);
@@ -181,7 +181,7 @@ pub(super) mod tests {
         let link = Link { address: at.ip(), prefix: 24, mtu: 1500 };
         let mac = u8::try_from(id % 250).ok().map(|last| [2, 0, 0, 0, 0, last]);
         let host = format!("node{id}");
-        let places = vec![Place { at, link, mac }];
+        let places = vec![HostPlace { at, link, mac }];
         Card { id, host, places, port: 40_000, transfers: false, done: false }
     }
 
@@ -197,10 +197,10 @@ pub(super) mod tests {
         bad.host = "\u{1b}[2J$(reboot)".to_owned();
         let link = bad.places[0].link;
         bad.places = ["224.0.0.1:1", "0.0.0.0:1", "255.255.255.255:1", "10.0.0.1:0", "10.0.0.1:5"]
-            .map(|at| Place { at: at.parse().unwrap(), link, mac: None })
+            .map(|at| HostPlace { at: at.parse().unwrap(), link, mac: None })
             .to_vec();
-        let bytes = encode(tag, &Notice::Row(bad, 1, vec![]));
-        let Some(Notice::Row(card, ..)) = decode(tag, &bytes) else { panic!() };
+        let bytes = encode(tag, &HostNotice::Row(bad, 1, vec![]));
+        let Some(HostNotice::Row(card, ..)) = decode(tag, &bytes) else { panic!() };
         assert_eq!(card.host, "__2J__reboot_");
         let kept: Vec<SocketAddr> = card.places.iter().map(|place| place.at).collect();
         assert_eq!(kept, ["10.0.0.1:5".parse().unwrap()]);
@@ -214,11 +214,14 @@ pub(super) mod tests {
     fn every_part_of_the_largest_row_fits_a_datagram() {
         let at: SocketAddr = "[2001:db8:1111:2222:3333:4444:5555:6666]:65535".parse().unwrap();
         let place =
-            Place { at, link: Link { address: at.ip(), prefix: 128, mtu: 65_535 }, mac: Some([255; 6]) };
+            HostPlace { at, link: Link { address: at.ip(), prefix: 128, mtu: 65_535 }, mac: Some([255; 6]) };
         let places = vec![place; ENDPOINTS];
         let largest = Card { host: "x".repeat(63), places, port: 65_535, id: u32::MAX, ..card(1) };
-        let broken =
-            Broken { to: at, fault: Fault::Size { passes: 65_535, fails: 65_535 }, own_port_answers: false };
+        let broken = BrokenWay {
+            to: at,
+            fault: Fault::Size { passes: 65_535, fails: 65_535 },
+            own_port_answers: false,
+        };
         let row = (0..LARGEST).map(|id| Contact {
             id: u32::MAX - id,
             flags: 63,
@@ -230,7 +233,7 @@ pub(super) mod tests {
         let groups = groups(&largest, row.clone());
         assert!(groups.concat().into_iter().eq(row));
         for group in groups {
-            let length = encode(tag, &Notice::Relay(largest.clone(), u32::MAX, group)).len();
+            let length = encode(tag, &HostNotice::Relay(largest.clone(), u32::MAX, group)).len();
             assert!(length <= LONGEST, "{length}");
         }
         let all = super::groups(&card(1), (0..LARGEST - 1).map(Contact::unknown));

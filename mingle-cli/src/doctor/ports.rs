@@ -2,7 +2,7 @@
 
 use mingle_core::Error;
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 
 const CHECK: &str = "master port";
 
@@ -14,19 +14,19 @@ pub(super) fn failed(error: &Error) -> Finding {
                 "see which program has it (ss -lptn 'sport = :{port}') and end that, choose another --master-port, or \
                  leave the option away for a free port"
             );
-            Finding::new(Status::Problem, CHECK, format!("port {port}"), "taken by another program", cure)
+            Finding::new(Severity::Problem, CHECK, format!("port {port}"), "taken by another program", cure)
         }
         Error::Socket { what, source } => {
             let cure = "choose another port, or end the program that has it (ss -lpn)";
-            Finding::new(Status::Problem, "sockets", what, source.to_string(), cure)
+            Finding::new(Severity::Problem, "sockets", what, source.to_string(), cure)
         }
         Error::DiscoveryPortTaken { source, .. } => {
             let cure = "choose another port by --multicast, or end the program that has the port (ss -lpun)";
-            Finding::new(Status::Problem, "sockets", error.to_string(), source.to_string(), cure)
+            Finding::new(Severity::Problem, "sockets", error.to_string(), source.to_string(), cure)
         }
         other => {
             let cure = "check the interfaces above, or choose one with --interface";
-            Finding::new(Status::Problem, "sockets", "the sockets of a rendezvous", other.to_string(), cure)
+            Finding::new(Severity::Problem, "sockets", "the sockets of a rendezvous", other.to_string(), cure)
         }
     }
 }
@@ -38,7 +38,7 @@ pub(super) fn free(port: u16, given: bool, range: Option<&str>) -> Finding {
         range.unwrap_or_default().split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect();
     match *limits {
         [low, high] if (low..=high).contains(&port) => Finding::new(
-            Status::Note,
+            Severity::Note,
             CHECK,
             format!("port {port}"),
             format!(
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn a_port_that_any_connection_may_take_is_worth_a_note() {
         let status = |range| free(29500, true, range).status;
-        assert_eq!((status(Some("32768\t60999\n")), status(None)), (Status::Ok, Status::Ok));
-        assert_eq!(status(Some("1024\t65000\n")), Status::Note);
+        assert_eq!((status(Some("32768\t60999\n")), status(None)), (Severity::Ok, Severity::Ok));
+        assert_eq!(status(Some("1024\t65000\n")), Severity::Note);
     }
 }

@@ -3,7 +3,7 @@
 //! A host's rate is the median of its transfers with all others, so one disturbed transfer, or one slow
 //! partner, does not count. It is compared with the median of all hosts' rates.
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::matrix::Board;
 use super::table::mbit;
 
@@ -74,11 +74,11 @@ pub(super) fn examine(board: &Board) -> Vec<Finding> {
     if hosts.len() < board.world() {
         let seen = format!("{} of {} hosts took part", hosts.len(), board.world());
         let cure = "give --bandwidth on all hosts";
-        findings.push(Finding::new(Status::Note, CHECK, "transfers", seen, cure));
+        findings.push(Finding::new(Severity::Note, CHECK, "transfers", seen, cure));
     }
     if sent.median == 0 {
         let cure = "see the findings on the ways between the hosts";
-        findings.push(Finding::new(Status::Note, CHECK, "transfers", "none has arrived", cure));
+        findings.push(Finding::new(Severity::Note, CHECK, "transfers", "none has arrived", cure));
         return findings;
     }
     let slow: Vec<Finding> =
@@ -99,7 +99,7 @@ fn slow(host: String, at: usize, sent: &Direction, received: &Direction) -> Opti
     };
     let rates: Vec<String> = [say("sends", sent), say("receives", received)].into_iter().flatten().collect();
     let cure = "check the speed of its link (`ethtool`), its cable and its port on the switch, and what else uses them";
-    let finding = || Finding::new(Status::Warning, CHECK, host, rates.join(", and "), cure);
+    let finding = || Finding::new(Severity::Warning, CHECK, host, rates.join(", and "), cure);
     (!rates.is_empty()).then(finding)
 }
 
@@ -137,7 +137,7 @@ mod tests {
         for id in 1..=hosts {
             board.learn(new(id), 1, row(id));
         }
-        let found = examine(&board).into_iter().filter(|finding| finding.status == Status::Warning);
+        let found = examine(&board).into_iter().filter(|finding| finding.status == Severity::Warning);
         found.map(|finding| (finding.looked, finding.seen)).collect()
     }
 

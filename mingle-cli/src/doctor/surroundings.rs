@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use mingle_core::tools::Judged;
 
-use super::finding::{Finding, Status};
+use super::finding::{Finding, Severity};
 use super::system::read;
 use crate::environment;
 
@@ -58,7 +58,7 @@ fn kubernetes<'a>(names: impl Iterator<Item = &'a str>) -> Finding {
         return Finding::ok(check, looked, seen);
     }
     let seen = "a Kubernetes pod: most networks of pods drop multicast";
-    Finding::new(Status::Warning, check, looked, seen, SEED)
+    Finding::new(Severity::Warning, check, looked, seen, SEED)
 }
 
 fn docker<'a>(
@@ -79,14 +79,14 @@ fn docker<'a>(
     }
     let seen = "a container on Docker's bridge, which other hosts cannot reach";
     let cure = "docker run --network host; containers that are all on one host can stay as they are";
-    Finding::new(Status::Warning, check, looked, seen, cure)
+    Finding::new(Severity::Warning, check, looked, seen, cure)
 }
 
 fn wsl(kernel: &str) -> Option<Finding> {
     let seen = "WSL2: by default its network is behind address translation, so other hosts cannot reach it";
     let cure = "set networkingMode=mirrored in .wslconfig, allow inbound connections (docs/networks.md), and give --seed";
     let is_wsl = kernel.to_ascii_lowercase().contains("microsoft");
-    is_wsl.then(|| Finding::new(Status::Warning, "wsl", "the kernel's release", seen, cure))
+    is_wsl.then(|| Finding::new(Severity::Warning, "wsl", "the kernel's release", seen, cure))
 }
 
 fn cloud(vendor: &str) -> Option<Finding> {
@@ -101,7 +101,7 @@ fn cloud(vendor: &str) -> Option<Finding> {
         _ => return None,
     };
     let cure = "give --seed or --seed-dir on each node; docs/networks.md has what else is possible";
-    Some(Finding::new(Status::Note, "cloud", "the maker of the machine", seen, cure))
+    Some(Finding::new(Severity::Note, "cloud", "the maker of the machine", seen, cure))
 }
 
 #[cfg(test)]
@@ -111,12 +111,12 @@ mod tests {
     #[test]
     fn the_interfaces_of_the_host_show_that_a_pod_or_a_container_uses_its_network() {
         let (inside, host) = (["eth0"], ["eth0", "flannel.1"]);
-        assert_eq!(kubernetes(inside.into_iter()).status, Status::Warning);
-        assert_eq!(kubernetes(host.into_iter()).status, Status::Ok);
+        assert_eq!(kubernetes(inside.into_iter()).status, Severity::Warning);
+        assert_eq!(kubernetes(host.into_iter()).status, Severity::Ok);
         let at = |address: [u8; 4], bits| [(IpAddr::from(address), bits)].into_iter();
-        assert_eq!(docker(host.into_iter(), at([172, 17, 0, 2], 16)).status, Status::Ok);
-        assert_eq!(docker(inside.into_iter(), at([172, 17, 0, 2], 16)).status, Status::Warning);
-        assert_eq!(docker(inside.into_iter(), at([10, 1, 0, 2], 24)).status, Status::Ok);
+        assert_eq!(docker(host.into_iter(), at([172, 17, 0, 2], 16)).status, Severity::Ok);
+        assert_eq!(docker(inside.into_iter(), at([172, 17, 0, 2], 16)).status, Severity::Warning);
+        assert_eq!(docker(inside.into_iter(), at([10, 1, 0, 2], 24)).status, Severity::Ok);
     }
 
     #[test]

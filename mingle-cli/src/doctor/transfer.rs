@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::exchange::framed;
 use super::live::Arrived;
-use super::notice::{Notice, Offer, encode};
+use super::notice::{HostNotice, TransferOffer, encode};
 use super::rounds::{partner, rounds};
 
 /// How long a transfer takes, and how many bytes it has, at most.
@@ -34,7 +34,7 @@ const BLOCK: usize = 128 << 10;
 
 /// A host that takes part.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Host {
+pub(super) struct TransferHost {
     pub(super) id: u32,
     /// The address to dial; none if this pair has no working path, and rests.
     pub(super) at: Option<SocketAddr>,
@@ -44,13 +44,13 @@ pub(super) struct Host {
 pub(super) struct Transfers {
     pub(super) tag: JobTag,
     /// All hosts in the same order on each.
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<TransferHost>,
     /// The index of this host.
     pub(super) me: usize,
     /// Connections that others have opened.
-    pub(super) guests: mpsc::Receiver<(Offer, TcpStream)>,
+    pub(super) guests: mpsc::Receiver<(TransferOffer, TcpStream)>,
     /// Those that wait for their round.
-    pub(super) waiting: Vec<(Offer, TcpStream)>,
+    pub(super) waiting: Vec<(TransferOffer, TcpStream)>,
 }
 
 impl Transfers {
@@ -71,18 +71,18 @@ impl Transfers {
     }
 
     async fn dial(&self, to: SocketAddr, round: u32) -> io::Result<u32> {
-        let offer = |sends| Offer { id: self.hosts[self.me].id, round, sends };
+        let offer = |sends| TransferOffer { id: self.hosts[self.me].id, round, sends };
         let mut stream = self.open(to, offer(true)).await?;
         send(&mut stream).await;
         measure(&mut self.open(to, offer(false)).await?).await
     }
 
     /// Opens a connection, and waits until the other host is ready for its transfer.
-    async fn open(&self, to: SocketAddr, offer: Offer) -> io::Result<TcpStream> {
+    async fn open(&self, to: SocketAddr, offer: TransferOffer) -> io::Result<TcpStream> {
         let opened = async {
             let mut stream = TcpStream::connect(to).await?;
             reset(&stream);
-            stream.write_all(&framed(&encode(self.tag, &Notice::Transfer(offer)))).await?;
+            stream.write_all(&framed(&encode(self.tag, &HostNotice::Transfer(offer)))).await?;
             stream.read_u8().await?;
             io::Result::Ok(stream)
         };
@@ -90,13 +90,13 @@ impl Transfers {
     }
 
     async fn accept(&mut self, id: u32, round: u32) -> io::Result<u32> {
-        let rate = measure(&mut self.guest(Offer { id, round, sends: true }).await?).await;
-        send(&mut self.guest(Offer { id, round, sends: false }).await?).await;
+        let rate = measure(&mut self.guest(TransferOffer { id, round, sends: true }).await?).await;
+        send(&mut self.guest(TransferOffer { id, round, sends: false }).await?).await;
         rate
     }
 
     /// Waits for the connection of this offer, and tells the other host that its turn has come.
-    async fn guest(&mut self, wanted: Offer) -> io::Result<TcpStream> {
+    async fn guest(&mut self, wanted: TransferOffer) -> io::Result<TcpStream> {
         let until = Instant::now() + WAIT;
         self.waiting.retain(|(offer, _)| offer.round >= wanted.round);
         loop {

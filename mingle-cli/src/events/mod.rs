@@ -48,7 +48,7 @@ pub(crate) struct Timings {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventLine<'a> {
     time: &'a str,
     ms: u64,
     event: &'a str,
@@ -268,7 +268,7 @@ impl Journal {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let (time, ms) = (clock::rfc_3339(now), since(self.started));
         let text = |facts: &Value| {
-            let line = Line { time: &time, ms, event, facts };
+            let line = EventLine { time: &time, ms, event, facts };
             // The value holds only numbers and texts, so this cannot fail.
             stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
         };

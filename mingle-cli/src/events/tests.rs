@@ -7,7 +7,7 @@ use mingle_core::Warning;
 
 use super::*;
 use crate::args::JoinArgs;
-use crate::config::Config;
+use crate::config::Settings;
 
 fn scratch(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("mingle-events-{}-{name}", std::process::id()))
@@ -154,7 +154,7 @@ fn a_bug_is_reported_like_every_other_failure() {
         events: Some(path.display().to_string()),
         ..JoinArgs::default()
     };
-    let config = Config::scheduled(low, |_| None).unwrap();
+    let config = Settings::scheduled(low, |_| None).unwrap();
     #[expect(clippy::disallowed_methods, reason = "a test of the real world's clock")]
     let ended: Result<(), Stop> =
         Journal::during(config.beginning(), Instant::now(), |_| panic!("number {}", 7));

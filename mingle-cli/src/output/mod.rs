@@ -38,7 +38,7 @@ const LOCKED: Duration = Duration::from_secs(5);
 
 /// A file for a result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Output {
+pub(crate) struct OutputFile {
     pub(crate) format: Format,
     pub(crate) path: PathBuf,
 }
@@ -59,7 +59,7 @@ impl Patience {
     }
 }
 
-impl Output {
+impl OutputFile {
     /// `FORMAT=FILE`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let pair = text.split_once('=').filter(|(_, file)| !file.is_empty());

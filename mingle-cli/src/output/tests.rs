@@ -16,8 +16,8 @@ impl Folder {
         Self(path)
     }
 
-    fn output(&self, format: &str, name: &str) -> Output {
-        Output::parse(&format!("{format}={}", self.0.join(name).display())).unwrap()
+    fn output(&self, format: &str, name: &str) -> OutputFile {
+        OutputFile::parse(&format!("{format}={}", self.0.join(name).display())).unwrap()
     }
 
     fn read(&self, name: &str) -> String {
@@ -41,18 +41,18 @@ impl Drop for Folder {
 }
 
 /// Writes without patience: what another process keeps from being written fails at once.
-fn write(output: &Output, text: &str) -> io::Result<()> {
+fn write(output: &OutputFile, text: &str) -> io::Result<()> {
     write_for(output, text, None)
 }
 
-fn write_for(output: &Output, text: &str, holder: Option<&Holder>) -> io::Result<()> {
+fn write_for(output: &OutputFile, text: &str, holder: Option<&Holder>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async { output.write(text, holder, Patience(Some(Instant::now()))).await })
 }
 
 #[test]
 fn an_output_is_a_format_and_a_file() {
-    let output = Output::parse("hosts=/etc/a=b").unwrap();
+    let output = OutputFile::parse("hosts=/etc/a=b").unwrap();
     assert_eq!((output.format, output.path), (Format::HOSTS, PathBuf::from("/etc/a=b")));
     for (wrong, reason) in [
         ("hosts", "write FORMAT=FILE"),
@@ -60,7 +60,7 @@ fn an_output_is_a_format_and_a_file() {
         ("", "write FORMAT=FILE"),
         ("xml=/tmp/x", "\"xml\": the formats are sh, "),
     ] {
-        assert!(Output::parse(wrong).unwrap_err().starts_with(reason), "{wrong}");
+        assert!(OutputFile::parse(wrong).unwrap_err().starts_with(reason), "{wrong}");
     }
 }
 
@@ -124,7 +124,7 @@ fn a_file_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("refused");
     let missing = write(&folder.output("hostfile", "none/hosts"), "x").unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
-    let itself = write(&Output { format: Format::HOSTS, path: folder.0.clone() }, "x").unwrap_err();
+    let itself = write(&OutputFile { format: Format::HOSTS, path: folder.0.clone() }, "x").unwrap_err();
     assert_eq!(itself.kind(), ErrorKind::IsADirectory);
 }
 
@@ -300,5 +300,5 @@ fn what_can_be_written_is_known_before_the_world_has_formed() {
             _ => panic!("{name}: {checked:?}"),
         }
     }
-    assert!(Output { format: Format::JSON, path: "/dev/null".into() }.check().is_ok());
+    assert!(OutputFile { format: Format::JSON, path: "/dev/null".into() }.check().is_ok());
 }

@@ -22,10 +22,10 @@ const SHOWN: usize = 16;
 
 /// The findings in a log.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub(crate) struct LogReport {
     verdict: LogVerdict,
     /// Each rank of a channel reports its own end.
-    network_ends: Ends,
+    network_ends: LinkEnds,
     /// Pairs of ranks whose channels use another network than most.
     other_pairs: Vec<Pair>,
 }
@@ -49,12 +49,12 @@ enum LogVerdict {
 struct Pair {
     from: u32,
     to: u32,
-    ends: Ends,
+    ends: LinkEnds,
 }
 
 /// Ends of channels, by the network that they use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-struct Ends {
+struct LinkEnds {
     gpudirect: u64,
     rdma: u64,
     sockets: u64,
@@ -62,8 +62,8 @@ struct Ends {
 }
 
 /// Reads a log to its end. Without any NCCL line the error is [`io::ErrorKind::InvalidData`].
-pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
-    let (mut total, mut pairs, mut within_nodes) = (Ends::default(), BTreeMap::new(), false);
+pub(crate) fn read(input: impl BufRead) -> io::Result<LogReport> {
+    let (mut total, mut pairs, mut within_nodes) = (LinkEnds::default(), BTreeMap::new(), false);
     let (mut lines, mut of_nccl): (u64, u64) = (0, 0);
     each_line(input, |line| {
         lines += 1;
@@ -74,7 +74,7 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
         *count += 1;
         let has_room = pairs.len() < PAIRS;
         if let Some(pair) = ranks.filter(|pair| has_room || pairs.contains_key(pair)) {
-            let ends: &mut Ends = pairs.entry(pair).or_default();
+            let ends: &mut LinkEnds = pairs.entry(pair).or_default();
             ends.of(way).into_iter().for_each(|count| *count += 1);
         }
     })?;
@@ -85,10 +85,10 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<Report> {
         );
         return Err(io::Error::new(io::ErrorKind::InvalidData, error));
     }
-    let differs = |ends: &Ends| ends.used().len() > 1 || ends.most() != total.most();
+    let differs = |ends: &LinkEnds| ends.used().len() > 1 || ends.most() != total.most();
     let other_pairs = pairs.into_iter().filter(|(_, ends)| differs(ends));
     let other_pairs = other_pairs.map(|((from, to), ends)| Pair { from, to, ends }).collect();
-    Ok(Report { verdict: total.verdict(within_nodes), network_ends: total, other_pairs })
+    Ok(LogReport { verdict: total.verdict(within_nodes), network_ends: total, other_pairs })
 }
 
 /// Calls `each` with the beginning of each line. Lines end with LF or CR: progress bars use CR alone.
@@ -130,7 +130,7 @@ fn channel(line: &str) -> Option<(Option<(u32, u32)>, &str)> {
     is_channel.then_some((pair, way))
 }
 
-impl Ends {
+impl LinkEnds {
     /// The count of this way; none where it leads over no network.
     fn of(&mut self, way: &str) -> Option<&mut u64> {
         let (kind, rest) = way.split_once('/')?;
@@ -181,14 +181,14 @@ impl Ends {
     }
 }
 
-impl fmt::Display for Ends {
+impl fmt::Display for LinkEnds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.used().into_iter().map(|(count, _, name)| format!("{count} {name}"));
         f.write_str(&counts.collect::<Vec<_>>().join(", "))
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for LogReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all: u64 = self.network_ends.all().iter().map(|(count, ..)| count).sum();
         let ends = format!("all {all} ends of network channels");
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
 
-    fn report(log: &str) -> Report {
+    fn report(log: &str) -> LogReport {
         read(log.as_bytes()).unwrap()
     }
 

@@ -11,23 +11,23 @@ use super::table::{advice, card, nearest};
 
 /// The document. Scripts rely on the names of its fields.
 #[derive(Debug, Serialize)]
-pub(super) struct Document<'a> {
+pub(super) struct RdmaDocument<'a> {
     /// `none`, `unusable`, `infiniband`, `roce` or `efa`.
     kind: &'static str,
     transport: String,
     env: Map<String, Value>,
     kept: Vec<&'a str>,
     warnings: &'a [String],
-    ports: Vec<Port<'a>>,
-    groups: Vec<Group<'a>>,
-    gpus: Vec<Gpu<'a>>,
+    ports: Vec<PortRow<'a>>,
+    groups: Vec<GroupRow<'a>>,
+    gpus: Vec<GpuRow<'a>>,
     /// The loaded kernel module for GPUDirect RDMA.
     peer_memory: Option<&'a str>,
     addresses: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct Port<'a> {
+struct PortRow<'a> {
     device: &'a str,
     #[serde(rename = "port")]
     number: u32,
@@ -50,11 +50,11 @@ struct Port<'a> {
     /// Why it is not used.
     reason: Option<String>,
     gid_index: Option<u32>,
-    gids: Vec<Gid<'a>>,
+    gids: Vec<GidRow<'a>>,
 }
 
 #[derive(Debug, Serialize)]
-struct Gid<'a> {
+struct GidRow<'a> {
     index: u32,
     #[serde(rename = "gid")]
     value: String,
@@ -69,7 +69,7 @@ struct Gid<'a> {
 
 /// A group of ports: those of one kind, card and rate, in one network.
 #[derive(Debug, Serialize)]
-struct Group<'a> {
+struct GroupRow<'a> {
     kind: &'static str,
     /// The PCI vendor and device of the cards.
     card: Option<String>,
@@ -85,12 +85,12 @@ struct Group<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Gpu<'a> {
+struct GpuRow<'a> {
     pci: &'a str,
     numa_node: Option<u32>,
 }
 
-impl<'a> Document<'a> {
+impl<'a> RdmaDocument<'a> {
     pub(super) fn new(
         machine: &'a Machine,
         choice: &'a Choice<'a>,
@@ -103,12 +103,12 @@ impl<'a> Document<'a> {
             env: advice(variables).map(|(name, value)| (name.to_owned(), value.into())).collect(),
             kept: variables.kept().iter().map(|kept| kept.name).collect(),
             warnings,
-            ports: choice.ports.iter().map(|port| Port::new(machine, port)).collect(),
-            groups: choice.groups.iter().map(Group::new).collect(),
+            ports: choice.ports.iter().map(|port| PortRow::new(machine, port)).collect(),
+            groups: choice.groups.iter().map(GroupRow::new).collect(),
             gpus: machine
                 .gpus
                 .iter()
-                .map(|gpu| Gpu { pci: gpu.address(), numa_node: gpu.numa_node })
+                .map(|gpu| GpuRow { pci: gpu.address(), numa_node: gpu.numa_node })
                 .collect(),
             peer_memory: machine.peer_memory.as_deref(),
             addresses: machine.addresses.iter().map(ToString::to_string).collect(),
@@ -126,7 +126,7 @@ fn word(kind: RdmaKind) -> &'static str {
     }
 }
 
-impl<'a> Group<'a> {
+impl<'a> GroupRow<'a> {
     fn new(group: &'a mingle_core::rdma::Group) -> Self {
         Self {
             kind: word(group.kind),
@@ -141,7 +141,7 @@ impl<'a> Group<'a> {
     }
 }
 
-impl<'a> Port<'a> {
+impl<'a> PortRow<'a> {
     fn new(machine: &'a Machine, choice: &PortChoice<'a>) -> Self {
         let (device, port) = (choice.device, choice.port);
         let near = nearest(machine, device);
@@ -174,12 +174,12 @@ impl<'a> Port<'a> {
             used: choice.is_used(),
             reason: choice.excluded.as_ref().map(ToString::to_string),
             gid_index: choice.gid_index(),
-            gids: choice.gids.iter().map(Gid::new).collect(),
+            gids: choice.gids.iter().map(GidRow::new).collect(),
         }
     }
 }
 
-impl<'a> Gid<'a> {
+impl<'a> GidRow<'a> {
     fn new(choice: &GidChoice<'a>) -> Self {
         let entry = choice.entry;
         Self {

@@ -18,7 +18,7 @@ use crate::environment;
 use crate::exit::Stop;
 use crate::stderr;
 use crate::stdout::Stdout;
-use document::Document;
+use document::RdmaDocument;
 
 /// The longest interval for `--watch`, in seconds.
 const LONGEST: f64 = 3600.0;
@@ -64,7 +64,7 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     match form {
         Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
         Form::Env => Stdout::plain(env(&variables))?,
-        Form::Json => Stdout::json(&Document::new(machine, &choice, &variables, &warnings))?,
+        Form::Json => Stdout::json(&RdmaDocument::new(machine, &choice, &variables, &warnings))?,
     }
     for kept in variables.kept() {
         stderr::say(format_args!("{} is already set and is kept", kept.name));

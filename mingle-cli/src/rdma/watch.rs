@@ -20,7 +20,7 @@ type Counter = Option<(u64, &'static str)>;
 
 /// A port or interface with its counters.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Link {
+struct WatchedLink {
     name: String,
     sent: Counter,
     received: Counter,
@@ -45,14 +45,15 @@ pub(crate) fn run(sys: &Path, every: Duration, out: &mut dyn Write) -> io::Resul
 }
 
 /// The links that have ever carried a byte, RDMA ports first, with the rates between two samples.
-fn table(before: &[Link], after: &[Link], elapsed: Duration) -> String {
-    let is_idle = |link: &&Link| [link.sent, link.received].iter().all(|c| matches!(c, None | Some((0, _))));
-    let links: Vec<&Link> = after.iter().filter(|link| !is_idle(link)).collect();
+fn table(before: &[WatchedLink], after: &[WatchedLink], elapsed: Duration) -> String {
+    let is_idle =
+        |link: &&WatchedLink| [link.sent, link.received].iter().all(|c| matches!(c, None | Some((0, _))));
+    let links: Vec<&WatchedLink> = after.iter().filter(|link| !is_idle(link)).collect();
     let width = links.iter().map(|link| link.name.len()).max().unwrap_or(0).max("name".len());
     let mut text = format!("{:width$}  {:>12}  {:>12}\n", "name", "sent", "received");
     for link in links {
         let was = before.iter().find(|was| was.name == link.name);
-        let shown = |of: fn(&Link) -> Counter| rate(was.and_then(of), of(link), elapsed);
+        let shown = |of: fn(&WatchedLink) -> Counter| rate(was.and_then(of), of(link), elapsed);
         let (sent, received) = (shown(|link| link.sent), shown(|link| link.received));
         let _ = writeln!(text, "{:width$}  {sent:>12}  {received:>12}", link.name);
     }
@@ -79,7 +80,7 @@ fn rate(before: Counter, after: Counter, elapsed: Duration) -> String {
 }
 
 /// The counters below `sys`, which is /sys, in natural order of the names. What cannot be read is left out.
-fn read(sys: &Path) -> Vec<Link> {
+fn read(sys: &Path) -> Vec<WatchedLink> {
     let class = sys.join("class");
     let mut links = Vec::new();
     for device in names(&class.join("infiniband")) {
@@ -89,7 +90,7 @@ fn read(sys: &Path) -> Vec<Link> {
     for name in names(&class.join("net")) {
         let statistics = class.join("net").join(&name).join("statistics");
         let count = |file: &str| counter(&statistics.join(file), 1, "B/s");
-        links.push(Link { name: shown(&name), sent: count("tx_bytes"), received: count("rx_bytes") });
+        links.push(WatchedLink { name: shown(&name), sent: count("tx_bytes"), received: count("rx_bytes") });
     }
     links
 }
@@ -97,7 +98,7 @@ fn read(sys: &Path) -> Vec<Link> {
 /// InfiniBand and mlx5's RoCE have `counters` in units of four bytes
 /// (Documentation/ABI/stable/sysfs-class-infiniband); `hw_counters` has bytes for EFA
 /// (drivers/infiniband/hw/efa/efa_verbs.c) and packets for rxe (drivers/infiniband/sw/rxe/rxe_hw_counters.c).
-fn of_port(port: &Path, device: &str, number: &str) -> Link {
+fn of_port(port: &Path, device: &str, number: &str) -> WatchedLink {
     let kinds = [
         ("counters", ["port_xmit_data", "port_rcv_data"], 4, "B/s"),
         ("hw_counters", ["tx_bytes", "rx_bytes"], 1, "B/s"),
@@ -107,7 +108,7 @@ fn of_port(port: &Path, device: &str, number: &str) -> Link {
         files.map(|file| counter(&port.join(folder).join(file), scale, unit))
     });
     let [sent, received] = found.into_iter().find(|counters| *counters != [None; 2]).unwrap_or_default();
-    Link { name: format!("{}:{}", shown(device), shown(number)), sent, received }
+    WatchedLink { name: format!("{}:{}", shown(device), shown(number)), sent, received }
 }
 
 /// None where an adapter has no such counter: it returns a text such as `N/A (no PMA)`. One of 32 bits stops

@@ -9,9 +9,9 @@ use nix::sys::signal::Signal;
 use tokio::select;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::crew::{self, Crew, Failed};
+use super::crew::{self, Crew, FirstFailure};
 use super::row::Row;
-use crate::config::{Config, LONGEST};
+use crate::config::{LONGEST, Settings};
 use crate::events::Journal;
 use crate::signals::{self, Signals};
 use crate::{progress, stderr};
@@ -54,7 +54,7 @@ pub(super) struct Attended<'a> {
     running: RunningWorld,
     crew: Crew,
     row: Row,
-    config: &'a Config,
+    config: &'a Settings,
     /// How many nodes are in this world.
     world: World,
     generation: u32,
@@ -63,7 +63,7 @@ pub(super) struct Attended<'a> {
     /// Why the world ended, if another node ended it.
     over: Option<Over>,
     /// The failure of this node's own command.
-    own: Option<Failed>,
+    own: Option<FirstFailure>,
     /// When the other nodes learn of it, if not at once.
     held: Option<(Instant, End)>,
     /// Whether all nodes that can be notified of the end have been.
@@ -83,7 +83,7 @@ impl<'a> Attended<'a> {
         running: RunningWorld,
         crew: Crew,
         row: Row,
-        (config, world): (&'a Config, World),
+        (config, world): (&'a Settings, World),
     ) -> Self {
         Self {
             generation: running.generation(),
@@ -300,7 +300,7 @@ impl<'a> Attended<'a> {
     }
 
     /// The command has ended, by itself or because it was stopped.
-    fn ended(&mut self, failure: Option<Failed>) {
+    fn ended(&mut self, failure: Option<FirstFailure>) {
         self.own = failure;
         if self.over.is_some() {
             return;
@@ -309,7 +309,7 @@ impl<'a> Attended<'a> {
             (None, None) => self.running.succeed(),
             // The other nodes cannot go on without this one, even though its command has succeeded.
             (_, Some(_)) => self.running.fail(End::Left),
-            (Some(Failed { end, worker }), None) => {
+            (Some(FirstFailure { end, worker }), None) => {
                 let what = match worker {
                     Some(rank) => format!("worker {rank} has failed here ({end})"),
                     None => format!("the command has failed here ({end})"),
@@ -368,7 +368,7 @@ impl<'a> Attended<'a> {
 }
 
 /// Names the node whose end was the reason for the failures of the others' commands.
-pub(super) fn say_cause(over: &Over, refund: &str, config: &Config) {
+pub(super) fn say_cause(over: &Over, refund: &str, config: &Settings) {
     if !config.quiet {
         stderr::say(format_args!("the first cause: {over}{refund}"));
     }

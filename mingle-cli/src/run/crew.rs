@@ -38,7 +38,7 @@ pub(super) struct Mark(String);
 
 /// A process to start.
 #[derive(Debug)]
-pub(super) struct Member {
+pub(super) struct CrewMember {
     pub(super) command: Command,
     /// Its ranks, if it is a worker.
     pub(super) worker: Option<Worker>,
@@ -53,7 +53,7 @@ pub(super) struct Worker {
 
 /// The end of the first process that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Failed {
+pub(super) struct FirstFailure {
     pub(super) end: End,
     /// Its rank, if it is a worker.
     pub(super) worker: Option<u64>,
@@ -63,7 +63,7 @@ pub(super) struct Failed {
 #[derive(Debug)]
 pub(super) struct Crew {
     running: Vec<(Pid, Option<Worker>)>,
-    failure: Option<Failed>,
+    failure: Option<FirstFailure>,
     /// Whether each has a process group of its own.
     is_apart: bool,
     mark: Mark,
@@ -108,7 +108,7 @@ impl Mark {
 impl Crew {
     /// Starts all, or none. `failed` makes the error if one cannot start.
     pub(super) fn start(
-        members: Vec<Member>,
+        members: Vec<CrewMember>,
         mark: &Mark,
         failed: impl Fn(io::Error) -> Stop,
     ) -> Result<Self, Stop> {
@@ -163,7 +163,7 @@ impl Crew {
     }
 
     /// The end of the first process that failed, if one did.
-    pub(super) fn failure(&self) -> Option<Failed> {
+    pub(super) fn failure(&self) -> Option<FirstFailure> {
         self.failure
     }
 
@@ -240,7 +240,7 @@ impl Crew {
             let ended = ended.as_raw_pid();
             if let Some(at) = self.running.iter().position(|(pid, _)| pid.as_raw() == ended) {
                 let (_, worker) = self.running.remove(at);
-                let failed = end.map(|end| Failed { end, worker: worker.map(|worker| worker.rank) });
+                let failed = end.map(|end| FirstFailure { end, worker: worker.map(|worker| worker.rank) });
                 self.failure = self.failure.or(failed);
             }
         }

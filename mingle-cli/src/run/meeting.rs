@@ -3,7 +3,7 @@
 use mingle_core::{Assignment, Error, Event, Failure, Metadata, RunningWorld};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use crate::config::{Config, Restarts};
+use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -13,7 +13,7 @@ use crate::signals::Signals;
 use crate::stderr;
 
 pub(crate) struct Meeting<'a> {
-    config: &'a Config,
+    config: &'a Settings,
     found: &'a Found,
     restarts: Restarts,
     /// The reports of the current rendezvous.
@@ -25,7 +25,7 @@ pub(crate) struct Meeting<'a> {
 
 impl<'a> Meeting<'a> {
     /// At most `doubts` times a rendezvous with an unknown outcome is followed by another.
-    pub(crate) fn new((config, found): (&'a Config, &'a Found), restarts: Restarts, doubts: u32) -> Self {
+    pub(crate) fn new((config, found): (&'a Settings, &'a Found), restarts: Restarts, doubts: u32) -> Self {
         let (_, events) = unbounded_channel();
         Self { config, found, restarts, events, doubts, metadata: Metadata::default() }
     }

@@ -22,7 +22,7 @@ mod row;
 use std::time::Instant;
 
 use crate::args::RunArgs;
-use crate::config::{Config, Restarts, Split, flag_or_variable};
+use crate::config::{Restarts, Settings, Split, flag_or_variable};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -38,7 +38,7 @@ pub(crate) use parent::unless_over;
 /// Returns only where the command was not started, or has ended as a child of this process.
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
-    let mut config = Config::scheduled(args.join, environment_or_files)?;
+    let mut config = Settings::scheduled(args.join, environment_or_files)?;
     let split = match (restarts.most, flag_or_variable(args.allow_split, "allow-split")?) {
         (0, _) => Split::Unattended,
         (_, false) => Split::Attended,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
 
 /// Becomes the command once the world has formed.
 fn become_it(
-    config: &Config,
+    config: &Settings,
     found: &Found,
     command: &Command,
     started: Instant,

@@ -12,11 +12,11 @@ use tokio::time::sleep;
 
 use super::attended::{self, After, Attended, Wait};
 use super::command::{Command, Hostfile};
-use super::crew::{self, Crew, Mark, Member, Worker};
+use super::crew::{self, Crew, CrewMember, Mark, Worker};
 use super::guard::Guard;
 use super::meeting::Meeting;
 use super::row::Row;
-use crate::config::{Config, LONGEST, Restarts};
+use crate::config::{LONGEST, Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// The parts that stay the same in all worlds of a run.
 pub(super) struct Run<'a> {
-    config: &'a Config,
+    config: &'a Settings,
     found: &'a Found,
     command: &'a Command,
     /// Whether a process starts for each slot.
@@ -54,7 +54,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(config: &'a Config, found: &'a Found, command: &'a Command, workers: bool) -> Self {
+    pub(super) fn new(config: &'a Settings, found: &'a Found, command: &'a Command, workers: bool) -> Self {
         Self { config, found, command, workers, mark: Mark::own() }
     }
 }
@@ -235,7 +235,7 @@ async fn begin(
     let member = |worker| {
         let file = hostfile.as_ref();
         let command = run.command.in_world(formation, &variables, Some(generation), worker, file);
-        Member { command, worker }
+        CrewMember { command, worker }
     };
     let slots = formation.formed.slots;
     let worker = |local_rank| Some(Worker { rank: slots.before + u64::from(local_rank), local_rank });

@@ -69,7 +69,7 @@ impl Relay {
         let (open, busy) = (self.open.clone(), Arc::clone(&self.busy));
         open.send_modify(|open| *open += 1);
         thread::spawn(move || {
-            let mut lines = Lines::new(rank);
+            let mut lines = MarkedLines::new(rank);
             let mut chunk = [0; 8192];
             loop {
                 let read = match from.read(&mut chunk) {
@@ -108,12 +108,12 @@ fn write_all(to: &mut impl Write, mut bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Splits output into lines, and puts the rank before each.
-struct Lines {
+struct MarkedLines {
     mark: String,
     rest: Vec<u8>,
 }
 
-impl Lines {
+impl MarkedLines {
     fn new(rank: u64) -> Self {
         Self { mark: format!("[{rank}] "), rest: Vec::new() }
     }
@@ -182,7 +182,7 @@ mod tests {
         let text = b"one\ntwo\r\n\n 10%\r 20%\rlast";
         let wanted = "[3] one\n[3] two\r\n[3] \n[3]  10%\r[3]  20%\r[3] last\n";
         for size in 1..=text.len() {
-            let mut lines = Lines::new(3);
+            let mut lines = MarkedLines::new(3);
             let mut all: Vec<u8> = text.chunks(size).flat_map(|chunk| lines.add(chunk)).collect();
             all.extend(lines.end());
             assert_eq!(String::from_utf8(all).unwrap(), wanted, "{size}");
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_cut() {
-        let mut lines = Lines::new(0);
+        let mut lines = MarkedLines::new(0);
         let all = lines.add(&vec![b'x'; LONGEST + 1]);
         assert_eq!(all.len(), "[0] \n".len() + LONGEST);
         assert_eq!(lines.end(), b"[0] x\n");

@@ -16,7 +16,7 @@ use mingle_core::env::{MINGLE_SET, is_own};
 use mingle_core::{JobId, Rank, World, WorldSize};
 
 use crate::exit::Stop;
-use table::{Hosts, Number, SOURCES, Source};
+use table::{Hosts, Number, SOURCES, SchedulerVariables};
 
 /// The most bytes that are read of a file of hosts.
 const LONGEST: u64 = 1 << 20;
@@ -43,9 +43,9 @@ impl<T: fmt::Display> fmt::Display for Provided<T> {
 
 /// The hosts that a scheduler lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seeds(pub(crate) Vec<Seed>);
+pub(crate) struct HostList(pub(crate) Vec<Seed>);
 
-impl fmt::Display for Seeds {
+impl fmt::Display for HostList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (first, more) = (self.0.first().map(Seed::to_string).unwrap_or_default(), self.0.len());
         if more > 1 { write!(f, "{first} and {} more", more - 1) } else { f.write_str(&first) }
@@ -127,7 +127,7 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
     }
 
     /// The addresses of other nodes, of the first scheduler that has some.
-    pub(crate) fn seeds(&self) -> Result<Option<Provided<Seeds>>, Stop> {
+    pub(crate) fn seeds(&self) -> Result<Option<Provided<HostList>>, Stop> {
         for source in &SOURCES {
             let Some(hosts) = source.hosts else { continue };
             let Some(Provided { variable, value: names }) = self.hosts(hosts)? else { continue };
@@ -136,13 +136,13 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
                     wrong(&variable, name, &format!("{error}; correct it, unset it, or give --seed"))
                 })
             });
-            let value = Seeds(seeds.collect::<Result<_, Stop>>()?);
+            let value = HostList(seeds.collect::<Result<_, Stop>>()?);
             return Ok(Some(Provided { variable, value }));
         }
         Ok(None)
     }
 
-    fn size(&self, source: &Source) -> Result<Option<Provided<World>>, Stop> {
+    fn size(&self, source: &SchedulerVariables) -> Result<Option<Provided<World>>, Stop> {
         let Some(Provided { variable, value }) = self.number_of(source, source.world)? else {
             return Ok(None);
         };
@@ -151,7 +151,11 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         Ok(Some(Provided { variable, value: world }))
     }
 
-    fn number_of(&self, source: &Source, number: Option<Number>) -> Result<Option<Provided<u32>>, Stop> {
+    fn number_of(
+        &self,
+        source: &SchedulerVariables,
+        number: Option<Number>,
+    ) -> Result<Option<Provided<u32>>, Stop> {
         if let Some(needed) = source.needs
             && self.text(needed)?.is_none()
         {

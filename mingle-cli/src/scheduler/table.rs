@@ -1,7 +1,7 @@
 //! The schedulers, one entry each: its variables for the rank, the size of the world, the job and the hosts.
 
 /// The variables that a scheduler passes to a node.
-pub(super) struct Source {
+pub(super) struct SchedulerVariables {
     /// The name, as in documents and in the help.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test compares the documents with it"))]
     pub(super) name: &'static str,
@@ -11,7 +11,7 @@ pub(super) struct Source {
     /// Whether the rank counts only where the size of the world is known.
     pub(super) rank_needs_world: bool,
     pub(super) world: Option<Number>,
-    pub(super) job: Option<Job>,
+    pub(super) job: Option<JobParts>,
     /// The addresses of other nodes, which are seeds.
     pub(super) hosts: Option<Hosts>,
 }
@@ -44,7 +44,7 @@ pub(super) enum Hosts {
 }
 
 /// The parts of a job's ID.
-pub(super) struct Job {
+pub(super) struct JobParts {
     pub(super) prefix: &'static str,
     pub(super) variable: &'static str,
     /// A part of the job with processes of its own.
@@ -56,7 +56,7 @@ pub(super) const OF_TASKS: &str = "VC_";
 pub(super) const NUMBER: &str = "_NUM";
 pub(super) const HOSTS: &str = "_HOSTS";
 
-const NONE: Source = Source {
+const NONE: SchedulerVariables = SchedulerVariables {
     name: "",
     needs: None,
     rank: None,
@@ -67,17 +67,17 @@ const NONE: Source = Source {
 };
 
 /// All schedulers. Where several provide a job or hosts, the first one is named.
-pub(super) const SOURCES: [Source; 13] = [
+pub(super) const SOURCES: [SchedulerVariables; 13] = [
     // srun(1), "output environment variables".
-    Source {
+    SchedulerVariables {
         name: "Slurm",
         rank: Some(Number::Variable("SLURM_NODEID")),
         world: Some(Number::Variable("SLURM_NNODES")),
-        job: Some(Job { prefix: "slurm-", variable: "SLURM_JOB_ID", step: Some("SLURM_STEP_ID") }),
+        job: Some(JobParts { prefix: "slurm-", variable: "SLURM_JOB_ID", step: Some("SLURM_STEP_ID") }),
         ..NONE
     },
     // lws/pkg/utils/pod/pod_utils.go.
-    Source {
+    SchedulerVariables {
         name: "LeaderWorkerSet",
         rank: Some(Number::Variable("LWS_WORKER_INDEX")),
         world: Some(Number::Variable("LWS_GROUP_SIZE")),
@@ -86,10 +86,10 @@ pub(super) const SOURCES: [Source; 13] = [
     },
     // kubernetes/pkg/controller/job/indexed_job_utils.go. Also JobSet with one replica: each counts for
     // itself.
-    Source { name: "Indexed Job", rank: Some(Number::Variable("JOB_COMPLETION_INDEX")), ..NONE },
+    SchedulerVariables { name: "Indexed Job", rank: Some(Number::Variable("JOB_COMPLETION_INDEX")), ..NONE },
     // volcano/pkg/controllers/job/plugins: env/env.go has the index of a pod within its task; svc/svc.go has
     // the size and the hosts of every task. The index is the rank where the job has one task.
-    Source {
+    SchedulerVariables {
         name: "Volcano",
         rank: Some(Number::Variable("VC_TASK_INDEX")),
         rank_needs_world: true,
@@ -98,16 +98,16 @@ pub(super) const SOURCES: [Source; 13] = [
         ..NONE
     },
     // skypilot/sky/skylet/constants.py.
-    Source {
+    SchedulerVariables {
         name: "SkyPilot",
         rank: Some(Number::Variable("SKYPILOT_NODE_RANK")),
         world: Some(Number::Variable("SKYPILOT_NUM_NODES")),
-        job: Some(Job { prefix: "", variable: "SKYPILOT_TASK_ID", step: None }),
+        job: Some(JobParts { prefix: "", variable: "SKYPILOT_TASK_ID", step: None }),
         ..NONE
     },
     // AWS Batch User Guide, "Multi-node parallel jobs: Environment variables". The main node is not told its
     // address.
-    Source {
+    SchedulerVariables {
         name: "AWS Batch",
         rank: Some(Number::Variable("AWS_BATCH_JOB_NODE_INDEX")),
         world: Some(Number::Variable("AWS_BATCH_JOB_NUM_NODES")),
@@ -115,7 +115,7 @@ pub(super) const SOURCES: [Source; 13] = [
         ..NONE
     },
     // sagemaker-training-toolkit/ENVIRONMENT_VARIABLES.md.
-    Source {
+    SchedulerVariables {
         name: "SageMaker",
         rank: Some(Number::Item { own: "SM_CURRENT_HOST", list: "SM_HOSTS" }),
         world: Some(Number::Items("SM_HOSTS")),
@@ -124,7 +124,7 @@ pub(super) const SOURCES: [Source; 13] = [
     },
     // Runpod's documentation, "Instant Clusters: configuration". Its WORLD_SIZE counts GPUs. NODE_RANK is a
     // name that others use as well, mingle among them.
-    Source {
+    SchedulerVariables {
         name: "RunPod",
         needs: Some("PRIMARY_ADDR"),
         rank: Some(Number::Variable("NODE_RANK")),
@@ -134,39 +134,39 @@ pub(super) const SOURCES: [Source; 13] = [
         ..NONE
     },
     // flux-core/doc/man7/flux-environment.rst. The rank counts tasks: one on each node is a node's.
-    Source {
+    SchedulerVariables {
         name: "Flux",
         rank: Some(Number::Variable("FLUX_TASK_RANK")),
         world: Some(Number::Variable("FLUX_JOB_NNODES")),
-        job: Some(Job { prefix: "flux-", variable: "FLUX_JOB_ID", step: None }),
+        job: Some(JobParts { prefix: "flux-", variable: "FLUX_JOB_ID", step: None }),
         ..NONE
     },
     // OpenPBS Reference Guide, "PBS environment variables": the file has a host once for each of its slots,
     // as Open MPI reads it (orte/mca/ras/tm/ras_tm_module.c).
-    Source {
+    SchedulerVariables {
         name: "PBS",
         world: Some(Number::Lines("PBS_NODEFILE")),
-        job: Some(Job { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
+        job: Some(JobParts { prefix: "pbs-", variable: "PBS_JOBID", step: None }),
         hosts: Some(Hosts::File("PBS_NODEFILE")),
         ..NONE
     },
     // Using Platform LSF HPC, "Automatic generation of the job host file": a line for each slot.
-    Source {
+    SchedulerVariables {
         name: "LSF",
         world: Some(Number::Lines("LSB_DJOB_HOSTFILE")),
-        job: Some(Job { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
+        job: Some(JobParts { prefix: "lsf-", variable: "LSB_JOBID", step: None }),
         hosts: Some(Hosts::File("LSB_DJOB_HOSTFILE")),
         ..NONE
     },
     // ompi/docs/tuning-apps/environment-var.rst. It counts processes: one on each node is a node's.
-    Source {
+    SchedulerVariables {
         name: "Open MPI",
         rank: Some(Number::Variable("OMPI_COMM_WORLD_RANK")),
         world: Some(Number::Variable("OMPI_COMM_WORLD_SIZE")),
         ..NONE
     },
     // mpich/doc/wiki/developer_guide: PMI-1, as Hydra and others set it. It counts processes as well.
-    Source {
+    SchedulerVariables {
         name: "PMI",
         rank: Some(Number::Variable("PMI_RANK")),
         world: Some(Number::Variable("PMI_SIZE")),

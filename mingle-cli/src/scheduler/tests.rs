@@ -3,7 +3,7 @@
 use clap::CommandFactory as _;
 use mingle_core::env::Variables;
 
-use super::table::{Job, Source};
+use super::table::{JobParts, SchedulerVariables};
 use super::*;
 use crate::args::LowArgs;
 
@@ -277,7 +277,7 @@ fn the_hosts_of_a_batch_job_count_once_each_and_where_nothing_else_says_how_many
 }
 
 /// The row of a scheduler in docs/reference.md.
-fn row(source: &Source) -> String {
+fn row(source: &SchedulerVariables) -> String {
     let number = |number: Option<Number>| match number {
         None => String::new(),
         Some(Number::Variable(name)) => format!("`{name}`"),
@@ -286,7 +286,7 @@ fn row(source: &Source) -> String {
         Some(Number::Lines(file)) => format!("the hosts in the file `{file}`"),
         Some(Number::OfTask) => format!("`{}<TASK>{}`", table::OF_TASKS, table::NUMBER),
     };
-    let job = |Job { prefix, variable, step }: &Job| {
+    let job = |JobParts { prefix, variable, step }: &JobParts| {
         let prefix = if prefix.is_empty() { String::new() } else { format!("`{prefix}` with ") };
         let step = step.map_or_else(String::new, |step| format!(" and `{step}`"));
         format!("{prefix}`{variable}`{step}")
@@ -324,7 +324,7 @@ fn the_reference_has_a_row_for_every_scheduler_and_the_help_its_name() {
     }
     let help = LowArgs::command().render_long_help().to_string();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for Source { name, .. } in &SOURCES {
+    for SchedulerVariables { name, .. } in &SOURCES {
         assert!(help.contains(name), "{name}");
     }
 }

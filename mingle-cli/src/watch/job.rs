@@ -14,7 +14,7 @@ use mingle_core::{End, HostName, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Scene, State, has_room, is_silent};
+use super::{Scene, Shown, has_room, is_silent};
 use crate::events::{add_fewest, peer};
 
 /// The most nodes, and the most hosts named by a leader, that are remembered: a stranger can send any number.
@@ -22,7 +22,7 @@ const MOST: usize = 16_384;
 
 /// The nodes of a job that were heard or named.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct WatchedJob {
     name: JobId,
     has_secret: bool,
     observer: Observer,
@@ -59,7 +59,7 @@ enum Does {
 
 /// A node as it is shown. Their order is that in which they are shown.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Row {
+struct NodeRow {
     leads: Reverse<bool>,
     rank: Option<u32>,
     host: HostName,
@@ -70,7 +70,7 @@ struct Row {
 
 /// A running world, as those of its members show it that are not silent.
 #[derive(Debug, Default, Serialize)]
-struct Running {
+struct RunState {
     /// None if no member answers any more.
     world: Option<u32>,
     answered: u32,
@@ -83,7 +83,7 @@ struct Running {
     waiting: u32,
 }
 
-impl Job {
+impl WatchedJob {
     pub(super) fn new(name: JobId, keys: Option<&Keys>, id: NodeId) -> Self {
         Self {
             observer: Observer::new(name.tag(), keys, id),
@@ -181,9 +181,9 @@ impl Job {
     }
 
     /// The world that runs; none where no member has ever answered.
-    fn running(&self, now: Duration) -> Option<Running> {
+    fn running(&self, now: Duration) -> Option<RunState> {
         self.nodes.values().find(|node| matches!(node.does, Does::Runs(_)))?;
-        let mut all = Running::default();
+        let mut all = RunState::default();
         for (_, node) in self.loud(now) {
             if let Does::Runs(runs) = &node.does {
                 all.world = Some(runs.world.get());
@@ -197,7 +197,7 @@ impl Job {
         Some(all)
     }
 
-    fn rows(&self, now: Duration) -> Vec<Row> {
+    fn rows(&self, now: Duration) -> Vec<NodeRow> {
         let leader = self.leader(now).map(|(id, ..)| id);
         let suspected = self.running(now).unwrap_or_default().suspected;
         let row = |(id, node): (NodeId, &HeardNode)| {
@@ -210,12 +210,12 @@ impl Job {
                 _ => (None, "seeks"),
             };
             let leads = Reverse(state == "leads");
-            Row { leads, rank, host: node.host.clone(), address: Some(node.address), state }
+            NodeRow { leads, rank, host: node.host.clone(), address: Some(node.address), state }
         };
-        let mut rows: Vec<Row> = self.loud(now).map(row).collect();
+        let mut rows: Vec<NodeRow> = self.loud(now).map(row).collect();
         if rows.iter().any(|row| row.leads.0) {
             let heard: BTreeSet<HostName> = rows.iter().map(|row| row.host.clone()).collect();
-            rows.extend(self.named.difference(&heard).map(|host| Row {
+            rows.extend(self.named.difference(&heard).map(|host| NodeRow {
                 leads: Reverse(false),
                 rank: None,
                 host: host.clone(),
@@ -253,7 +253,7 @@ impl Job {
         }
     }
 
-    fn running_head(&self, running: &Running) -> Vec<String> {
+    fn running_head(&self, running: &RunState) -> Vec<String> {
         let (name, generation) = (&self.name, self.lineage.generation);
         let Some(world) = running.world else {
             return vec![format!(
@@ -292,7 +292,7 @@ impl Job {
     }
 }
 
-impl Scene for Job {
+impl Scene for WatchedJob {
     fn question(&mut self) -> Option<Vec<u8>> {
         Some(self.observer.query())
     }
@@ -303,7 +303,7 @@ impl Scene for Job {
         }
     }
 
-    fn state(&self, now: Duration) -> State {
+    fn state(&self, now: Duration) -> Shown {
         let mut parts = Vec::new();
         if let Some((_, rank, end)) = self.over {
             parts.push(format!("the world ended: rank {rank}, {end}"));
@@ -325,11 +325,11 @@ impl Scene for Job {
             let address = row.address.map(|address| format!(" ({address})")).unwrap_or_default();
             format!("{rank}{}{address} {}", row.host, row.state)
         }));
-        State { head: self.head(now), parts }
+        Shown { head: self.head(now), parts }
     }
 
     fn document(&self, now: Duration) -> Value {
-        let node = |row: &Row| {
+        let node = |row: &NodeRow| {
             let (address, port) = (row.address.map(|at| at.ip()), row.address.map(|at| at.port()));
             json!({ "host": row.host, "address": address, "port": port, "rank": row.rank, "state": row.state })
         };
@@ -408,12 +408,12 @@ mod tests {
         Observed::Leads(progress, Some(Tally { roce: joined - 1, ..Tally::default() }))
     }
 
-    fn job() -> Job {
-        Job::new("foo".parse().unwrap(), None, NodeId([99; 16]))
+    fn job() -> WatchedJob {
+        WatchedJob::new("foo".parse().unwrap(), None, NodeId([99; 16]))
     }
 
     /// The hosts that are shown, each with its state.
-    fn states(job: &Job, now: Duration) -> Vec<String> {
+    fn states(job: &WatchedJob, now: Duration) -> Vec<String> {
         job.rows(now).iter().map(|row| format!("{} {}", row.host, row.state)).collect()
     }
 
@@ -424,7 +424,7 @@ mod tests {
         job.observe(seconds(1), at(2), sighting(2, 0, leads(2, 1, &[])));
         job.observe(seconds(1), at(3), sighting(3, 0, Observed::Seeks(HostName::new("node-3"))));
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 3, &["node-2", "node-9"])));
-        let State { head, parts } = job.state(seconds(1));
+        let Shown { head, parts } = job.state(seconds(1));
         assert_eq!(
             head,
             [
@@ -468,7 +468,7 @@ mod tests {
         assert!(!job.has_heard());
         job.observe(seconds(1), at(1), Sighting::Sealed);
         assert!(job.has_heard() && job.document(seconds(1))["sealed"] == true);
-        let State { head, parts } = job.state(seconds(1));
+        let Shown { head, parts } = job.state(seconds(1));
         assert!(head == ["job foo: heard, but sealed"] && parts[0].contains("--secret-file"), "{parts:?}");
     }
 

@@ -31,7 +31,7 @@ use crate::exit::Stop;
 use crate::stderr::{self, printable};
 use crate::stdout::Stdout;
 use crate::{advice, join, wants_json};
-use job::Job;
+use job::WatchedJob;
 use jobs::Jobs;
 
 /// How long to listen for one document. A leader sends every 1.25 s at least.
@@ -53,7 +53,7 @@ trait Scene {
     }
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
     /// The whole state, for people.
-    fn state(&self, now: Duration) -> State;
+    fn state(&self, now: Duration) -> Shown;
     /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
     fn has_heard(&self) -> bool;
@@ -62,7 +62,7 @@ trait Scene {
 }
 
 /// What is shown to people: a row for each text on a terminal, and a line for each change elsewhere.
-struct State {
+struct Shown {
     /// One line where changes are lines.
     head: Vec<String>,
     parts: Vec<String>,
@@ -71,8 +71,8 @@ struct State {
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let Watched { job, secret, network, limit, warnings } =
-        Watched::read(args, |name| std::env::var_os(name))?;
+    let WatchedJobs { job, secret, network, limit, warnings } =
+        WatchedJobs::read(args, |name| std::env::var_os(name))?;
     for warning in &warnings {
         stderr::say(format_args!("warning: {warning}"));
     }
@@ -91,7 +91,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
             Some(job) => {
                 let keys = secret.map(|secret| secret.keys(&job));
                 let id = tools::random_id().map_err(Stop::Rendezvous)?;
-                let scene = Job::new(job, keys.as_ref(), id);
+                let scene = WatchedJob::new(job, keys.as_ref(), id);
                 watch(listener, scene, is_json, limit).await
             }
             None => watch(listener, Jobs::default(), is_json, limit).await,
@@ -101,7 +101,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
 
 /// The subject of a watch: one job, or all jobs on a link.
 #[derive(Debug)]
-struct Watched {
+struct WatchedJobs {
     job: Option<JobId>,
     secret: Option<Secret>,
     network: Network,
@@ -109,7 +109,7 @@ struct Watched {
     warnings: Vec<String>,
 }
 
-impl Watched {
+impl WatchedJobs {
     fn read(args: WatchArgs, environment: impl Fn(&str) -> Option<OsString>) -> Result<Self, Stop> {
         let reader = Reader(environment);
         let network = args.air.read(&reader)?;
@@ -190,7 +190,7 @@ impl Screen {
         let written = match self {
             Self::Dark => Ok(()),
             Self::Live(out, drawn) => {
-                let State { head, parts } = scene.state(now);
+                let Shown { head, parts } = scene.state(now);
                 let rows = [head, parts].concat().join("\n");
                 let rows = fitted(&printable(&rows), window(out));
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
@@ -199,7 +199,7 @@ impl Screen {
                 out.write_all((lead + &rows).as_bytes())
             }
             Self::Lines(out, before) => {
-                let State { head, parts } = scene.state(now);
+                let Shown { head, parts } = scene.state(now);
                 let head = (!head.is_empty()).then(|| head.join("; "));
                 let lines: Vec<String> = head.into_iter().chain(parts).collect();
                 let news = changes(before, &lines);

@@ -4,7 +4,7 @@ use super::*;
 fn only_the_variables_of_its_own_options_count() {
     let read = |variables: &[(&str, &str)]| {
         let value = |name: &str| variables.iter().find(|(other, _)| *other == name);
-        Watched::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
+        WatchedJobs::read(WatchArgs::default(), |name| value(name).map(|(_, value)| OsString::from(value)))
     };
     let others = [
         ("MINGLE_SEED", "[x"),
@@ -25,7 +25,7 @@ fn only_the_variables_of_its_own_options_count() {
         ("MINGLE_BROADCAST", "1"),
         ("MINGLE_INTERFACE", "eth*"),
     ];
-    let Watched { job, secret, network, .. } = read(&ours).unwrap();
+    let WatchedJobs { job, secret, network, .. } = read(&ours).unwrap();
     let job = job.unwrap();
     assert_eq!((job.as_str(), secret.is_some()), ("foo", true));
     assert_eq!(network.groups(&job)[0], "239.192.7.7:29498".parse().unwrap());

@@ -30,7 +30,7 @@ pub struct Document<'a> {
     job: &'a str,
     rank: u32,
     world: u32,
-    master: Endpoint,
+    master: HostPort,
     local: IpAddr,
     interface: Option<&'a str>,
     digest: String,
@@ -40,7 +40,7 @@ pub struct Document<'a> {
     unset: &'a [String],
     fabric: Fabric,
     differences: Vec<String>,
-    roster: Option<Vec<Entry<'a>>>,
+    roster: Option<Vec<RosterRow<'a>>>,
 }
 
 impl<'a> Document<'a> {
@@ -51,7 +51,7 @@ impl<'a> Document<'a> {
             job: facts.job.as_str(),
             rank: formed.rank.get(),
             world: formed.world.get(),
-            master: Endpoint { address: formed.master.ip(), port: formed.master.port() },
+            master: HostPort { address: formed.master.ip(), port: formed.master.port() },
             local: formed.local,
             interface: facts.interface,
             digest: formed.digest.to_string(),
@@ -75,13 +75,13 @@ struct Fabric {
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct Endpoint {
+struct HostPort {
     address: IpAddr,
     port: u16,
 }
 
 #[derive(Debug, Clone, Serialize)]
-struct Entry<'a> {
+struct RosterRow<'a> {
     rank: u32,
     id: String,
     host: &'a str,
@@ -91,11 +91,11 @@ struct Entry<'a> {
     metadata: &'a Metadata,
 }
 
-fn entries(roster: &Roster) -> Vec<Entry<'_>> {
-    roster.members().iter().map(Entry::new).collect()
+fn entries(roster: &Roster) -> Vec<RosterRow<'_>> {
+    roster.members().iter().map(RosterRow::new).collect()
 }
 
-impl<'a> Entry<'a> {
+impl<'a> RosterRow<'a> {
     fn new(member: &'a Member) -> Self {
         Self {
             rank: member.rank.get(),

@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
-use mingle_rdma::{Address, Machine, Standing, Surroundings};
+use mingle_rdma::{Address, HostNetwork, Machine, Standing};
 
 /// Reads all of this machine on which a job's variables depend. If it has no RDMA device, nothing else is
 /// read; its GPUs are read only if several ports can be used.
@@ -35,7 +35,7 @@ pub fn save(folder: &Path) -> io::Result<()> {
 
 /// The addresses and routes of this network namespace. They come from netlink and from /proc/net, since sysfs
 /// may be that of another namespace.
-fn surroundings() -> io::Result<Surroundings> {
+fn surroundings() -> io::Result<HostNetwork> {
     let held = super::addresses()?;
     let flags = super::flags_of_ipv6();
     let address = |(interface, net): &(String, ipnet::IpNet)| Address {
@@ -65,7 +65,7 @@ fn surroundings() -> io::Result<Surroundings> {
     }
     let interfaces = super::list()?.into_iter().filter(|interface| interface.default_route);
     let default_routes = interfaces.map(|interface| interface.name).collect();
-    Ok(Surroundings { addresses, standings, default_routes })
+    Ok(HostNetwork { addresses, standings, default_routes })
 }
 
 /// include/uapi/linux/if_addr.h: `IFA_F_TEMPORARY`, `IFA_F_DEPRECATED`, `IFA_F_PERMANENT`.

@@ -41,7 +41,7 @@ pub(crate) enum NoInterface {
 pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
-    let mut refused: BTreeMap<Refusal, Vec<&str>> = BTreeMap::new();
+    let mut refused: BTreeMap<Unusable, Vec<&str>> = BTreeMap::new();
     for interface in all {
         match eligible(interface, &filters) {
             Ok((place, addresses)) => chosen.push((place, Interface { addresses, ..interface.clone() })),
@@ -141,7 +141,7 @@ pub(crate) fn link_of(selected: &[Interface], ip: IpAddr) -> Link {
 
 /// Why an interface is not used, in the order of the explanation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Refusal {
+enum Unusable {
     NotAsked,
     Excluded,
     Down,
@@ -149,7 +149,7 @@ enum Refusal {
     NoMulticast,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NotAsked => "not what was asked for",
@@ -162,7 +162,10 @@ impl fmt::Display for Refusal {
 }
 
 /// The addresses to use, the best first, and the position of the filter that admits the best.
-fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<InterfaceAddress>), Refusal> {
+fn eligible(
+    interface: &Interface,
+    filters: &Filters<'_>,
+) -> Result<(usize, Vec<InterfaceAddress>), Unusable> {
     let mut excluded = false;
     let mut asked: Vec<(usize, InterfaceAddress)> = Vec::new();
     for address in interface.addresses.iter().filter(|address| interface.supports(address.ip)) {
@@ -174,26 +177,26 @@ fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<
     }
     if asked.is_empty() {
         match filters.judge(interface, None) {
-            _ if excluded => return Err(Refusal::Excluded),
-            Opinion::Excluded => return Err(Refusal::Excluded),
-            Opinion::NotAsked => return Err(Refusal::NotAsked),
+            _ if excluded => return Err(Unusable::Excluded),
+            Opinion::Excluded => return Err(Unusable::Excluded),
+            Opinion::NotAsked => return Err(Unusable::NotAsked),
             Opinion::Admitted(_) => {}
         }
     }
     if !interface.up {
-        return Err(Refusal::Down);
+        return Err(Unusable::Down);
     }
     asked.sort_by_key(|(place, address)| (interface.is_last_resort(address.ip), *place));
-    let Some((place, _)) = asked.first() else { return Err(Refusal::NoAddress) };
+    let Some((place, _)) = asked.first() else { return Err(Unusable::NoAddress) };
     // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its
     // TCP, and has seeds or a folder to find others.
     if !interface.multicast && interface.kind != Kind::Loopback && filters.want_all() {
-        return Err(Refusal::NoMulticast);
+        return Err(Unusable::NoMulticast);
     }
     Ok((*place, asked.into_iter().map(|(_, address)| address).collect()))
 }
 
-fn explain(refused: &BTreeMap<Refusal, Vec<&str>>, filters: &Filters<'_>) -> String {
+fn explain(refused: &BTreeMap<Unusable, Vec<&str>>, filters: &Filters<'_>) -> String {
     // A Kubernetes host has hundreds of veths, and the reasons must fit one line.
     const SHOWN: usize = 8;
     let mut parts: Vec<String> = Vec::new();

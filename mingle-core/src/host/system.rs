@@ -34,7 +34,7 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
         }
     }
     let default = default_interface(&links);
-    let finish = |Link { mut interface, mac }: Link| {
+    let finish = |Listed { mut interface, mac }: Listed| {
         interface.default_route = default.as_ref() == Some(&interface.name);
         // Hundreds of veths have only the link-local address of every link; their folders in /sys are not
         // read.
@@ -69,12 +69,12 @@ pub(crate) fn flags_of_ipv6() -> BTreeMap<(Ipv6Addr, String), u8> {
 
 /// An interface as the C library lists it, and its hardware address.
 #[derive(Clone)]
-struct Link {
+struct Listed {
     interface: Interface,
     mac: String,
 }
 
-impl Link {
+impl Listed {
     fn is_loopback(&self) -> bool {
         self.interface.kind == Kind::Loopback
     }
@@ -88,8 +88,8 @@ impl Link {
 ///
 /// A name that is not UTF-8 has U+FFFD in it. Interfaces whose names are the same then cannot be told apart,
 /// and are left out.
-fn links(entries: &[Entry]) -> Vec<Link> {
-    let mut links: BTreeMap<&str, Option<Link>> = BTreeMap::new();
+fn links(entries: &[Entry]) -> Vec<Listed> {
+    let mut links: BTreeMap<&str, Option<Listed>> = BTreeMap::new();
     for entry in entries {
         let Some(address) = entry.address.as_ref().and_then(SockaddrStorage::as_link_addr) else { continue };
         let is = |flags| entry.flags.contains(flags);
@@ -105,7 +105,7 @@ fn links(entries: &[Entry]) -> Vec<Link> {
             firsts: Vec::new(),
             mtu: 0,
         };
-        let link = Link { interface, mac: address.to_string() };
+        let link = Listed { interface, mac: address.to_string() };
         let named = links.entry(&entry.interface_name).or_insert_with(|| Some(link.clone()));
         // Under churn, the kernel may list one link twice.
         if named.as_ref().is_some_and(|named| named.interface.index != link.interface.index) {
@@ -113,7 +113,7 @@ fn links(entries: &[Entry]) -> Vec<Link> {
         }
     }
     // An interface that vanishes while it is read has no index any more.
-    let is_there = |link: &Link| link.interface.index != 0;
+    let is_there = |link: &Listed| link.interface.index != 0;
     let mut addresses: Vec<(&str, IpNet)> =
         entries.iter().filter_map(|entry| Some((&*entry.interface_name, net(entry)?))).collect();
     // Addresses without a label come first; they are the primary ones.
@@ -128,7 +128,7 @@ fn links(entries: &[Entry]) -> Vec<Link> {
             link.interface.addresses.push(address);
         }
     }
-    let mut links: Vec<Link> = links.into_values().flatten().filter(is_there).collect();
+    let mut links: Vec<Listed> = links.into_values().flatten().filter(is_there).collect();
     links.sort_by_key(|link| link.interface.index);
     links
 }
@@ -158,12 +158,12 @@ fn net(entry: &Entry) -> Option<IpNet> {
 }
 
 /// The interface of the default route: IPv4's if one that is up has it, else IPv6's.
-fn default_interface(links: &[Link]) -> Option<String> {
+fn default_interface(links: &[Listed]) -> Option<String> {
     let is_up = |name: &String| links.iter().any(|link| link.interface.up && link.interface.name == *name);
     let routes = parse_default_routes(lines(Path::new("/proc/net/route")));
     routes.into_iter().find(is_up).or_else(|| {
         let source = default_source_v6()?;
-        let holds = |link: &&Link| link.interface.up && link.interface.ips().any(|ip| ip == source);
+        let holds = |link: &&Listed| link.interface.up && link.interface.ips().any(|ip| ip == source);
         let link = links.iter().filter(|link| !link.is_loopback()).find(holds)?;
         Some(link.interface.name.clone())
     })

@@ -369,9 +369,9 @@ impl fmt::Display for HostName {
 
 impl<'de> Deserialize<'de> for HostName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Text;
+        struct HostNameVisitor;
 
-        impl Visitor<'_> for Text {
+        impl Visitor<'_> for HostNameVisitor {
             type Value = HostName;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -383,7 +383,7 @@ impl<'de> Deserialize<'de> for HostName {
             }
         }
 
-        deserializer.deserialize_str(Text)
+        deserializer.deserialize_str(HostNameVisitor)
     }
 }
 

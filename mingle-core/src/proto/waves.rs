@@ -22,13 +22,13 @@ const LONGEST: Duration = Duration::from_millis(80);
 /// How many messages may be sent now. The answers set the pace: a leader that reads them slowly sends slowly,
 /// and one that reads them fast need not wait.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Window {
+pub(crate) struct SendWindow {
     under_way: usize,
     /// When those under way count as lost.
     lost: Time,
 }
 
-impl Window {
+impl SendWindow {
     /// Takes the nodes that may be written to now from the front of the queue.
     pub(crate) fn take(&mut self, waiting: &mut VecDeque<NodeId>, now: Time) -> Vec<NodeId> {
         if now >= self.lost {
@@ -59,7 +59,7 @@ impl Window {
 #[derive(Debug, Clone)]
 pub(crate) struct Waves {
     queue: VecDeque<NodeId>,
-    window: Window,
+    window: SendWindow,
     backoff: Backoff,
     /// When the next wave starts.
     next: Time,
@@ -78,7 +78,7 @@ impl Waves {
     }
 
     fn with(backoff: Backoff, now: Time) -> Self {
-        Self { queue: VecDeque::new(), window: Window::default(), backoff, next: now, count: 0 }
+        Self { queue: VecDeque::new(), window: SendWindow::default(), backoff, next: now, count: 0 }
     }
 
     /// The number of this wave, from 0.

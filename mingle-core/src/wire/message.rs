@@ -6,7 +6,7 @@ use std::num::NonZeroU16;
 use mingle_rdma::{Tally, Verdict};
 use serde::{Deserialize, Serialize};
 
-use super::{Config, NodeInfo};
+use super::{Encoding, NodeInfo};
 use crate::model::{
     BrokenPath, Digest, End, Endpoints, Fault, HostName, List, Member, NodeId, Peer, Rank, Roster, Sameness,
     World, WorldSize, deserialize_unicast, deserialize_unicast_ip,
@@ -97,13 +97,13 @@ macro_rules! messages {
                 recipients.include(recipient)
             }
 
-            pub(super) fn encode_body(&self, config: Config, bytes: &mut Vec<u8>) {
+            pub(super) fn encode_body(&self, config: Encoding, bytes: &mut Vec<u8>) {
                 match self {
                     $(messages!(@bind body $name $(($body))?) => messages!(@encode body config bytes $(($body))?),)*
                 }
             }
 
-            pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Config) -> Option<Self> {
+            pub(super) fn decode_body(kind: u8, bytes: &[u8], config: Encoding) -> Option<Self> {
                 match kind {
                     $($number => messages!(@decode bytes config $name $(($body))?),)*
                     _ => None,
@@ -475,12 +475,12 @@ pub(crate) fn decode_roster(mut bytes: &[u8], world: World) -> Option<Roster> {
     Roster::new(members).filter(|_| bytes.is_empty())
 }
 
-pub(super) fn put<T: Serialize>(body: &T, config: Config, bytes: &mut Vec<u8>) {
+pub(super) fn put<T: Serialize>(body: &T, config: Encoding, bytes: &mut Vec<u8>) {
     let result = bincode::serde::encode_into_std_write(body, bytes, config);
     debug_assert!(result.is_ok(), "writing to a vector does not fail: {result:?}");
 }
 
-pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Config) -> Option<T> {
+pub(super) fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8], config: Encoding) -> Option<T> {
     let (body, used) = bincode::serde::borrow_decode_from_slice(bytes, config).ok()?;
     (used == bytes.len()).then_some(body)
 }

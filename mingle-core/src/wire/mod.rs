@@ -83,9 +83,9 @@ pub(crate) enum Dropped {
 /// as they are written.
 const CLAIMED: usize = 2 * MAX_DATAGRAM;
 
-type Config = Configuration<LittleEndian, Varint, Limit<CLAIMED>>;
+type Encoding = Configuration<LittleEndian, Varint, Limit<CLAIMED>>;
 
-fn config() -> Config {
+fn config() -> Encoding {
     bincode::config::standard().with_little_endian().with_variable_int_encoding().with_limit::<CLAIMED>()
 }
 

@@ -81,7 +81,7 @@ const SENDERS: usize = 4096;
 /// 3.4.3).
 #[derive(Debug, Clone)]
 pub(super) struct Replays {
-    senders: BTreeMap<NodeId, Window>,
+    senders: BTreeMap<NodeId, ReplayWindow>,
     /// The most senders that are remembered.
     most: usize,
     /// The number of datagrams so far. The sender that was not heard for the longest time is forgotten first.
@@ -89,7 +89,7 @@ pub(super) struct Replays {
 }
 
 #[derive(Debug, Clone)]
-struct Window {
+struct ReplayWindow {
     newest: u64,
     /// A bit for each of the last counters that has been accepted.
     accepted: [u64; WINDOW / 64],
@@ -110,14 +110,14 @@ impl Replays {
             let oldest = self.senders.iter().min_by_key(|(_, window)| window.heard).map(|(&id, _)| id);
             oldest.map(|id| self.senders.remove(&id));
         }
-        let fresh = || Window { newest: 0, accepted: [0; WINDOW / 64], heard: 0 };
+        let fresh = || ReplayWindow { newest: 0, accepted: [0; WINDOW / 64], heard: 0 };
         let window = self.senders.entry(sender).or_insert_with(fresh);
         window.heard = self.clock;
         window.accept(counter)
     }
 }
 
-impl Window {
+impl ReplayWindow {
     fn accept(&mut self, counter: u64) -> bool {
         let size = WINDOW as u64;
         if counter.saturating_add(size) <= self.newest {
@@ -138,7 +138,7 @@ impl Window {
     }
 }
 
-/// The index and the bit of a counter in [`Window::accepted`].
+/// The index and the bit of a counter in [`ReplayWindow::accepted`].
 #[allow(clippy::cast_possible_truncation, reason = "a remainder of 1,024 fits")]
 fn place(counter: u64) -> (usize, u64) {
     let at = (counter % WINDOW as u64) as usize;

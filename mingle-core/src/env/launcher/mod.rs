@@ -72,7 +72,7 @@ struct Launcher {
     left_out: &'static [&'static str],
     /// The variables that are set for this launcher beside those of the world, with their values, in the
     /// order in which they are printed. A later result in another format removes them.
-    owns: &'static [(&'static str, Value)],
+    owns: &'static [(&'static str, LauncherValue)],
     /// The variables that are set for this launcher only where the user has not set them, in the order in
     /// which they are printed. A later result in another format removes them as well.
     advises: &'static [Advice],
@@ -98,7 +98,7 @@ impl Launcher {
 type Arguments = fn(Input<'_>, &[OsString]) -> Vec<String>;
 
 /// Computes the value of a variable.
-type Value = fn(Input<'_>) -> Result<String, Unfit>;
+type LauncherValue = fn(Input<'_>) -> Result<String, Unfit>;
 
 /// A variable that yields to the user's.
 struct Advice {

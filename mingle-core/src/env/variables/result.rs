@@ -4,10 +4,10 @@ use super::Variable;
 use crate::env::{Facts, job_to_env};
 
 /// Computes the value of a variable.
-type Value = fn(Facts<'_>) -> String;
+type ResultValue = fn(Facts<'_>) -> String;
 
 /// The variables of the result with their values, in the order in which they are printed.
-const RESULT: [(&str, Value); 13] = [
+const RESULT: [(&str, ResultValue); 13] = [
     ("MASTER_ADDR", master_address),
     ("MASTER_PORT", master_port),
     ("RANK", rank),
@@ -24,7 +24,7 @@ const RESULT: [(&str, Value); 13] = [
 ];
 
 /// The variables that a world has only where its size may be one of several.
-const BOUNDS: [(&str, Value); 2] = [
+const BOUNDS: [(&str, ResultValue); 2] = [
     ("MINGLE_WORLD_MIN", |facts| facts.formed.asked.min().to_string()),
     ("MINGLE_WORLD_MAX", |facts| facts.formed.asked.max().to_string()),
 ];

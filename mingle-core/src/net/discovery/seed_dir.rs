@@ -79,7 +79,7 @@ impl Drop for OwnFile {
 
 /// The result of one look at the folder.
 #[derive(Debug)]
-pub(crate) struct Look {
+pub(crate) struct FolderLook {
     /// The folder, for the next look.
     pub(crate) folder: SeedDir,
     /// The addresses in the other nodes' files.
@@ -179,11 +179,11 @@ impl SeedDir {
     }
 
     /// Renews this node's file and reads the folder, however long that takes.
-    pub(crate) fn look(mut self) -> oneshot::Receiver<Look> {
+    pub(crate) fn look(mut self) -> oneshot::Receiver<FolderLook> {
         detached(move || {
             let warning = self.renew();
             let (others, pause) = self.read();
-            Look { folder: self, others, pause, warning }
+            FolderLook { folder: self, others, pause, warning }
         })
     }
 

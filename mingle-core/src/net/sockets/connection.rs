@@ -49,7 +49,7 @@ pub(crate) enum TaskEvent {
 
 /// How an accepted connection is treated that proves a path.
 #[derive(Debug, Clone)]
-pub(crate) struct Paths {
+pub(crate) struct PathPort {
     /// Answers the tokens of paths.
     pub(crate) target: Arc<PathTarget>,
     /// Whether the port is for paths alone.
@@ -93,7 +93,7 @@ async fn prove(
 pub(crate) async fn hold(
     conn: ConnId,
     mut stream: TcpStream,
-    paths: Paths,
+    paths: PathPort,
     events: UnboundedSender<TaskEvent>,
 ) {
     let set_up = |set: io::Result<()>| {

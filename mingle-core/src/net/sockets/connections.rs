@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{self, Paths, TaskEvent};
+use super::connection::{self, PathPort, TaskEvent};
 use super::endpoint::BACKLOG;
 use super::guests::Guests;
 use super::open_files::Room;
@@ -202,7 +202,7 @@ impl Connections {
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
         let target = self.target.clone()?;
-        let paths = Paths { target, only };
+        let paths = PathPort { target, only };
         let task = self.tasks.spawn(connection::hold(conn, stream, paths, self.sender.clone()));
         self.guests.add(conn, from.ip().to_canonical(), task);
         None

@@ -32,7 +32,7 @@ use super::report::{Event, Failure, Formed, Progress, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
 use super::timer::{Time, Timer};
-use super::waves::Window;
+use super::waves::SendWindow;
 use crate::model::{NodeId, Peer, Rank, Stamp};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
 use book::Book;
@@ -58,7 +58,7 @@ pub(crate) struct Lead {
     /// of new connections is short.
     welcomes: VecDeque<NodeId>,
     /// How many welcomes may be sent now.
-    welcome_window: Window,
+    welcome_window: SendWindow,
     redirects: Backoff,
     /// How many redirects were sent to each member.
     redirected: usize,
@@ -81,7 +81,7 @@ impl Lead {
             rounds: Rounds::new(),
             challenges: Challenges::default(),
             welcomes: VecDeque::new(),
-            welcome_window: Window::default(),
+            welcome_window: SendWindow::default(),
             redirects: Backoff::up_to(REPEAT),
             redirected: 0,
             frozen: false,

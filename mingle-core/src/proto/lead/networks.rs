@@ -8,7 +8,7 @@ use crate::model::{Endpoints, HostName, Link, NodeId, Paths};
 
 /// How the job reaches the nodes of a round.
 #[derive(Debug)]
-pub(super) struct Network {
+pub(super) struct RoundNetwork {
     /// Which paths are proved.
     pub(super) paths: Paths,
     /// Where each node is reached.
@@ -17,7 +17,7 @@ pub(super) struct Network {
     common: Option<Link>,
 }
 
-impl Network {
+impl RoundNetwork {
     /// The network for these nodes, of which the leader is the first, in their `turn`th attempt.
     ///
     /// Each node is reached where its lease has come from. If the leases have reached the leader on several
@@ -114,12 +114,12 @@ mod tests {
         Applicant { id: NodeId([number; 16]), node, lease, met: met.parse().ok() }
     }
 
-    fn reached(network: &Network) -> Vec<String> {
+    fn reached(network: &RoundNetwork) -> Vec<String> {
         network.links.values().map(|link| link.address.to_string()).collect()
     }
 
     fn in_three_turns(nodes: &[Applicant]) -> [Vec<String>; 3] {
-        [0, 1, 2].map(|turn| reached(&Network::settle(nodes, turn)))
+        [0, 1, 2].map(|turn| reached(&RoundNetwork::settle(nodes, turn)))
     }
 
     const BOTH: [&str; 2] = ["10.2.0.1", "10.1.0.1"];
@@ -131,13 +131,13 @@ mod tests {
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
             applicant(3, &["10.2.0.3", "10.1.0.3"], "10.1.0.1"),
         ];
-        let network = Network::settle(&nodes, 0);
+        let network = RoundNetwork::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.1.0.1", "10.1.0.2", "10.1.0.3"]);
         let all = &nodes[0].node.endpoints;
         assert_eq!(network.endpoints(all), *all, "the master is reached at any address");
         // After a round of broken paths the other network follows, and then the first again.
-        assert_eq!(reached(&Network::settle(&nodes, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
-        assert_eq!(reached(&Network::settle(&nodes, 2)), reached(&network));
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 1)), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 2)), reached(&network));
     }
 
     #[test]
@@ -147,11 +147,11 @@ mod tests {
             applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.1"),
             applicant(3, &["10.2.0.3"], "10.2.0.1"),
         ];
-        let network = Network::settle(&nodes, 0);
+        let network = RoundNetwork::settle(&nodes, 0);
         assert_eq!(reached(&network), ["10.2.0.1", "10.2.0.2", "10.2.0.3"]);
         let master: Endpoints = SocketAddr::from(([10, 2, 0, 1], 29500)).into();
         assert_eq!(network.endpoints(&nodes[0].node.endpoints), master);
-        assert_eq!(reached(&Network::settle(&nodes, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 1)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
     }
 
     #[test]
@@ -172,11 +172,11 @@ mod tests {
         let mut nodes = [applicant(1, &both, ""), applicant(2, &["172.17.0.1", "10.1.0.2"], "10.1.0.1")];
         nodes[1].node.host = HostName::new("other");
         for turn in 0..3 {
-            assert_eq!(reached(&Network::settle(&nodes, turn)), ["10.1.0.1", "10.1.0.2"]);
+            assert_eq!(reached(&RoundNetwork::settle(&nodes, turn)), ["10.1.0.1", "10.1.0.2"]);
         }
         // Two nodes on one host do share its addresses.
         nodes[1].node.host = nodes[0].node.host.clone();
-        assert_eq!(reached(&Network::settle(&nodes, 1)), ["172.17.0.1", "172.17.0.1"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 1)), ["172.17.0.1", "172.17.0.1"]);
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
     fn without_a_common_network_nodes_are_reached_by_their_leases_alone() {
         let nodes = [applicant(1, &BOTH, ""), applicant(2, &["10.9.0.2"], "10.1.0.1")];
         for turn in 0..3 {
-            assert_eq!(reached(&Network::settle(&nodes, turn)), ["10.1.0.1", "10.9.0.2"]);
+            assert_eq!(reached(&RoundNetwork::settle(&nodes, turn)), ["10.1.0.1", "10.9.0.2"]);
         }
     }
 
@@ -205,13 +205,13 @@ mod tests {
         // The first address of the interface is another one.
         let first = Link { address: "10.1.0.2".parse().unwrap(), prefix: 24, mtu: 1500 };
         nodes[1].node.reach = Reach::new(40_000, [first, first]);
-        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
         for node in &mut nodes {
             node.node.attributes.paths = Paths::Master;
         }
-        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.9"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.9"]);
         // Behind a translation the leader sees an address that is not the node's.
         nodes[1].lease = "192.0.2.7".parse().ok();
-        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2"]);
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use mingle_rdma::{Verdict, most_frequent};
 
 use super::book::Book;
-use super::networks::Network;
+use super::networks::RoundNetwork;
 use super::ranks::Applicant;
 use crate::model::{
     BrokenPath, Digest, Endpoints, Link, Member, NodeId, Paths, Peer, Rank, Roster, Sameness,
@@ -78,7 +78,7 @@ impl Plan {
         assigned: &[Applicant],
         (verdict, sameness): (Verdict, Sameness),
         wants_roster: bool,
-        network: &Network,
+        network: &RoundNetwork,
     ) -> Option<Self> {
         let master = assigned.first()?;
         let reached = |a: &Applicant| {

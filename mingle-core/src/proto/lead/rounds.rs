@@ -10,11 +10,11 @@ use super::book::Book;
 use super::broken::BrokenRounds;
 use super::commit::Committed;
 use super::ending::{self, Ending};
-use super::networks::Network;
+use super::networks::RoundNetwork;
 use super::plan::{self, Plan};
 use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
-use super::unfit::{self, Planned, Start, Unfit};
+use super::unfit::{self, Excluded, Planned, Start};
 use crate::model::NodeId;
 use crate::proto::output::{DialId, PathNews};
 use crate::proto::prove::Arrivals;
@@ -145,13 +145,13 @@ impl Rounds {
         let persists = shared.now < *self.proving_since.get_or_insert(shared.now) + PERSIST;
         if let Some(broken) = self.broken.settle(persists) {
             let worst = unfit::worst(broken.ends(), book, shared);
-            return Err(Some(Unfit::new(worst, broken.ending())));
+            return Err(Some(Excluded::new(worst, broken.ending())));
         }
         let (assigned, network) = self.assign(persists, book, arrivals, shared)?;
         let verdict = unfit::compare_rdma(&assigned, unfit::spare(book, shared)).map_err(Some)?;
         let sameness = self.alike.compare(&assigned, &verdict, shared);
         if let Some(because) = alike::refusal(&assigned, &sameness) {
-            return Err(Some(Unfit::new(Vec::new(), because)));
+            return Err(Some(Excluded::new(Vec::new(), because)));
         }
         let wants_roster = book.members().any(|(_, entry)| entry.node.attributes.wants_roster);
         Plan::new(self.started + 1, &assigned, (verdict, sameness), wants_roster, &network).ok_or(None)
@@ -164,7 +164,7 @@ impl Rounds {
         book: &Book,
         arrivals: &Arrivals,
         shared: &mut Shared,
-    ) -> Planned<(Vec<Applicant>, Network)> {
+    ) -> Planned<(Vec<Applicant>, RoundNetwork)> {
         let mut applicants = plan::applicants(book, arrivals, shared);
         let family = ranks::settle_family(&mut applicants, shared.config.prefers_ipv6, self.failed);
         let turn = family.map_err(|Apart { six, four }| {
@@ -175,13 +175,13 @@ impl Rounds {
             }
             self.unproved.insert((six[0], four[0]));
             let because = ending::unproved(&self.unproved, book, shared);
-            Some(Unfit::new(unfit::apart(six, four, shared), because))
+            Some(Excluded::new(unfit::apart(six, four, shared), because))
         })?;
-        let network = Network::settle(&applicants, turn);
+        let network = RoundNetwork::settle(&applicants, turn);
         let assigned = ranks::choose_again(applicants, &self.unproved, persists);
         let Some(assigned) = assigned else {
             let worst = unfit::worst(self.unproved.iter().copied(), book, shared);
-            return Err(Some(Unfit::new(worst, ending::unproved(&self.unproved, book, shared))));
+            return Err(Some(Excluded::new(worst, ending::unproved(&self.unproved, book, shared))));
         };
         Ok((assigned, network))
     }
@@ -369,7 +369,7 @@ impl Rounds {
         if self.overdue < UNREADY_ROUNDS {
             return Start::Again;
         }
-        let unfit = Unfit::new(self.unready.clone(), ending::unready(&self.unready, book));
+        let unfit = Excluded::new(self.unready.clone(), ending::unready(&self.unready, book));
         self.end_or_leave_out(unfit, book, shared)
     }
 
@@ -484,7 +484,7 @@ impl Rounds {
     }
 
     /// No world can form with these nodes: they are left out if enough others are here, or else all end.
-    fn end_or_leave_out(&mut self, unfit: Box<Unfit>, book: &mut Book, shared: &mut Shared) -> Start {
+    fn end_or_leave_out(&mut self, unfit: Box<Excluded>, book: &mut Book, shared: &mut Shared) -> Start {
         if !unfit.nodes.is_empty() && unfit.nodes.len() <= unfit::spare(book, shared) {
             return Start::Without(unfit);
         }

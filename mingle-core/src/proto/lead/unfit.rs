@@ -23,14 +23,14 @@ const HEALED: Duration = Duration::from_secs(10);
 
 /// Members that a leader leaves out, and the reason.
 #[derive(Debug)]
-pub(super) struct Unfit {
+pub(super) struct Excluded {
     pub(super) nodes: Vec<NodeId>,
     pub(super) refusal: Refusal,
     pub(super) failure: Failure,
 }
 
 /// A part of the next round's plan; or none yet, or the reason why these nodes can form no world.
-pub(super) type Planned<T> = Result<T, Option<Box<Unfit>>>;
+pub(super) type Planned<T> = Result<T, Option<Box<Excluded>>>;
 
 /// What comes of the wish to start a round.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) enum Start {
     /// Something is awaited, or no world can form.
     Not,
     /// It may begin without these members.
-    Without(Box<Unfit>),
+    Without(Box<Excluded>),
 }
 
 /// The nodes that were left out, when, and why.
@@ -65,7 +65,7 @@ impl LeftOut {
     }
 }
 
-impl Unfit {
+impl Excluded {
     /// If there are no `nodes`, the fault is that of all.
     pub(super) fn new(nodes: Vec<NodeId>, (refusal, failure): (Refusal, Failure)) -> Box<Self> {
         Box::new(Self { nodes, refusal, failure })
@@ -75,8 +75,8 @@ impl Unfit {
 impl Lead {
     /// These members learn why the world forms without them. If this node is one of them, the others look for
     /// another leader.
-    pub(super) fn leave_out(&mut self, unfit: Unfit, shared: &mut Shared) {
-        let Unfit { nodes, refusal, failure } = unfit;
+    pub(super) fn leave_out(&mut self, unfit: Excluded, shared: &mut Shared) {
+        let Excluded { nodes, refusal, failure } = unfit;
         if nodes.contains(&shared.me()) {
             self.dismiss(shared);
             return self.rounds.leave(failure);
@@ -138,7 +138,7 @@ pub(super) fn apart(six: Vec<NodeId>, four: Vec<NodeId>, shared: &Shared) -> Vec
 
 /// Compares the RDMA devices of all nodes. A world cannot form where some nodes lack what others require; and
 /// if so many nodes are to spare, no newcomer takes RDMA from nodes that were in the world before.
-pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Box<Unfit>> {
+pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict, Box<Excluded>> {
     let all: Vec<RankSummary> = ranks.iter().map(Applicant::comparable).collect();
     let verdict = Verdict::of(&all);
     let is_required = !verdict.is_enough(&all);
@@ -153,7 +153,7 @@ pub(super) fn compare_rdma(ranks: &[Applicant], spare: usize) -> Result<Verdict,
     };
     let refusal = Refusal::NoRdma(verdict.clone(), is_required);
     let because = (refusal, Failure::NoRdma { verdict, is_required });
-    Err(Unfit::new(lacking, because))
+    Err(Excluded::new(lacking, because))
 }
 
 /// At most so many nodes without which the others use RDMA together; or if these are too many, those that

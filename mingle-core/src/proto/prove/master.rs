@@ -20,12 +20,12 @@ const LONGEST_REPEAT: Duration = Duration::from_millis(250);
 pub(super) struct MasterProof {
     master: NodeId,
     endpoints: Vec<SocketAddr>,
-    path: Path,
+    path: MasterPath,
     backoff: Backoff,
 }
 
 #[derive(Debug, Clone)]
-enum Path {
+enum MasterPath {
     /// This node is the master.
     Own,
     /// The master is the leader, and joining was the proof.
@@ -44,17 +44,17 @@ impl MasterProof {
     ) -> Self {
         let to_leader = lease.filter(|(leader, won)| *leader == master && endpoints.contains(&won.endpoint));
         let path = match to_leader {
-            _ if master == shared.me() => Path::Own,
-            Some((_, won)) => Path::Lease(won),
+            _ if master == shared.me() => MasterPath::Own,
+            Some((_, won)) => MasterPath::Lease(won),
             None => {
                 let mut dials = Dials::new(shared, master, endpoints, Duration::ZERO);
                 dials.advance(shared);
-                Path::Race(dials)
+                MasterPath::Race(dials)
             }
         };
         let backoff = Backoff::for_answer(shared.scale(), LONGEST_REPEAT);
         let mut proof = Self { master, endpoints: endpoints.to_vec(), path, backoff };
-        if matches!(proof.path, Path::Race(_)) {
+        if matches!(proof.path, MasterPath::Race(_)) {
             proof.ask(shared);
         }
         proof
@@ -74,26 +74,26 @@ impl MasterProof {
     /// The master has named a dial. Returns whether that is the proof.
     pub(super) fn on_proved(&mut self, from: NodeId, dial: DialId, shared: &mut Shared) -> bool {
         match &mut self.path {
-            Path::Race(dials) if from == self.master => dials.win(dial, shared),
+            MasterPath::Race(dials) if from == self.master => dials.win(dial, shared),
             _ => false,
         }
     }
 
     /// Opens the dials that are due.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
-        if let Path::Race(dials) = &mut self.path {
+        if let MasterPath::Race(dials) = &mut self.path {
             dials.advance(shared);
         }
     }
 
     pub(super) fn connected(&mut self, dial: DialId) {
-        if let Path::Race(dials) = &mut self.path {
+        if let MasterPath::Race(dials) = &mut self.path {
             dials.connected(dial);
         }
     }
 
     pub(super) fn closed(&mut self, dial: DialId) {
-        if let Path::Race(dials) = &mut self.path {
+        if let MasterPath::Race(dials) = &mut self.path {
             // Even where the master has named this dial: the proof stays given, and the leader sees whether
             // the master lives.
             dials.closed(dial);
@@ -103,9 +103,9 @@ impl MasterProof {
     /// The index of the master's endpoint that is proved, if one is.
     pub(super) fn endpoint(&self) -> Option<u8> {
         let won = match &self.path {
-            Path::Own => return Some(0),
-            Path::Lease(won) => Some(*won),
-            Path::Race(dials) => dials.won(),
+            MasterPath::Own => return Some(0),
+            MasterPath::Lease(won) => Some(*won),
+            MasterPath::Race(dials) => dials.won(),
         };
         let index = self.endpoints.iter().position(|&e| Some(e) == won.map(|won| won.endpoint))?;
         u8::try_from(index).ok()
@@ -124,9 +124,9 @@ impl MasterProof {
     /// has proved that one, else the one that it has proved, with a warning.
     pub(super) fn publish(&self, endpoint: u8, shared: &mut Shared) -> Option<SocketAddr> {
         let master = match &self.path {
-            Path::Own => self.at(endpoint).or_else(|| self.at(0))?,
-            Path::Lease(won) => won.endpoint,
-            Path::Race(dials) => dials.won()?.endpoint,
+            MasterPath::Own => self.at(endpoint).or_else(|| self.at(0))?,
+            MasterPath::Lease(won) => won.endpoint,
+            MasterPath::Race(dials) => dials.won()?.endpoint,
         };
         if self.at(endpoint) != Some(master) {
             shared.event(Event::Warning(Warning::MasterElsewhere { master }));
@@ -136,7 +136,7 @@ impl MasterProof {
 
     /// Ends the proof and closes its connections.
     pub(super) fn stop(self, shared: &mut Shared) {
-        if let Path::Race(dials) = self.path {
+        if let MasterPath::Race(dials) = self.path {
             dials.stop(shared);
         }
     }

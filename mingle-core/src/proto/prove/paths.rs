@@ -36,27 +36,27 @@ const EXPLAIN_AGAIN: Duration = Duration::from_millis(500);
 /// jumbo frames, Ethernet, PPPoE, tunnels (GRE, VXLAN, WireGuard), IPv6's least, IPv4's least.
 const PACKETS: [u32; 12] = [8_950, 4_050, 1_500, 1_492, 1_476, 1_450, 1_420, 1_400, 1_372, 1_280, 1_000, 576];
 
-type Key = (NodeId, SocketAddr);
+type PathKey = (NodeId, SocketAddr);
 
 /// The partners of one round, and how far the proof of each path is.
 #[derive(Debug, Clone)]
-pub(crate) struct Paths {
+pub(crate) struct PathProofs {
     /// How many addresses of partners there are. They may arrive later.
     expected: usize,
-    by_partner: BTreeMap<Key, Path>,
+    by_partner: BTreeMap<PathKey, PathProof>,
     /// The partner of each connection that was opened in this round.
-    by_dial: BTreeMap<DialId, Key>,
+    by_dial: BTreeMap<DialId, PathKey>,
     proved: usize,
     /// When to find out what is wrong with the others.
     explains_at: Time,
 }
 
 #[derive(Debug, Clone)]
-struct Path {
+struct PathProof {
     partner: Partner,
     tries: Tries,
     /// The connections that explain why the path is not proved.
-    explaining: Vec<(DialId, Purpose)>,
+    explaining: Vec<(DialId, Probe)>,
     proved: bool,
     /// The length of the packets that carry a full segment, once a connection has opened.
     opened: Option<u32>,
@@ -71,14 +71,14 @@ struct Path {
 
 /// The purpose of a connection that proves no path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
+enum Probe {
     /// Whether packets of this length pass.
     Length(u32),
     /// Whether the partner's own port answers.
     OwnPort,
 }
 
-impl Paths {
+impl PathProofs {
     pub(super) fn new(expected: u32, now: Time) -> Self {
         Self {
             expected: usize::try_from(expected).unwrap_or(usize::MAX),
@@ -96,7 +96,7 @@ impl Paths {
             if self.by_partner.len() < self.expected && partner.id != shared.me() {
                 self.by_partner
                     .entry((partner.id, partner.path))
-                    .or_insert_with(|| Path::new(partner, shared.now));
+                    .or_insert_with(|| PathProof::new(partner, shared.now));
             }
         }
         let are_new = self.by_partner.len() > known;
@@ -166,7 +166,7 @@ impl Paths {
 
     /// The paths that are not proved, and how each fails.
     pub(super) fn unproved(&self) -> impl Iterator<Item = BrokenTo> {
-        self.by_partner.values().filter(|path| !path.proved).map(Path::broken)
+        self.by_partner.values().filter(|path| !path.proved).map(PathProof::broken)
     }
 
     /// The paths that are not proved; nothing where all are, or where no partner is known.
@@ -183,7 +183,7 @@ impl Paths {
     }
 }
 
-impl Path {
+impl PathProof {
     fn new(partner: Partner, now: Time) -> Self {
         Self {
             partner,
@@ -205,7 +205,7 @@ impl Path {
     }
 
     /// Opens the connections that show why the path is not proved, each only once, and returns them.
-    fn explain(&mut self, shared: &mut Shared) -> &[(DialId, Purpose)] {
+    fn explain(&mut self, shared: &mut Shared) -> &[(DialId, Probe)] {
         let has_opened = self.opened.is_some();
         let known = self.explaining.len();
         if self.explained.replace(has_opened) != Some(has_opened) {
@@ -214,13 +214,13 @@ impl Path {
                 Some(fails) => {
                     for length in PACKETS.into_iter().filter(|&length| length < fails) {
                         let dial = shared.dial_path(path, id, Some(length));
-                        self.explaining.push((dial, Purpose::Length(length)));
+                        self.explaining.push((dial, Probe::Length(length)));
                     }
                 }
                 None if own_port == path.port() => {}
                 None => {
                     let dial = shared.dial_path((path.ip(), own_port).into(), id, None);
-                    self.explaining.push((dial, Purpose::OwnPort));
+                    self.explaining.push((dial, Probe::OwnPort));
                 }
             }
         }
@@ -248,8 +248,8 @@ impl Path {
             return false;
         };
         match (news, purpose) {
-            (PathNews::Arrived, Purpose::Length(length)) => self.passes = self.passes.max(length),
-            (PathNews::Arrived, Purpose::OwnPort) => self.own_port_answers = true,
+            (PathNews::Arrived, Probe::Length(length)) => self.passes = self.passes.max(length),
+            (PathNews::Arrived, Probe::OwnPort) => self.own_port_answers = true,
             (PathNews::Failed(_), _) => self.closed(dial),
             (PathNews::Opened { .. }, _) => {}
         }

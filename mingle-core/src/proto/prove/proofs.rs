@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::dials::Won;
 use super::master::MasterProof;
-use super::paths::Paths;
+use super::paths::PathProofs;
 use crate::model::NodeId;
 use crate::proto::output::{DialId, PathNews};
 use crate::proto::shared::Shared;
@@ -15,7 +15,7 @@ use crate::wire::{Broken, Partner};
 #[derive(Debug, Clone)]
 pub(crate) struct Proofs {
     master: MasterProof,
-    paths: Paths,
+    paths: PathProofs,
 }
 
 impl Proofs {
@@ -28,7 +28,7 @@ impl Proofs {
         lease: Option<(NodeId, Won)>,
         partners: u32,
     ) -> Self {
-        let paths = Paths::new(partners, shared.now);
+        let paths = PathProofs::new(partners, shared.now);
         let proofs = Self { master: MasterProof::start(shared, master, endpoints, lease), paths };
         if !proofs.are_proved() {
             shared.set_after(Timer::ProofFailed, super::PATIENCE);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::paths::Paths;
+use super::paths::PathProofs;
 use super::target::PathTarget;
 use crate::model::{Fault, NodeId};
 use crate::proto::config::Config;
@@ -17,7 +17,7 @@ use crate::wire::Partner;
 pub(crate) struct Survey {
     shared: Shared,
     /// None before the first partner, and after the time for proofs.
-    paths: Option<Paths>,
+    paths: Option<PathProofs>,
     verdicts: BTreeMap<NodeId, Result<(), Fault>>,
     is_over: bool,
 }
@@ -43,7 +43,7 @@ impl Survey {
         let others = self.shared.most().saturating_sub(1);
         let paths = self.paths.get_or_insert_with(|| {
             self.shared.set_after(Timer::ProofFailed, super::PATIENCE);
-            Paths::new(others, now)
+            PathProofs::new(others, now)
         });
         // The caller knows by itself whether the host's own port answers.
         paths.add(&[Partner { id, rank: 0, path: to, own_port: to.port(), stays: false }], &mut self.shared);

@@ -18,7 +18,7 @@ use crate::wire::{Dropped, Header, Message, Partner};
 
 /// What a running world waits for. Each timer has one time, or none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Timer {
+pub(super) enum RunningTimer {
     /// A rank above 0 asks rank 0 for its release again.
     Finished,
     /// Rank 0, whose command has ended, checks the members whose commands still run.
@@ -47,7 +47,7 @@ pub(super) enum Timer {
 #[derive(Debug, Clone)]
 pub(super) struct Context {
     pub(super) members: Members,
-    pub(super) timers: Timers<Timer>,
+    pub(super) timers: Timers<RunningTimer>,
     shared: Shared,
 }
 
@@ -128,7 +128,7 @@ impl Context {
         self.shared.config.lineage = lineage;
     }
 
-    pub(super) fn set_after(&mut self, timer: Timer, delay: Duration) {
+    pub(super) fn set_after(&mut self, timer: RunningTimer, delay: Duration) {
         self.timers.set(timer, self.now().saturating_add(delay));
     }
 
@@ -209,7 +209,7 @@ impl Context {
         &mut self,
         waves: &mut Waves,
         unanswered: impl IntoIterator<Item = NodeId>,
-        timer: Timer,
+        timer: RunningTimer,
     ) -> Vec<NodeId> {
         let unanswered = || unanswered.into_iter().collect();
         let (burst, again) = waves.next_burst(unanswered, self.shared.now, &mut self.shared.rng);

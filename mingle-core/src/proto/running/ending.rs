@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use super::unanswered::Unanswered;
 use crate::model::{End, NodeId};
 use crate::proto::report::Over;
@@ -29,7 +29,7 @@ impl Notifying {
         let unaware = context.members.others().filter(|member| Some(member.rank) != gone);
         let unaware = unaware.map(|member| member.id).collect();
         let patience = if is_last { NOTIFY_LAST } else { NOTIFY };
-        context.set_after(Timer::Over, Duration::ZERO);
+        context.set_after(RunningTimer::Over, Duration::ZERO);
         Self { over, unaware: Unanswered::new(unaware, context.now(), patience) }
     }
 
@@ -53,7 +53,7 @@ impl Notifying {
     /// Repeats the message to those that have not answered.
     pub(super) fn repeat(&mut self, context: &mut Context) {
         let begins_wave = self.unaware.begins_wave();
-        let burst = self.unaware.burst(context, Timer::Over);
+        let burst = self.unaware.burst(context, RunningTimer::Over);
         let rank = self.over.rank.unwrap_or(context.members.own_rank()).get();
         let message = Message::Over(Ended { rank, end: self.over.end });
         if begins_wave && !burst.is_empty() {

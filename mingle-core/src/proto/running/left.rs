@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use super::watch::Neighbour;
 use super::{RunningWorld, State};
 use crate::model::NodeId;
@@ -57,7 +57,7 @@ impl Left {
 
     fn plan(&self, context: &mut Context) {
         if let Some(next) = self.0.iter().map(Farewell::next).min() {
-            context.timers.set(Timer::Left, next);
+            context.timers.set(RunningTimer::Left, next);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use super::unanswered::Unanswered;
 use crate::model::{NodeId, Rank};
 use crate::proto::timer::Time;
@@ -43,7 +43,7 @@ impl Liveness {
     /// Plans a check for when the lower ranks have had their chance to start one.
     pub(super) fn plan(context: &mut Context) {
         let turn = TURN * context.members.own_rank().get().min(LAST_TURN);
-        context.timers.set_earlier(Timer::CheckForNewcomer, context.now() + turn);
+        context.timers.set_earlier(RunningTimer::CheckForNewcomer, context.now() + turn);
     }
 
     /// Another member checks, so this node need not until that check has its result. The member may be gone
@@ -63,7 +63,7 @@ impl Liveness {
     /// Pings the members that have sent nothing.
     pub(super) fn ping(&mut self, context: &mut Context) {
         let Some(check) = &mut self.check else { return };
-        let burst = check.burst(context, Timer::Ping);
+        let burst = check.burst(context, RunningTimer::Ping);
         context.send_to_members(&burst, &Message::Ping);
         if check.members().len() <= MISSING && check.wave() > 0 {
             // Some may be reached at another address than the one in the roster.
@@ -91,7 +91,7 @@ impl Liveness {
 
     pub(super) fn stop(&mut self, context: &mut Context) {
         if self.check.take().is_some() {
-            context.timers.stop(Timer::Ping);
+            context.timers.stop(RunningTimer::Ping);
         }
     }
 

@@ -48,7 +48,7 @@ use super::timer::Time;
 use crate::model::{Digest, End, Lineage, Peer, Rank};
 use crate::wire::Former;
 use crate::wire::Status;
-use context::{Context, Timer};
+use context::{Context, RunningTimer};
 use ending::Notifying;
 use left::Left;
 use liveness::Liveness;
@@ -56,7 +56,7 @@ use members::Members;
 use newcomers::Newcomers;
 use release::{AwaitingRelease, Finished, Releasing};
 use status::Observers;
-use watch::{Finding, Watch};
+use watch::{Watch, WatchFinding};
 
 /// What has changed for a running world.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -274,20 +274,20 @@ impl RunningWorld {
         }
         while let Some(timer) = self.context.timers.expire(now) {
             match timer {
-                Timer::Finished => self.ask_for_release(),
-                Timer::CheckRunning => self.check_running(),
-                Timer::Ping => self.ping(),
-                Timer::Over => self.repeat_over(),
-                Timer::Released => self.repeat_released(),
-                Timer::CheckForNewcomer => self.check_for_newcomer(),
-                Timer::Watch => {
+                RunningTimer::Finished => self.ask_for_release(),
+                RunningTimer::CheckRunning => self.check_running(),
+                RunningTimer::Ping => self.ping(),
+                RunningTimer::Over => self.repeat_over(),
+                RunningTimer::Released => self.repeat_released(),
+                RunningTimer::CheckForNewcomer => self.check_for_newcomer(),
+                RunningTimer::Watch => {
                     let finding = self.watch.advance(&mut self.context);
                     self.found(finding);
                 }
-                Timer::Grow => self.grow(),
-                Timer::Count => self.watch.count(&mut self.context),
-                Timer::Left => self.ask_those_that_left(),
-                Timer::Status => self.observers.answer(self.status(), &mut self.context),
+                RunningTimer::Grow => self.grow(),
+                RunningTimer::Count => self.watch.count(&mut self.context),
+                RunningTimer::Left => self.ask_those_that_left(),
+                RunningTimer::Status => self.observers.answer(self.status(), &mut self.context),
             }
         }
     }
@@ -305,20 +305,20 @@ impl RunningWorld {
         }
     }
 
-    fn found(&mut self, finding: Option<Finding>) {
+    fn found(&mut self, finding: Option<WatchFinding>) {
         match finding {
-            Some(Finding::Gone(rank)) if self.is_over() => {
+            Some(WatchFinding::Gone(rank)) if self.is_over() => {
                 let over = self.context.members.over(rank, End::Gone);
                 self.lose(&over);
                 self.changes.push_back(Change::Cause(over));
             }
-            Some(Finding::Gone(rank)) => self.member_is_gone(rank),
-            Some(Finding::Suspected(rank)) => self.suspect(rank),
-            Some(Finding::Back(rank)) => self.clear(rank),
-            Some(Finding::CutOff) if !std::mem::replace(&mut self.is_cut_off, true) => {
+            Some(WatchFinding::Gone(rank)) => self.member_is_gone(rank),
+            Some(WatchFinding::Suspected(rank)) => self.suspect(rank),
+            Some(WatchFinding::Back(rank)) => self.clear(rank),
+            Some(WatchFinding::CutOff) if !std::mem::replace(&mut self.is_cut_off, true) => {
                 self.changes.push_back(Change::CutOff);
             }
-            Some(Finding::CutOff) | None => {}
+            Some(WatchFinding::CutOff) | None => {}
         }
         self.settle();
     }
@@ -440,7 +440,7 @@ impl RunningWorld {
     fn stop_notifying(&mut self) {
         if !matches!(self.state, State::Ended) {
             self.state = State::Ended;
-            self.context.timers.stop(Timer::Over);
+            self.context.timers.stop(RunningTimer::Over);
             self.notified();
         }
     }
@@ -459,7 +459,7 @@ impl RunningWorld {
         }
         self.liveness.stop(&mut self.context);
         self.watch.stop(&mut self.context);
-        self.context.timers.stop(Timer::CheckRunning);
+        self.context.timers.stop(RunningTimer::CheckRunning);
         self.newcomers.release(&mut self.context);
         if self.context.members.count() == 1 {
             self.finish();

@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::time::Duration;
 
 use super::RunningWorld;
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use crate::model::NodeId;
 use crate::proto::scale::UNANSWERED_COPIES;
 use crate::proto::timer::Time;
@@ -112,7 +112,7 @@ impl Newcomers {
     /// Sets the timer at which the first newcomer may be taken in.
     fn schedule(&self, context: &mut Context) {
         if let Some((stayed, from)) = self.stayed(context).zip(self.grows_from) {
-            context.timers.set(Timer::Grow, stayed.max(from));
+            context.timers.set(RunningTimer::Grow, stayed.max(from));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use super::unanswered::Unanswered;
 use crate::model::NodeId;
 use crate::proto::backoff::Backoff;
@@ -44,7 +44,7 @@ impl Finished {
 
 /// Plans rank 0's next check of the members whose commands still run.
 pub(super) fn plan_check(context: &mut Context) {
-    context.set_after(Timer::CheckRunning, CHECK);
+    context.set_after(RunningTimer::CheckRunning, CHECK);
 }
 
 /// A node above rank 0, whose command has ended well, asks rank 0 for its release.
@@ -69,7 +69,7 @@ impl AwaitingRelease {
         if context.now() >= self.heard + self.patience {
             return false;
         }
-        context.timers.set(Timer::Finished, next);
+        context.timers.set(RunningTimer::Finished, next);
         let (id, address) = (context.members.first().id, context.members.first().address);
         context.send(address, id, &Message::Finished);
         true
@@ -100,7 +100,7 @@ pub(super) struct Releasing(Unanswered);
 
 impl Releasing {
     pub(super) fn start(context: &mut Context) -> Self {
-        context.set_after(Timer::Released, Duration::ZERO);
+        context.set_after(RunningTimer::Released, Duration::ZERO);
         Self(Unanswered::new(context.members.other_ids(), context.now(), RELEASE))
     }
 
@@ -117,7 +117,7 @@ impl Releasing {
     }
 
     pub(super) fn repeat(&mut self, context: &mut Context) {
-        let burst = self.0.burst(context, Timer::Released);
+        let burst = self.0.burst(context, RunningTimer::Released);
         context.send_to_members(&burst, &Message::Released);
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use crate::model::NodeId;
 use crate::proto::scale::Scale;
 use crate::proto::timer::Time;
@@ -32,7 +32,7 @@ impl Observers {
         if self.waiting.len() < OBSERVERS {
             self.waiting.insert(source.ip(), (observer, source));
             let turn = context.now() + Scale(context.members.own_rank().get() % LAST_TURN).turn();
-            context.timers.set_earlier(Timer::Status, turn.max(self.next));
+            context.timers.set_earlier(RunningTimer::Status, turn.max(self.next));
         }
     }
 

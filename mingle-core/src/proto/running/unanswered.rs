@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use crate::model::NodeId;
 use crate::proto::timer::Time;
 use crate::proto::waves::Waves;
@@ -53,7 +53,7 @@ impl Unanswered {
     }
 
     /// The members to write to now; sets `timer` to when to write again.
-    pub(super) fn burst(&mut self, context: &mut Context, timer: Timer) -> Vec<NodeId> {
+    pub(super) fn burst(&mut self, context: &mut Context, timer: RunningTimer) -> Vec<NodeId> {
         context.burst(&mut self.waves, self.members.iter().copied(), timer)
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use rand::seq::SliceRandom;
 
-use super::context::{Context, Timer};
+use super::context::{Context, RunningTimer};
 use super::looks::Looks;
 use super::unanswered::Unanswered;
 use crate::model::{NodeId, Rank};
@@ -61,7 +61,7 @@ const LEAVING: usize = 6;
 
 /// Something that the watch has found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Finding {
+pub(super) enum WatchFinding {
     /// The member does not answer. It is gone if that goes on.
     Suspected(Rank),
     /// The member that was suspected is there.
@@ -142,7 +142,12 @@ impl Watch {
     }
 
     /// Something has happened on a connection.
-    pub(super) fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
+    pub(super) fn hear(
+        &mut self,
+        dial: DialId,
+        news: WatchNews,
+        context: &mut Context,
+    ) -> Option<WatchFinding> {
         self.looks.hear(dial, news, context);
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.has(dial))?;
         let finding = neighbour.hear(dial, news, context);
@@ -151,7 +156,7 @@ impl Watch {
     }
 
     /// A member was heard.
-    pub(super) fn heard(&mut self, member: NodeId, context: &mut Context) -> Option<Finding> {
+    pub(super) fn heard(&mut self, member: NodeId, context: &mut Context) -> Option<WatchFinding> {
         for count in self.neighbours.iter_mut().filter_map(|n| n.doubt.as_mut()?.count.as_mut()) {
             count.answered(member);
         }
@@ -165,7 +170,12 @@ impl Watch {
     }
 
     /// Another member has tried to reach a neighbour.
-    pub(super) fn on_sight(&mut self, from: NodeId, sight: Sight, context: &mut Context) -> Option<Finding> {
+    pub(super) fn on_sight(
+        &mut self,
+        from: NodeId,
+        sight: Sight,
+        context: &mut Context,
+    ) -> Option<WatchFinding> {
         let now = context.now();
         let neighbour = self.neighbours.iter_mut().find(|neighbour| neighbour.rank.get() == sight.rank)?;
         let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.asked.contains(&from))?;
@@ -181,7 +191,7 @@ impl Watch {
     }
 
     /// Tries the neighbours that are in doubt.
-    pub(super) fn advance(&mut self, context: &mut Context) -> Option<Finding> {
+    pub(super) fn advance(&mut self, context: &mut Context) -> Option<WatchFinding> {
         let gone_after = self.over.is_none().then_some(context.gone_after());
         let finding = self.neighbours.iter_mut().find_map(|neighbour| neighbour.advance(gone_after, context));
         self.plan(context);
@@ -194,7 +204,7 @@ impl Watch {
             let rank = neighbour.rank.get();
             let doubt = neighbour.doubt.as_mut().filter(|doubt| doubt.opened.is_none());
             if let Some(count) = doubt.and_then(|doubt| doubt.count.as_mut()) {
-                let burst = count.burst(context, Timer::Count);
+                let burst = count.burst(context, RunningTimer::Count);
                 context.send_to_members(&burst, &Message::Suspicion(Suspicion { rank, is_over: false }));
             }
         }
@@ -256,16 +266,16 @@ impl Watch {
             neighbour.hang_up(context);
         }
         self.looks.stop(context);
-        context.timers.stop(Timer::Watch);
-        context.timers.stop(Timer::Count);
+        context.timers.stop(RunningTimer::Watch);
+        context.timers.stop(RunningTimer::Count);
     }
 
     fn plan(&self, context: &mut Context) {
         let decided = self.over.map(|over| over + DECISION).filter(|&at| at > context.now());
         let decided = decided.filter(|_| !self.neighbours.is_empty());
         match self.neighbours.iter().filter_map(Neighbour::next).chain(decided).min() {
-            Some(next) => context.timers.set(Timer::Watch, next),
-            None => context.timers.stop(Timer::Watch),
+            Some(next) => context.timers.set(RunningTimer::Watch, next),
+            None => context.timers.stop(RunningTimer::Watch),
         }
     }
 }
@@ -292,7 +302,7 @@ impl Neighbour {
         self.opening.push(context.watch(self.path));
     }
 
-    fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<Finding> {
+    fn hear(&mut self, dial: DialId, news: WatchNews, context: &mut Context) -> Option<WatchFinding> {
         match news {
             WatchNews::Opened => {
                 self.opening.retain(|opening| *opening != dial);
@@ -337,7 +347,7 @@ impl Neighbour {
     }
 
     /// The neighbour is there, though it has not greeted: the doubt, if there is one, begins anew later.
-    fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<Finding> {
+    fn put_off(&mut self, pause: Duration, context: &mut Context) -> Option<WatchFinding> {
         let doubt = self.doubt.as_mut()?;
         let Doubt { is_suspected, opened, closed, .. } = *doubt;
         *doubt = Doubt { opened, ..Doubt::new(self.id, closed, context.now() + pause, context) };
@@ -345,11 +355,11 @@ impl Neighbour {
     }
 
     /// All members learn that the one that was suspected is there.
-    fn tell_back(&self, context: &mut Context) -> Finding {
+    fn tell_back(&self, context: &mut Context) -> WatchFinding {
         let over = Message::Suspicion(Suspicion { rank: self.rank.get(), is_over: true });
         context.multicast(&over);
         context.send_to_others(&over);
-        Finding::Back(self.rank)
+        WatchFinding::Back(self.rank)
     }
 
     /// When it is tried next.
@@ -363,7 +373,7 @@ impl Neighbour {
     }
 
     /// Tries a neighbour that is in doubt, if that is due. Nobody is suspected without `gone_after`.
-    fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<Finding> {
+    fn advance(&mut self, gone_after: Option<Duration>, context: &mut Context) -> Option<WatchFinding> {
         let now = context.now();
         self.next().filter(|&next| next <= now)?;
         if self.open.is_none() {
@@ -390,17 +400,17 @@ impl Neighbour {
         }
         let has_failed = is_alone || doubt.failed.len() >= HELPERS;
         if doubt.closed && doubt.refused && age >= QUICK && has_failed {
-            return Some(Finding::Gone(self.rank));
+            return Some(WatchFinding::Gone(self.rank));
         }
         let gone_after = gone_after.filter(|_| age >= SUSPECT)?;
         if !std::mem::replace(&mut doubt.is_suspected, true) {
             doubt.count_members(self.id, context);
-            return Some(Finding::Suspected(self.rank));
+            return Some(WatchFinding::Suspected(self.rank));
         }
         let most_are_there = doubt.most_are_there(self.id, context)?;
         // In a small world no majority is left that could tell a cut from a death.
         if age >= gone_after && !is_small && has_failed && most_are_there {
-            return Some(Finding::Gone(self.rank));
+            return Some(WatchFinding::Gone(self.rank));
         }
         let last = doubt.since.saturating_add(gone_after.saturating_sub(COUNT));
         // Most are there, and only the word of two others is missing: what they have said was lost.
@@ -410,7 +420,7 @@ impl Neighbour {
             false if is_soon => now,
             false => now + COUNT_AGAIN,
         };
-        (!most_are_there).then_some(Finding::CutOff)
+        (!most_are_there).then_some(WatchFinding::CutOff)
     }
 }
 
@@ -444,7 +454,7 @@ impl Doubt {
         self.next = self.since.max(now + self.pause(now));
         if let Some(count) = &mut self.count {
             count.extend(now.saturating_sub(opened));
-            context.timers.set(Timer::Count, now);
+            context.timers.set(RunningTimer::Count, now);
         }
     }
 
@@ -473,7 +483,7 @@ impl Doubt {
         self.failed.clear();
         let all = context.members.other_ids();
         self.count = Some(Unanswered::new(all, context.now(), COUNT));
-        context.timers.set(Timer::Count, context.now());
+        context.timers.set(RunningTimer::Count, context.now());
         context.ask_all(of);
     }
 

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use rand::RngExt;
 
-use super::{Key, Learned, Seek};
+use super::{ElectionKey, Learned, Seek};
 use crate::model::NodeId;
 use crate::proto::follow::Follow;
 use crate::proto::lead::Lead;
@@ -13,9 +13,9 @@ use crate::proto::timer::Timer;
 use crate::wire::{Candidate, Introduction, Message};
 
 impl Seek {
-    fn key(lead: &Lead, shared: &Shared) -> Key {
+    fn key(lead: &Lead, shared: &Shared) -> ElectionKey {
         let node = &shared.config.node;
-        Key::new(node.rank.is_some(), lead.high_water(), node.endpoints.preferred().ip(), shared.me())
+        ElectionKey::new(node.rank.is_some(), lead.high_water(), node.endpoints.preferred().ip(), shared.me())
     }
 
     fn is_blocked(&self, id: NodeId, shared: &Shared) -> bool {
@@ -36,7 +36,7 @@ impl Seek {
     pub(crate) fn take_best(&mut self, lead: &Lead, shared: &Shared) -> Option<(Candidate, SocketAddr)> {
         // Others may have joined meanwhile, and no candidate yields in a round.
         let (best, source) = self.best.take().filter(|_| lead.is_collecting())?;
-        (Key::of(&best) > Self::key(lead, shared)).then_some((best, source))
+        (ElectionKey::of(&best) > Self::key(lead, shared)).then_some((best, source))
     }
 
     /// Remembers a candidate that announces itself while this node only listens. The node follows the best
@@ -45,7 +45,7 @@ impl Seek {
     /// appears. And the leader would rarely become the master, which costs each node a second connection.
     fn remember(&mut self, candidate: &Candidate, source: SocketAddr, shared: &mut Shared) {
         match &mut self.best {
-            Some((best, _)) if Key::of(candidate) <= Key::of(best) => {}
+            Some((best, _)) if ElectionKey::of(candidate) <= ElectionKey::of(best) => {}
             Some(best) => *best = (candidate.clone(), source),
             None => {
                 self.best = Some((candidate.clone(), source));
@@ -67,7 +67,7 @@ impl Seek {
         lead: &Lead,
         shared: &mut Shared,
     ) -> bool {
-        if Key::of(candidate) > Self::key(lead, shared) {
+        if ElectionKey::of(candidate) > Self::key(lead, shared) {
             if self.is_blocked(candidate.id, shared) || !lead.is_collecting() {
                 return false;
             }
@@ -106,7 +106,7 @@ impl Seek {
             return false;
         }
         if !follow.is_joined() {
-            let is_better = Key::of(candidate) > Key::of(follow.candidate());
+            let is_better = ElectionKey::of(candidate) > ElectionKey::of(follow.candidate());
             return is_better && !self.is_blocked(candidate.id, shared);
         }
         self.introduce(candidate, source, learned, follow, shared);
@@ -120,7 +120,7 @@ impl Seek {
 
     /// The leader sends this node to another candidate. Returns whether to follow that one.
     pub(crate) fn obeys_redirect(&self, to: &Introduction, follow: &Follow, shared: &Shared) -> bool {
-        let is_better = Key::of(&to.candidate) > Key::of(follow.candidate());
+        let is_better = ElectionKey::of(&to.candidate) > ElectionKey::of(follow.candidate());
         let is_other = to.candidate.id != shared.me();
         is_better && is_other && !self.is_blocked(to.candidate.id, shared) && !follow.is_ready()
     }
@@ -140,7 +140,7 @@ impl Seek {
         if is_known || !self.rivals.is_unaware(candidate.id, learned, shared.now) {
             return;
         }
-        if Key::of(candidate) > Key::of(follow.candidate()) {
+        if ElectionKey::of(candidate) > ElectionKey::of(follow.candidate()) {
             let better = Introduction { candidate: candidate.clone(), source };
             follow.send_to_leader(&Message::Hint(better), shared);
         } else {

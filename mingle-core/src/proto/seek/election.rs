@@ -13,14 +13,14 @@ use crate::wire::Candidate;
 /// the lowest ID. `members` is a high-water mark: a key only grows, so that a candidate that was yielded to
 /// stays better, and no two candidates can yield to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct ElectionKey {
     explicit: bool,
     members: u32,
     address: IpAddr,
     id: NodeId,
 }
 
-impl Key {
+impl ElectionKey {
     pub(crate) fn new(explicit: bool, members: u32, address: IpAddr, id: NodeId) -> Self {
         Self { explicit, members, address, id }
     }
@@ -30,7 +30,7 @@ impl Key {
     }
 }
 
-impl Ord for Key {
+impl Ord for ElectionKey {
     fn cmp(&self, other: &Self) -> Ordering {
         self.explicit
             .cmp(&other.explicit)
@@ -40,7 +40,7 @@ impl Ord for Key {
     }
 }
 
-impl PartialOrd for Key {
+impl PartialOrd for ElectionKey {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -50,8 +50,8 @@ impl PartialOrd for Key {
 mod tests {
     use super::*;
 
-    fn key(explicit: bool, members: u32, last: u8, id: u8) -> Key {
-        Key::new(explicit, members, IpAddr::from([10, 0, 0, last]), NodeId([id; 16]))
+    fn key(explicit: bool, members: u32, last: u8, id: u8) -> ElectionKey {
+        ElectionKey::new(explicit, members, IpAddr::from([10, 0, 0, last]), NodeId([id; 16]))
     }
 
     #[test]

@@ -25,7 +25,7 @@ use super::timer::{Time, Timer};
 use crate::model::NodeId;
 use crate::wire::{Candidate, Message};
 use blocklist::Blocklist;
-pub(crate) use election::Key;
+pub(crate) use election::ElectionKey;
 use rivals::Rivals;
 use seeds::Seeds;
 

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use super::id;
 use crate::model::{Endpoints, HostName, Link, Paths};
-use crate::proto::lead::networks::Network;
+use crate::proto::lead::networks::RoundNetwork;
 use crate::proto::lead::ranks::Applicant;
 use crate::wire::{NodeInfo, Reach};
 
@@ -20,7 +20,7 @@ fn applicant(number: u8, addresses: &[&str], lease: &str, met: &str) -> Applican
     Applicant { id: id(number), node, lease: lease.parse().ok(), met: met.parse().ok() }
 }
 
-fn reached(network: &Network) -> Vec<String> {
+fn reached(network: &RoundNetwork) -> Vec<String> {
     network.links.values().map(|link| link.address.to_string()).collect()
 }
 
@@ -32,9 +32,9 @@ fn a_world_of_ipv6_is_reached_at_addresses_of_ipv6() {
         applicant(3, &["fd02::3"], "fd02::3", "fd02::1"),
     ];
     // The leases have come to two addresses, and there is one network that all are on.
-    assert_eq!(reached(&Network::settle(&nodes, 0)), ["fd02::1", "fd02::2", "fd02::3"]);
+    assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["fd02::1", "fd02::2", "fd02::3"]);
     nodes[2] = applicant(3, &["fd02::3", "fd01::3"], "fd01::3", "fd01::1");
-    assert_eq!(reached(&Network::settle(&nodes, 0)), ["fd01::1", "fd01::2", "fd01::3"]);
+    assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["fd01::1", "fd01::2", "fd01::3"]);
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn leases_of_the_other_family_do_not_say_that_nodes_have_met_on_two_networks() {
         applicant(2, &["10.2.0.2", "10.1.0.2"], "10.1.0.2", "10.1.0.1"),
         applicant(3, &["10.2.0.3", "10.1.0.3"], "fd01::3", "fd01::1"),
     ];
-    assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
+    assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", "10.1.0.2", "10.2.0.3"]);
 }
 
 #[test]
@@ -58,6 +58,6 @@ fn where_only_the_master_is_proved_a_lease_of_the_other_family_is_no_address() {
         for node in &mut nodes {
             node.node.attributes.paths = Paths::Master;
         }
-        assert_eq!(reached(&Network::settle(&nodes, 0)), ["10.1.0.1", expected], "{lease}");
+        assert_eq!(reached(&RoundNetwork::settle(&nodes, 0)), ["10.1.0.1", expected], "{lease}");
     }
 }

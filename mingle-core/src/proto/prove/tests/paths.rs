@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use super::{Done, id, ms, shared};
 use crate::model::Fault;
-use crate::proto::prove::paths::Paths;
+use crate::proto::prove::paths::PathProofs;
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, PathNews};
@@ -24,14 +24,14 @@ fn partner(node: u8) -> Partner {
 
 /// The paths to the nodes 10 and so on.
 struct Fixture {
-    paths: Paths,
+    paths: PathProofs,
     shared: Shared,
 }
 
 impl Fixture {
     fn new(partners: u8) -> Self {
         let mut shared = shared(200);
-        let mut paths = Paths::new(partners.into(), shared.now);
+        let mut paths = PathProofs::new(partners.into(), shared.now);
         let all: Vec<Partner> = (10..10 + partners).map(partner).collect();
         assert_eq!(paths.add(&all, &mut shared), partners > 0);
         Self { paths, shared }
@@ -101,7 +101,7 @@ fn a_path_is_proved_by_one_answer_and_all_are_when_each_is() {
 #[test]
 fn a_partner_counts_once_and_no_more_do_than_the_leader_has_said_nor_this_node_itself() {
     let mut shared = shared(9);
-    let mut paths = Paths::new(2, shared.now);
+    let mut paths = PathProofs::new(2, shared.now);
     assert!(!paths.add(&[partner(2)], &mut shared), "this node");
     assert!(paths.add(&[partner(10)], &mut shared));
     assert_eq!(Done::by(&mut shared).paths, [(DialId(1), path(10, PORT), None)], "at once");
@@ -174,7 +174,7 @@ fn where_no_connection_opens_the_partners_own_port_shows_whether_its_host_answer
 #[test]
 fn where_paths_are_proved_to_the_partners_own_port_there_is_nothing_to_find_out() {
     let mut shared = shared(9);
-    let mut paths = Paths::new(1, shared.now);
+    let mut paths = PathProofs::new(1, shared.now);
     paths.add(&[Partner { path: path(10, OWN_PORT), ..partner(10) }], &mut shared);
     Done::by(&mut shared);
     shared.now = ms(2500);

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 pub use crate::caller::Told;
 pub use crate::stay::Word;
 
-use crate::args::{self, Command, JoinArgs, LowArgs, RunArgs, check_variables};
+use crate::args::{self, Action, JoinArgs, LowArgs, RunArgs, check_variables};
 use crate::config::{Settings, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
@@ -98,7 +98,7 @@ pub enum Takes {
 
 /// The options of [`join`], or of [`stay`], by name.
 pub fn options(stays: bool) -> Vec<(String, Takes)> {
-    let none = clap::Command::new("mingle");
+    let none = clap::Action::new("mingle");
     let command = if stays { RunArgs::augment_args(none) } else { JoinArgs::augment_args(none) };
     let options =
         command.get_arguments().filter_map(|option| Some((option.get_long()?, option.get_action())));
@@ -125,7 +125,7 @@ fn run_args(arguments: Vec<String>) -> Result<RunArgs, Stop> {
     let words =
         own(&["mingle", "run"]).into_iter().chain(arguments).chain(own(&["--format=json", "--", ":"]));
     match parse(words)?.command {
-        Some(Command::Run(args)) => Ok(*args),
+        Some(Action::Run(args)) => Ok(*args),
         _ => Err(Stop::Usage("these options are of another command".to_owned())),
     }
 }

@@ -14,7 +14,7 @@ use crate::doctor;
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
-use crate::progress::Progress;
+use crate::progress::ProgressView;
 use crate::signals::{self, ENDING, Signals};
 
 /// The number of file descriptors that the runtime and the signal handlers need.
@@ -35,7 +35,7 @@ pub(crate) fn join_and_then<T>(
         let rendezvous = found.describe(config.rendezvous());
         let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
         let assignment =
-            watch(joining, &mut events, &mut Progress::new(config, journal), &mut signals).await?;
+            watch(joining, &mut events, &mut ProgressView::new(config, journal), &mut signals).await?;
         let done = unless_ended(pin!(then(assignment, journal)), &mut signals).await?;
         match signals.arrived().await.and_then(ending) {
             Some(signal) => Err(Stop::Signal(signal)),
@@ -95,7 +95,7 @@ pub(crate) fn runtime() -> Result<Runtime, Stop> {
 pub(crate) async fn watch(
     mut joining: impl Future<Output = Result<Assignment, Error>> + Unpin,
     events: &mut UnboundedReceiver<Event>,
-    progress: &mut Progress<'_>,
+    progress: &mut ProgressView<'_>,
     signals: &mut Signals,
 ) -> Result<Assignment, Stop> {
     loop {
@@ -119,7 +119,7 @@ pub(crate) async fn watch(
 }
 
 /// Shows the events that came before the end.
-fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut Progress<'_>) {
+fn rest(events: &mut UnboundedReceiver<Event>, progress: &mut ProgressView<'_>) {
     while let Ok(event) = events.try_recv() {
         progress.show(&event);
     }

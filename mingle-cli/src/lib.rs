@@ -66,7 +66,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser as _};
 use mingle_core::Secret;
 
-use args::{Command, LowArgs};
+use args::{Action, LowArgs};
 use config::{Settings, Split};
 use events::Journal;
 use exit::Stop;
@@ -121,10 +121,10 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Err(help) => return Stdout::plain(help.render().to_string()),
     };
     match &low.command {
-        Some(Command::Install(args)) => return install::run(args),
-        Some(Command::Completions(args)) => return completions::run(args),
-        Some(Command::Man(args)) => return man::run(args),
-        Some(Command::Secret(_)) => {
+        Some(Action::Install(args)) => return install::run(args),
+        Some(Action::Completions(args)) => return completions::run(args),
+        Some(Action::Man(args)) => return man::run(args),
+        Some(Action::Secret(_)) => {
             Stdout::check()?;
             let secret = Secret::random().map_err(|error| Stop::System("read random bytes", error))?;
             return Stdout::plain(secret.reveal() + "\n");
@@ -132,10 +132,10 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         _ => args::check_variables(|name| std::env::var_os(name))?,
     }
     match low.command {
-        Some(Command::Run(args)) => return run::run(*args, started),
-        Some(Command::Rdma(args)) => return rdma::run(&args),
-        Some(Command::Doctor(args)) => return doctor::run(args),
-        Some(Command::Watch(args)) => return watch::run(args),
+        Some(Action::Run(args)) => return run::run(*args, started),
+        Some(Action::Rdma(args)) => return rdma::run(&args),
+        Some(Action::Doctor(args)) => return doctor::run(args),
+        Some(Action::Watch(args)) => return watch::run(args),
         _ => {}
     }
     let config = Settings::scheduled(low.join, environment_or_files)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 use mingle_core::error::RankRange;
-use mingle_core::proto::Progress as Members;
+use mingle_core::proto::Progress;
 use mingle_core::tools::host_name;
 use mingle_core::{Assignment, Event, HostName, JobId, WorldSize};
 use tokio::time::{Instant, Interval, interval_at};
@@ -20,7 +20,7 @@ const NAMES: usize = 3;
 
 /// Shows events, and writes them to the journal.
 #[derive(Debug)]
-pub(crate) struct Progress<'a> {
+pub(crate) struct ProgressView<'a> {
     journal: &'a mut Journal,
     lines: EventLines,
     quiet: bool,
@@ -34,7 +34,7 @@ struct Live {
     redraw: Interval,
 }
 
-impl<'a> Progress<'a> {
+impl<'a> ProgressView<'a> {
     /// Nothing is shown before the first event.
     pub(crate) fn new(config: &Settings, journal: &'a mut Journal) -> Self {
         // The log's lines and a live line would overwrite each other.
@@ -145,7 +145,7 @@ impl EventLines {
     }
 
     /// `3 of 4 nodes here (node-b joined), missing rank 2`.
-    fn progress(&mut self, progress: &Members) -> String {
+    fn progress(&mut self, progress: &Progress) -> String {
         let new = progress.joined.saturating_sub(self.joined);
         let gone = self.joined.saturating_sub(progress.joined);
         self.joined = progress.joined;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     fn here(joined: u32, newest: &[&str], missing: &[(u32, u32)]) -> Event {
-        Event::Progress(Members {
+        Event::Progress(Progress {
             joined,
             world: "8".parse().unwrap(),
             newest: newest.iter().copied().map(HostName::new).collect(),

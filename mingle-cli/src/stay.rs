@@ -85,7 +85,7 @@ impl Word {
 }
 
 /// How a world has ended for this node.
-enum Ending {
+enum WorldEnd {
     /// The caller starts again. It may still hold the socket of the port.
     Again { holds_port: bool, end: End },
     /// This node takes part in no other.
@@ -134,8 +134,8 @@ async fn all_worlds(
             tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
                 .await?;
         match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
-            Ending::Gone => return Ok(()),
-            Ending::Again { holds_port, end } => {
+            WorldEnd::Gone => return Ok(()),
+            WorldEnd::Again { holds_port, end } => {
                 let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
                 running.set_port_grace(grace);
                 growth.ended(end, now());
@@ -182,7 +182,7 @@ async fn attend(
     (generation, early, quiet): (u32, Vec<Change>, bool),
     words: &mut Words,
     journal: &mut Journal,
-) -> Result<Ending, Stop> {
+) -> Result<WorldEnd, Stop> {
     let mut attended = EndedWorld { is_notified: false, end: None, after: None, generation, quiet };
     for change in early {
         attended.change(change, journal);
@@ -197,11 +197,11 @@ async fn attend(
                 if change == Change::Finished {
                     journal.finished();
                     attended.tell("finished", json!({}));
-                    return Ok(Ending::Gone);
+                    return Ok(WorldEnd::Gone);
                 }
                 attended.change(change, journal);
             }
-            word = words.next(), if !matches!(attended.after, Some(Ending::Gone)) => attended.hear(word, running),
+            word = words.next(), if !matches!(attended.after, Some(WorldEnd::Gone)) => attended.hear(word, running),
             _ = count.tick() => {
                 let newcomers = running.newcomers();
                 if std::mem::replace(&mut waiting, newcomers) != newcomers {
@@ -223,7 +223,7 @@ struct EndedWorld {
     is_notified: bool,
     end: Option<End>,
     /// The wish of the caller for the time after it.
-    after: Option<Ending>,
+    after: Option<WorldEnd>,
     /// Which formation of the job this world is.
     generation: u32,
     quiet: bool,
@@ -284,18 +284,18 @@ impl EndedWorld {
             Word::Finish => running.succeed(),
             Word::Next { code, holds_port } => {
                 let end = *self.end.get_or_insert(End::Exited(code));
-                self.after = Some(Ending::Again { holds_port, end });
+                self.after = Some(WorldEnd::Again { holds_port, end });
                 running.fail(End::Exited(code));
             }
             Word::Fail(code) => {
-                self.after = Some(Ending::Gone);
+                self.after = Some(WorldEnd::Gone);
                 // No later formation would tell those that do not hear it now.
                 running.set_last(true);
                 running.release_newcomers();
                 running.fail(End::Exited(code));
             }
             Word::Leave(code) => {
-                self.after = Some(Ending::Gone);
+                self.after = Some(WorldEnd::Gone);
                 running.fail(if code == 0 { End::Left } else { End::Exited(code) });
             }
         }

@@ -4,7 +4,7 @@ use super::super::message::Join;
 use super::super::node_info::GIVEN;
 use super::super::{Attributes, Former, NodeInfo, Reach};
 use super::{Draw, Source};
-use crate::model::{Endpoints, Link, Rank, Stamp};
+use crate::model::{Endpoints, Link, Rank, RankKey, Stamp};
 
 impl Draw for Join {
     fn draw(from: &mut Source<'_>) -> Self {
@@ -21,7 +21,12 @@ impl Draw for Join {
             fabric: from.summary(),
             same: Stamp(from.likely(&[0, 2, 3], &[]).unwrap_or_else(|| from.number())),
             paths: from.paths(),
-            rank_key: from.host().as_str().parse().unwrap_or_default(),
+            // None from bytes that are 0, as of a node whose user gave none.
+            rank_key: if from.flag() {
+                RankKey::default()
+            } else {
+                from.host().as_str().parse().unwrap_or_default()
+            },
         };
         let port = if from.flag() { from.endpoint().port() } else { 0 };
         let links: Vec<Link> = (0..from.up_to(Endpoints::ADVERTISED)).map(|_| from.link()).collect();

@@ -1,9 +1,9 @@
 //! For tests: the phase of a member of a running world.
 
-use super::{RunningWorld, State};
+use super::{RunningNode, State};
 use crate::proto::testing::Phase;
 
-impl RunningWorld {
+impl RunningNode {
     /// The phase of the member.
     #[must_use]
     pub fn phase(&self) -> Phase {

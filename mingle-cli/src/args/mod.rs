@@ -62,7 +62,7 @@ pub(crate) struct LowArgs {
     version: Option<bool>,
 
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<Action>,
 }
 
 /// The options of a rendezvous.
@@ -215,7 +215,7 @@ pub(crate) struct JoinArgs {
 /// Each line of the list of commands is an attribute here: a doc comment would also replace the explanation,
 /// which is on the struct, in the command's own `--help`.
 #[derive(Debug, Clone, PartialEq, Eq, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum Action {
     #[command(about = "Start a command in the world, or workers; restart all where one fails")]
     Run(Box<RunArgs>),
     #[command(about = "Show RDMA ports and GIDs, which of them a job uses, and why not the others")]

@@ -8,7 +8,7 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::join;
-use crate::progress::Progress;
+use crate::progress::ProgressView;
 use crate::signals::Signals;
 use crate::stderr;
 
@@ -47,7 +47,7 @@ impl<'a> Meeting<'a> {
             let settings = settings.metadata(self.metadata.clone());
             let rendezvous = self.found.describe(settings);
             let joining = Box::pin(rendezvous.events(move |event| drop(sender.send(event))).join());
-            let mut progress = Progress::new(self.config, journal);
+            let mut progress = ProgressView::new(self.config, journal);
             let joined = join::watch(joining, &mut self.events, &mut progress, signals).await;
             if !self.forgives(&joined) {
                 return joined;
@@ -67,7 +67,7 @@ impl<'a> Meeting<'a> {
         while self.events.try_recv().is_ok() {}
         self.metadata = metadata;
         over.set_metadata(self.metadata.clone());
-        let mut progress = Progress::new(self.config, journal);
+        let mut progress = ProgressView::new(self.config, journal);
         let joined = join::watch(Box::pin(over.again()), &mut self.events, &mut progress, signals).await;
         drop(progress);
         if self.forgives(&joined) { self.join(signals, journal).await } else { joined }

@@ -14,7 +14,7 @@ use mingle_core::{End, HostName, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Scene, Shown, has_room, is_silent};
+use super::{Picture, Scene, has_room, is_silent};
 use crate::events::{add_fewest, peer};
 
 /// The most nodes, and the most hosts named by a leader, that are remembered: a stranger can send any number.
@@ -303,7 +303,7 @@ impl Scene for WatchedJob {
         }
     }
 
-    fn state(&self, now: Duration) -> Shown {
+    fn state(&self, now: Duration) -> Picture {
         let mut parts = Vec::new();
         if let Some((_, rank, end)) = self.over {
             parts.push(format!("the world ended: rank {rank}, {end}"));
@@ -325,7 +325,7 @@ impl Scene for WatchedJob {
             let address = row.address.map(|address| format!(" ({address})")).unwrap_or_default();
             format!("{rank}{}{address} {}", row.host, row.state)
         }));
-        Shown { head: self.head(now), parts }
+        Picture { head: self.head(now), parts }
     }
 
     fn document(&self, now: Duration) -> Value {
@@ -424,7 +424,7 @@ mod tests {
         job.observe(seconds(1), at(2), sighting(2, 0, leads(2, 1, &[])));
         job.observe(seconds(1), at(3), sighting(3, 0, Observed::Seeks(HostName::new("node-3"))));
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 3, &["node-2", "node-9"])));
-        let Shown { head, parts } = job.state(seconds(1));
+        let Picture { head, parts } = job.state(seconds(1));
         assert_eq!(
             head,
             [
@@ -468,7 +468,7 @@ mod tests {
         assert!(!job.has_heard());
         job.observe(seconds(1), at(1), Sighting::Sealed);
         assert!(job.has_heard() && job.document(seconds(1))["sealed"] == true);
-        let Shown { head, parts } = job.state(seconds(1));
+        let Picture { head, parts } = job.state(seconds(1));
         assert!(head == ["job foo: heard, but sealed"] && parts[0].contains("--secret-file"), "{parts:?}");
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use mingle_core::tools::Notice;
 use serde_json::{Value, json};
 
-use super::{Scene, Shown, has_room, is_silent};
+use super::{Picture, Scene, has_room, is_silent};
 use crate::events::add_fewest;
 
 /// The most jobs that are remembered: a stranger can advertise any number.
@@ -31,7 +31,7 @@ impl Scene for Jobs {
         }
     }
 
-    fn state(&self, now: Duration) -> Shown {
+    fn state(&self, now: Duration) -> Picture {
         let mut parts = Vec::new();
         for (notice, from, last) in self.0.values().filter(|(.., last)| now < *last + FORGOTTEN) {
             let (name, count) = match notice {
@@ -47,7 +47,7 @@ impl Scene for Jobs {
             });
         }
         let head = if parts.is_empty() { vec!["no job on this link so far".to_owned()] } else { Vec::new() };
-        Shown { head, parts }
+        Picture { head, parts }
     }
 
     fn document(&self, now: Duration) -> Value {

@@ -53,7 +53,7 @@ trait Scene {
     }
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
     /// The whole state, for people.
-    fn state(&self, now: Duration) -> Shown;
+    fn state(&self, now: Duration) -> Picture;
     /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
     fn has_heard(&self) -> bool;
@@ -62,7 +62,7 @@ trait Scene {
 }
 
 /// What is shown to people: a row for each text on a terminal, and a line for each change elsewhere.
-struct Shown {
+struct Picture {
     /// One line where changes are lines.
     head: Vec<String>,
     parts: Vec<String>,
@@ -190,7 +190,7 @@ impl Screen {
         let written = match self {
             Self::Dark => Ok(()),
             Self::Live(out, drawn) => {
-                let Shown { head, parts } = scene.state(now);
+                let Picture { head, parts } = scene.state(now);
                 let rows = [head, parts].concat().join("\n");
                 let rows = fitted(&printable(&rows), window(out));
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
@@ -199,7 +199,7 @@ impl Screen {
                 out.write_all((lead + &rows).as_bytes())
             }
             Self::Lines(out, before) => {
-                let Shown { head, parts } = scene.state(now);
+                let Picture { head, parts } = scene.state(now);
                 let head = (!head.is_empty()).then(|| head.join("; "));
                 let lines: Vec<String> = head.into_iter().chain(parts).collect();
                 let news = changes(before, &lines);

@@ -52,5 +52,5 @@ pub(crate) use prove::Survey;
 pub use report::{
     Cause, Event, Failure, Formed, Heard, Over, Progress, RankRange, Report, Tried, Unproved, Warning,
 };
-pub use running::{Change, RunningWorld};
+pub use running::{Change, RunningNode};
 pub use timer::Time;

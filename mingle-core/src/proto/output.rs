@@ -86,7 +86,7 @@ pub enum Output {
     },
     /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
     /// while it is idle. Report what happens by
-    /// [`RunningWorld::handle_watch`](crate::proto::RunningWorld::handle_watch).
+    /// [`RunningNode::handle_watch`](crate::proto::RunningNode::handle_watch).
     Watch {
         /// The name of the connection.
         dial: DialId,

@@ -60,7 +60,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// ```
 pub struct RunningWorld {
     driver: Box<Driver>,
-    machine: proto::RunningWorld,
+    machine: proto::RunningNode,
     rejoin: Instant,
     look: Instant,
 }
@@ -75,7 +75,7 @@ impl fmt::Debug for RunningWorld {
 }
 
 impl RunningWorld {
-    pub(super) fn new(mut driver: Driver, mut machine: proto::RunningWorld) -> Self {
+    pub(super) fn new(mut driver: Driver, mut machine: proto::RunningNode) -> Self {
         if let Some(after) = driver.settings.growth {
             machine.set_growth(driver.now(), after);
         }

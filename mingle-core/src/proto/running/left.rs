@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::context::{Context, RunningTimer};
 use super::watch::Neighbour;
-use super::{RunningWorld, State};
+use super::{RunningNode, State};
 use crate::model::NodeId;
 use crate::proto::timer::Time;
 
@@ -62,7 +62,7 @@ impl Left {
     }
 }
 
-impl RunningWorld {
+impl RunningNode {
     /// A neighbour's world is over, if it is the neighbour that says so.
     pub(super) fn on_farewell(&mut self, sender: NodeId) {
         let neighbour = self.watch.forget(sender, &mut self.context);

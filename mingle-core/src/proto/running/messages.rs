@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::liveness::Liveness;
 use super::release::AwaitingRelease;
-use super::{Change, RunningWorld, State};
+use super::{Change, RunningNode, State};
 use crate::model::End;
 use crate::model::{NodeId, Rank};
 use crate::proto::report::Over;
@@ -14,7 +14,7 @@ use crate::wire::{Header, Message, Running, Suspicion};
 /// So many members about tell a newcomer that their commands still stop.
 const STOPPING: u32 = 8;
 
-impl RunningWorld {
+impl RunningNode {
     /// A datagram from `source` has arrived on the node's own port or for its group.
     pub fn handle_datagram(&mut self, now: Time, source: SocketAddr, datagram: &[u8]) {
         self.context.at(now);

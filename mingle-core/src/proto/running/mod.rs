@@ -89,7 +89,7 @@ pub enum Change {
 
 /// One node of a formed world whose commands run. Made by [`Node::into_running`], and driven like a [`Node`].
 #[derive(Debug, Clone)]
-pub struct RunningWorld {
+pub struct RunningNode {
     context: Context,
     state: State,
     liveness: Liveness,
@@ -135,16 +135,16 @@ impl Node {
     ///
     /// Call it after the node's [`Formed`] event. In a job with a secret the datagrams' counters go on, so
     /// that none is used twice.
-    pub fn into_running(self, formed: &Formed) -> Option<RunningWorld> {
+    pub fn into_running(self, formed: &Formed) -> Option<RunningNode> {
         let members = Members::new(formed)?;
         Some(self.into_running_among(members, formed.digest))
     }
 
-    fn into_running_among(self, members: Members, digest: Digest) -> RunningWorld {
+    fn into_running_among(self, members: Members, digest: Digest) -> RunningNode {
         let mut context = Context::new(self.into_shared(), members);
         context.set_lineage(context.lineage().formed(digest));
         let neighbours = context.neighbours();
-        RunningWorld {
+        RunningNode {
             watch: Watch::start(&neighbours, &mut context),
             left: Left::default(),
             suspected: BTreeSet::new(),
@@ -165,7 +165,7 @@ impl Node {
     }
 }
 
-impl RunningWorld {
+impl RunningNode {
     /// The formation of the job that this world is; once the world is over, the formation that comes next.
     pub fn lineage(&self) -> Lineage {
         self.context.lineage()
@@ -198,7 +198,7 @@ impl RunningWorld {
         self.changes.pop_front()
     }
 
-    /// When to call [`RunningWorld::handle_timeout`]. Changes with every other call.
+    /// When to call [`RunningNode::handle_timeout`]. Changes with every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         self.context.timers.next()

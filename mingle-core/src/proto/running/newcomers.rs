@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 use std::time::Duration;
 
-use super::RunningWorld;
+use super::RunningNode;
 use super::context::{Context, RunningTimer};
 use crate::model::NodeId;
 use crate::proto::scale::UNANSWERED_COPIES;
@@ -18,7 +18,7 @@ const SILENT: Duration = Duration::from_secs(10);
 /// The most newcomers that are remembered, since their IDs may be made up.
 const MOST: usize = 64;
 
-impl RunningWorld {
+impl RunningNode {
     /// How many newcomers wait for a seat, as rank 0 knows it; 0 on every other rank.
     #[must_use]
     pub fn newcomers(&mut self, now: Time) -> u32 {

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathNews, RunningWorld, TOKEN, Time};
+use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathNews, RunningNode, TOKEN, Time};
 use mingle_core::{End, Event};
 
 use super::promises::Watch;
@@ -16,7 +16,7 @@ use super::stages::stranger;
 #[derive(Clone)]
 pub enum Actor {
     Node(Box<Node>),
-    Running(Box<RunningWorld>),
+    Running(Box<RunningNode>),
     /// Its process has ended.
     Gone,
 }
@@ -110,7 +110,7 @@ impl Link {
     }
 
     /// The same for a member of a running world: this one, where 0 is the attacked one.
-    pub fn running(&mut self, at: usize, act: impl FnOnce(&mut RunningWorld, Time)) {
+    pub fn running(&mut self, at: usize, act: impl FnOnce(&mut RunningNode, Time)) {
         if let Actor::Running(running) = &mut self.places[at].actor {
             act(running, self.now);
             self.carry_out(at);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use mingle_core::proto::{Config, Node, RunningWorld, Time};
+use mingle_core::proto::{Config, Node, RunningNode, Time};
 use mingle_core::proto::{Endpoints, Lineage, NodeId, NodeInfo, Over};
 use mingle_core::{Failure, Formed, HostName, JobId, Rank, Trait, World};
 use rand::{Rng, RngExt};
@@ -96,7 +96,7 @@ pub struct Host {
     pub needs_rdma: bool,
     /// Its node stays while its command runs, and starts again where a command fails.
     pub stays: bool,
-    pub running: Option<Box<RunningWorld>>,
+    pub running: Option<Box<RunningNode>>,
     /// Why each of its running worlds was over, where another node notified it.
     pub overs: Vec<Over>,
     /// What its running world has found of its neighbours.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use mingle_core::Change;
-use mingle_core::proto::{Lineage, Node, NodeId, Over, RunningWorld, Time};
+use mingle_core::proto::{Lineage, Node, NodeId, Over, RunningNode, Time};
 use mingle_core::{End, Formed};
 
 use super::queue::Happening;
@@ -120,7 +120,7 @@ impl Network {
     pub(super) fn running_timeout(&mut self, host: usize) {
         let before = self.hosts[host].overs.len();
         let lineage = self.hosts[host].config.lineage;
-        self.with_running(host, RunningWorld::handle_timeout);
+        self.with_running(host, RunningNode::handle_timeout);
         if let Some(Over { rank: Some(rank), end: End::Gone, .. }) = self.hosts[host].overs.get(before) {
             self.declared_gone(host, lineage, rank.get());
         }
@@ -168,7 +168,7 @@ impl Network {
     }
 
     /// Calls a running world, and carries out its outputs and changes.
-    pub(super) fn with_running(&mut self, host: usize, act: impl FnOnce(&mut RunningWorld, Time)) {
+    pub(super) fn with_running(&mut self, host: usize, act: impl FnOnce(&mut RunningNode, Time)) {
         let Some(mut running) = self.hosts[host].running.take() else { return };
         act(&mut running, self.now);
         while let Some(output) = running.poll_output() {

@@ -13,7 +13,7 @@ use mingle_rdma::Verdict;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 
-use super::{Change, RunningWorld};
+use super::{Change, RunningNode};
 use crate::model::{
     End, JobId, JobTag, Keys, Lineage, Member, Metadata, NodeId, Rank, Roster, Secret, World,
 };
@@ -39,11 +39,11 @@ fn config(rank: u8) -> Config {
 }
 
 /// The node of this rank, in a world of four whose ranks 0, 1, 2, 3 are nodes 1, 2, 3, 4.
-fn running(rank: u8, keys: Option<Keys>) -> RunningWorld {
+fn running(rank: u8, keys: Option<Keys>) -> RunningNode {
     running_of(SIZE, rank, keys)
 }
 
-fn running_of(size: u8, rank: u8, keys: Option<Keys>) -> RunningWorld {
+fn running_of(size: u8, rank: u8, keys: Option<Keys>) -> RunningNode {
     let mut node = Node::new(Config { keys, ..config(rank) }, 1, Time::ZERO);
     while node.poll_output().is_some() {}
     node.into_running(&formed(size, rank)).unwrap()
@@ -76,7 +76,7 @@ fn formed(size: u8, rank: u8) -> Formed {
 }
 
 /// A message of this node arrives: to all if it may be, else to the member alone.
-fn hear(running: &mut RunningWorld, now: Time, from: u8, lineage: Lineage, message: &Message) {
+fn hear(running: &mut RunningNode, now: Time, from: u8, lineage: Lineage, message: &Message) {
     let own = running.context.own_id();
     let recipient = if message.may_be_to(NodeId::ALL) { NodeId::ALL } else { own };
     let header = Header { sender: id(from), recipient, lineage };
@@ -84,13 +84,13 @@ fn hear(running: &mut RunningWorld, now: Time, from: u8, lineage: Lineage, messa
 }
 
 /// Node 9, which is no member, asks who leads.
-fn a_newcomer_asks(running: &mut RunningWorld, now: Time) {
+fn a_newcomer_asks(running: &mut RunningNode, now: Time) {
     let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
     hear(running, now, 9, Lineage::default(), &solicit);
     running.handle_timeout(now);
 }
 
-fn answer(running: &mut RunningWorld, now: Time, members: impl IntoIterator<Item = u8>) {
+fn answer(running: &mut RunningNode, now: Time, members: impl IntoIterator<Item = u8>) {
     let own = running.lineage();
     for member in members {
         hear(running, now, member, own, &Message::Pong);
@@ -102,7 +102,7 @@ fn over(rank: u32) -> Message {
 }
 
 /// Lets time pass until `until`. Returns the changes, and drops the datagrams.
-fn run(running: &mut RunningWorld, until: Time) -> Vec<Change> {
+fn run(running: &mut RunningNode, until: Time) -> Vec<Change> {
     let mut changes = Vec::new();
     loop {
         while running.poll_output().is_some() {}
@@ -165,7 +165,7 @@ fn a_member_that_answers_no_ping_is_gone_after_8_seconds() {
 }
 
 /// Rank 0 of a world of two, whose commands have both ended well.
-fn releasing() -> RunningWorld {
+fn releasing() -> RunningNode {
     let mut running = running_of(2, 0, None);
     running.handle_success(Time::ZERO);
     let own = running.lineage();
@@ -314,7 +314,7 @@ fn a_node_goes_on_to_a_later_formation_only_on_a_datagram_to_itself() {
 }
 
 /// The messages that a node sends, each with whether it goes to all.
-fn sent(running: &mut RunningWorld) -> Vec<(bool, Message)> {
+fn sent(running: &mut RunningNode) -> Vec<(bool, Message)> {
     let mut sent = Vec::new();
     while let Some(output) = running.poll_output() {
         let decode = |datagram: &[u8]| Codec::new(tag(), None).decode(datagram).unwrap().1;

@@ -13,16 +13,16 @@ fn seconds(seconds: u64) -> Time {
 }
 
 /// The node of this rank, in a world of four of 3:6.
-fn with_room(rank: u8) -> RunningWorld {
+fn with_room(rank: u8) -> RunningNode {
     with_sizes(rank, "3:6".parse().unwrap())
 }
 
-fn with_sizes(rank: u8, world: WorldSize) -> RunningWorld {
+fn with_sizes(rank: u8, world: WorldSize) -> RunningNode {
     with_door(rank, world, DOOR)
 }
 
 /// The same with this port for paths.
-fn with_door(rank: u8, world: WorldSize, door: u16) -> RunningWorld {
+fn with_door(rank: u8, world: WorldSize, door: u16) -> RunningNode {
     let mut config = Config { world, ..config(rank) };
     config.node.reach = Reach::new(door, [Link::unknown(address(rank + 1).ip())]);
     let mut node = Node::new(config, 1, Time::ZERO);
@@ -31,7 +31,7 @@ fn with_door(rank: u8, world: WorldSize, door: u16) -> RunningWorld {
 }
 
 /// A newcomer asks who leads, once a second for so long, while all members answer. Returns the answers to it.
-fn waits(running: &mut RunningWorld, newcomer: u8, from: u64, until: u64) -> Vec<Message> {
+fn waits(running: &mut RunningNode, newcomer: u8, from: u64, until: u64) -> Vec<Message> {
     let mut told = Vec::new();
     for second in from..until {
         let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
@@ -43,7 +43,7 @@ fn waits(running: &mut RunningWorld, newcomer: u8, from: u64, until: u64) -> Vec
     told
 }
 
-fn sent_to(running: &mut RunningWorld, node: u8) -> Vec<Message> {
+fn sent_to(running: &mut RunningNode, node: u8) -> Vec<Message> {
     let mut codec = Codec::new(tag(), None);
     let sent = std::iter::from_fn(|| running.poll_output()).filter_map(|output| match output {
         Output::Send { to, datagram } if to == address(node) => Some(codec.decode(&datagram).unwrap().1),
@@ -53,7 +53,7 @@ fn sent_to(running: &mut RunningWorld, node: u8) -> Vec<Message> {
 }
 
 /// When the world ends to take newcomers in, to the second.
-fn grows(running: &mut RunningWorld, from: u64, until: u64) -> Option<u64> {
+fn grows(running: &mut RunningNode, from: u64, until: u64) -> Option<u64> {
     (from..=until).find(|&second| {
         running.handle_timeout(seconds(second));
         std::iter::from_fn(|| running.poll_change())
@@ -77,7 +77,7 @@ fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_cal
 
 #[test]
 fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_command_has_ended() {
-    let both_wait = |running: &mut RunningWorld| {
+    let both_wait = |running: &mut RunningNode| {
         for second in 0..CALL {
             waits(running, 10, second, second + 1);
             running.handle_guest(seconds(second), address(10).ip());
@@ -135,7 +135,7 @@ fn a_world_does_not_grow_for_a_newcomer_that_has_not_arrived_or_has_gone() {
 
 #[test]
 fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_another_rank() {
-    let stays = |running: &mut RunningWorld| {
+    let stays = |running: &mut RunningNode| {
         waits(running, 9, 0, 1);
         running.handle_guest(seconds(1), address(9).ip());
         let told = waits(running, 9, 1, 100);

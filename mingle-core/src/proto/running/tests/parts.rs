@@ -8,7 +8,7 @@ use super::{
 };
 use crate::model::{End, Lineage, NodeId, Rank};
 use crate::proto::Time;
-use crate::proto::running::{Change, RunningWorld};
+use crate::proto::running::{Change, RunningNode};
 use crate::wire::{Codec, Header, Message, Running, Solicit};
 
 fn ms(milliseconds: u64) -> Time {
@@ -20,19 +20,19 @@ fn solicit() -> Message {
 }
 
 /// This node sends a message, to this recipient and from this address.
-fn hear_to(running: &mut RunningWorld, from: u8, source: SocketAddr, to: NodeId, message: &Message) {
+fn hear_to(running: &mut RunningNode, from: u8, source: SocketAddr, to: NodeId, message: &Message) {
     let header = Header { sender: id(from), recipient: to, lineage: running.lineage() };
     let datagram = Codec::new(tag(), None).encode(header, message);
     let now = running.context.now();
     running.handle_datagram(now, source, &datagram);
 }
 
-fn changes(running: &mut RunningWorld) -> Vec<Change> {
+fn changes(running: &mut RunningNode) -> Vec<Change> {
     std::iter::from_fn(|| running.poll_change()).collect()
 }
 
 /// Node 251, which is no member of any of these worlds, asks all who leads.
-fn ask(running: &mut RunningWorld, now: Time) {
+fn ask(running: &mut RunningNode, now: Time) {
     hear(running, now, 251, Lineage::default(), &solicit());
     running.handle_timeout(now);
 }

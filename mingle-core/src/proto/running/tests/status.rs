@@ -4,7 +4,7 @@ use super::*;
 use crate::wire::Status;
 
 /// The answers that are sent until this time, and to whom.
-fn answers(running: &mut RunningWorld, until: Time) -> Vec<(SocketAddr, Status)> {
+fn answers(running: &mut RunningNode, until: Time) -> Vec<(SocketAddr, Status)> {
     running.handle_timeout(until);
     let mut codec = Codec::new(tag(), None);
     let sent = std::iter::from_fn(|| running.poll_output()).filter_map(|output| match output {
@@ -18,7 +18,7 @@ fn answers(running: &mut RunningWorld, until: Time) -> Vec<(SocketAddr, Status)>
     .collect()
 }
 
-fn ask(running: &mut RunningWorld, now: Time, observer: u8) {
+fn ask(running: &mut RunningNode, now: Time, observer: u8) {
     hear(running, now, observer, Lineage::default(), &Message::Query);
 }
 

@@ -14,7 +14,7 @@ fn path(number: u8) -> SocketAddr {
 
 /// The node of rank 1, node 2, of a world of nodes 1, 2 and so on, and the time that it has been told.
 struct Watcher {
-    running: RunningWorld,
+    running: RunningNode,
     now: Time,
 }
 

@@ -98,7 +98,7 @@ pub enum Takes {
 
 /// The options of [`join`], or of [`stay`], by name.
 pub fn options(stays: bool) -> Vec<(String, Takes)> {
-    let none = clap::Action::new("mingle");
+    let none = clap::Command::new("mingle");
     let command = if stays { RunArgs::augment_args(none) } else { JoinArgs::augment_args(none) };
     let options =
         command.get_arguments().filter_map(|option| Some((option.get_long()?, option.get_action())));

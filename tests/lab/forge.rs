@@ -74,7 +74,7 @@ impl Body {
 
     /// A candidate with a given rank 0 and more members than any other: better than every real one.
     pub fn candidate(self, id: Id, host: &str, at: SocketAddrV4) -> Self {
-        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4).number(1);
+        let best = self.bytes(&id).bytes(&[1]).number(u64::from(u32::MAX)).number(4).number(4);
         best.text(host).number(1).address(at)
     }
 
@@ -83,8 +83,7 @@ impl Body {
         let missing = here.text(host).text(host).text(host).number(1).number(1).number(2);
         // More nodes with RDMA than there can be.
         let most = u64::from(u32::MAX);
-        // No list of expected hosts.
-        missing.bytes(&[1]).number(most).number(most).number(most).bytes(&[0]).0
+        missing.bytes(&[1]).number(most).number(most).number(most).0
     }
 
     pub fn solicit(host: &str) -> Vec<u8> {
@@ -93,11 +92,11 @@ impl Body {
 
     pub fn join(rank: u8, host: &str, at: SocketAddrV4) -> Vec<u8> {
         // In a world of four, with this rank and no former one.
-        let who = Self::default().number(4).number(4).number(1).bytes(&[1, rank, 0]).text(host);
+        let who = Self::default().number(4).number(4).bytes(&[1, rank, 0]).text(host);
         // One port of RoCE v1 over IPv4, without a rate, and nothing else.
         let fabric = [5, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0];
         // No port for paths, no links and no others; eight slots, no metadata, may be master, wants the
-        // roster, does not stay; RoCE; nothing to compare; paths to the master alone; no place.
+        // roster, does not stay; RoCE; nothing to compare; paths to the master alone; no key.
         let who = who.number(1).address(at).bytes(&[0, 0, 0]);
         who.number(8).number(0).bytes(&[1, 1, 0]).bytes(&fabric).number(0).bytes(&[0, 0]).0
     }

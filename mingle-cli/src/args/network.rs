@@ -5,7 +5,7 @@ use clap::{Args, ValueHint};
 pub(super) const SAME: &str = "Must be the same on every node";
 pub(super) const NODE: &str = "This node";
 
-/// The options of a node: of one that joins a world, and of the doctor, which tries what such a node would do.
+/// The options of a node: one that joins a world, and the doctor, which tries what such a node would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(crate) struct NetworkArgs {
     #[command(flatten)]

@@ -39,7 +39,6 @@ fn the_help_names_the_defaults_of_the_library() {
         ("gone-after", RendezvousBuilder::GONE_AFTER),
         ("stop-timeout", RendezvousBuilder::STOP_TIMEOUT),
         ("restart-delay", RESTART_DELAY),
-        ("forget-restarts", FORGET_RESTARTS),
     ] {
         let argument = run.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap();
         let help = argument.get_help().unwrap().to_string();

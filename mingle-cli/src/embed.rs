@@ -20,8 +20,10 @@ use crate::config::{Settings, Split};
 use crate::events::Journal;
 use crate::exit::{self, Stop};
 use crate::formation::Formation;
+use crate::nccl_conf::environment_or_files;
 use crate::output::Holder;
-use crate::{caller, environment_or_files, join, prepare, stay, usage};
+use crate::prepare::prepare;
+use crate::{caller, join, stay, usage};
 
 /// Why no world has formed, as `mingle` would say it.
 #[derive(Debug)]

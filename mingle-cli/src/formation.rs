@@ -15,9 +15,10 @@ use crate::doctor::lookup;
 use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
+use crate::nccl_conf::environment;
 use crate::output::{Holder, Patience};
 use crate::stdout::Text;
-use crate::{environment, progress, stderr};
+use crate::{progress, stderr};
 
 /// Where the drivers of GPUs and TPUs show themselves.
 const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/accel0", "/dev/vfio/0"];

@@ -1,12 +1,9 @@
 //! The rendezvous itself: runs it, shows its events, and ends it early on a signal.
 
-use std::fs::File;
-use std::io;
 use std::pin::pin;
 
 use mingle_core::{Assignment, Error, Event};
 use nix::sys::signal::Signal;
-use tokio::runtime::{self, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::Settings;
@@ -15,10 +12,8 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::progress::ProgressView;
+use crate::runtime::runtime;
 use crate::signals::{self, ENDING, Signals};
-
-/// The number of file descriptors that the runtime and the signal handlers need.
-const DESCRIPTORS: usize = 12;
 
 /// Waits for the world, and then runs `then` with it. However this ends, all sockets are closed, which
 /// notifies the other nodes at once. A signal that arrives meanwhile ends this process.
@@ -80,15 +75,6 @@ pub(crate) fn explain(stop: &Stop, config: &Settings) {
     if !config.quiet {
         doctor::after(stop, config);
     }
-}
-
-/// The runtime. One thread is enough for one rendezvous.
-pub(crate) fn runtime() -> Result<Runtime, Stop> {
-    // The runtime panics if it gets no file descriptors, so this tries first.
-    let few = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect::<io::Result<Vec<File>>>();
-    drop(few.map_err(|error| Stop::System("open a few files at once (see ulimit -n)", error))?);
-    let runtime = runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| Stop::System("start the runtime", error))
 }
 
 /// Waits for the end of `joining`, and shows its events until then.

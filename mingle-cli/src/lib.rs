@@ -7,7 +7,9 @@
 //! network             the options of the network, of all commands that have them
 //! fabric, slots       what RDMA this host has, and how many workers it runs
 //! same                what is compared with the other nodes
-//! join, signals       the rendezvous, which a signal ends early; progress and stderr show it
+//! prepare             what a node does before it waits for others
+//! runtime, join, signals
+//!                     the rendezvous, which a signal ends early; progress and stderr show it
 //! output              the result in files; process: what proc(5) says of one
 //! formation           the world, as it is printed and handed on
 //! stdout, or exit     the result, or why there is none
@@ -44,10 +46,12 @@ mod man;
 mod nccl_conf;
 mod network;
 mod output;
+mod prepare;
 mod process;
 mod progress;
 mod rdma;
 mod run;
+mod runtime;
 mod same;
 mod scheduler;
 mod signals;
@@ -70,10 +74,11 @@ use args::{Action, LowArgs};
 use config::{Settings, Split};
 use events::Journal;
 use exit::Stop;
-use fabric::Found;
 use formation::Formation;
 use intent::Intent;
+use nccl_conf::environment_or_files;
 use output::Holder;
+use prepare::prepare;
 use stdout::Stdout;
 
 /// Runs the program with the arguments of this process, and returns its exit code.
@@ -162,53 +167,6 @@ fn form(config: &Settings, started: Instant, journal: &mut Journal) -> Result<()
     Stdout::formed(&text)?;
     Formation::new(config, &found, &assignment, timings).report(&variables, started.elapsed());
     Ok(())
-}
-
-/// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
-/// node waits for others.
-fn prepare(config: &Settings) -> Result<Found, Stop> {
-    stderr::log(config.verbose);
-    if !config.quiet {
-        for warning in &config.warnings {
-            stderr::say(format_args!("warning: {warning}"));
-        }
-        if let Some(provenance) = &config.provenance {
-            stderr::say(format_args!("{provenance}"));
-        }
-    }
-    for output in &config.outputs {
-        output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
-    }
-    let mut found = config.fabric.find(environment)?;
-    if config.world.max().get() > 1 {
-        let traits = same::traits(config, found.machine());
-        found.compare(traits, config.same.required);
-    }
-    if !config.quiet {
-        found.warn();
-    }
-    Ok(found)
-}
-
-/// A variable of the environment, or else of NCCL's configuration files; one that is not UTF-8 counts as set
-/// by the user as well.
-fn environment(name: &str) -> Option<String> {
-    let value = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
-    value.or_else(|| nccl_conf::value(name))
-}
-
-/// As [`environment`], with values that are not UTF-8.
-fn environment_or_files(name: &str) -> Option<OsString> {
-    std::env::var_os(name).or_else(|| nccl_conf::value(name).map(OsString::from))
-}
-
-/// Whether --format asks for a report for programs.
-fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
-    match format {
-        None | Some("text") => Ok(false),
-        Some("json") => Ok(true),
-        Some(other) => Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'"))),
-    }
 }
 
 /// The parser's own message: what is wrong, a suggestion, and the usage. Where the command `joins` a world,

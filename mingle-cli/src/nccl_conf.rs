@@ -1,5 +1,6 @@
 //! Reads NCCL's configuration files, as NCCL would in a job of this user.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::Path;
@@ -46,4 +47,16 @@ fn text(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// A variable of the environment, or else of NCCL's configuration files; one that is not UTF-8 counts as set
+/// by the user as well.
+pub(crate) fn environment(name: &str) -> Option<String> {
+    let own = std::env::var_os(name).map(|value| value.to_string_lossy().into_owned());
+    own.or_else(|| value(name))
+}
+
+/// As [`environment`], with values that are not UTF-8.
+pub(crate) fn environment_or_files(name: &str) -> Option<OsString> {
+    std::env::var_os(name).or_else(|| value(name).map(OsString::from))
 }

@@ -34,10 +34,13 @@ use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
 use crate::growth::Growth;
+use crate::nccl_conf::environment_or_files;
 use crate::output::Holder;
+use crate::prepare::prepare;
 use crate::run::{Meeting, unless_over};
+use crate::runtime::runtime;
 use crate::signals::Signals;
-use crate::{environment_or_files, join, prepare, stderr};
+use crate::{join, stderr};
 
 /// How often to count the newcomers that wait.
 const COUNT: Duration = Duration::from_millis(500);
@@ -102,7 +105,7 @@ pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Res
     (config.keeps_listener, config.stays) = (keeps_listener, true);
     Journal::during(config.beginning(), started, |journal| {
         let found = prepare(&config)?;
-        let runtime = join::runtime()?;
+        let runtime = runtime()?;
         let done = runtime.block_on(all_worlds(&config, &found, restarts, started, journal));
         // Looking up the name of a seed may take many seconds more, and its answer is not needed.
         runtime.shutdown_background();

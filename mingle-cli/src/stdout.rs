@@ -191,6 +191,15 @@ fn write(text: &Text) -> Result<(), Stop> {
     Stdout::stream()?.write_all(text.as_str().as_bytes()).map_err(Stop::Stdout)
 }
 
+/// Whether --format asks for a report for programs.
+pub(crate) fn wants_json(format: Option<&str>) -> Result<bool, Stop> {
+    match format {
+        None | Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => Err(Stop::Usage(format!("--format {other}: the format is 'text' or 'json'"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;

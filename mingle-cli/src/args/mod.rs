@@ -67,7 +67,6 @@ pub(crate) struct LowArgs {
 
 /// The options of a rendezvous.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
-#[expect(clippy::struct_excessive_bools, reason = "a flag each")]
 pub(crate) struct JoinArgs {
     /// The job's name: 1 to 128 printable characters
     ///

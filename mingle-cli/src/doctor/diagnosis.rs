@@ -159,8 +159,8 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
 mod tests {
     use mingle_core::proto::Fault;
 
-    use super::super::notice::tests::{card, card_at};
     use super::super::notice::{BrokenWay, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
+    use super::super::notice::{card, card_at};
     use super::*;
 
     const ALL: u8 = MULTICAST | UNICAST | ECHO | TCP | PATH;

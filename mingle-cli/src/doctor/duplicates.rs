@@ -68,8 +68,8 @@ fn pair(board: &Board, a: u32, b: u32) -> Option<Duplicate> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::notice::tests::{card, card_at};
     use super::super::notice::{Card, Contact, ECHO, MULTICAST, TCP, UNICAST};
+    use super::super::notice::{card, card_at};
     use super::*;
 
     /// The findings of host 9 about hosts 1 and 2, which have these cards and know each other by these flags.

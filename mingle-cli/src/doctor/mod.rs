@@ -36,13 +36,14 @@ use mingle_core::{Error, Failure, JobId, Network, World, WorldSize};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::advice;
 use crate::args::DoctorArgs;
 use crate::config::values::{Timeout, timeout};
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
+use crate::runtime::runtime;
 use crate::stderr::{self, printable};
-use crate::stdout::Stdout;
-use crate::{advice, join, wants_json};
+use crate::stdout::{Stdout, wants_json};
 use finding::{Finding, Severity};
 use live::{Participant, Wires};
 use matrix::Board;
@@ -61,7 +62,7 @@ const SHORT: usize = 6;
 pub(crate) fn run(args: DoctorArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
     let Examined { job, world, network, limit, transfers } = Examined::read(args)?;
-    let runtime = join::runtime()?;
+    let runtime = runtime()?;
     let Visit { mut findings, id, opened } = Visit::begin(&job, &network, &runtime)?;
     findings.push(firewall::examine());
     findings.extend(host::examine(host_name().as_str()));
@@ -111,7 +112,7 @@ pub(crate) fn after(stop: &Stop, config: &Settings) {
     if !matches!(stop, Stop::Rendezvous(Error::Failed(Failure::Deadline(_)))) {
         return;
     }
-    let Ok(runtime) = join::runtime() else { return };
+    let Ok(runtime) = runtime() else { return };
     let Ok(Visit { mut findings, .. }) = Visit::begin(&config.job, &config.network, &runtime) else { return };
     findings.extend(interfaces(&config.network).iter().flat_map(|all| kernel::examine(all)));
     findings.retain(|finding| finding.status > Severity::Note);

@@ -170,7 +170,10 @@ fn is_host(at: SocketAddr) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(super) use tests::{card, card_at};
+
+#[cfg(test)]
+mod tests {
     use mingle_core::JobId;
 
     use super::*;

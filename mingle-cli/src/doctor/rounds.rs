@@ -108,7 +108,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::notice::Contact;
-    use super::super::notice::tests::card;
+    use super::super::notice::card;
     use super::*;
 
     #[test]

@@ -7,7 +7,7 @@ use mingle_core::tools::Judged;
 
 use super::finding::{Finding, Severity};
 use super::system::read;
-use crate::environment;
+use crate::nccl_conf::environment;
 
 const SEED: &str = "give each node --seed with a headless service (publishNotReadyAddresses), or use --seed-dir or \
                     hostNetwork: true; docs/networks.md has each network";

@@ -14,8 +14,8 @@ use mingle_core::env::{Variables, users_value};
 use mingle_core::rdma::{self, Machine, Transport, Users};
 
 use crate::args::RdmaArgs;
-use crate::environment;
 use crate::exit::Stop;
+use crate::nccl_conf::environment;
 use crate::stderr;
 use crate::stdout::Stdout;
 use document::RdmaDocument;

@@ -27,8 +27,10 @@ use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
+use crate::join;
+use crate::nccl_conf::environment_or_files;
 use crate::output::Holder;
-use crate::{environment_or_files, join, prepare};
+use crate::prepare::prepare;
 use command::Command;
 use parent::Run;
 

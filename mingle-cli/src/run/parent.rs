@@ -24,6 +24,7 @@ use crate::formation::Formation;
 use crate::growth::Growth;
 use crate::join;
 use crate::output::Holder;
+use crate::runtime::runtime;
 use crate::signals::Signals;
 use crate::stderr;
 
@@ -67,7 +68,7 @@ pub(super) fn supervise(
     journal: &mut Journal,
 ) -> Result<(), Stop> {
     crew::adopt_orphans();
-    let runtime = join::runtime()?;
+    let runtime = runtime()?;
     let ended = runtime.block_on(supervised(run, restarts, started, journal));
     runtime.shutdown_background();
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {

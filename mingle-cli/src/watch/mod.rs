@@ -23,14 +23,15 @@ use serde_json::Value;
 use terminal_size::{Height, Width, terminal_size_of};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
+use crate::advice;
 use crate::args::WatchArgs;
 use crate::config::values::{Timeout, timeout};
 use crate::config::{LONGEST, Reader};
 use crate::events::clock;
 use crate::exit::Stop;
+use crate::runtime::runtime;
 use crate::stderr::{self, printable};
-use crate::stdout::Stdout;
-use crate::{advice, join, wants_json};
+use crate::stdout::{Stdout, wants_json};
 use job::WatchedJob;
 use jobs::Jobs;
 
@@ -77,7 +78,7 @@ pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
         stderr::say(format_args!("warning: {warning}"));
     }
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
-    let runtime = join::runtime()?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         let opened = match &job {
             Some(job) => Listener::of_job(job, &network),

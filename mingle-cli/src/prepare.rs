@@ -1,0 +1,33 @@
+//! What a node does before it waits for others.
+
+use crate::config::Settings;
+use crate::exit::Stop;
+use crate::fabric::Found;
+use crate::nccl_conf::environment;
+use crate::{same, stderr};
+
+/// Starts the log, prints warnings, looks at this host, and checks that its files can be written, before this
+/// node waits for others.
+pub(crate) fn prepare(config: &Settings) -> Result<Found, Stop> {
+    stderr::log(config.verbose);
+    if !config.quiet {
+        for warning in &config.warnings {
+            stderr::say(format_args!("warning: {warning}"));
+        }
+        if let Some(provenance) = &config.provenance {
+            stderr::say(format_args!("{provenance}"));
+        }
+    }
+    for output in &config.outputs {
+        output.check().map_err(|error| Stop::Unwritable(output.path.clone(), error))?;
+    }
+    let mut found = config.fabric.find(environment)?;
+    if config.world.max().get() > 1 {
+        let traits = same::traits(config, found.machine());
+        found.compare(traits, config.same.required);
+    }
+    if !config.quiet {
+        found.warn();
+    }
+    Ok(found)
+}

@@ -148,7 +148,6 @@ fn bad_bounds_are_refused_with_a_cure() {
         ("0:3", &[], "1 to 1000000"),
         ("2:4", &[], "such as --world 3:4"),
         ("3:4", &["--rank", "0"], "leave --rank away"),
-        ("3:4", &["--last-call", "1m"], "give a shorter call"),
     ] {
         let outcome = start(&lab, 0, world, more).finish();
         assert_eq!(outcome.status.code(), Some(2), "{}", outcome.render());

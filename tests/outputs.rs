@@ -133,42 +133,6 @@ fn the_token_of_ray_is_printed_and_is_in_the_environment_and_in_no_file() {
     assert!(without.contains("RAY_ADDRESS") && !without.contains("RAY_AUTH"), "{without}");
 }
 
-#[test]
-fn a_pipe_without_a_reader_is_waited_for_until_the_timeout_and_no_longer() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    for (program, more) in [("", ""), ("run", "-- true"), ("run", "--max-restarts 1 -- true")] {
-        let line = format!(
-            "[ -p /run/pipe ] || mkfifo /run/pipe
-            exec \"$mingle\" {program} -j out -w 1 --timeout 1s -o json=/run/pipe {more}"
-        );
-        let outcome = script(&lab, &line);
-        assert_eq!(outcome.status.code(), Some(1), "{}", outcome.render());
-        let told = "/run/pipe of --output cannot be written: no process has opened this pipe for reading";
-        assert!(outcome.stderr.contains(told), "{}", outcome.render());
-        // A reader that comes later gets all of it.
-        let line = line.replace("exec", "{ sleep 0.3; cat /run/pipe; } &\nexec").replace("1s", "20s");
-        let outcome = script(&lab, &line);
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-        assert!(outcome.stdout.contains("\"digest\""), "{}", outcome.render());
-    }
-}
-
-#[test]
-fn a_signal_ends_a_node_that_waits_for_the_reader_of_a_pipe() {
-    let Some(lab) = Options::nodes(1).start() else { return };
-    for (program, more) in [("", ""), ("run", "-- true"), ("run", "--max-restarts 1 -- true")] {
-        let line = format!(
-            "[ -p /run/pipe ] || mkfifo /run/pipe
-            exec \"$mingle\" {program} -v -j out -w 1 -o json=/run/pipe {more}"
-        );
-        let node = start(&lab, 0, &line);
-        node.expect_stderr("waiting for another process");
-        node.signal("TERM");
-        let outcome = node.finish();
-        assert_eq!(outcome.status.code(), Some(143), "{}", outcome.render());
-    }
-}
-
 /// Jobs of one node each write the same file at once. The shell that has started all of them holds their
 /// blocks.
 fn jobs_at_once(lab: &Lab, file: &str) {

@@ -480,24 +480,6 @@ fn an_ignored_signal_stays_ignored() {
     }
 }
 
-#[test]
-fn a_node_whose_output_waits_for_a_reader_holds_up_no_restart_of_the_others() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "echo \"$1 in $MINGLE_GENERATION\"; [ $MINGLE_GENERATION != 0 ] || exit 3";
-    let restarts = ["--max-restarts", "2"];
-    let fails = run(&lab, 0, &restarts, script);
-    lab.shell(1, "sh", "mkfifo /run/unread");
-    let waits = run(&lab, 1, &["--max-restarts", "2", "--output", "json=/run/unread"], script);
-    waits.expect_stderr("failed: exit code 3");
-    // Rank 0 runs in the second world, of which its output waits, too.
-    let again = |all: &str| all.contains("in 1");
-    assert!(fails.transcript.stdout.wait_until(Instant::now() + Duration::from_secs(20), again));
-    assert!(!waits.transcript.stdout.text().contains("in 0"), "{}", waits.transcript.render());
-    let read = lab.shell(1, "sh", "timeout 20 cat /run/unread");
-    assert!(read.stdout.contains("MASTER_ADDR"), "{}", read.render());
-    assert_ended(&finish_all(vec![fails, waits]), 0);
-}
-
 /// Waits until a node watches two others, and two watch it.
 fn expect_watched(lab: &Lab, node: usize) {
     let watch = "until [ $(awk '$4 == \"01\"' /proc/net/tcp | wc -l) -ge 4 ]; do sleep 0.01; done";

@@ -163,7 +163,7 @@ fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
             let variables = formation.variables(Format::JSON)?;
             let mut document: Value = formation.document(&variables)?;
             document["generation"] = 0.into();
-            formation.write_outputs(Holder::own(), started.elapsed()).await?;
+            formation.write_outputs(Holder::own()).await?;
             formation.report(&variables, started.elapsed());
             caller::tell(|| Told::Formed(document, listener));
             Ok(())

@@ -16,7 +16,7 @@ use crate::events::Timings;
 use crate::exit::Stop;
 use crate::fabric::{self, Found};
 use crate::nccl_conf::environment;
-use crate::output::{Holder, Patience};
+use crate::output::Holder;
 use crate::stdout::Text;
 use crate::{progress, stderr};
 
@@ -92,18 +92,15 @@ impl<'a> Formation<'a> {
         serde_json::from_str(text.as_str()).map_err(|error| Stop::Stdout(error.into()))
     }
 
-    /// Writes the files of --output, for as long as this `holder` lives. Waits for other processes, such as
-    /// the readers of pipes, until the timeout of a formation that has taken `time`.
-    pub(crate) async fn write_outputs(&self, holder: Option<Holder>, time: Duration) -> Result<(), Stop> {
-        let left = self.config.timeout().map(|timeout| timeout.saturating_sub(time));
-        let patience = Patience(left.map(|left| tokio::time::Instant::now() + left));
+    /// Writes the files of --output, for as long as this `holder` lives.
+    pub(crate) async fn write_outputs(&self, holder: Option<Holder>) -> Result<(), Stop> {
         let mut facts = self.facts();
         // Other users may read the files.
         facts.secret = None;
         for output in &self.config.outputs {
             let variables = output.format.variables(facts, environment)?;
             let text = Text::formed(output.format, facts, &variables, self.timings)?;
-            let written = output.write(text.as_str(), holder.as_ref(), patience).await;
+            let written = output.write(text.as_str(), holder.as_ref()).await;
             written.map_err(|error| Stop::Output(output.path.clone(), error))?;
         }
         Ok(())

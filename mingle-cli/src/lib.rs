@@ -160,7 +160,7 @@ fn form(config: &Settings, started: Instant, journal: &mut Journal) -> Result<()
         let formation = Formation::new(config, &found, &assignment, timings);
         let variables = formation.variables(config.format)?;
         let text = formation.text(config.format, &variables)?;
-        formation.write_outputs(Holder::parent(), started.elapsed()).await?;
+        formation.write_outputs(Holder::parent()).await?;
         Ok((assignment, timings, variables, text))
     });
     let (assignment, timings, variables, text) = formed?;

@@ -124,12 +124,12 @@ async fn all_worlds(
     let mut words = Words::new()?;
     let mut meeting = Meeting::new((config, found), restarts, 0);
     let mut assignment = meeting.join(&mut signals, journal).await?;
-    let mut growth = Growth::new();
+    let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
+    let mut growth = Growth::new(generation, now());
     loop {
         let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
         let mut running = assignment.running.take().ok_or_else(missing)?;
         let generation = running.generation();
-        growth.formed(generation, assignment.formed.world.get(), now());
         if restarts.grows {
             running.set_growth(growth.wait(now()));
         }
@@ -141,7 +141,9 @@ async fn all_worlds(
             WorldEnd::Again { holds_port, end } => {
                 let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
                 running.set_port_grace(grace);
-                growth.ended(end, now());
+                if end == End::Grows {
+                    growth.grows(now());
+                }
             }
         }
         started = now();
@@ -166,7 +168,7 @@ async fn tell_formed(
     let generation = running.generation();
     let written = async {
         let variables: Variables = formation.variables(Format::JSON)?;
-        formation.write_outputs(Holder::own(), started.elapsed()).await?;
+        formation.write_outputs(Holder::own()).await?;
         Ok(variables)
     };
     let (variables, early) = join::unless_ended(pin!(unless_over(written, running)), signals).await?;

@@ -158,7 +158,7 @@ impl Settings {
                 Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
             })?;
         }
-        sizes::check_last_call(self.world, self.last_call, self.timeout())
+        Ok(())
     }
 
     /// The rendezvous of this configuration.
@@ -194,11 +194,6 @@ impl Settings {
     /// What the first event tells, and where events go.
     pub(crate) fn beginning(&self) -> Beginning<'_> {
         Beginning { job: &self.job, world: self.world, file: self.events.as_deref(), quiet: self.quiet }
-    }
-
-    /// How long to wait for all; none means for ever.
-    pub(crate) fn timeout(&self) -> Option<Duration> {
-        self.timeout.map_or(Some(RendezvousBuilder::TIMEOUT), |Timeout(limit)| limit)
     }
 
     /// The formats in which the world is written, on stdout and to files.

@@ -1,10 +1,8 @@
 //! The checks of a world that may have one of several sizes.
 
-use std::time::Duration;
-
 use mingle_core::{Rank, WorldSize};
 
-use super::values::{self, Timeout};
+use super::values;
 use crate::exit::Stop;
 
 /// Whether a world may split into two.
@@ -28,23 +26,6 @@ pub(super) fn rank(text: &str, world: WorldSize) -> Result<Rank, String> {
         ));
     }
     values::rank(text, world.max())
-}
-
-/// Refuses a last call that the timeout of every node would cut short.
-pub(super) fn check_last_call(
-    world: WorldSize,
-    call: Option<Timeout>,
-    limit: Option<Duration>,
-) -> Result<(), Stop> {
-    let (Some(Timeout(Some(call))), Some(limit)) = (call, limit) else { return Ok(()) };
-    if !world.is_range() || call <= limit {
-        return Ok(());
-    }
-    let (call, limit) = (call.as_secs_f64(), limit.as_secs_f64());
-    Err(Stop::Usage(format!(
-        "--last-call (or MINGLE_LAST_CALL) is {call} s, longer than --timeout (or MINGLE_TIMEOUT) with {limit} s; \
-         give a shorter call or a longer timeout"
-    )))
 }
 
 impl Split {

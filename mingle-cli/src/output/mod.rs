@@ -24,14 +24,14 @@ use std::time::Duration;
 use mingle_core::env::Format;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use nix::libc::{ENXIO, O_NONBLOCK};
+use nix::libc::O_NONBLOCK;
 use tokio::time::{Instant, sleep};
 
 use crate::stdout::Stdout;
 pub(crate) use file::create_beside;
 pub(crate) use holder::Holder;
 
-/// How often to try again while another process is in the way.
+/// How often to try again while another process has the lock.
 const AGAIN: Duration = Duration::from_millis(20);
 /// How long to wait for the lock of a file such as /etc/hosts.
 const LOCKED: Duration = Duration::from_secs(5);
@@ -41,22 +41,6 @@ const LOCKED: Duration = Duration::from_secs(5);
 pub(crate) struct OutputFile {
     pub(crate) format: Format,
     pub(crate) path: PathBuf,
-}
-
-/// Until when to wait for other processes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(pub(crate) Option<Instant>);
-
-impl Patience {
-    /// Waits a moment, or fails with what was waited for.
-    async fn wait(self, what: &str) -> io::Result<()> {
-        if self.0.is_some_and(|until| Instant::now() >= until) {
-            return Err(io::Error::new(ErrorKind::TimedOut, what));
-        }
-        tracing::debug!(what, "waiting for another process");
-        sleep(AGAIN).await;
-        Ok(())
-    }
 }
 
 impl OutputFile {
@@ -74,63 +58,36 @@ impl OutputFile {
         if fs::metadata(&self.path).is_ok_and(|file| Stdout::is(&file)) {
             return Err(io::Error::other("it is stdout, where the result goes; give another file"));
         }
+        // Without a reader it would keep this node from ever writing it.
+        if fs::metadata(&self.path).is_ok_and(|file| file.file_type().is_fifo()) {
+            return Err(io::Error::other("it is a pipe, which may have no reader; give a file"));
+        }
         writable::file(&self.path)
     }
 
     /// Writes the text of the result. In a file such as /etc/hosts it replaces only the block between the
     /// first and the last line of the text, and removes the blocks of jobs that are over; `holder` is the
     /// process with which this job ends.
-    pub(crate) async fn write(
-        &self,
-        text: &str,
-        holder: Option<&Holder>,
-        patience: Patience,
-    ) -> io::Result<()> {
+    pub(crate) async fn write(&self, text: &str, holder: Option<&Holder>) -> io::Result<()> {
         match fs::metadata(&self.path) {
-            Ok(metadata) if metadata.file_type().is_fifo() => write_pipe(&self.path, text, patience).await,
-            // A device takes the text as it is; opening a folder is an error.
+            // A device takes the text as it is; opening a folder is an error. A pipe that was made since the
+            // check must not block this node.
             Ok(metadata) if !metadata.is_file() => {
-                OpenOptions::new().write(true).open(&self.path)?.write_all(text.as_bytes())
+                let opened = OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(&self.path);
+                opened?.write_all(text.as_bytes())
             }
             _ if self.format == Format::HOSTS => {
-                let patience = Patience(Some(Instant::now() + LOCKED));
-                write_block(&self.path, &hosts::held(text, holder), patience).await
+                write_block(&self.path, &hosts::held(text, holder), Instant::now() + LOCKED).await
             }
             _ => file::replace(&self.path, text.as_bytes()),
         }
     }
 }
 
-/// Writes to a pipe without blocking. A pipe without a reader would block the opening, and a full pipe the
-/// writing, and no signal would end this process then.
-async fn write_pipe(path: &Path, text: &str, patience: Patience) -> io::Result<()> {
-    let mut pipe = loop {
-        match OpenOptions::new().write(true).custom_flags(O_NONBLOCK).open(path) {
-            Err(error) if error.raw_os_error() == Some(ENXIO) => {
-                patience.wait("no process has opened this pipe for reading").await?;
-            }
-            opened => break opened?,
-        }
-    };
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        match pipe.write(rest) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(written) => rest = &rest[written..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                patience.wait("the process that has opened this pipe does not read").await?;
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
 /// Changes one block of a file that other jobs change as well, under a lock that all of them take. A job
 /// holds it for milliseconds. Any user who can read the file can hold it for ever, so in the end the block is
 /// written without it.
-async fn write_block(path: &Path, block: &str, patience: Patience) -> io::Result<()> {
+async fn write_block(path: &Path, block: &str, until: Instant) -> io::Result<()> {
     loop {
         match OpenOptions::new().read(true).write(true).open(path).or_else(|_| File::open(path)) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -143,7 +100,8 @@ async fn write_block(path: &Path, block: &str, patience: Patience) -> io::Result
             Err(error) => return Err(error),
             Ok(file) => {
                 let lock = lock(file, path)?;
-                if lock.is_none() && patience.wait("the lock of this file").await.is_ok() {
+                if lock.is_none() && Instant::now() < until {
+                    sleep(AGAIN).await;
                     continue;
                 }
                 return file::replace(path, &hosts::updated(&fs::read(path)?, block)?);

@@ -40,14 +40,13 @@ impl Drop for Folder {
     }
 }
 
-/// Writes without patience: what another process keeps from being written fails at once.
 fn write(output: &OutputFile, text: &str) -> io::Result<()> {
     write_for(output, text, None)
 }
 
 fn write_for(output: &OutputFile, text: &str, holder: Option<&Holder>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-    runtime.block_on(async { output.write(text, holder, Patience(Some(Instant::now()))).await })
+    runtime.block_on(async { output.write(text, holder).await })
 }
 
 #[test]
@@ -247,25 +246,13 @@ fn of_many_jobs_at_once_no_block_is_lost() {
                     let block = format!("# mingle {job} begin\n10.0.0.1 a\n# mingle {job} end\n");
                     let runtime =
                         tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-                    runtime.block_on(output.write(&block, None, Patience(None))).unwrap();
+                    runtime.block_on(output.write(&block, None)).unwrap();
                 });
             }
         });
         let whole = folder.read(name);
         assert_eq!(whole.lines().count(), 8 * 3 + usize::from(begins), "{whole}");
     }
-}
-
-#[test]
-fn a_pipe_without_a_reader_or_with_an_idle_one_is_not_waited_for_without_end() {
-    let folder = Folder::new("busy");
-    let pipe = folder.output("hostfile", "pipe");
-    nix::unistd::mkfifo(&pipe.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let error = write(&pipe, "x").unwrap_err();
-    assert!(error.to_string().contains("no process has opened this pipe"), "{error}");
-    let _reader = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(&pipe.path).unwrap();
-    let error = write(&pipe, &"x".repeat(1 << 20)).unwrap_err();
-    assert!(error.to_string().contains("does not read"), "{error}");
 }
 
 #[test]
@@ -276,8 +263,7 @@ fn a_lock_that_is_held_for_ever_delays_a_block_and_does_not_prevent_it() {
     let _lock = Flock::lock(File::open(&hosts.path).unwrap(), FlockArg::LockExclusive).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     runtime.block_on(async {
-        let patience = Patience(Some(Instant::now() + AGAIN));
-        write_block(&hosts.path, BLOCK, patience).await.unwrap();
+        write_block(&hosts.path, BLOCK, Instant::now() + AGAIN).await.unwrap();
     });
     assert_eq!(folder.read("hosts"), format!("a\n{BLOCK}"));
 }
@@ -301,4 +287,8 @@ fn what_can_be_written_is_known_before_the_world_has_formed() {
         }
     }
     assert!(OutputFile { format: Format::JSON, path: "/dev/null".into() }.check().is_ok());
+    let pipe = folder.output("json", "pipe");
+    nix::unistd::mkfifo(&pipe.path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(pipe.check().unwrap_err().to_string().contains("it is a pipe"));
+    assert!(write(&pipe, "x").is_err(), "without a reader it does not wait");
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use mingle_core::env::{Format, Variables, job_to_env};
-use nix::unistd::{AccessFlags, eaccess};
+use nix::unistd::{AccessFlags, eaccess, mkstemp};
 
 use super::crew::Worker;
 use crate::exit::Stop;
@@ -23,8 +23,6 @@ const HOSTFILE: &str = "{hostfile}";
 const ARGUMENTS: &str = "{args}";
 /// The step that an error names if the file for it cannot be written.
 const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
-/// How many names are tried for a hostfile.
-const NAMES: u32 = 100;
 /// The folders in which execvp(3) looks without PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 /// The bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE).
@@ -164,26 +162,18 @@ impl Command {
     }
 }
 
-/// A new file in the folder for temporary files, which no other process can have created.
+/// A new file in the folder for temporary files, which no other user can read.
 fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile, Stop> {
     let failed = |error| Stop::System(HOSTFILE_WRITTEN, error);
     let variables = formation.variables(format)?;
     let text = formation.text(format, &variables)?;
     // Short enough for a file name.
     let job: String = job_to_env(formation.job()).replace('%', "_").chars().take(40).collect();
-    for number in 0..NAMES {
-        let path = env::temp_dir().join(format!("mingle-{job}-{}-{number}.hosts", process::id()));
-        match File::create_new(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(failed(error)),
-            Ok(mut file) => {
-                let hostfile = Hostfile(path);
-                file.write_all(text.as_str().as_bytes()).map_err(failed)?;
-                return Ok(hostfile);
-            }
-        }
-    }
-    Err(failed(io::ErrorKind::AlreadyExists.into()))
+    let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
+    let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
+    let hostfile = Hostfile(path);
+    File::from(file).write_all(text.as_str().as_bytes()).map_err(failed)?;
+    Ok(hostfile)
 }
 
 /// The file of a program, found in PATH as execvp(3) does. Looked for before the rendezvous, so that no other

@@ -76,7 +76,7 @@ fn become_it(
         join::join_and_then(config, found, journal, async |assignment, journal| {
             let formation = Formation::new(config, found, &assignment, journal.timings());
             let variables = formation.variables(config.format)?;
-            formation.write_outputs(Holder::own(), started.elapsed()).await?;
+            formation.write_outputs(Holder::own()).await?;
             let hostfile = command.hostfile(&formation)?;
             let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref());
             formation.report(&variables, started.elapsed());

@@ -93,7 +93,8 @@ async fn supervised(
     let mut assignment = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
-    let mut growth = Growth::new();
+    let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
+    let mut growth = Growth::new(generation, now());
     let mut former = None;
     loop {
         let time = started.elapsed();
@@ -104,7 +105,6 @@ async fn supervised(
             journal.cause(&over);
             attended::say_cause(&over, row.refund(), config);
         }
-        growth.formed(generation, assignment.formed.world.get(), now());
         former = roster.map(|roster| (generation, roster.clone()));
         let (mut running, after) =
             attend(run, (row, growth), (&mut assignment, time), &mut signals, journal).await?;
@@ -118,7 +118,9 @@ async fn supervised(
             }
             After::Again { row: next, delay, end } => {
                 row = next;
-                growth.ended(end, now());
+                if end == End::Grows {
+                    growth.grows(now());
+                }
                 delay
             }
         };
@@ -157,7 +159,7 @@ async fn attend(
         running.set_growth(growth.wait(now()));
     }
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
-    let begun = begin(run, &formation, running.generation(), time);
+    let begun = begin(run, &formation, running.generation());
     let begun = join::unless_ended(pin!(unless_over(begun, &mut running)), signals).await;
     let (crew, _hostfile, early) = match begun {
         Ok((Some((crew, variables, hostfile)), early)) => {
@@ -228,10 +230,9 @@ async fn begin(
     run: &Run<'_>,
     formation: &Formation<'_>,
     generation: u32,
-    time: Duration,
 ) -> Result<(Crew, Variables, Option<Hostfile>), Stop> {
     let variables = formation.variables(run.config.format)?;
-    formation.write_outputs(Holder::own(), time).await?;
+    formation.write_outputs(Holder::own()).await?;
     let hostfile = run.command.hostfile(formation)?;
     let member = |worker| {
         let file = hostfile.as_ref();

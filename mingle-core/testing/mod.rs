@@ -5,7 +5,7 @@
 //! their own, because they put together what is private there.
 //!
 //! A new kind of message, or a new field, does not compile before it is drawn here: `messages!` calls
-//! [`Draw::draw`] for each body, and no body is put together with a struct update.
+//! `Draw::draw` for each body, and no body is put together with a struct update.
 
 mod join;
 mod running;

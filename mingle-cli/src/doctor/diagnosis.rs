@@ -8,7 +8,7 @@ use crate::advice;
 /// The findings, the worst cause first.
 pub(super) fn examine(board: &Board) -> Vec<Finding> {
     let mut findings = vec![present(board)];
-    let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::BrokenWay);
+    let silent = board.pairs().all(|(from, to)| board.cell(Way::Multicast, from, to) == Cell::Broken);
     let passes = board.pairs().any(|(from, to)| board.cell(Way::Udp, from, to).works());
     if board.is_ipv6().is_none() {
         findings.push(no_family());
@@ -99,17 +99,17 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
     };
     // Where nothing comes back, the answers of ARP do not come back either, so unicast in this direction is
     // never sent. The other direction is the broken one.
-    let no_answer = back == Cell::BrokenWay && !board.cell(Way::Multicast, to, from).works();
-    if udp == Cell::BrokenWay && multicast.works() && no_answer {
+    let no_answer = back == Cell::Broken && !board.cell(Way::Multicast, to, from).works();
+    if udp == Cell::Broken && multicast.works() && no_answer {
         return None;
     }
     match (udp, tcp) {
-        (Cell::BrokenWay, Cell::Works) => problem(
+        (Cell::Broken, Cell::Works) => problem(
             "udp",
             format!("UDP to port {port} is lost, while TCP passes: a firewall on {b}, or between"),
             format!("let UDP 29499 and 29500-29999 pass to {b} (--multicast and --master-port name others)"),
         ),
-        (Cell::BrokenWay, _) => {
+        (Cell::Broken, _) => {
             let back_alone = board.cell(Way::Multicast, to, from).works() && !multicast.works();
             let heard = back.works() || back_alone;
             let other = if heard { "; the other direction works" } else { "" };
@@ -123,12 +123,12 @@ fn pair(board: &Board, from: u32, to: u32, silent: bool) -> Option<Finding> {
             )
         }
         // A connection needs both directions; the broken direction has a finding of its own.
-        (Cell::Works, Cell::BrokenWay) if back.works() => problem(
+        (Cell::Works, Cell::Broken) if back.works() => problem(
             "tcp",
             format!("TCP to port {port} fails, while UDP passes: a firewall on {b}, or between"),
             format!("let TCP 29500-29999 pass to {b}, or one port that --master-port names (here {port})"),
         ),
-        (Cell::Works, _) if multicast == Cell::BrokenWay && !silent => Some(Finding::new(
+        (Cell::Works, _) if multicast == Cell::Broken && !silent => Some(Finding::new(
             Severity::Warning,
             "multicast",
             looked.clone(),
@@ -159,7 +159,7 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
 mod tests {
     use mingle_core::proto::Fault;
 
-    use super::super::notice::{BrokenWay, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
+    use super::super::notice::{Broken, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
     use super::super::notice::{card, card_at};
     use super::*;
 
@@ -340,7 +340,7 @@ mod tests {
         let to = "10.0.0.2:41877".parse().unwrap();
         let board = board_of(|of, about| {
             let known = contact(about, ALL);
-            let broken = BrokenWay { to, fault, own_port_answers };
+            let broken = Broken { to, fault, own_port_answers };
             let is_it = (of, about) == (1, 2);
             Some(if is_it { Contact { flags, broken: Some(broken), ..known } } else { known })
         });

@@ -66,7 +66,7 @@ pub(super) enum Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cell {
     Works,
-    BrokenWay,
+    Broken,
     /// Not tried, or not reported.
     Unknown,
 }
@@ -384,7 +384,7 @@ impl Board {
             Way::Path if sent.is_none_or(|entry| entry.broken.is_none()) => Cell::Unknown,
             // A host that does not know of another has not tried to reach it.
             Way::Udp | Way::Tcp if sent.is_none() => Cell::Unknown,
-            _ => Cell::BrokenWay,
+            _ => Cell::Broken,
         }
     }
 
@@ -402,7 +402,7 @@ impl Board {
         };
         let connects = |(from, to)| match self.cell(Way::Path, from, to) {
             Cell::Works => true,
-            Cell::BrokenWay => false,
+            Cell::Broken => false,
             // No connection opens if no packet of the other host arrives.
             Cell::Unknown => self.cell(Way::Tcp, from, to).works() || self.cell(Way::Udp, from, to).works(),
         };

@@ -46,7 +46,7 @@ fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
 fn ways(board: &Board, from: u32, to: u32) -> String {
     let one = |(name, way): (&str, Way)| match board.cell(way, from, to) {
         Cell::Works => format!("{name} ok"),
-        Cell::BrokenWay => format!("{name} -"),
+        Cell::Broken => format!("{name} -"),
         Cell::Unknown => format!("{name} ?"),
     };
     [("m", Way::Multicast), ("u", Way::Udp), ("t", Way::Tcp), ("p", Way::Path)].map(one).join("  ")
@@ -56,7 +56,7 @@ fn ways(board: &Board, from: u32, to: u32) -> String {
 pub(super) fn document(board: &Board) -> Value {
     let of = |cell: Cell| match cell {
         Cell::Works => json!({ "works": true }),
-        Cell::BrokenWay => json!({ "works": false }),
+        Cell::Broken => json!({ "works": false }),
         Cell::Unknown => json!({ "works": null }),
     };
     let pair = |(from, to)| {

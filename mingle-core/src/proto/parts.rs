@@ -38,7 +38,7 @@ pub(crate) enum Added {
     /// Nothing that this node would ask for now.
     Part,
     /// The last of those that were asked for is there: more can be asked for.
-    SendWindow,
+    Window,
     /// The roster is complete.
     Complete,
     /// The roster is not that of the prepare: all parts are missing again.
@@ -78,7 +78,7 @@ impl Parts {
         *slot = Some(part.bytes.into_vec());
         match self.first_missing() {
             None => self.complete(),
-            Some(missing) if missing >= self.asked_to => Added::SendWindow,
+            Some(missing) if missing >= self.asked_to => Added::Window,
             Some(_) => Added::Part,
         }
     }

@@ -22,7 +22,7 @@ fn text(_: Input<'_>, variables: &Variables) -> Result<String, Unfit> {
             return Err(UnsafeStatement(format!("{name}={value}")).into());
         }
         if let Some(c) = refused(value) {
-            return Err(Unfit::LauncherValue(name.clone().into_owned(), c));
+            return Err(Unfit::Value(name.clone().into_owned(), c));
         }
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{name}={value}");

@@ -69,7 +69,7 @@ pub enum Unfit {
     Ipv6(Rank, IpAddr, Format),
     /// The format cannot carry this character of the value of a variable.
     #[error("{0} has {1:?} in its value, which an environment file of Docker and systemd cannot carry")]
-    LauncherValue(String, char),
+    Value(String, char),
     /// A value did not pass the check for shells. This is a bug in mingle.
     #[error(transparent)]
     Unsafe(#[from] UnsafeStatement),
@@ -109,7 +109,7 @@ impl Format {
     /// [`Unfit::Value`].
     pub fn carries(self, setting: &Setting) -> Result<(), Unfit> {
         let refused = if self == Self::DOTENV { dotenv::refused(setting.value()) } else { None };
-        refused.map_or(Ok(()), |c| Err(Unfit::LauncherValue(setting.name().to_owned(), c)))
+        refused.map_or(Ok(()), |c| Err(Unfit::Value(setting.name().to_owned(), c)))
     }
 
     /// Whether this format lists all nodes, so that the rendezvous must collect the roster.

@@ -126,7 +126,7 @@ impl Participation {
 
     pub(super) fn on_part(&mut self, part: Part, leader: &Leader, shared: &mut Shared) {
         match self.parts.as_mut().map(|parts| parts.add(part)) {
-            Some(Added::Complete | Added::SendWindow) => self.proceed(leader, shared),
+            Some(Added::Complete | Added::Window) => self.proceed(leader, shared),
             Some(Added::Wrong) => {
                 tracing::debug!("the roster is not the one of the prepare");
                 self.ask_from = shared.now + WRONG_ROSTER;

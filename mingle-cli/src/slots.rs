@@ -15,12 +15,6 @@ pub(crate) struct SlotCount {
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
-/// The value of NVIDIA_VISIBLE_DEVICES under the NVIDIA device plugin for Kubernetes with its strategy
-/// `volume-mounts`. It is a folder in which each GPU of the container is an entry, or one entry is `all`
-/// (k8s-device-plugin, internal/plugin/server.go, deviceListAsVolumeMountsContainerPathRoot). Folders in it,
-/// `cdi` and `imex`, hold other things (nvidia-container-toolkit, internal/config/image/cuda_image.go).
-const MOUNTED: &str = "/var/run/nvidia-container-devices";
-
 /// The number of GPUs of this host that a job may use, or 1 where there are none. A `root` replaces this host
 /// in tests: it has the first folder as `nvidia_gpus`, the other below `class`.
 pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> u32 {
@@ -31,12 +25,9 @@ pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<
         count => {
             let in_container =
                 environment("NVIDIA_VISIBLE_DEVICES").map_or(count, |list| match list.trim() {
-                    // Set by the container device interface (CDI) where it has added the GPUs itself.
-                    "void" => count.min(added()),
-                    MOUNTED => {
-                        let named = mounted(&path(MOUNTED, "nvidia-container-devices"));
-                        count.min(named.unwrap_or_else(added))
-                    }
+                    // Set by the container device interface (CDI) where it has added the GPUs itself. NVIDIA's
+                    // plugin for Kubernetes may give the path of a folder instead, which stands for the same.
+                    list if list == "void" || list.starts_with('/') => count.min(added()),
                     list => passed(count, list),
                 });
             environment("CUDA_VISIBLE_DEVICES").map_or(in_container, |list| visible(in_container, &list))
@@ -58,16 +49,6 @@ fn visible_amd(count: u32, environment: impl Fn(&str) -> Option<String>) -> u32 
     let lists = of_hip.into_iter().chain(list("GPU_DEVICE_ORDINAL"));
     // Each counts from the same GPUs: schedulers set both to the same list.
     lists.map(|list| visible(of_runtime, &list)).min().unwrap_or(of_runtime)
-}
-
-/// The number of GPUs that such a folder names; nothing where it names none.
-fn mounted(folder: &Path) -> Option<u32> {
-    let entries = fs::read_dir(folder).ok()?.flatten().filter(|entry| !entry.path().is_dir());
-    let names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-    if names.iter().any(|name| name == "all") {
-        return Some(u32::MAX);
-    }
-    Some(count(names.iter())).filter(|count| *count > 0)
 }
 
 fn nvidia_gpus(folder: &Path) -> u32 {
@@ -185,18 +166,8 @@ mod tests {
             fs::write(devices.join(device), "").unwrap();
         }
         assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", "void")]), 3, "the GPUs that CDI has added");
-        let mounted = [("NVIDIA_VISIBLE_DEVICES", MOUNTED)];
-        assert_eq!(nvidia.slots(&mounted), 3, "without that folder, the GPUs that the runtime has added");
-        for gpu in ["GPU-1", "GPU-2", "MIG-3", "MIG-4", "MIG-5"] {
-            let folder = nvidia.0.join("nvidia-container-devices");
-            fs::create_dir_all(&folder).unwrap();
-            fs::write(folder.join(gpu), "").unwrap();
-        }
-        fs::create_dir_all(nvidia.0.join("nvidia-container-devices/imex/0")).unwrap();
-        assert_eq!(nvidia.slots(&mounted), 5);
-        assert_eq!(nvidia.slots(&[mounted[0], ("CUDA_VISIBLE_DEVICES", "0")]), 1);
-        fs::write(nvidia.0.join("nvidia-container-devices/all"), "").unwrap();
-        assert_eq!(nvidia.slots(&mounted), 8);
+        let folder = "/var/run/nvidia-container-devices";
+        assert_eq!(nvidia.slots(&[("NVIDIA_VISIBLE_DEVICES", folder)]), 3, "the same");
         let both = [("NVIDIA_VISIBLE_DEVICES", "0,1,2,3"), ("CUDA_VISIBLE_DEVICES", "0,1")];
         assert_eq!(nvidia.slots(&both), 2);
     }

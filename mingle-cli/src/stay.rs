@@ -200,7 +200,7 @@ async fn attend(
             biased;
             change = running.next() => {
                 if change == Change::Finished {
-                    journal.finished();
+                    journal.change(&change);
                     attended.tell("finished", json!({}));
                     return Ok(WorldEnd::Gone);
                 }
@@ -236,27 +236,24 @@ struct EndedWorld {
 
 impl EndedWorld {
     fn change(&mut self, change: Change, journal: &mut Journal) {
+        journal.change(&change);
         match change {
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
                 self.say(format_args!("{over}; this world is over"));
                 self.end = Some(over.end);
-                journal.over(&over);
                 self.tell("over", end(&over));
             }
             Change::Cause(over) => {
                 self.say(format_args!("the first cause: {over}"));
-                journal.cause(&over);
                 self.tell("cause", end(&over));
             }
             Change::Suspected(rank, peer) => {
                 self.say(format_args!("warning: rank {rank}, {peer}, does not answer"));
-                journal.suspected(rank, &peer);
                 self.tell("suspected", node(Some(rank), Some(&peer)));
             }
             Change::Back(rank, peer) => {
                 self.say(format_args!("warning: rank {rank}, {peer}, answers again"));
-                journal.back(rank, &peer);
                 self.tell("back", node(Some(rank), Some(&peer)));
             }
             Change::MaySplit { waiting } => self.say(format_args!(
@@ -265,7 +262,6 @@ impl EndedWorld {
             )),
             Change::CutOff => {
                 self.say(format_args!("warning: most other nodes do not answer; this node may be cut off"));
-                journal.cut_off();
                 self.tell("cut_off", json!({}));
             }
             _ => {}

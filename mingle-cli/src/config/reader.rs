@@ -80,9 +80,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     pub(crate) fn same(&self, pairs: Vec<String>, required: bool) -> Result<SameWanted, Stop> {
         let mut wanted = SameWanted::default();
         for given in self.all(pairs, "same")? {
-            // A variable has several with commas, since no value that is meant to be compared needs one.
-            let parts = if given.is_variable { given.text.split(',').collect() } else { vec![&*given.text] };
-            for part in parts {
+            for part in given.parts() {
                 given.parse(|_| wanted.add(part))?;
             }
         }
@@ -127,9 +125,7 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
     pub(crate) fn outputs(&self, arguments: Vec<String>) -> Result<Vec<OutputFile>, Stop> {
         let mut outputs: Vec<OutputFile> = Vec::new();
         for given in self.all(arguments, "output")? {
-            let parts =
-                if given.is_variable { given.text.split(',').collect() } else { vec![given.text.as_str()] };
-            for part in parts {
+            for part in given.parts() {
                 let output = given.parse(|_| OutputFile::parse(part))?;
                 if outputs.iter().any(|other| other.path == output.path) {
                     return given.parse(|_| {
@@ -161,6 +157,11 @@ pub(crate) struct Given {
 }
 
 impl Given {
+    /// The values of an option that may be given several times: its variable has all of them, with commas.
+    fn parts(&self) -> Vec<&str> {
+        if self.is_variable { self.text.split(',').collect() } else { vec![&self.text] }
+    }
+
     pub(crate) fn parse<T, E: fmt::Display>(
         &self,
         read: impl FnOnce(&str) -> Result<T, E>,

@@ -12,7 +12,7 @@ use std::time::{Instant, SystemTime};
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, End, Event, Formed, HostName, JobId, WorldSize};
+use mingle_core::{Assignment, Change, End, Event, Formed, HostName, JobId, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -217,29 +217,21 @@ impl Journal {
         self.write("command_ended", facts);
     }
 
-    /// Another node has ended the world.
-    pub(crate) fn over(&mut self, over: &Over) {
-        self.write("over", end(over));
-    }
-
-    /// The node that was gone before another node's command failed.
-    pub(crate) fn cause(&mut self, over: &Over) {
-        self.write("cause", end(over));
-    }
-
-    /// A node does not answer.
-    pub(crate) fn suspected(&mut self, rank: mingle_core::Rank, node: &Peer) {
-        self.write("suspected", json!({ "rank": rank.get(), "node": peer(node) }));
-    }
-
-    /// It answers again.
-    pub(crate) fn back(&mut self, rank: mingle_core::Rank, node: &Peer) {
-        self.write("back", json!({ "rank": rank.get(), "node": peer(node) }));
-    }
-
-    /// Most other nodes do not answer.
-    pub(crate) fn cut_off(&mut self) {
-        self.write("cut_off", json!({}));
+    /// A change of a world in which this node stays.
+    pub(crate) fn change(&mut self, change: &Change) {
+        match change {
+            Change::Over(over) => self.write("over", end(over)),
+            Change::Cause(over) => self.write("cause", end(over)),
+            Change::Suspected(rank, node) => {
+                self.write("suspected", json!({ "rank": rank.get(), "node": peer(node) }));
+            }
+            Change::Back(rank, node) => {
+                self.write("back", json!({ "rank": rank.get(), "node": peer(node) }));
+            }
+            Change::CutOff => self.write("cut_off", json!({})),
+            Change::Finished => self.write("finished", json!({})),
+            _ => {}
+        }
     }
 
     /// All nodes restart.
@@ -248,11 +240,6 @@ impl Journal {
         self.begun = now;
         self.timings = Timings::default();
         self.write("restart", json!({ "generation": generation }));
-    }
-
-    /// All commands have succeeded.
-    pub(crate) fn finished(&mut self) {
-        self.write("finished", json!({}));
     }
 
     /// One write for each line, so that lines of several processes do not mix and no reader sees half a line.

@@ -54,7 +54,7 @@ fn every_change_is_one_line_appended_to_the_file() {
         journal.event(&event);
     }
     journal.command_ended(Err(End::Killed(9)));
-    journal.over(&Over { rank: None, peer: Some(node("z")), end: End::Gone });
+    journal.change(&Change::Over(Over { rank: None, peer: Some(node("z")), end: End::Gone }));
     let text = fs::read_to_string(&path).unwrap();
     fs::remove_file(&path).unwrap();
     let (before, text) = text.split_at("before\n".len());

@@ -153,16 +153,15 @@ impl<'a> Attended<'a> {
     }
 
     pub(super) fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
+        journal.change(&change);
         match change {
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
-                journal.over(&over);
                 self.say(&over.to_string(), over.end);
                 (self.over, self.held) = (Some(over), None);
                 return self.terminate();
             }
             Change::Cause(over) => {
-                journal.cause(&over);
                 // Other nodes may know by now that the job ends, and would not come to a next world.
                 if self.ends_the_job() {
                     say_cause(&over, "", self.config);
@@ -172,7 +171,6 @@ impl<'a> Attended<'a> {
                 }
             }
             Change::Suspected(rank, peer) => {
-                journal.suspected(rank, &peer);
                 let limit = self.row.restarts.gone_after;
                 // In a smaller world either side may be the one that is cut off.
                 let after = if self.world.get() < 4 || limit == LONGEST {
@@ -183,7 +181,6 @@ impl<'a> Attended<'a> {
                 self.warn(&format!("rank {rank}, {peer}, does not answer{after}"));
             }
             Change::Back(rank, peer) => {
-                journal.back(rank, &peer);
                 self.warn(&format!("rank {rank}, {peer}, answers again"));
             }
             Change::MaySplit { waiting } => {
@@ -195,7 +192,6 @@ impl<'a> Attended<'a> {
                 ));
             }
             Change::CutOff => {
-                journal.cut_off();
                 self.warn(
                     "most other nodes do not answer; this node may be cut off, and its command goes on",
                 );

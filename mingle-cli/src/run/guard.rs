@@ -17,7 +17,6 @@ use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
 use super::crew::{Mark, signal_all};
-use crate::process::Stat;
 use crate::stderr;
 
 /// The name of this program as a guard.
@@ -75,26 +74,18 @@ pub(crate) fn guard(args: &[OsString]) {
     }
 }
 
-/// Stops the processes as mingle would. SIGTERM goes to each whose parent is not among them, and to the
-/// others of its process group. After the timeout, SIGKILL goes to all.
+/// Stops the processes: SIGTERM, and after the timeout SIGKILL.
 #[expect(clippy::disallowed_methods, reason = "a process of its own, which has nothing else to wait for")]
 fn stop(mark: &Mark, mut left: Vec<Pid>, stop_timeout: Duration) {
-    let (started, mut asked) = (Instant::now(), Vec::new());
+    let started = Instant::now();
+    signal_all(&left, Signal::SIGTERM);
+    // A stopped process ends only once it is continued.
+    signal_all(&left, Signal::SIGCONT);
     while !left.is_empty() {
         if started.elapsed() >= stop_timeout {
             signal_all(&left, Signal::SIGKILL);
             return;
         }
-        let stats: Vec<(Pid, Stat)> =
-            left.iter().filter_map(|pid| Some((*pid, Stat::of(pid.as_raw())?))).collect();
-        let has_parent = |stat: &Stat| left.iter().any(|pid| pid.as_raw() == stat.parent);
-        let first = stats.iter().map(|(_, stat)| stat).filter(|stat| !has_parent(stat));
-        let groups: Vec<i32> = first.map(|stat| stat.group).collect();
-        let wanted = stats.iter().filter(|(pid, stat)| groups.contains(&stat.group) && !asked.contains(pid));
-        let wanted: Vec<Pid> = wanted.map(|(pid, _)| *pid).collect();
-        signal_all(&wanted, Signal::SIGTERM);
-        signal_all(&wanted, Signal::SIGCONT);
-        asked.extend(wanted);
         thread::sleep(LOOK);
         left = mark.processes();
     }

@@ -102,15 +102,15 @@ async fn supervised(
         let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
         row.agree(generation, roster);
         if let Some(over) = row.cause(former.as_ref(), (generation, roster)) {
-            journal.cause(&over);
             attended::say_cause(&over, row.refund(), config);
+            journal.change(&Change::Cause(over));
         }
         former = roster.map(|roster| (generation, roster.clone()));
         let (mut running, after) =
             attend(run, (row, growth), (&mut assignment, time), &mut signals, journal).await?;
         let delay = match after {
             After::Finished => {
-                journal.finished();
+                journal.change(&Change::Finished);
                 return Ok(());
             }
             After::GiveUp(code, message) => {

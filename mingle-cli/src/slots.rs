@@ -25,8 +25,9 @@ pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<
         count => {
             let in_container =
                 environment("NVIDIA_VISIBLE_DEVICES").map_or(count, |list| match list.trim() {
-                    // Set by the container device interface (CDI) where it has added the GPUs itself. NVIDIA's
-                    // plugin for Kubernetes may give the path of a folder instead, which stands for the same.
+                    // Set by the container device interface (CDI) where it has added the GPUs itself.
+                    // NVIDIA's plugin for Kubernetes may give the path of a folder, which stands for the
+                    // same.
                     list if list == "void" || list.starts_with('/') => count.min(added()),
                     list => passed(count, list),
                 });

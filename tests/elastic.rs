@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::lab::proc::{PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
 use crate::lab::world::{World, finish_all, finish_all_within, took};
-use crate::lab::{Lab, MINGLE, Options, Policy, limit, sleep_until};
+use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
 /// longer than any of them.
@@ -61,18 +61,6 @@ fn two_to_four_nodes_of_three_to_four_do_at_30_percent_loss_as_without_loss() {
         world.expect(&lab, &(0..count).collect::<Vec<usize>>());
         assert_eq!(bounds(&world), vec![("3", "4"); count]);
     }
-}
-
-#[test]
-fn four_of_three_to_four_form_a_world_of_four_at_once() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let procs = start_some(&lab, 4, "3:4", &[]);
-    let started = procs[3].started;
-    let outcomes = finish_all(procs);
-    World::of(&outcomes).expect(&lab, &[0, 1, 2, 3]);
-    let took = took(&outcomes, started);
-    // Long before the end of a last call.
-    assert!(took < limit(Duration::from_millis(900)).min(Duration::from_secs(12)), "{took:?}");
 }
 
 #[test]
@@ -130,14 +118,6 @@ fn sizes_offsets_slots_and_formats_follow_the_nodes_that_are_in() {
         );
         assert_eq!((env("MINGLE_WORLD_MIN"), env("MINGLE_WORLD_MAX")), ("3".into(), "4".into()));
     }
-}
-
-#[test]
-fn a_node_that_comes_when_the_world_has_formed_ends_at_its_timeout() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    World::of(&finish_all(start_some(&lab, 3, "3:4", &[])));
-    let late = start(&lab, 3, "3:4", &["--timeout", "2s"]).finish();
-    assert_eq!(late.status.code(), Some(3), "{}", late.render());
 }
 
 #[test]

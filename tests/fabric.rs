@@ -12,7 +12,6 @@ use crate::lab::world::{World, finish_all};
 use crate::lab::{Options, Policy};
 
 const RAIL8: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1,mlx5_4:1,mlx5_5:1,mlx5_6:1,mlx5_7:1";
-const RAIL4: &str = "mlx5_0:1,mlx5_1:1,mlx5_2:1,mlx5_3:1";
 const ROCE: &str = "mlx5_0:1";
 const V6: [(&str, &str); 2] = [("NCCL_IB_ADDR_FAMILY", "AF_INET6"), ("NVSHMEM_IB_ADDR_FAMILY", "AF_INET6")];
 /// The variables by which NCCL chooses an index itself.
@@ -50,15 +49,6 @@ fn equal_ports_are_used_on_all_ranks_without_a_warning() {
 }
 
 #[test]
-fn infiniband_is_used_on_all_ranks_without_an_index() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let used = format!("InfiniBand on {}", RAIL4.replace(',', ", "));
-    for outcome in expect(&lab, "infiniband", &four("ib4"), &all(&hcas(RAIL4)), &[]) {
-        assert_eq!(lines(&outcome, "RDMA: "), [used.as_str()], "{}", outcome.render());
-    }
-}
-
-#[test]
 fn a_rank_without_rdma_is_named_on_all_and_all_use_sockets() {
     let Some(lab) = Options::nodes(4).start() else { return };
     for rank in [0, 3] {
@@ -87,24 +77,6 @@ fn the_json_document_has_the_verdict() {
             assert_eq!(is_off, transport == "sockets", "{}", outcome.render());
         }
         nodes[2] = Node::of("none").with("--format json");
-    }
-}
-
-#[test]
-fn infiniband_and_roce_are_never_mixed() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    for (rank, one, others, has, most) in
-        [(1, "ib4", "rail8-same", "InfiniBand", "RoCE"), (2, "one-roce", "ib4", "RoCE", "InfiniBand")]
-    {
-        let mut nodes = four(others);
-        nodes[rank] = Node::of(one);
-        let warning = format!(
-            "rank {rank} (10.77.0.1{rank}): it has {has}, most others have {most}; all ranks use sockets"
-        );
-        let near = "NIC-GPU distances differs: none on rank 1, \"3 NODE 1 PIX 4 SYS\" on the others";
-        // The other two have no GPU.
-        let warnings = if rank == 1 { vec![near, &warning] } else { vec![&*warning] };
-        expect(&lab, &format!("{has} beside {most}"), &nodes, &all(&sockets()), &warnings);
     }
 }
 
@@ -140,46 +112,6 @@ fn only_a_host_with_several_indices_leaves_the_choice_to_nccl() {
 }
 
 #[test]
-fn a_rank_with_another_number_of_ports_is_named_and_all_use_rdma() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let machine = Machine::like("rail8-same", "four rails");
-    for device in 4..8 {
-        machine.remove_device(&format!("mlx5_{device}"));
-    }
-    let mut nodes = four("rail8-same");
-    nodes[2] = Node::on(machine.0);
-    let expected = but(2, &pinned(RAIL4, "3"), &pinned(RAIL8, "3"));
-    expect(
-        &lab,
-        "ports",
-        &nodes,
-        &expected,
-        &["rank 2 (10.77.0.12): it has 4 RDMA ports, most others have 8"],
-    );
-}
-
-#[test]
-fn a_rank_with_another_rate_is_named_and_all_use_rdma() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let machine = Machine::like("one-roce", "slow");
-    machine.set_rate("mlx5_0", "25 Gb/sec (1X EDR)");
-    let mut nodes = four("one-roce");
-    nodes[0] = Node::on(machine.0);
-    let outcomes = finish_all(start(&lab, "rate", &nodes));
-    let world = World::of(&outcomes);
-    for (outcome, printed) in outcomes.iter().zip(&world.nodes) {
-        assert_eq!(crate::lab::fabric::advice(printed), pinned(ROCE, "3"), "{}", outcome.render());
-        let warnings = warnings_of(outcome);
-        assert_eq!(warnings.len(), 1, "{}", outcome.render());
-        assert!(
-            warnings[0]
-                .starts_with("rank 0 (10.77.0.10): its RDMA ports run at 25 Gb/s, those of most others at "),
-            "{warnings:?}"
-        );
-    }
-}
-
-#[test]
 fn if_one_rank_has_only_ipv6_and_the_others_have_both_all_use_ipv6() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes = [
@@ -196,38 +128,10 @@ fn if_one_rank_has_only_ipv6_and_the_others_have_both_all_use_ipv6() {
 }
 
 #[test]
-fn if_one_rank_has_only_ipv6_and_the_others_only_ipv4_all_use_sockets() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let mut nodes = four("one-roce");
-    nodes[1] = ipv6("ipv6 alone", 0x11, 5, false);
-    let warning = "rank 1 (10.77.0.11): its RoCE ports have no GID of the version and address family that most others use; \
-         all ranks use sockets";
-    expect(&lab, "families", &nodes, &all(&sockets()), &[warning]);
-}
-
-#[test]
 fn if_no_rank_has_rdma_nothing_is_printed_about_it() {
     let Some(lab) = Options::nodes(4).start() else { return };
     let nodes = [Node::of("none"), Node::of("empty"), Node::of("none"), Node::of("none")];
     expect(&lab, "nobody", &nodes, &all(&Vars::new()), &[]);
-}
-
-#[test]
-fn if_one_rank_has_only_v1_and_the_others_have_both_all_use_v1() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let machine = Machine::like("one-roce", "v1");
-    machine.clear_gid("mlx5_0", 3);
-    let mut nodes = four("one-roce");
-    nodes[3] = Node::on(machine.0);
-    let v1 = [("NCCL_IB_ROCE_VERSION_NUM", "1"), ("NVSHMEM_IB_ROCE_VERSION_NUM", "1")];
-    let outcomes = finish_all(start(&lab, "v1", &nodes));
-    let world = World::of(&outcomes);
-    for (rank, outcome) in outcomes.iter().enumerate() {
-        let printed = crate::lab::fabric::advice(&world.nodes[rank]);
-        assert_eq!(printed, and(pinned(ROCE, "2"), &v1), "{}", outcome.render());
-        let warnings = warnings_of(outcome);
-        assert!(matches!(&warnings[..], [line] if line.contains("RoCE v1 is used")), "{}", outcome.render());
-    }
 }
 
 #[test]

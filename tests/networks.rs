@@ -76,22 +76,6 @@ fn with_a_host_on_only_the_second_network_all_use_that_one() {
     }
 }
 
-#[test]
-fn a_dead_nic_and_a_docker0_first_in_the_list_are_not_used_for_the_master() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    lab.put_decoys_first();
-    let listed = lab.at(0, "ip -o -4 addr show up");
-    let names: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().nth(1)).collect();
-    assert_eq!(names, ["lo", "eno1", "docker0", "eth0"], "otherwise the test shows nothing");
-    let master = lab.address(0).to_string();
-    for round in 0..3 {
-        lab.forget();
-        expect(&form_with(&lab, &format!("decoys {round}"), ""), &[0, 1, 2, 3], &master, "eth0");
-    }
-    let more = "--interface ^docker*,^eno*";
-    expect(&form_with(&lab, "decoys excluded", more), &[0, 1, 2, 3], &master, "eth0");
-}
-
 /// Checks that no scope is printed, and no address that would need one.
 fn expect_global(outcomes: &[Outcome]) {
     for outcome in outcomes {

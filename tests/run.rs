@@ -331,15 +331,6 @@ fn processes_that_a_command_leaves_are_killed_before_the_next_one_starts() {
 }
 
 #[test]
-fn a_command_that_does_not_stop_is_killed() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let script = "[ $MINGLE_GENERATION = 1 ] && exit 0; [ \"$1\" = 0 ] && exit 1
-        trap '' TERM; while :; do sleep 0.1; done";
-    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1", "--stop-timeout", "500ms"], script));
-    assert_ended(&outcomes, 0);
-}
-
-#[test]
 fn a_command_that_a_real_time_signal_kills_has_failed() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for more in [&["--max-restarts", "1"][..], &["--workers", "2"]] {
@@ -362,16 +353,6 @@ fn a_node_whose_command_succeeded_waits_and_restarts_with_the_others() {
 }
 
 #[test]
-fn a_world_restarts_at_30_percent_packet_loss() {
-    let Some(lab) = Options::nodes(4).with_filters().start() else { return };
-    lab.set(&Policy { loss: 30, ..Policy::default() });
-    let script = "echo \"$1\"; [ \"$MINGLE_GENERATION-$1\" = 0-1 ] && exit 1
-        [ $MINGLE_GENERATION = 0 ] && sleep 1000; exit 0";
-    let outcomes = finish_all(run_all(&lab, &["--max-restarts", "1"], script));
-    assert_ended(&outcomes, 0);
-}
-
-#[test]
 fn a_node_without_max_restarts_is_named_in_a_warning() {
     let Some(lab) = Options::nodes(2).start() else { return };
     // Node 0 waits for node 1, which has left the world, and then for a replacement.
@@ -380,38 +361,6 @@ fn a_node_without_max_restarts_is_named_in_a_warning() {
     let outcomes = finish_all(procs);
     let told = outcomes.iter().any(|outcome| outcome.stderr.contains("--max-restarts"));
     assert!(told, "{}\n{}", outcomes[0].render(), outcomes[1].render());
-}
-
-#[test]
-fn without_multicast_a_restart_looks_for_members_at_their_former_addresses() {
-    let Some(lab) = Options::nodes(3).with_filters().start() else { return };
-    lab.set(&Policy { no_multicast: true, ..Policy::default() });
-    let script = "[ \"$MINGLE_GENERATION-$1\" = 0-2 ] && { sleep 1; exit 1; }
-        [ $MINGLE_GENERATION = 0 ] && sleep 1000; echo \"$1\"";
-    let seed = lab.address(0).to_string();
-    // Nodes 1 and 2 have a seed; the command of node 2 fails.
-    let start = |node| {
-        let seed = if node == 2 { vec!["--seed", &seed] } else { Vec::new() };
-        run(&lab, node, &[&["--max-restarts", "1"][..], &seed].concat(), script)
-    };
-    let mut procs: Vec<Proc> = [0, 2].map(start).into_iter().collect();
-    let mut second = lab.command(1, MINGLE);
-    second.args([
-        "run",
-        "-j",
-        "train",
-        "-w",
-        "3",
-        "--max-restarts",
-        "1",
-        "--seed",
-        &seed,
-        "--timeout",
-        "60s",
-    ]);
-    second.args(["--", "sh", "-c", script, "script", "{rank}"]);
-    procs.push(lab.start(1, second));
-    assert_ended(&finish_all(procs), 0);
 }
 
 #[test]

@@ -118,31 +118,6 @@ fn a_wrong_secret_and_a_missing_one_end_both_nodes_with_code_6_at_the_deadline()
 }
 
 #[test]
-fn a_node_with_another_secret_does_not_keep_the_others_from_forming() {
-    let Some(lab) = Options::nodes(5).start() else { return };
-    let args = line("one too odd", 4);
-    let odd = spawn_with(&lab, 0, &line_with("one too odd", 4, "--timeout 2s"), ("MINGLE_SECRET", TWO));
-    odd.expect_stderr("leading");
-    let procs = (1..5).map(|node| spawn_with(&lab, node, &args, ("MINGLE_SECRET", ONE))).collect();
-    World::of(&finish_all(procs));
-    odd.finish_within(Duration::from_secs(5)).failed(6, &["secret", "10.77.0.1"]);
-}
-
-#[test]
-fn a_failure_of_the_secret_as_json_has_its_code() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let args = line_with("json", 2, "--format json --timeout 500ms");
-    let procs =
-        [ONE, TWO].into_iter().enumerate().map(|(i, s)| spawn_with(&lab, i, &args, ("MINGLE_SECRET", s)));
-    for outcome in finish_all(procs.collect()) {
-        assert_eq!(outcome.status.code(), Some(6), "{}", outcome.render());
-        let document: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
-        assert_eq!(document["error"]["code"], 6, "{document}");
-        hides(&outcome, &[ONE, TWO]);
-    }
-}
-
-#[test]
 fn a_short_secret_is_a_usage_error_that_does_not_show_it() {
     let short = "0123-hunter2-89";
     let file = SecretFile::new(&format!("  {short}\n"), 0o600);

@@ -92,13 +92,6 @@ fn no_default_route_is_needed() {
 }
 
 #[test]
-fn an_explicit_port_is_the_masters_port() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    let world = form(&lab, "port", &["--master-port 23456", "--master-port 23456"]);
-    assert_eq!(world.common("MASTER_PORT"), "23456");
-}
-
-#[test]
 fn four_nodes_on_one_host_form_a_world() {
     let Some(lab) = Options::nodes(1).start() else { return };
     for (job, more, address, interface) in [

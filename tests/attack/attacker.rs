@@ -9,7 +9,7 @@ use mingle_core::JobId;
 
 use crate::lab::forge::{Body, HOSTILE, Id, datagram, token};
 use crate::lab::random::Random;
-use crate::lab::{script, setting};
+use crate::lab::setting;
 
 const PORT: u16 = 29499;
 /// The port of the attacker's forged endpoint.
@@ -66,9 +66,6 @@ fn helper_attacks() {
     let job: JobId = setting("LAB_JOB");
     let address: Ipv4Addr = setting("LAB_SELF");
     let how: String = setting("LAB_ATTACK");
-    if let Some(lie) = how.strip_prefix("lie ") {
-        return super::liar::run(lie, &job, address);
-    }
     let group = if how == "flood" { SHARED } else { job.group_v4() };
     let ear = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, PORT)).unwrap();
     ear.join_multicast_v4(&group, &address).unwrap();
@@ -96,7 +93,6 @@ fn helper_attacks() {
         "connect" => attacker.connect(),
         "malformed" => attacker.malformed(),
         "flood" => attacker.flood(),
-        "spoof" => attacker.spoof(),
         other => panic!("no attack {other}"),
     }
 }
@@ -316,29 +312,6 @@ impl Attacker {
                 bytes[0] = 0;
             }
             self.send(&bytes, group);
-        }
-    }
-    /// An unknown node, from another address each time. The whole network for benchmarks (RFC 2544) belongs
-    /// to this node, so that no raw socket is needed.
-    fn spoof(&mut self) {
-        let mut nodes = BTreeSet::new();
-        let mut turn: u32 = 0;
-        loop {
-            // To all nodes, also those that have sent nothing to the group: each has the job's port.
-            let ports = self.heard().into_iter().map(|(_, from)| from.port());
-            nodes.extend(ports.flat_map(|port| (0..3).map(move |node| (script::address(node), port))));
-            for _ in 0..64 {
-                turn = turn.wrapping_add(1);
-                let from = Ipv4Addr::from(u32::from(Ipv4Addr::new(198, 18, 0, 0)) | turn & 0x1_ffff);
-                let mut id = ME;
-                id[..4].copy_from_slice(&turn.to_le_bytes());
-                let bytes = datagram(self.tag, 2, id, ALL, &Body::solicit(self.host()));
-                let mouth = UdpSocket::bind((from, 0)).unwrap();
-                for to in &nodes {
-                    let _ = mouth.send_to(&bytes, to);
-                    self.hit();
-                }
-            }
         }
     }
 }

@@ -45,21 +45,6 @@ fn a_rule_that_drops_ipv6_multicast_is_named() {
 }
 
 #[test]
-fn with_dropped_ipv6_multicast_a_seed_shows_that_the_rest_works() {
-    let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
-    ipv6_alone(&lab);
-    lab.switch(
-        "nft add chain bridge lab f '{ type filter hook forward priority 0; }'
-         nft add rule bridge lab f ip6 daddr ff15::/16 drop",
-    );
-    // A list as Slurm writes it, and an address with a port that the job does not use.
-    for report in together(&lab, "--seed nonesuch[1-2].invalid,[fd77::10]:29555,fd77::10") {
-        report.ends_with(0).names("warning multicast", &["passes between no two hosts", "MLD", "--seed"]);
-        assert_eq!(report.bad(), ["warning multicast"], "{}", report.rendered);
-    }
-}
-
-#[test]
 fn with_both_families_ipv4_counts_unless_ipv6_is_preferred_or_one_host_has_only_ipv6() {
     let Some(lab) = Options::nodes(2).with_names().with_filters().start() else { return };
     for node in 0..2 {

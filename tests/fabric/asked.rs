@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use super::{CHOOSE, RAIL8, ROCE, all, but};
+use super::{RAIL8, ROCE, all, but};
 use crate::lab::fabric::{
-    Node, Vars, advice, and, expect, four, hcas, lines, pinned, sockets, start, vars, without,
+    Node, Vars, advice, and, expect, four, lines, pinned, sockets, start, vars, without,
 };
-use crate::lab::machine::fixture;
 use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::{World, finish_all, line_with};
 use crate::lab::{Lab, MINGLE, Options};
@@ -96,18 +95,6 @@ fn a_rank_with_no_rdma_is_named_and_gets_no_variables_for_rdma() {
     for outcome in expect(&lab, "left alone by all", &nodes, &all(&Vars::new()), &[]) {
         assert_eq!(lines(&outcome, "RDMA: "), [""; 0], "{}", outcome.render());
     }
-}
-
-#[test]
-fn no_index_is_printed_where_the_user_names_the_kind_of_gid() {
-    let Some(lab) = Options::nodes(4).start() else { return };
-    let mut nodes = four("rail8-same");
-    for node in &mut nodes {
-        *node = node.clone().set("NCCL_IB_ROCE_VERSION_NUM", "2");
-    }
-    // The user's own variable is kept, and not printed once more.
-    let chosen = without(and(hcas(RAIL8), &CHOOSE), "NCCL_IB_ROCE_VERSION_NUM");
-    expect(&lab, "no pin", &nodes, &all(&chosen), &[]);
 }
 
 #[test]
@@ -208,30 +195,4 @@ fn a_setting_that_disables_rdma_on_one_rank_does_so_for_all() {
     let warning =
         format!("rank 0 (10.77.0.10): RDMA is disabled for NCCL on that host; all ranks use sockets{OFF}");
     expect(&lab, "set off", &nodes, &all(&sockets()), &[&warning]);
-}
-
-#[test]
-fn a_second_eval_removes_the_variables_of_the_first() {
-    let Some(lab) = Options::nodes(2).start() else { return };
-    // Three worlds in one shell: with RDMA, without, and with it again. The test reads exported variables,
-    // since only those reach the job.
-    let script = r#"
-        names='NCCL_IB_HCA NCCL_IB_GID_INDEX NCCL_IB_DISABLE'
-        for root in "$with" "$without" "$with"; do
-            export MINGLE_SYSFS_ROOT="$root"
-            eval "$("$mingle" --job-id "again $((++i))" --world 2 --timeout 30s)" || exit
-            for name in $names; do printf '%s=%s ' "$name" "$(printenv "$name" || echo unset)"; done; echo
-        done"#;
-    let procs = (0..2).map(|i| {
-        let mut command = lab.command(i, "bash");
-        command.args(["-c", script]).env("mingle", MINGLE);
-        command.env("with", fixture("one-roce"));
-        command.env("without", fixture(if i == 0 { "one-roce" } else { "none" }));
-        lab.start(i, command)
-    });
-    let with = "NCCL_IB_HCA==mlx5_0:1 NCCL_IB_GID_INDEX=3 NCCL_IB_DISABLE=unset \n";
-    let without = "NCCL_IB_HCA=unset NCCL_IB_GID_INDEX=unset NCCL_IB_DISABLE=1 \n";
-    for outcome in finish_all(procs.collect()) {
-        assert_eq!(outcome.stdout, format!("{with}{without}{with}"), "{}", outcome.render());
-    }
 }

@@ -111,11 +111,6 @@ impl Machine {
         self
     }
 
-    pub fn set_rate(&self, device: &str, rate: &str) -> &Self {
-        fs::write(self.port(device).join("rate"), format!("{rate}\n")).unwrap();
-        self
-    }
-
     pub fn remove_device(&self, device: &str) -> &Self {
         let path = self.0.join("class/infiniband").join(device);
         // A link in what was saved of a host, and a folder in a machine that was made.

@@ -82,32 +82,6 @@ impl Lab {
         format!("10.88.0.{}", 10 + node)
     }
 
-    /// Makes `eth0` the last interface of every node, after one with carrier that leads nowhere and a docker0
-    /// with the same address on all nodes. There is no default route.
-    pub fn put_decoys_first(&self) {
-        for i in 0..self.len() {
-            self.ip_at_switch(&format!(
-                "link del p{i}\n\
-                 link add q{i} type veth peer name eno1 netns n{i}\n\
-                 link set q{i} addrgenmode none\n\
-                 link set q{i} up\n"
-            ));
-            self.ip(
-                i,
-                &format!(
-                    "link set eno1 addrgenmode none\n\
-                     link set eno1 up\n\
-                     addr add 10.99.0.{}/24 brd + dev eno1\n\
-                     {}",
-                    10 + i,
-                    script::DOCKER0
-                ),
-            );
-            self.plug(i, "eth0");
-            self.at(i, &format!("ip addr add {}/24 brd + dev eth0", script::address(i)));
-        }
-    }
-
     /// Gives a node an interface on the bridge, up and without an address. The port of a former one must be
     /// gone.
     pub fn plug(&self, node: usize, name: &str) {

@@ -159,7 +159,7 @@ fn path(board: &Board, from: u32, to: u32) -> Option<Finding> {
 mod tests {
     use mingle_core::proto::Fault;
 
-    use super::super::notice::{Broken, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
+    use super::super::notice::{BrokenWay, Card, Contact, ECHO, MULTICAST, PATH, TCP, UNICAST};
     use super::super::notice::{card, card_at};
     use super::*;
 
@@ -340,7 +340,7 @@ mod tests {
         let to = "10.0.0.2:41877".parse().unwrap();
         let board = board_of(|of, about| {
             let known = contact(about, ALL);
-            let broken = Broken { to, fault, own_port_answers };
+            let broken = BrokenWay { to, fault, own_port_answers };
             let is_it = (of, about) == (1, 2);
             Some(if is_it { Contact { flags, broken: Some(broken), ..known } } else { known })
         });

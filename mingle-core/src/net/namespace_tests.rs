@@ -200,21 +200,6 @@ fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
     }
 }
 
-const NO_ROOM: &str = "
-    ip link add nic1 type veth peer name nic2; ip link set nic1 up; ip link set nic2 up
-    ip address add 10.1.0.1/24 dev nic1
-    ip address add 10.2.0.1/24 dev nic2
-    echo 0 > /proc/sys/net/ipv4/igmp_max_memberships";
-
-#[test]
-fn if_no_socket_may_join_only_one_is_opened() {
-    if !inside("if_no_socket_may_join_only_one_is_opened", NO_ROOM) {
-        return;
-    }
-    let groups = Groups::join(GROUP, &[named("nic1"), named("nic2")]).unwrap();
-    assert_eq!((groups.joined(), groups.warnings().count(), groups.sockets().len()), (0, 2, 1));
-}
-
 #[test]
 fn if_no_interface_can_join_the_count_is_zero() {
     if !inside("if_no_interface_can_join_the_count_is_zero", "") {

@@ -199,44 +199,6 @@ fn the_networks_and_tokens_of_the_user_stay() {
     );
 }
 
-#[test]
-fn the_token_of_ray_is_of_one_world_and_needs_a_secret() {
-    let job = "foo".parse().unwrap();
-    let secret = Secret::new(b"0123456789abcdef").unwrap();
-    let token = |formed: &Formed, secret| {
-        let facts = Facts { secret, ..Facts::new(&job, formed) };
-        advised(Format::RAY, facts, &[]).pop().map(|(_, token)| token)
-    };
-    let (first, second) = (formed(0, IPV4, HOSTS), formed(1, IPV4, HOSTS));
-    let next = Formed { digest: Digest([0xac; 16]), ..formed(0, IPV4, HOSTS) };
-    assert_eq!(token(&first, Some(&secret)), token(&second, Some(&secret)), "all nodes have the same");
-    assert_ne!(token(&first, Some(&secret)), token(&next, Some(&secret)));
-    assert_eq!(token(&first, None), None);
-}
-
-#[test]
-fn every_name_parses_as_its_format() {
-    for format in Format::all() {
-        assert_eq!(format.name().parse(), Ok(format));
-    }
-    let names: Vec<&str> = Format::all().map(Format::name).collect();
-    let error = "xml".parse::<Format>().unwrap_err().to_string();
-    assert_eq!(error, format!("the formats are {}", names.join(", ")));
-}
-
-#[test]
-fn every_entry_is_well_formed() {
-    let names: Vec<&str> = Format::all().map(Format::name).collect();
-    for (i, launcher) in LAUNCHERS.iter().enumerate() {
-        let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        assert!(launcher.name.chars().all(is_name), "{}", launcher.name);
-        assert!(!names[..i].contains(&launcher.name), "{} is there twice", launcher.name);
-        let about = launcher.about;
-        assert!((1..=56).contains(&about.len()) && !about.ends_with('.'), "{}: {about:?}", launcher.name);
-        assert!(names_of(launcher).all(crate::env::shell::is_name), "{}", launcher.name);
-    }
-}
-
 /// The variables of a launcher beside those of every world.
 fn names_of(launcher: &Launcher) -> impl Iterator<Item = &'static str> {
     let owned = launcher.owns.iter().map(|(name, _)| *name);
@@ -313,20 +275,6 @@ fn variables_of_one_launcher_are_removed_by_the_next_format() {
         let plain: Vec<_> = Format::SH.variables(facts, |_| None).unwrap().set().to_vec();
         let known: Vec<&str> = plain.iter().map(|(name, _)| &**name).collect();
         assert!(own.clone().all(|name| known.contains(&name)), "{first}: {:?}", own.collect::<Vec<_>>());
-    }
-}
-
-#[test]
-fn a_name_or_value_outside_of_the_alphabet_is_written_in_no_format_for_shells() {
-    let (job, formed) = ("foo".parse().unwrap(), formed(1, IPV4, HOSTS));
-    let facts = Facts::new(&job, &formed);
-    for (name, value) in [("A", "a b"), ("A", "$(reboot)"), ("A", "it's"), ("a-b", "1"), ("A B", "1")] {
-        let variable = (name.into(), value.to_owned());
-        let variables = Variables::with(facts, &[], vec![variable], Vec::new(), |_| None);
-        for format in [Format::SH, Format::FISH, Format::DOTENV] {
-            let refused = format.render(facts, &variables);
-            assert!(matches!(refused, Err(Unfit::Unsafe(_))), "{format}: {name}={value}");
-        }
     }
 }
 

@@ -78,17 +78,6 @@ pub(super) fn is_safe(line: &str) -> bool {
 mod tests {
     use super::super::{Script, Shell};
     use super::*;
-    use crate::env::tests::variables;
-
-    #[test]
-    fn removals_come_first_and_true_comes_last() {
-        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME:c3e607cf")];
-        let script = Script::exports(Shell::Fish, &variables("a b", None, &stale)).unwrap();
-        let text = script.as_str();
-        assert!(text.starts_with("set -e GLOO_SOCKET_IFNAME;\nset -gx MASTER_ADDR '10.0.0.1';\n"), "{text}");
-        assert!(text.contains("\nset -gx MINGLE_JOB_ID 'a%20b';\n"), "{text}");
-        assert!(text.ends_with("\ntrue;\n"), "{text}");
-    }
 
     #[test]
     fn a_value_is_quoted_for_fish() {

@@ -182,14 +182,6 @@ export MINGLE_SET='PET_NPROC_PER_NODE:24fab59a,NCCL_SOCKET_IFNAME:2c357982,GLOO_
     }
 
     #[test]
-    fn removals_come_first() {
-        let stale = [("GLOO_SOCKET_IFNAME", "eth0"), ("MINGLE_SET", "GLOO_SOCKET_IFNAME:c3e607cf")];
-        let text = exports(&variables("foo", None, &stale));
-        assert!(text.starts_with("unset GLOO_SOCKET_IFNAME;\nexport MASTER_ADDR="), "{text}");
-        assert!(text.ends_with("export MINGLE_SET='PET_NPROC_PER_NODE:24fab59a';\n"), "{text}");
-    }
-
-    #[test]
     fn an_ipv6_master_address_has_no_brackets_and_no_scope() {
         let (job, formed) = ("foo".parse().unwrap(), formed("[fd00::1%7]:29500"));
         assert!(

@@ -19,34 +19,6 @@ fn list(set: &[(&'static str, &str)]) -> String {
 }
 
 #[test]
-fn all_variables_are_set_if_the_user_has_set_none() {
-    let all = variables("foo", Some("eth0"), &[]);
-    let names: Vec<_> = all.set.iter().map(|(name, _)| &**name).collect();
-    assert_eq!(
-        names,
-        [
-            "MASTER_ADDR",
-            "MASTER_PORT",
-            "RANK",
-            "WORLD_SIZE",
-            "NODE_RANK",
-            "PET_NNODES",
-            "PET_NODE_RANK",
-            "PET_MASTER_ADDR",
-            "PET_MASTER_PORT",
-            "MINGLE_JOB_ID",
-            "MINGLE_ROSTER_DIGEST",
-            "MINGLE_RANK_OFFSET",
-            "MINGLE_TOTAL_SLOTS",
-            "PET_NPROC_PER_NODE",
-            "NCCL_SOCKET_IFNAME",
-            "GLOO_SOCKET_IFNAME",
-            "MINGLE_SET",
-        ]
-    );
-}
-
-#[test]
 fn a_variable_of_the_user_is_kept_and_not_listed() {
     let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", "ib"), ("RANK", "7")]);
     assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), None);
@@ -62,17 +34,6 @@ fn an_empty_variable_counts_as_not_set() {
     let variables = variables("foo", Some("eth0"), &[("NCCL_SOCKET_IFNAME", ""), ("MINGLE_SET", "")]);
     assert_eq!(value(&variables, "NCCL_SOCKET_IFNAME"), Some("=eth0"));
     assert!(variables.kept().is_empty());
-}
-
-#[test]
-fn a_second_eval_replaces_the_advice_of_the_first() {
-    let first = variables("foo", Some("eth0"), &[("GLOO_SOCKET_IFNAME", "mine")]);
-    let mut shell: Vec<(&str, &str)> = vec![("GLOO_SOCKET_IFNAME", "mine")];
-    shell.extend(first.set().iter().map(|(name, value)| (&**name, value.as_str())));
-    let second = variables("foo", Some("eth1"), &shell);
-    assert_eq!(value(&second, "NCCL_SOCKET_IFNAME"), Some("=eth1"));
-    assert_eq!(second.kept()[0].name, "GLOO_SOCKET_IFNAME", "the user's own value is kept");
-    assert_eq!(listed(&second), ["PET_NPROC_PER_NODE", "NCCL_SOCKET_IFNAME"]);
 }
 
 #[test]

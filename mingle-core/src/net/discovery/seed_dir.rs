@@ -318,18 +318,6 @@ mod tests {
         dir.read().0.iter().map(SocketAddr::to_string).collect()
     }
 
-    #[test]
-    fn nodes_read_each_others_files_but_not_their_own_and_remove_their_own() {
-        let folder = Folder::new("all");
-        let ((mut a, own_a), (mut b, own_b)) = (folder.open(1), folder.open(2));
-        assert_eq!(found(&mut a), ["10.0.0.2:29500"]);
-        assert_eq!(found(&mut b), ["10.0.0.1:29500"]);
-        drop(own_b);
-        assert_eq!(found(&mut a), [""; 0]);
-        drop(own_a);
-        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
-    }
-
     #[tokio::test]
     async fn while_a_world_runs_a_node_renews_its_file_and_leaves_the_others_alone() {
         assert!(KEEP >= HEARTBEAT && KEEP * 4 <= STALE);

@@ -84,15 +84,6 @@ mod tests {
     }
 
     #[test]
-    fn the_blocklist_is_bounded() {
-        let mut blocklist = Blocklist::default();
-        for n in 0..10_000u128 {
-            blocklist.silent(NodeId(n.to_be_bytes()), Time::from_secs(u64::try_from(n).unwrap()));
-        }
-        assert_eq!(blocklist.0.len(), REMEMBERED);
-    }
-
-    #[test]
     fn an_answer_forgives_a_candidate_its_silence_and_not_that_it_cannot_be_reached() {
         let id = NodeId([1; 16]);
         let mut blocklist = Blocklist::default();

@@ -81,15 +81,6 @@ fn a_world_forms_at_once_when_the_most_are_here() {
 }
 
 #[test]
-fn a_world_forms_with_enough_nodes_when_nobody_has_joined_for_the_last_call() {
-    let mut leader = elastic("3:4", &[2]);
-    assert_eq!(prepares(&mut leader, Time::from_secs(40)), None, "too few");
-    leader.join(3, |_| {});
-    let at = leader.now + CALL;
-    assert_eq!(prepares(&mut leader, Time::from_secs(80)), Some((at, 3)));
-}
-
-#[test]
 fn each_node_that_joins_extends_the_call_four_times_as_long_at_most() {
     let mut leader = elastic("2:20", &[2]);
     for (member, at) in (3..7).zip([14, 28, 42, 56]) {

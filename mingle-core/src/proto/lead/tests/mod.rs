@@ -3,7 +3,6 @@
 mod alike;
 mod book;
 mod broken;
-mod challenges;
 mod elastic;
 mod networks;
 mod rounds;

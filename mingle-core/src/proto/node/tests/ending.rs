@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     LEADER, announce, candidate, commit, commits, config, deadline, has_formed, hear, hear_from, join,
-    join_message, joined, node, patient, prove, ready, rounds, says, sent, to_all,
+    join_message, joined, patient, prove, ready, rounds, says, sent, to_all,
 };
 use crate::model::Lineage;
 use crate::proto::tests::{endpoint, outputs, run};
@@ -91,15 +91,6 @@ fn of_a_later_formation(world: u32) -> Node {
     let mut node = Node::new(Config { lineage, ..patient(world) }, 1, Time::ZERO);
     let _ = run(&mut node, Time::from_millis(50));
     node
-}
-
-#[test]
-fn nobody_can_say_that_the_first_world_of_a_job_runs() {
-    let mut node = node();
-    let _ = run(&mut node, Time::from_millis(50));
-    let outputs = hear_from(&mut node, 9, &Message::running());
-    assert_eq!(outputs, []);
-    assert!(node.leads());
 }
 
 #[test]

@@ -4,15 +4,15 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{
-    LEADER, announce, candidate, config, count, hear, hear_from, is_join, is_solicit, joined, node, patient,
-    says, sent, to_all,
+    LEADER, announce, candidate, config, hear, hear_from, is_join, is_solicit, joined, patient, says, sent,
+    to_all,
 };
 use crate::model::Endpoints;
 use crate::proto::follow::Follow;
 use crate::proto::tests::{dialled, endpoint, id, outputs, run};
 use crate::proto::timer::{Time, Timer};
 use crate::proto::{DialId, Event, Output};
-use crate::wire::{Announce, Candidate, Introduction, Message, PADDED, Welcome};
+use crate::wire::{Announce, Introduction, Message, Welcome};
 
 #[test]
 fn a_node_follows_a_redirect_only_to_a_better_leader() {
@@ -22,47 +22,6 @@ fn a_node_follows_a_redirect_only_to_a_better_leader() {
         hear(&mut node, &Message::Redirect(to));
         let leader = node.follow.as_ref().map(Follow::leader_id);
         assert_eq!(leader, Some(if followed { id(3) } else { LEADER }), "{last} {explicit}");
-    }
-}
-
-#[test]
-fn a_leader_that_names_a_dial_that_is_not_established_is_not_joined() {
-    let mut node = node();
-    let _ = outputs(&mut node);
-    let followed = hear(&mut node, &announce(candidate(LEADER, 1, false)));
-    assert!(followed.iter().any(|output| matches!(output, Output::Dial { dial: DialId(1), .. })));
-    let welcome = Message::Welcome(Welcome { lease: Some(1), seated: true });
-    hear(&mut node, &welcome);
-    assert!(!node.follow.as_ref().unwrap().is_joined());
-    node.handle_dialed(Time::ZERO, DialId(1));
-    hear(&mut node, &welcome);
-    assert!(node.follow.as_ref().unwrap().is_joined());
-}
-
-#[test]
-fn an_announce_with_a_forged_address_draws_twelve_joins_and_one_dial_at_most() {
-    for learned in ["announce", "hint"] {
-        let mut node = node();
-        let _ = outputs(&mut node);
-        let addresses = (10..16).map(endpoint).collect();
-        let forged =
-            Candidate { endpoints: Endpoints::new(addresses).unwrap(), ..candidate(LEADER, 1, true) };
-        let message = if learned == "hint" {
-            Message::Hint(Introduction { candidate: forged, source: endpoint(10) })
-        } else {
-            announce(forged)
-        };
-        let mut all = hear_from(&mut node, 1, &message);
-        all.extend(run(&mut node, Time::from_millis(1900)));
-        let joins = count(&all, is_join);
-        let dials = all.iter().filter(|output| matches!(output, Output::Dial { .. })).count();
-        assert!((7..=12).contains(&joins), "{joins} joins");
-        assert_eq!(dials, 1);
-        let bytes = all.iter().filter_map(|output| match output {
-            Output::Send { datagram, .. } => Some(datagram.len()),
-            _ => None,
-        });
-        assert!(bytes.sum::<usize>() <= 12 * PADDED, "twelve times the length of the forged datagram");
     }
 }
 

@@ -10,7 +10,7 @@ use crate::model::{NodeId, Secret};
 use crate::proto::tests::{codec, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
-use crate::wire::{Codec, Message, Ready, Token, Want};
+use crate::wire::{Codec, Message, Token, Want};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -61,17 +61,6 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
 }
 
 #[test]
-fn a_ready_with_an_endpoint_that_the_master_does_not_have_is_none() {
-    let (mut node, _) = leading(2);
-    for endpoint in [1, 6, 255] {
-        hear_from(&mut node, 3, &Message::Ready(Ready { round: 1, endpoint }));
-        assert!(!node.is_about_to_commit(), "{endpoint}");
-    }
-    hear_from(&mut node, 3, &ready(1));
-    assert!(node.is_about_to_commit());
-}
-
-#[test]
 fn only_a_member_is_told_to_wait_and_others_that_the_round_is_void() {
     let (mut node, _) = leading(3);
     assert_eq!(sent(&hear_from(&mut node, 3, &ready(1))), [(endpoint(3), Message::Pong)]);
@@ -105,30 +94,6 @@ fn a_node_at_the_address_of_a_member_that_is_silent_takes_its_place() {
         assert!(pings > 0);
         assert_eq!(node.lead.seated(), if answers { 3 } else { 2 });
     }
-}
-
-#[test]
-fn connections_with_tokens_of_made_up_nodes_are_bounded() {
-    let (mut node, _) = leading(4);
-    let mut open = 0i64;
-    for stranger in 0..3000u128 {
-        for dial in 1..=3 {
-            let prover = NodeId((stranger + (1 << 64)).to_be_bytes());
-            let token = Token { prover, target: ME, dial, dialled: endpoint(2) };
-            let conn = ConnId(u64::try_from(stranger * 3).unwrap() + u64::from(dial) + 100);
-            node.handle_token(
-                node.shared.now,
-                conn,
-                endpoint(2).ip(),
-                endpoint(2).ip(),
-                &codec().encode_token(&token),
-            );
-            open += 1 - i64::try_from(outputs(&mut node).len()).unwrap();
-        }
-    }
-    // Twice as many nodes as a book may have, two connections each.
-    assert!(open <= 2 * 2 * (4 + 32), "{open} are open");
-    assert!((3..=5).all(|member| node.arrivals.has(id(member))), "those of members stay");
 }
 
 #[test]

@@ -148,19 +148,6 @@ fn a_node_that_may_not_lead_and_has_heard_no_candidate_says_that_nobody_leads() 
 }
 
 #[test]
-fn a_leader_that_answers_and_is_not_reached_is_named_with_the_endpoints_that_were_tried() {
-    let both = [endpoint(1), endpoint(7)];
-    let said = report(4, None, |node| {
-        let endpoints = Endpoints::new(both.to_vec()).unwrap();
-        hear(node, &announce(Candidate { endpoints, ..candidate(LEADER, 1, true) }));
-        hear(node, &Message::Welcome(Welcome { lease: None, seated: false }));
-    });
-    let (peer, tried) = said.unreached.expect("it was not reached");
-    assert_eq!((peer.address, tried), (endpoint(1), both.to_vec()));
-    assert_eq!(said.unanswered, None);
-}
-
-#[test]
 fn a_member_reports_what_its_leader_said_last() {
     let config = Config { timeout: Some(Duration::from_secs(1)), ..config(9) };
     let (mut node, _) = joined(config);

@@ -183,10 +183,6 @@ fn is_solicit(message: &Message) -> bool {
     matches!(message, Message::Solicit(_))
 }
 
-fn is_want(message: &Message) -> bool {
-    matches!(message, Message::Want(_))
-}
-
 /// Node 2 leads a world of this size; nodes 3 and so on have joined, each by connection `n` of its dial 1.
 fn leading(world: u8) -> (Node, Vec<Output>) {
     let mut node = Node::new(Config { timeout: None, ..config(world.into()) }, 1, Time::ZERO);

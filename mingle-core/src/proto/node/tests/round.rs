@@ -5,13 +5,12 @@ use std::net::SocketAddr;
 use mingle_rdma::Verdict;
 
 use super::{
-    LEADER, ME, announce, candidate, commit, config, count, failure, has_formed, hear, hear_from, is_ready,
-    is_want, joined, says, sent, with_roster,
+    LEADER, ME, announce, candidate, commit, config, has_formed, hear, is_ready, joined, says, sent,
+    with_roster,
 };
 use crate::model::Endpoints;
-use crate::proto::tests::{endpoint, id, run};
-use crate::proto::timer::Time;
-use crate::proto::{Config, DialId, Event, Failure, Output, Warning};
+use crate::proto::tests::{endpoint, id};
+use crate::proto::{Config, Event, Output, Warning};
 use crate::wire::{Commit, Message, Part, Prepare};
 
 #[test]
@@ -25,25 +24,6 @@ fn a_commit_of_another_round_forms_no_world() {
         assert!(!says(&outputs, |message| matches!(message, Message::Done(_))), "round {round}");
     }
     assert!(has_formed(&hear(&mut node, &commit(7))));
-}
-
-#[test]
-fn a_ready_node_ends_30_seconds_after_the_prepare_whatever_its_leader_repeats() {
-    for loses_lease in [false, true] {
-        let (mut node, prepare) = joined(config(2));
-        let told = hear(&mut node, &Message::Prepare(prepare.clone()));
-        assert!(says(&told, is_ready), "{told:?}");
-        assert!(told.contains(&Output::Event(Event::Preparing { round: 1 })), "the caller is told");
-        if loses_lease {
-            node.handle_hung_up(Time::ZERO, DialId(prepare.lease));
-        }
-        let ended = (0..60_000).step_by(10).find_map(|millisecond| {
-            let mut outputs = run(&mut node, Time::from_millis(millisecond));
-            outputs.extend(hear_from(&mut node, 1, &Message::Prepare(prepare.clone())));
-            Some((millisecond, failure(&outputs)?.clone()))
-        });
-        let Some((30_000, Failure::OutcomeUnknown { .. })) = ended else { panic!("{ended:?}") };
-    }
 }
 
 #[test]
@@ -98,27 +78,6 @@ fn a_follower_of_a_given_rank_0_takes_no_other_master() {
     let other = Prepare { master: id(3), endpoints: endpoint(3).into(), rank: 2, ..prepare.clone() };
     assert_eq!(sent(&hear(&mut node, &Message::Prepare(other))), []);
     assert!(says(&hear(&mut node, &Message::Prepare(prepare)), is_ready));
-}
-
-#[test]
-fn a_roster_that_is_wrong_is_asked_for_again_a_second_later() {
-    let mut config = config(2);
-    config.node.attributes.wants_roster = true;
-    let (mut node, prepare) = joined(config);
-    let mut outputs = hear(&mut node, &Message::Prepare(Prepare { roster_bytes: 5, ..prepare }));
-    assert!(says(&outputs, is_want));
-    let mut wants = 0;
-    for second in 0..6000 {
-        outputs.extend(run(&mut node, Time::from_millis(second)));
-        for _ in 0..count(&outputs, is_want) {
-            wants += 1;
-            let part = Part { round: 1, index: 0, bytes: [9; 5].into_iter().collect() };
-            outputs = hear_from(&mut node, 1, &Message::Part(part));
-            assert_eq!(sent(&outputs), [], "it does not ask at once");
-        }
-        outputs.clear();
-    }
-    assert!((5..=8).contains(&wants), "{wants} in 6 s");
 }
 
 #[test]

@@ -27,14 +27,6 @@ fn a_node_whose_time_is_up_waits_for_30_seconds_if_the_job_ran_within_30_and_els
     }
 }
 
-#[test]
-fn a_node_that_was_told_that_the_job_runs_ends_when_its_commands_have_ended_well() {
-    let mut node = standby(None);
-    assert_eq!(failure(&hear_from(&mut node, 9, &Message::Released)), None, "it may be a stranger's");
-    hear_from(&mut node, 9, &Message::running());
-    assert_eq!(failure(&hear_from(&mut node, 9, &Message::Released)), Some(&Failure::JobFinished));
-}
-
 const LATER: Lineage = Lineage { generation: 1, origin: 7 };
 
 /// A member of a world of this lineage writes to this node, whose own lineage is earlier.

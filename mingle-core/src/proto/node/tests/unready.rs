@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::{failure, has_formed, hear_from, join, leading, ready, rounds, sent, unready};
+use super::{failure, hear_from, join, leading, ready, rounds, sent, unready};
 use crate::proto::tests::{endpoint, run};
 use crate::proto::timer::Time;
 use crate::proto::{Event, Node, Output};
-use crate::wire::{Message, Refusal};
+use crate::wire::Message;
 
 /// The answer of a member to a message, which it repeats while its round goes on.
 fn honest(message: &Message) -> Option<Message> {
@@ -70,33 +70,6 @@ fn never_proved(message: &Message, _: &Node) -> Option<Message> {
         Message::Prepare(prepare) => Some(Message::Unproved(prepare.round)),
         message => honest(message),
     }
-}
-
-#[test]
-fn a_member_that_answers_and_is_never_ready_is_named_after_three_rounds() {
-    let (mut node, all) = leading(3);
-    assert_eq!(rounds(&all), [1]);
-    let all = lead_with(&mut node, 2, never_ready);
-    assert_eq!(rounds(&all), [2, 3]);
-    assert_eq!(unready(&all), ["host-4"]);
-    let refused = sent(&all).into_iter().filter(
-        |(_, message)| matches!(message, Message::Refuse(Refusal::Unready(nodes)) if nodes.len() == 1),
-    );
-    let mut told: Vec<_> = refused.map(|(to, _)| to).collect();
-    told.sort_unstable();
-    told.dedup();
-    assert_eq!(told, [endpoint(3), endpoint(4)]);
-    assert!((Time::from_secs(45)..Time::from_secs(50)).contains(&node.shared.now), "{:?}", node.shared.now);
-}
-
-#[test]
-fn a_member_that_is_never_ready_gives_its_seat_to_a_standby() {
-    let (mut node, _) = leading(3);
-    join(&mut node, 5, endpoint(5));
-    let all = lead_with(&mut node, 3, never_ready);
-    assert_eq!(rounds(&all), [2]);
-    assert!(has_formed(&all), "{:?}", failure(&all));
-    assert!(sent(&all).contains(&(endpoint(4), Message::Refuse(Refusal::WorldFull))));
 }
 
 #[test]

@@ -10,8 +10,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_rdma::Verdict;
-use rand::rngs::Xoshiro256PlusPlus;
-use rand::{RngExt, SeedableRng};
 
 use super::{Change, RunningNode};
 use crate::model::{
@@ -243,48 +241,6 @@ fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
     }
     assert!(used.len() > 4, "{used:?}");
     assert!(used.is_sorted_by(|a, b| a < b), "{used:?}");
-}
-
-#[test]
-fn random_messages_neither_panic_nor_lower_the_lineage() {
-    for seed in 0..300 {
-        let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
-        let mut running = running(rng.random_range(0..SIZE), None);
-        let (mut now, mut lineage) = (Time::ZERO, running.lineage());
-        for _ in 0..200 {
-            now += Duration::from_millis(rng.random_range(0..800));
-            match rng.random_range(0..12) {
-                0 => running.handle_success(now),
-                1 if rng.random_range(0..20) == 0 => running.handle_failure(now, End::Killed(9)),
-                2 => running.handle_timeout(now),
-                _ => {
-                    let generation = lineage.generation + u32::from(rng.random_range(0..40) == 0);
-                    let origin = if rng.random_range(0..8) == 0 { 0 } else { lineage.origin };
-                    let messages = [
-                        Message::Ping,
-                        Message::Pong,
-                        Message::Finished,
-                        Message::Released,
-                        Message::Leaving,
-                        Message::running(),
-                        Message::Missing([0, 1, u32::MAX].into_iter().collect()),
-                        over(rng.random_range(0..9)),
-                        Message::Solicit(Solicit { rank: Some(u32::MAX), host: config(1).node.host }),
-                        Message::Done(1),
-                    ];
-                    let message = &messages[rng.random_range(0..messages.len())];
-                    let from = rng.random_range(1..9);
-                    hear(&mut running, now, from, Lineage { generation, origin }, message);
-                }
-            }
-            while let Some(output) = running.poll_output() {
-                assert!(matches!(output, Output::Send { .. } | Output::Multicast { .. }), "seed {seed}");
-            }
-            while running.poll_change().is_some() {}
-            assert!(running.lineage() >= lineage, "seed {seed}");
-            lineage = running.lineage();
-        }
-    }
 }
 
 #[test]

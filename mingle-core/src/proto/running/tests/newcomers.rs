@@ -180,14 +180,3 @@ fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
     assert_eq!(released.iter().filter(|&&to| to == address(9)).count(), 3);
     assert!(!released.contains(&address(8)), "it is silent");
 }
-
-#[test]
-fn of_made_up_newcomers_only_64_are_remembered() {
-    let mut running = running(0, None);
-    for number in 10..=255 {
-        waits(&mut running, number, 0, 1);
-    }
-    running.newcomers.release(&mut running.context);
-    let released = std::iter::from_fn(|| running.poll_output()).count();
-    assert_eq!(released, 64 * 3);
-}

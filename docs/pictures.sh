@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # Draws the pictures of the README: flow.svg from flow.puml, and the others from nodes that really run, on networks of
-# their own: session.svg, four nodes that form a world; failure.svg, a firewall and its cure; watch.svg, terminals while
-# nodes wait. Needs plantuml, python3-venv, util-linux, iproute2 and nftables; rich, which draws terminals, and pyte,
-# which replays them, come from PyPI.
+# their own: session.svg, four nodes that form a world; failure.svg, a firewall and its cure. Needs
+# plantuml, python3-venv, util-linux, iproute2 and nftables; rich, which draws terminals, comes from PyPI.
 #
 #     docs/pictures.sh [MINGLE]
 
@@ -81,24 +80,8 @@ for node in a b; do
 done
 wait
 END
-# The terminals of a node that waits for two others, and of a user who watches, while one more joins.
-cat >"$scratch/terminal" <<'END'
-hostname "$1"
-echo "$1\$ $2" >"terminal-$1"
-exec timeout --signal KILL "$3" script --quiet --flush --append --command "stty cols 102 rows 30; $2" "terminal-$1"
-END
-cat >"$scratch/watch" <<'END'
-ip link set lo up
-line='eval "$(mingle --job-id foo --world 4 --interface lo)"'
-for node in a b c; do
-    unshare --uts bash terminal "node-$node" "$line" 4 </dev/null >/dev/null 2>&1 &
-    sleep 0.5
-done
-unshare --uts bash terminal node-e 'mingle watch --job-id foo --interface lo' 2 </dev/null >/dev/null 2>&1 || :
-wait || :
-END
 cd -- "$scratch"
-for story in session failure watch; do
+for story in session failure; do
     env -i PATH="$scratch:$PATH" SHELL=/bin/bash TERM=xterm \
         timeout 60 unshare --user --map-root-user --net bash -e "$story" 2>"$story.log" || {
         cat "$story.log" >&2
@@ -107,10 +90,9 @@ for story in session failure watch; do
 done
 
 python3 -m venv venv
-venv/bin/pip --quiet install rich==15.0.0 pyte==0.8.2
+venv/bin/pip --quiet install rich==15.0.0
 venv/bin/python - <<'END'
 import pathlib, re
-import pyte
 from rich.console import Console
 from rich.text import Text
 
@@ -132,20 +114,10 @@ def lines(file):
     return pathlib.Path(file).read_text().splitlines()
 
 
-def screen(file):
-    """What a terminal shows after it has got these bytes."""
-    terminal = pyte.Screen(102, 30)
-    # Without the lines of script(1) itself.
-    text = re.sub(rb"Script (started|done) on [^\n]*\n", b"", pathlib.Path(file).read_bytes())
-    pyte.ByteStream(terminal).feed(text.replace(b"\n", b"\r\n"))
-    return [line.rstrip() for line in terminal.display if line.strip()]
-
-
 draw("session", "four nodes", [line for node in "abcd" for line in lines(node)])
 # The first node's second try comes after the cure on the other one.
 first = lines("failure-node-a")
 again = max(number for number, line in enumerate(first) if line.startswith("node-a$ "))
 draw("failure", "a firewall, and its cure", first[:again] + lines("failure-node-b") + first[again:])
-draw("watch", "a node waits, and a user watches", screen("terminal-node-a") + screen("terminal-node-e"))
 END
-mv -- {flow,session,failure,watch}.svg "$docs/"
+mv -- {flow,session,failure}.svg "$docs/"

@@ -8,14 +8,13 @@ use std::time::Duration;
 
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Keys, Lineage, NodeId, Progress};
-use mingle_core::rdma::Tally;
 use mingle_core::tools::{Observed, Observer, Runs, Sighting};
-use mingle_core::{End, HostName, JobId};
+use mingle_core::{HostName, JobId};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{Picture, Scene, has_room, is_silent};
-use crate::events::{add_fewest, peer};
+use super::{Scene, has_room, is_silent};
+use crate::events::add_fewest;
 
 /// The most nodes, and the most hosts named by a leader, that are remembered: a stranger can send any number.
 const MOST: usize = 16_384;
@@ -24,7 +23,6 @@ const MOST: usize = 16_384;
 #[derive(Debug)]
 pub(super) struct WatchedJob {
     name: JobId,
-    has_secret: bool,
     observer: Observer,
     nodes: BTreeMap<NodeId, HeardNode>,
     /// The members that the leader has named, and the leader's count of members then.
@@ -33,12 +31,10 @@ pub(super) struct WatchedJob {
     /// The lineage that is shown, and when it was heard last.
     lineage: Lineage,
     heard: Option<Duration>,
-    /// The end of a world that was reported last, and the lineage that follows it.
-    over: Option<(Lineage, u32, End)>,
-    /// The source address of a datagram that the keys did not open.
-    sealed: Option<SocketAddr>,
-    /// The source address of a datagram of another version of the protocol.
-    version: Option<(SocketAddr, u8)>,
+    /// How the world ended that ended last.
+    over: Option<String>,
+    /// Who sent a datagram last that could not be read, and why it could not.
+    unread: Option<String>,
 }
 
 /// A node that was heard itself.
@@ -52,15 +48,14 @@ struct HeardNode {
 
 #[derive(Debug)]
 enum Does {
-    Leads(Progress, Option<Tally>),
+    Leads(Progress),
     Seeks,
     Runs(Runs),
 }
 
 /// A node as it is shown. Their order is that in which they are shown.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct NodeRow {
-    leads: Reverse<bool>,
     rank: Option<u32>,
     host: HostName,
     /// None for a member that was named by the leader, and not heard itself.
@@ -69,13 +64,10 @@ struct NodeRow {
 }
 
 /// A running world, as those of its members show it that are not silent.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Serialize)]
 struct RunState {
-    /// None if no member answers any more.
-    world: Option<u32>,
-    answered: u32,
-    /// The members whose command has ended well.
-    finished: u32,
+    world: u32,
+    answered: usize,
     restarts_left: Option<u32>,
     /// The lowest ranks that some member suspects.
     suspected: BTreeSet<u32>,
@@ -87,7 +79,6 @@ impl WatchedJob {
     pub(super) fn new(name: JobId, keys: Option<&Keys>, id: NodeId) -> Self {
         Self {
             observer: Observer::new(name.tag(), keys, id),
-            has_secret: keys.is_some(),
             name,
             nodes: BTreeMap::new(),
             named: BTreeSet::new(),
@@ -95,15 +86,19 @@ impl WatchedJob {
             lineage: Lineage::default(),
             heard: None,
             over: None,
-            sealed: None,
-            version: None,
+            unread: None,
         }
     }
 
     fn observe(&mut self, now: Duration, from: SocketAddr, sighting: Sighting) {
         let (id, lineage, observed) = match sighting {
-            Sighting::Sealed => return self.sealed = Some(from),
-            Sighting::Version(version) => return self.version = Some((from, version)),
+            Sighting::Sealed => {
+                return self.unread =
+                    Some(format!("{from} seals its datagrams: give the job's own --secret-file"));
+            }
+            Sighting::Version(version) => {
+                return self.unread = Some(format!("{from} speaks protocol version {version}"));
+            }
             Sighting::Node(id, lineage, observed) => (id, lineage, observed),
         };
         if !self.admits(now, lineage) {
@@ -111,9 +106,11 @@ impl WatchedJob {
         }
         let (host, address, does) = match observed {
             // The message has the lineage that follows, which no node may have joined yet.
-            Observed::Over(rank, end) => return self.over = Some((lineage, rank, end)),
-            Observed::Leads(progress, rdma) => {
-                (progress.leader.host.clone(), progress.leader.address, Does::Leads(progress, rdma))
+            Observed::Over(rank, end) => {
+                return self.over = Some(format!("the world ended: rank {rank}, {end}"));
+            }
+            Observed::Leads(progress, ..) => {
+                (progress.leader.host.clone(), progress.leader.address, Does::Leads(progress))
             }
             Observed::Seeks(host) => (host, from, Does::Seeks),
             Observed::Runs(runs) => (runs.host.clone(), from, Does::Runs(runs)),
@@ -134,7 +131,7 @@ impl WatchedJob {
         if has_room(&mut self.nodes, &id, MOST, |node| is_silent(now, node.last)) {
             self.nodes.insert(id, HeardNode { host, address, last: now, does });
         }
-        if let Some((leader, progress, _)) = self.leader(now).filter(|(leader, ..)| *leader == id) {
+        if let Some((leader, progress)) = self.leader(now).filter(|(leader, _)| *leader == id) {
             self.count(leader, progress.joined, progress.newest.clone());
         }
     }
@@ -160,135 +157,83 @@ impl WatchedJob {
         self.named.extend(newest.into_iter().take(room));
     }
 
-    /// Of the nodes that lead, the one with the most members, which the others will join; where all are
-    /// silent, the one that was heard last.
-    fn leader(&self, now: Duration) -> Option<(NodeId, &Progress, Option<Tally>)> {
-        let leaders = self.nodes.iter().filter_map(|(id, node)| match &node.does {
-            Does::Leads(progress, rdma) => Some((node.last, *id, progress, *rdma)),
-            _ => None,
-        });
-        let best = leaders.max_by_key(|(last, id, progress, _)| {
-            let joined = (!is_silent(now, *last)).then_some(progress.joined);
-            (joined, joined.is_none().then_some(*last), Reverse(*id))
-        });
-        best.map(|(_, id, progress, rdma)| (id, progress, rdma))
-    }
-
     /// The nodes that are not silent.
     fn loud(&self, now: Duration) -> impl Iterator<Item = (NodeId, &HeardNode)> {
         let all = self.nodes.iter().map(|(id, node)| (*id, node));
         all.filter(move |(_, node)| !is_silent(now, node.last))
     }
 
-    /// The world that runs; none where no member has ever answered.
-    fn running(&self, now: Duration) -> Option<RunState> {
-        self.nodes.values().find(|node| matches!(node.does, Does::Runs(_)))?;
-        let mut all = RunState::default();
-        for (_, node) in self.loud(now) {
-            if let Does::Runs(runs) = &node.does {
-                all.world = Some(runs.world.get());
-                all.answered += 1;
-                all.finished += u32::from(runs.has_finished);
-                all.restarts_left = [all.restarts_left, runs.restarts_left].into_iter().flatten().min();
-                all.suspected.extend(&runs.suspected);
-                all.waiting = all.waiting.max(runs.waiting);
-            }
-        }
-        Some(all)
+    /// Of the nodes that lead, the one with the most members, which the others will join.
+    fn leader(&self, now: Duration) -> Option<(NodeId, &Progress)> {
+        let leaders = self.loud(now).filter_map(|(id, node)| match &node.does {
+            Does::Leads(progress) => Some((id, progress)),
+            _ => None,
+        });
+        leaders.max_by_key(|(id, progress)| (progress.joined, Reverse(*id)))
     }
 
+    /// The world that runs; none where no member answers.
+    fn running(&self, now: Duration) -> Option<RunState> {
+        let members = self.loud(now).filter_map(|(_, node)| match &node.does {
+            Does::Runs(runs) => Some(runs),
+            _ => None,
+        });
+        let members: Vec<&Runs> = members.collect();
+        Some(RunState {
+            world: members.first()?.world.get(),
+            answered: members.len(),
+            restarts_left: members.iter().filter_map(|runs| runs.restarts_left).min(),
+            suspected: members.iter().flat_map(|runs| &runs.suspected).copied().collect(),
+            waiting: members.iter().map(|runs| runs.waiting).max().unwrap_or_default(),
+        })
+    }
+
+    /// The nodes that are here, and the suspected ones, which may be silent.
     fn rows(&self, now: Duration) -> Vec<NodeRow> {
-        let leader = self.leader(now).map(|(id, ..)| id);
-        let suspected = self.running(now).unwrap_or_default().suspected;
-        let row = |(id, node): (NodeId, &HeardNode)| {
+        let leader = self.leader(now).map(|(id, _)| id);
+        let suspected = self.running(now).map(|running| running.suspected).unwrap_or_default();
+        let row = |(id, node): (&NodeId, &HeardNode)| {
             let (rank, state) = match &node.does {
                 Does::Runs(runs) if suspected.contains(&runs.rank) => (Some(runs.rank), "suspected"),
+                _ if is_silent(now, node.last) => return None,
                 Does::Runs(runs) if runs.has_finished => (Some(runs.rank), "finished"),
                 Does::Runs(runs) => (Some(runs.rank), "runs"),
-                _ if leader == Some(id) => (None, "leads"),
+                _ if leader == Some(*id) => (None, "leads"),
                 _ if self.named.contains(&node.host) => (None, "joined"),
                 _ => (None, "seeks"),
             };
-            let leads = Reverse(state == "leads");
-            NodeRow { leads, rank, host: node.host.clone(), address: Some(node.address), state }
+            Some(NodeRow { rank, host: node.host.clone(), address: Some(node.address), state })
         };
-        let mut rows: Vec<NodeRow> = self.loud(now).map(row).collect();
-        if rows.iter().any(|row| row.leads.0) {
+        let mut rows: Vec<NodeRow> = self.nodes.iter().filter_map(row).collect();
+        if leader.is_some() {
             let heard: BTreeSet<HostName> = rows.iter().map(|row| row.host.clone()).collect();
-            rows.extend(self.named.difference(&heard).map(|host| NodeRow {
-                leads: Reverse(false),
-                rank: None,
-                host: host.clone(),
-                address: None,
-                state: "joined",
-            }));
+            let unheard = self.named.difference(&heard).cloned();
+            rows.extend(unheard.map(|host| NodeRow { rank: None, host, address: None, state: "joined" }));
         }
         rows.sort();
         rows
     }
 
-    fn head(&self, now: Duration) -> Vec<String> {
-        let name = &self.name;
-        let generation = self.lineage.generation;
-        let again = if generation == 0 { String::new() } else { format!(", generation {generation}") };
-        if let Some((id, progress, rdma)) = self.leader(now) {
-            let leader = &progress.leader;
-            let is_silent = self.nodes.get(&id).is_some_and(|node| is_silent(now, node.last));
-            let rdma = match rdma {
-                Some(tally) => format!("RDMA: {}", tally.among(progress.joined)),
-                None => "RDMA: unknown, since no node here has looked for it".to_owned(),
-            };
-            let leads = format!("{leader} leads{again}");
-            let led =
-                format!("{leader} led{again}, and is silent: the world has formed, or the leader is gone");
-            return vec![format!("job {name}: {progress}"), if is_silent { led } else { leads }, rdma];
-        }
-        match self.running(now) {
-            Some(running) => self.running_head(&running),
-            None if !self.nodes.is_empty() => {
-                vec![format!("job {name}: {} nodes heard, and none leads{again}", self.nodes.len())]
-            }
-            None if self.sealed.is_some() => vec![format!("job {name}: heard, but sealed")],
-            None => vec![format!("job {name}: nothing heard so far")],
-        }
-    }
-
-    fn running_head(&self, running: &RunState) -> Vec<String> {
+    /// How far the job has come, in one line.
+    fn summary(&self, now: Duration) -> String {
         let (name, generation) = (&self.name, self.lineage.generation);
-        let Some(world) = running.world else {
-            return vec![format!(
-                "job {name}: its world ran, and no node answers any more: the job has ended, or is out of reach"
-            )];
-        };
-        let finished = match running.finished {
-            0 => String::new(),
-            count => format!(", {count} of them with a command that has ended well"),
-        };
-        let left = match running.restarts_left {
-            None => String::new(),
-            Some(1) => ", 1 restart left".to_owned(),
-            Some(left) => format!(", {left} restarts left"),
-        };
-        let mut lines = vec![
-            format!("job {name} runs: {} of {world} nodes answer{finished}", running.answered),
-            format!("generation {generation}{left}"),
-        ];
-        if !running.suspected.is_empty() {
-            let host = |rank: u32| {
-                self.nodes.values().find(|node| matches!(&node.does, Does::Runs(runs) if runs.rank == rank))
+        if let Some((_, progress)) = self.leader(now) {
+            let again = if generation == 0 { String::new() } else { format!(", generation {generation}") };
+            return format!("job {name}: {progress}; {} leads{again}", progress.leader);
+        }
+        let Some(RunState { world, answered, restarts_left, suspected, waiting }) = self.running(now) else {
+            return match self.loud(now).count() {
+                0 if self.nodes.is_empty() => format!("job {name}: no node heard so far"),
+                0 => format!("job {name} is silent: its world has formed or has ended, or is out of reach"),
+                count => format!("job {name}: {count} nodes heard, and none leads"),
             };
-            let named = running.suspected.iter().map(|rank| match host(*rank) {
-                Some(node) => format!("rank {rank} ({})", node.host),
-                None => format!("rank {rank}"),
-            });
-            lines.push(format!("suspected to be gone: {}", named.collect::<Vec<_>>().join(", ")));
-        }
-        match running.waiting {
-            0 => {}
-            1 => lines.push("1 node waits for a seat".to_owned()),
-            count => lines.push(format!("{count} nodes wait for a seat")),
-        }
-        lines
+        };
+        let left = restarts_left.map(|left| format!("restarts left: {left}"));
+        let ranks: Vec<String> = suspected.iter().map(u32::to_string).collect();
+        let suspected = (!ranks.is_empty()).then(|| format!("suspected to be gone: {}", ranks.join(" ")));
+        let waiting = (waiting > 0).then(|| format!("waiting for a seat: {waiting}"));
+        let runs = format!("job {name} runs: {answered} of {world} nodes answer, generation {generation}");
+        [Some(runs), left, suspected, waiting].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -303,79 +248,51 @@ impl Scene for WatchedJob {
         }
     }
 
-    fn state(&self, now: Duration) -> Picture {
-        let mut parts = Vec::new();
-        if let Some((_, rank, end)) = self.over {
-            parts.push(format!("the world ended: rank {rank}, {end}"));
-        }
-        if let Some(from) = self.sealed {
-            parts.push(if self.has_secret {
-                format!(
-                    "{from} sends datagrams that this secret does not open: give the job's own --secret-file"
-                )
-            } else {
-                format!("{from} sends sealed datagrams: give the job's --secret-file to see its nodes")
-            });
-        }
-        if let Some((from, version)) = self.version {
-            parts.push(format!("{from} speaks protocol version {version}"));
-        }
-        parts.extend(self.rows(now).iter().map(|row| {
+    fn lines(&self, now: Duration) -> Vec<String> {
+        let row = |row: NodeRow| {
             let rank = row.rank.map(|rank| format!("rank {rank}: ")).unwrap_or_default();
             let address = row.address.map(|address| format!(" ({address})")).unwrap_or_default();
             format!("{rank}{}{address} {}", row.host, row.state)
-        }));
-        Picture { head: self.head(now), parts }
+        };
+        let notes = [Some(self.summary(now)), self.over.clone(), self.unread.clone()];
+        notes.into_iter().flatten().chain(self.rows(now).into_iter().map(row)).collect()
     }
 
     fn document(&self, now: Duration) -> Value {
-        let node = |row: &NodeRow| {
-            let (address, port) = (row.address.map(|at| at.ip()), row.address.map(|at| at.port()));
-            json!({ "host": row.host, "address": address, "port": port, "rank": row.rank, "state": row.state })
-        };
-        let leader = self.leader(now);
-        let progress = leader.map(|(_, progress, _)| progress);
+        let progress = self.leader(now).map(|(_, progress)| progress);
         let missing = |progress: &Progress| -> Vec<[u32; 2]> {
             progress.missing.iter().map(|RankRange { first, last }| [*first, *last]).collect()
         };
-        let rdma = |tally: Tally| {
-            let Tally { infiniband, roce, efa } = tally;
-            json!({ "usable": tally.usable(), "infiniband": infiniband, "roce": roce, "efa": efa })
-        };
         let mut facts = json!({
             "job": self.name.as_str(),
-            "heard": self.has_heard(),
-            "sealed": self.sealed.is_some(),
+            "heard": self.silence().is_none(),
+            "unread": self.unread,
             "generation": self.lineage.generation,
-            "leader": progress.map(|progress| peer(&progress.leader)),
             "joined": progress.map(|progress| progress.joined),
             "world": progress.map(|progress| progress.world.max().get()),
             "missing": progress.map(missing),
-            "rdma": leader.and_then(|(.., rdma)| rdma).map(rdma),
             "running": self.running(now),
-            "nodes": self.rows(now).iter().map(node).collect::<Vec<_>>(),
+            "nodes": self.rows(now),
         });
         add_fewest(&mut facts, progress.map(|progress| progress.world));
         facts
     }
 
-    fn has_heard(&self) -> bool {
-        let has_message = self.heard.is_some() || self.over.is_some();
-        has_message || self.sealed.is_some() || self.version.is_some()
-    }
-
-    fn silence(&self) -> String {
-        format!(
-            "nothing was heard of job {}: it is neither forming nor running under 'mingle run' with --max-restarts \
-             or --workers, or has another secret than this watch, or multicast does not pass between its nodes and this host; \
-             see 'mingle doctor'",
-            self.name
-        )
+    fn silence(&self) -> Option<String> {
+        (self.heard.is_none() && self.over.is_none() && self.unread.is_none()).then(|| {
+            format!(
+                "nothing was heard of job {}: it is neither forming nor running under 'mingle run' with --max-restarts \
+                 or --workers, or has another secret than this watch, or multicast does not pass between its nodes and \
+                 this host; see 'mingle doctor'",
+                self.name
+            )
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use mingle_core::End;
     use mingle_core::proto::Peer;
 
     use super::*;
@@ -405,7 +322,7 @@ mod tests {
             missing: vec![RankRange { first: 3, last: 3 }],
             leader: Peer { host: HostName::new(&format!("node-{node}")), address: at(node) },
         };
-        Observed::Leads(progress, Some(Tally { roce: joined - 1, ..Tally::default() }))
+        Observed::Leads(progress, None)
     }
 
     fn job() -> WatchedJob {
@@ -418,24 +335,16 @@ mod tests {
     }
 
     #[test]
-    fn the_leader_of_the_most_is_shown_first_and_each_node_is_a_part() {
+    fn the_leader_of_the_most_is_named_and_each_node_has_a_line() {
         let mut job = job();
-        assert_eq!(job.state(seconds(0)).head, ["job foo: nothing heard so far"]);
+        assert_eq!(job.lines(seconds(0)), ["job foo: no node heard so far"]);
         job.observe(seconds(1), at(2), sighting(2, 0, leads(2, 1, &[])));
         job.observe(seconds(1), at(3), sighting(3, 0, Observed::Seeks(HostName::new("node-3"))));
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 3, &["node-2", "node-9"])));
-        let Picture { head, parts } = job.state(seconds(1));
         assert_eq!(
-            head,
+            job.lines(seconds(1)),
             [
-                "job foo: 3 of 4 nodes here, missing rank 3",
-                "node-1 (10.0.0.1:29503) leads",
-                "RDMA: 2 of 3, RoCE"
-            ]
-        );
-        assert_eq!(
-            parts,
-            [
+                "job foo: 3 of 4 nodes here, missing rank 3; node-1 (10.0.0.1:29503) leads",
                 "node-1 (10.0.0.1:29503) leads",
                 "node-2 (10.0.0.2:29503) joined",
                 "node-3 (10.0.0.3:29503) seeks",
@@ -443,10 +352,9 @@ mod tests {
             ]
         );
         let document = job.document(seconds(2));
-        assert_eq!((&document["joined"], &document["leader"]["host"]), (&json!(3), &json!("node-1")));
-        assert_eq!(document["rdma"], json!({ "usable": 2, "infiniband": 0, "roce": 2, "efa": 0 }));
+        assert_eq!((&document["joined"], &document["nodes"][0]["host"]), (&json!(3), &json!("node-1")));
         assert_eq!(document["nodes"].as_array().unwrap().len(), 4);
-        assert!(job.head(seconds(20))[1].contains("is silent"), "a leader sends every 1.25 s");
+        assert!(job.summary(seconds(20)).contains("is silent"), "a leader sends every 1.25 s");
     }
 
     #[test]
@@ -454,22 +362,21 @@ mod tests {
         let mut job = job();
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &[])));
         job.observe(seconds(2), at(1), sighting(1, 1, Observed::Over(2, End::Exited(3))));
-        assert_eq!(job.state(seconds(2)).parts[0], "the world ended: rank 2, exit code 3");
+        assert_eq!(job.lines(seconds(2))[1], "the world ended: rank 2, exit code 3");
         assert_eq!(states(&job, seconds(2)), ["node-1 leads"]);
         job.observe(seconds(3), at(4), sighting(4, 1, leads(4, 1, &[])));
         job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 4, &[])));
         assert_eq!(states(&job, seconds(3)), ["node-4 leads"]);
-        assert_eq!(job.head(seconds(3))[1], "node-4 (10.0.0.4:29503) leads, generation 1");
+        assert!(job.summary(seconds(3)).ends_with("node-4 (10.0.0.4:29503) leads, generation 1"));
     }
 
     #[test]
     fn a_sealed_job_is_shown_without_its_nodes() {
         let mut job = job();
-        assert!(!job.has_heard());
+        assert!(job.silence().is_some());
         job.observe(seconds(1), at(1), Sighting::Sealed);
-        assert!(job.has_heard() && job.document(seconds(1))["sealed"] == true);
-        let Picture { head, parts } = job.state(seconds(1));
-        assert!(head == ["job foo: heard, but sealed"] && parts[0].contains("--secret-file"), "{parts:?}");
+        assert!(job.silence().is_none() && job.document(seconds(1))["unread"].is_string());
+        assert!(job.lines(seconds(1))[1].contains("--secret-file"));
     }
 
     #[test]
@@ -503,9 +410,9 @@ mod tests {
         let mut job = job();
         job.observe(seconds(1), at(1), sighting(1, 0, leads(1, 2, &["b"])));
         job.observe(seconds(2), at(1), sighting(1, 0, leads(1, 3, &["c"])));
-        assert_eq!(states(&job, seconds(2)), ["node-1 leads", "b joined", "c joined"]);
+        assert_eq!(states(&job, seconds(2)), ["b joined", "c joined", "node-1 leads"]);
         job.observe(seconds(3), at(1), sighting(1, 0, leads(1, 2, &["c"])));
-        assert_eq!(states(&job, seconds(3)), ["node-1 leads", "c joined"]);
+        assert_eq!(states(&job, seconds(3)), ["c joined", "node-1 leads"]);
         // The names of a leader with fewer members are ignored until the other is silent.
         job.observe(seconds(4), at(2), sighting(2, 0, leads(2, 1, &["d"])));
         assert_eq!(states(&job, seconds(4)).len(), 3);
@@ -528,6 +435,6 @@ mod tests {
         }
         assert_eq!((job.nodes.len(), job.named.len()), (MOST, MOST));
         job.observe(seconds(7), at(1), of_run(0, 1, 0, leads(1, 2, &["b"])));
-        assert!(states(&job, seconds(7)) == ["node-1 leads", "b joined"]);
+        assert!(states(&job, seconds(7)) == ["b joined", "node-1 leads"]);
     }
 }

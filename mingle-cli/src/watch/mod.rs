@@ -54,32 +54,19 @@ trait Scene {
     }
     fn hear(&mut self, now: Duration, from: SocketAddr, datagram: &[u8]);
     /// The whole state, for people.
-    fn state(&self, now: Duration) -> Picture;
+    fn lines(&self, now: Duration) -> Vec<String>;
     /// The whole state, for programs.
     fn document(&self, now: Duration) -> Value;
-    fn has_heard(&self) -> bool;
     /// The message where nothing was heard.
-    fn silence(&self) -> String;
-}
-
-/// What is shown to people: a row for each text on a terminal, and a line for each change elsewhere.
-struct Picture {
-    /// One line where changes are lines.
-    head: Vec<String>,
-    parts: Vec<String>,
+    fn silence(&self) -> Option<String>;
 }
 
 /// Shows what is heard, until the time has passed or the reader has gone.
 pub(crate) fn run(args: WatchArgs) -> Result<(), Stop> {
     let is_json = wants_json(args.format.as_deref())?;
-    let WatchedJobs { job, secret, network, limit, warnings } =
-        WatchedJobs::read(args, |name| std::env::var_os(name))?;
-    for warning in &warnings {
-        stderr::say(format_args!("warning: {warning}"));
-    }
+    let WatchedJobs { job, secret, network, limit } = WatchedJobs::read(args, |name| std::env::var_os(name))?;
     let limit = limit.unwrap_or(if is_json { SHOT } else { LONGEST });
-    let runtime = runtime()?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let opened = match &job {
             Some(job) => Listener::of_job(job, &network),
             None => Listener::of_all_jobs(&network),
@@ -107,7 +94,6 @@ struct WatchedJobs {
     secret: Option<Secret>,
     network: Network,
     limit: Option<Duration>,
-    warnings: Vec<String>,
 }
 
 impl WatchedJobs {
@@ -123,10 +109,13 @@ impl WatchedJobs {
         }
         let (secret, warnings) =
             if job.is_some() { reader.secret(args.secret_file)? } else { (None, Vec::new()) };
+        for warning in &warnings {
+            stderr::say(format_args!("warning: {warning}"));
+        }
         // Not the variable, which says how long a node waits.
         let limit = Reader(|_: &str| None).read(args.timeout, "timeout", timeout)?;
         let limit = limit.map(|Timeout(limit)| limit.unwrap_or(LONGEST));
-        Ok(Self { job, secret, network, limit, warnings })
+        Ok(Self { job, secret, network, limit })
     }
 }
 
@@ -139,7 +128,7 @@ async fn watch(
     #[expect(clippy::disallowed_methods, reason = "the real world, whose time is shown")]
     let now = Instant::now;
     let started = now();
-    let mut screen = Screen::new(is_json)?;
+    let mut screen = if is_json { None } else { Some(Screen::new()?) };
     let (mut tick, mut ask) = (interval(SHOW), interval(ASK));
     // After a pause of this process, one question is enough.
     ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -148,28 +137,28 @@ async fn watch(
     while is_read {
         tokio::select! {
             (from, datagram) = listener.receive() => scene.hear(now() - started, from, &datagram),
-            _ = tick.tick() => is_read = screen.show(&scene, now() - started)?,
+            _ = tick.tick() => if let Some(screen) = &mut screen {
+                is_read = screen.show(scene.lines(now() - started))?;
+            },
             _ = ask.tick() => if let Some(question) = scene.question() {
                 listener.send_to_all(&question);
             },
             () = &mut end => break,
         }
     }
-    if is_json {
-        Stdout::json(&scene.document(now() - started))?;
-    } else if is_read {
-        screen.show(&scene, now() - started)?;
+    match screen {
+        None => Stdout::json(&scene.document(now() - started))?,
+        Some(mut screen) if is_read => is_read = screen.show(scene.lines(now() - started))?,
+        Some(_) => {}
     }
-    match NonZeroU8::new(3).filter(|_| is_read && !scene.has_heard()) {
-        Some(code) => Err(Stop::Findings { code, summary: scene.silence() }),
+    match NonZeroU8::new(3).zip(scene.silence()).filter(|_| is_read) {
+        Some((code, summary)) => Err(Stop::Findings { code, summary }),
         None => Ok(()),
     }
 }
 
 /// Where changes are shown.
 enum Screen {
-    /// Nowhere: the document at the end is all.
-    Dark,
     /// In rows that are redrawn in place; the number is that of the rows drawn last.
     Live(File, usize),
     /// In a line for each change of the lines shown last.
@@ -177,43 +166,35 @@ enum Screen {
 }
 
 impl Screen {
-    fn new(is_json: bool) -> Result<Self, Stop> {
+    fn new() -> Result<Self, Stop> {
         let can_draw = std::env::var_os("TERM").is_some_and(|term| term != "dumb");
-        Ok(match is_json {
-            true => Self::Dark,
-            false if can_draw && io::stdout().is_terminal() => Self::Live(Stdout::stream()?, 0),
-            false => Self::Lines(Stdout::stream()?, BTreeSet::new()),
-        })
+        let out = Stdout::stream()?;
+        Ok(if can_draw && out.is_terminal() { Self::Live(out, 0) } else { Self::Lines(out, BTreeSet::new()) })
     }
 
     /// Shows the state, or its changes. Returns whether the output still has a reader.
-    fn show(&mut self, scene: &impl Scene, now: Duration) -> Result<bool, Stop> {
-        let written = match self {
-            Self::Dark => Ok(()),
+    fn show(&mut self, lines: Vec<String>) -> Result<bool, Stop> {
+        let (out, text) = match self {
             Self::Live(out, drawn) => {
-                let Picture { head, parts } = scene.state(now);
-                let rows = [head, parts].concat().join("\n");
-                let rows = fitted(&printable(&rows), window(out));
+                let rows = fitted(lines, window(out));
                 let lead = if *drawn == 0 { String::new() } else { format!("\x1b[{drawn}A\x1b[J") };
-                *drawn = rows.lines().count();
-                // One write, so that a terminal never shows half of the rows.
-                out.write_all((lead + &rows).as_bytes())
+                *drawn = rows.len();
+                (out, lead + &rows.concat())
             }
             Self::Lines(out, before) => {
-                let Picture { head, parts } = scene.state(now);
-                let head = (!head.is_empty()).then(|| head.join("; "));
-                let lines: Vec<String> = head.into_iter().chain(parts).collect();
-                let news = changes(before, &lines);
-                *before = lines.into_iter().collect();
                 #[expect(clippy::disallowed_methods, reason = "the real world, whose calendar is shown")]
                 let time = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
                 let time = clock::rfc_3339(time);
                 let news: Vec<String> =
-                    news.iter().map(|line| format!("{time} {}\n", printable(line))).collect();
-                out.write_all(news.concat().as_bytes())
+                    lines.iter().filter(|line| !before.contains(*line)).cloned().collect();
+                *before = lines.into_iter().collect();
+                let news = cut(news, MOST_LINES).into_iter();
+                let news: Vec<String> = news.map(|line| format!("{time} {}\n", printable(&line))).collect();
+                (out, news.concat())
             }
         };
-        match written {
+        // One write, so that a terminal never shows half of the rows.
+        match out.write_all(text.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
             Err(error) => Err(Stop::Stdout(error)),
             Ok(()) => Ok(true),
@@ -221,14 +202,14 @@ impl Screen {
     }
 }
 
-/// The lines that were not there before.
-fn changes(before: &BTreeSet<String>, lines: &[String]) -> Vec<String> {
-    let mut news: Vec<String> = lines.iter().filter(|line| !before.contains(*line)).cloned().collect();
-    if let Some(more) = news.len().checked_sub(MOST_LINES).filter(|more| *more > 0) {
-        news.truncate(MOST_LINES);
-        news.push(format!("and {more} more changes at once"));
+/// At most this many lines, the last of which counts the others.
+fn cut(mut lines: Vec<String>, most: usize) -> Vec<String> {
+    if lines.len() > most {
+        let hidden = lines.len() - (most - 1);
+        lines.truncate(most - 1);
+        lines.push(format!("and {hidden} more lines"));
     }
-    news
+    lines
 }
 
 /// The columns and rows of the terminal; unlimited where it does not report them.
@@ -237,19 +218,13 @@ fn window(terminal: &File) -> (usize, usize) {
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// The text, cut to the window, a row for each line: a longer line would take two rows, and rows that have
-/// left the window at the top cannot be redrawn.
-fn fitted(text: &str, (width, height): (usize, usize)) -> String {
-    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+/// The lines, cut to the window, a row for each: a longer line would take two rows, and rows that have left the
+/// window at the top cannot be redrawn.
+fn fitted(lines: Vec<String>, (width, height): (usize, usize)) -> Vec<String> {
     // The cursor is below the last row.
-    let rows = height.saturating_sub(1).max(1);
-    if lines.len() > rows {
-        let hidden = lines.len() - (rows - 1);
-        lines.truncate(rows - 1);
-        lines.push(format!("and {hidden} more lines"));
-    }
+    let lines = cut(lines, height.saturating_sub(1).max(1)).into_iter();
     // The text is ASCII: a character is a column.
-    lines.iter().flat_map(|line| line.chars().take(width).chain(['\n'])).collect()
+    lines.map(|line| printable(&line).chars().take(width).chain(['\n']).collect()).collect()
 }
 
 fn is_silent(now: Duration, last: Duration) -> bool {

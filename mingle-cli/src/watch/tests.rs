@@ -36,21 +36,14 @@ fn only_the_variables_of_its_own_options_count() {
 }
 
 #[test]
-fn a_table_is_cut_to_the_window_and_counts_the_hidden_lines() {
-    let table = "12345678\na\nb\nc\n";
-    assert_eq!(fitted(table, (usize::MAX, usize::MAX)), table);
-    assert_eq!(fitted(table, (8, 5)), table);
-    assert_eq!(fitted(table, (4, 5)), "1234\na\nb\nc\n");
-    assert_eq!(fitted(table, (20, 4)), "12345678\na\nand 2 more lines\n");
-    assert_eq!(fitted(table, (3, 1)), "and\n");
-}
-
-#[test]
-fn a_line_is_printed_once_and_a_flood_of_lines_is_bounded() {
-    let lines = |count: usize| (0..count).map(|number| number.to_string()).collect::<Vec<_>>();
-    let before = lines(2).into_iter().collect();
-    assert_eq!(changes(&before, &lines(2)), [""; 0]);
-    assert_eq!(changes(&before, &lines(3)), ["2"]);
-    let news = changes(&before, &lines(MOST_LINES + 5));
-    assert_eq!((news.len(), news[MOST_LINES].as_str()), (MOST_LINES + 1, "and 3 more changes at once"));
+fn the_lines_are_cut_to_the_window_and_the_last_one_counts_the_hidden_ones() {
+    let fit = |width, height| {
+        let lines = ["12345678", "a", "b", "c"].map(str::to_owned).to_vec();
+        fitted(lines, (width, height)).concat()
+    };
+    assert_eq!(fit(usize::MAX, usize::MAX), "12345678\na\nb\nc\n");
+    assert_eq!(fit(8, 5), "12345678\na\nb\nc\n");
+    assert_eq!(fit(4, 5), "1234\na\nb\nc\n");
+    assert_eq!(fit(20, 4), "12345678\na\nand 2 more lines\n");
+    assert_eq!(fit(3, 1), "and\n");
 }

@@ -103,7 +103,7 @@ fn the_groups_are_shown_with_their_bandwidth_and_why_each_lost() {
     assert_eq!((&groups[1]["kind"], &groups[1]["reason"]), (&"infiniband".into(), &lost.into()), "{groups}");
     assert_eq!(groups[1]["ports"], serde_json::json!(["mlx5_8:1"]));
     let table = shown(&machine, "table");
-    let row = table.lines().find(|line| line.starts_with("InfiniBand  15b3:1017")).unwrap();
+    let row = table.lines().find(|line| line.starts_with("infiniband  15b3:1017")).unwrap();
     assert!(row.ends_with(&format!("no: {lost}")), "{table}");
 }
 

@@ -18,7 +18,7 @@ use crate::exit::Stop;
 use crate::nccl_conf::environment;
 use crate::stderr;
 use crate::stdout::Stdout;
-use document::RdmaDocument;
+use document::{advice, document};
 
 /// The longest interval for `--watch`, in seconds.
 const LONGEST: f64 = 3600.0;
@@ -56,15 +56,16 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
     let choice = machine.choose();
     let transport = Transport::alone(&choice);
     let users = Users::new(|name| users_value(name, &[], environment));
-    let (advice, dropped) = rdma::beside(machine, transport, &users);
-    let variables = Variables::of_fabric(&advice, &[], environment);
+    let (found, dropped) = rdma::beside(machine, transport, &users);
+    let variables = Variables::of_fabric(&found, &[], environment);
     let mut warnings = rdma::warnings(machine, transport, &users);
     warnings.extend(rdma::unusable(machine));
     warnings.extend(dropped);
+    let document = document(machine, &choice, &variables, &warnings);
     match form {
-        Form::Table => Stdout::plain(table::text(machine, &choice, &variables))?,
+        Form::Table => Stdout::plain(table::text(&document))?,
         Form::Env => Stdout::plain(env(&variables))?,
-        Form::Json => Stdout::json(&RdmaDocument::new(machine, &choice, &variables, &warnings))?,
+        Form::Json => Stdout::json(&document)?,
     }
     for kept in variables.kept() {
         stderr::say(format_args!("{} is already set and is kept", kept.name));
@@ -78,10 +79,8 @@ fn show(machine: &Machine, form: Form) -> Result<(), Stop> {
 /// The variables as `NAME=VALUE`, one on each line. The values contain only characters that no shell
 /// interprets.
 fn env(variables: &Variables) -> String {
-    let mut lines: Vec<String> =
-        table::advice(variables).map(|(name, value)| format!("{name}={value}\n")).collect();
-    lines.sort_unstable();
-    lines.concat()
+    let lines = advice(variables).into_iter().map(|(name, value)| format!("{name}={value}\n"));
+    lines.collect::<Vec<_>>().concat()
 }
 
 fn save(folder: &Path) -> Result<(), Stop> {

@@ -13,7 +13,7 @@ mod traits;
 
 use std::net::{IpAddr, SocketAddr};
 
-use mingle_rdma::{RankSummary, Summary, Tally, Verdict};
+use mingle_rdma::{RankSummary, Summary, Verdict};
 
 use super::message::{
     Announce, BROKEN, Broken, BrokenTo, Candidate, Commit, Introduction, Message, NEWEST, PART, PARTNERS,
@@ -379,11 +379,6 @@ impl Draw for Announce {
             joined: from.count(),
             newest: (0..from.up_to(NEWEST)).map(|_| from.host()).collect(),
             missing: (0..from.up_to(RUNS)).map(|_| (from.rank(), from.rank())).collect(),
-            rdma: (!from.flag()).then(|| Tally {
-                infiniband: from.count(),
-                roce: from.count(),
-                efa: from.count(),
-            }),
         }
     }
 }

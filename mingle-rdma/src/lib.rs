@@ -9,7 +9,6 @@
 //! reason            why a port, a group or a GID is not used
 //! summary           a Machine to a Summary, which the node sends when it joins
 //! verdict           the Summaries of all nodes to one Verdict on what all use, which the commit brings
-//! tally             how many nodes can use RDMA so far, for observers
 //! variables         Machine and Verdict to variables for NCCL, UCX and NVSHMEM
 //! devices           the same beside the user's own lists of devices
 //! ```
@@ -48,7 +47,6 @@ mod reason;
 mod save;
 mod snapshot;
 mod summary;
-mod tally;
 #[cfg(test)]
 mod tests;
 mod variables;
@@ -71,6 +69,5 @@ pub use pci::{Distance, Gpu};
 pub use reason::{GidReason, GroupReason, PortReason, Rate};
 pub use snapshot::InvalidAddress;
 pub use summary::{Capability, GroupSummary, PortCounts, Summary};
-pub use tally::{Counted, Tally};
 pub use variables::{is_switched_off, unusable, variables, warnings};
 pub use verdict::{Difference, NAMED, RankDifference, RankSummary, Transport, Verdict, VerdictWarning};

@@ -80,10 +80,7 @@ impl Body {
 
     pub fn announce(id: Id, host: &str, at: SocketAddrV4) -> Vec<u8> {
         let here = Self::default().candidate(id, host, at).number(3).number(3);
-        let missing = here.text(host).text(host).text(host).number(1).number(1).number(2);
-        // More nodes with RDMA than there can be.
-        let most = u64::from(u32::MAX);
-        missing.bytes(&[1]).number(most).number(most).number(most).0
+        here.text(host).text(host).text(host).number(1).number(1).number(2).0
     }
 
     pub fn solicit(host: &str) -> Vec<u8> {

@@ -109,7 +109,7 @@ impl WatchedJob {
             Observed::Over(rank, end) => {
                 return self.over = Some(format!("the world ended: rank {rank}, {end}"));
             }
-            Observed::Leads(progress, ..) => {
+            Observed::Leads(progress) => {
                 (progress.leader.host.clone(), progress.leader.address, Does::Leads(progress))
             }
             Observed::Seeks(host) => (host, from, Does::Seeks),
@@ -322,7 +322,7 @@ mod tests {
             missing: vec![RankRange { first: 3, last: 3 }],
             leader: Peer { host: HostName::new(&format!("node-{node}")), address: at(node) },
         };
-        Observed::Leads(progress, None)
+        Observed::Leads(progress)
     }
 
     fn job() -> WatchedJob {

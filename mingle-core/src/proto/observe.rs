@@ -1,7 +1,5 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
-use mingle_rdma::Tally;
-
 use super::report::Progress;
 use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
 use crate::wire::{Codec, Dropped, Header, Message};
@@ -31,8 +29,8 @@ pub enum Sighting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Observed {
-    /// It leads: its count of the members, and how many of them can use RDMA, if one has looked for it.
-    Leads(Progress, Option<Tally>),
+    /// It leads, and has counted the members.
+    Leads(Progress),
     /// It looks for a leader; the name of its host.
     Seeks(HostName),
     /// Its running world is over: the rank whose command has failed or whose node is gone, and how.
@@ -95,7 +93,7 @@ impl Observer {
                     missing,
                     leader: Peer { host: candidate.host, address },
                 };
-                Observed::Leads(progress, announce.rdma)
+                Observed::Leads(progress)
             }
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
             Message::Over(over) => Observed::Over(over.rank, over.end),
@@ -152,7 +150,6 @@ mod tests {
             joined: 2,
             newest: [HostName::new("b")].into_iter().collect(),
             missing: [(2, 3)].into_iter().collect(),
-            rdma: Some(Tally { roce: 2, ..Tally::default() }),
         })
     }
 
@@ -167,15 +164,13 @@ mod tests {
             let mut observer = observer(secret.as_ref());
             let mut node = Codec::new(job().tag(), secret.as_ref());
             let bytes = encoded(secret.as_ref(), &announce());
-            let Some(Sighting::Node(NODE, LINEAGE, Observed::Leads(progress, rdma))) = observer.read(&bytes)
-            else {
+            let Some(Sighting::Node(NODE, LINEAGE, Observed::Leads(progress))) = observer.read(&bytes) else {
                 panic!("an announce is a leader's");
             };
             assert_eq!(progress.to_string(), "2 of 2:4 nodes here, missing ranks 2-3");
             assert_eq!(progress.leader.to_string(), "a (10.0.0.1:29503)");
             assert_eq!(progress.newest, [HostName::new("b")]);
             assert_eq!(progress.missing, [RankRange { first: 2, last: 3 }]);
-            assert_eq!(rdma, Some(Tally { roce: 2, ..Tally::default() }));
             assert!(node.decode(&bytes).is_ok(), "a node has not read it");
             assert_eq!(observer.read(&bytes).is_none(), secret.is_some(), "a sealed datagram is read once");
         }

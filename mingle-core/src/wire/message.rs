@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
-use mingle_rdma::{Tally, Verdict};
+use mingle_rdma::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::{Encoding, NodeInfo};
@@ -242,8 +242,6 @@ pub(crate) struct Announce {
     pub(crate) newest: List<HostName, NEWEST>,
     /// The missing ranks, where all are given: the first and the last rank of each range.
     pub(crate) missing: List<(u32, u32), RUNS>,
-    /// How many members can use RDMA; none where no member has read its devices.
-    pub(crate) rdma: Option<Tally>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

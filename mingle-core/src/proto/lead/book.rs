@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use mingle_rdma::{Counted, Tally};
-
 use crate::model::{HostName, NodeId, Peer, Rank};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::RankRange;
@@ -35,8 +33,6 @@ pub(super) struct Book {
     most: u32,
     /// The most that `seated` has been.
     high_water: u32,
-    /// The RDMA networks of the nodes with a seat.
-    fabrics: Counted,
     /// The nodes that have joined and proved while all seats were taken, in the order in which they came.
     standbys: Vec<NodeId>,
     /// The hosts of the nodes that were seated last, newest first.
@@ -156,7 +152,6 @@ impl Book {
             survivors,
             most: shared.most(),
             high_water: 1,
-            fabrics: Counted::new(shared.config.node.attributes.fabric),
             standbys: Vec::new(),
             newest: VecDeque::new(),
         }
@@ -217,11 +212,6 @@ impl Book {
         self.newest.iter().cloned()
     }
 
-    /// How many of the members can use RDMA.
-    pub(super) fn tally(&self) -> Option<Tally> {
-        self.fabrics.tally()
-    }
-
     /// The ranks that must still come. Unknown while a member has no given rank, since that one may get any.
     pub(super) fn missing(&self, shared: &Shared) -> Vec<RankRange> {
         if u32::try_from(self.ranks.len()) != Ok(self.seated) {
@@ -279,7 +269,6 @@ impl Book {
         self.seated += 1;
         self.survivors.add(entry.node.former, self.most);
         self.high_water = self.high_water.max(self.seated);
-        self.fabrics.add(entry.node.attributes.fabric);
         self.newest.push_front(entry.node.host.clone());
         self.newest.truncate(NEWEST);
         self.remove_standby(id);
@@ -291,7 +280,6 @@ impl Book {
         entry.seated = false;
         self.seated -= 1;
         self.survivors.remove(entry.node.former);
-        self.fabrics.remove(entry.node.attributes.fabric);
         self.ranks.retain(|_, holder| *holder != id);
         self.addresses.retain(|_, holder| *holder != id);
         self.newest.retain(|host| *host != entry.node.host);

@@ -183,7 +183,6 @@ impl Lead {
             joined: self.book.seated(),
             newest: self.book.newest().collect(),
             missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
-            rdma: self.book.tally(),
         })
     }
 

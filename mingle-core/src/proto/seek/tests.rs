@@ -34,7 +34,7 @@ fn announce(from: u8, members: u32) -> Message {
         endpoints: endpoint(from).into(),
     };
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: members, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: members, newest, missing })
 }
 
 /// How many of these messages go to one node, and how many to all.
@@ -242,7 +242,7 @@ fn announce_of_66(from: u8) -> Message {
     let Message::Announce(Announce { mut candidate, .. }) = announce(from, 1) else { unreachable!() };
     candidate.world = WorldSize::of(66);
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing })
 }
 
 #[test]

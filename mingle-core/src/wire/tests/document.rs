@@ -5,8 +5,6 @@ use std::io::Write as _;
 use std::num::NonZeroU16;
 use std::path::Path;
 
-use mingle_rdma::Tally;
-
 use super::*;
 use crate::model::{
     BrokenPath, End, Endpoints, Fault, JobId, Link, Member, Peer, Rank, Roster, Sameness, Trait, Traits,
@@ -100,7 +98,6 @@ fn datagrams() -> Vec<(&'static str, Header, Message)> {
         joined: 3,
         newest: ["c", "b"].into_iter().map(HostName::new).collect(),
         missing: [(2, 2)].into_iter().collect(),
-        rdma: Some(Tally { infiniband: 0, roce: 3, efa: 0 }),
     };
     let join = Join {
         world: WorldSize::of(4),

@@ -5,7 +5,7 @@ mod document;
 use std::net::SocketAddr;
 use std::num::NonZeroU16;
 
-use mingle_rdma::{Tally, Verdict};
+use mingle_rdma::Verdict;
 
 use super::*;
 use crate::model::{
@@ -167,7 +167,6 @@ fn largest() -> Vec<Message> {
             joined: u32::MAX,
             newest: (0..99).map(|_| longest_name()).collect(),
             missing: (0..99).map(|_| (u32::MAX, u32::MAX)).collect(),
-            rdma: Some(Tally { infiniband: u32::MAX, roce: u32::MAX, efa: u32::MAX }),
         }),
         Message::Solicit(Solicit { rank: Some(u32::MAX), host: longest_name() }),
         Message::Hint(Introduction { candidate: candidate(), source: v6(u16::MAX) }),
@@ -443,16 +442,14 @@ fn a_message_has_its_golden_bytes() {
         joined: 3,
         newest: [HostName::new("b")].into_iter().collect(),
         missing: [(1, 2)].into_iter().collect(),
-        rdma: Some(Tally { infiniband: 0, roce: 2, efa: 300 }),
     });
     let announce = encode(TAG, HEAD, &announce);
-    let (body, padding) = announce[HEADER..].split_at(44);
+    let (body, padding) = announce[HEADER..].split_at(38);
     assert!(announce.len() == PADDED && padding.iter().all(|&byte| byte == 0));
     let mut golden = vec![1; 16];
     golden.extend([0, 1, 4, 4, 1, b'a']);
     golden.extend([1, 0, 10, 0, 0, 1, 0xfb, 0x3c, 0x73]);
     golden.extend([3, 1, 1, b'b', 1, 1, 2]);
-    golden.extend([1, 0, 2, 0xfb, 0x2c, 0x01]);
     assert_eq!(body, golden);
 }
 

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use mingle_rdma::{Capability, Summary};
-
 use super::{Leader, endpoint, endpoints, id, job, ms, sent};
 use crate::model::{Endpoints, HostName, NodeId, Rank, WorldSize};
 use crate::proto::lead::book::Book;
@@ -48,7 +46,6 @@ impl Fixture {
     fn seat(&mut self, node: u8) {
         self.join_as(node, Time::ZERO, |info| {
             info.rank = Some(Rank(node.into()));
-            info.attributes.fabric = Summary { capability: Capability::Roce, ..Summary::default() };
         });
         self.prove(node);
         self.book.seat(id(node));
@@ -60,10 +57,6 @@ impl Fixture {
 
     fn members(&self) -> Vec<NodeId> {
         self.book.members().map(|(id, _)| id).collect()
-    }
-
-    fn roce(&self) -> Option<u32> {
-        self.book.tally().map(|tally| tally.roce)
     }
 }
 
@@ -115,10 +108,10 @@ fn a_member_that_loses_its_seat_leaves_its_rank_its_address_and_its_place_in_eve
         for node in [2, 3, 4] {
             fixture.seat(node);
         }
-        assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (4, 4, Some(3)));
+        assert_eq!((fixture.book.seated(), fixture.book.high_water()), (4, 4));
         vacate(&mut fixture.book, id(3));
         assert_eq!(fixture.members(), ids([2, 4]), "way {way}");
-        assert_eq!((fixture.book.seated(), fixture.book.high_water(), fixture.roce()), (3, 4, Some(2)));
+        assert_eq!((fixture.book.seated(), fixture.book.high_water()), (3, 4));
         let holders = [0, 2, 3, 4].map(|rank| fixture.book.holder(Rank(rank)));
         assert_eq!(holders, [Some(id(1)), Some(id(2)), None, Some(id(4))], "way {way}");
         let newest: Vec<HostName> = fixture.book.newest().collect();
@@ -135,7 +128,7 @@ fn a_member_that_loses_its_seat_leaves_its_rank_its_address_and_its_place_in_eve
         assert_eq!((is_known, is_standby), [(true, false), (false, false), (true, true)][way]);
         // A node without a seat loses none.
         vacate(&mut fixture.book, id(3));
-        assert_eq!((fixture.book.seated(), fixture.roce()), (3, Some(2)), "way {way}");
+        assert_eq!(fixture.book.seated(), 3, "way {way}");
     }
 }
 

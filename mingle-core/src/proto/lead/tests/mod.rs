@@ -10,12 +10,11 @@ mod unfit;
 
 use std::net::SocketAddr;
 
-use mingle_rdma::{Capability, Summary};
-
 use crate::model::{Endpoints, HostName, JobId, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output, Warning};
 use crate::wire::{Announce, Candidate, Codec, Header, Join, Message, NodeInfo, Ready, Refusal, Token, Want};
+use mingle_rdma::Summary;
 
 /// Node 1, which leads a world.
 struct Leader {
@@ -124,7 +123,7 @@ fn announced_by(node: u8, explicit: bool, world: WorldSize) -> Message {
     let (host, endpoints) = (HostName::new("other"), endpoint(node).into());
     let candidate = Candidate { id: id(node), explicit, members: 1, world, host, endpoints };
     let (newest, missing) = (List::default(), List::default());
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing })
 }
 
 /// The messages with their recipients.
@@ -367,25 +366,6 @@ fn a_failed_proof_of_a_member_that_has_left_is_held_against_no_master() {
     leader.hear(2, &Message::Unproved(1));
     leader.node.handle_closed(Time::ZERO, ConnId(2));
     assert_eq!(masters(&leader.join(4, |_| {}))[0], (2, id(1), endpoint(1)));
-}
-
-#[test]
-fn an_announce_counts_those_that_can_use_rdma_and_not_those_that_have_left() {
-    let mut leader = Leader::new(4);
-    let tally = |outputs: &[Output]| {
-        let last = sent(outputs).into_iter().rev().find_map(|(_, message)| match message {
-            Message::Announce(announce) => Some(announce.rdma),
-            _ => None,
-        });
-        last.expect("it announces itself")
-    };
-    let fabric = Summary { capability: Capability::Roce, ..Summary::default() };
-    for member in [2, 3] {
-        leader.join(member, |node| node.attributes.fabric = fabric);
-    }
-    assert_eq!(tally(&leader.run(ms(1000))).map(|tally| tally.roce), Some(2));
-    leader.node.handle_closed(leader.now, ConnId(2));
-    assert_eq!(tally(&leader.run(ms(2000))).map(|tally| tally.roce), Some(1));
 }
 
 #[test]

@@ -122,7 +122,7 @@ fn candidate(id: NodeId, last: u8, explicit: bool) -> Candidate {
 
 fn announce(candidate: Candidate) -> Message {
     let (newest, missing) = (List::from_iter([]), List::from_iter([]));
-    Message::Announce(Announce { candidate, joined: 1, newest, missing, rdma: None })
+    Message::Announce(Announce { candidate, joined: 1, newest, missing })
 }
 
 /// A member of the leader, and the right prepare of its first round: rank 1 of two, the leader is the master.

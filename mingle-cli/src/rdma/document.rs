@@ -24,7 +24,7 @@ pub(super) fn document(
 ) -> Value {
     let gpu = |gpu: &Gpu| json!({ "pci": gpu.address(), "numa_node": gpu.numa_node });
     json!({
-        "kind": kind(choice.kind),
+        "kind": fabric_kind(choice.kind),
         "transport": Transport::alone(choice).to_string(),
         "env": advice(variables),
         "kept": variables.kept().iter().map(|kept| kept.name).collect::<Vec<_>>(),
@@ -37,7 +37,7 @@ pub(super) fn document(
     })
 }
 
-fn kind(kind: RdmaKind) -> &'static str {
+fn fabric_kind(kind: RdmaKind) -> &'static str {
     match kind {
         RdmaKind::NoDevice => "none",
         RdmaKind::InfiniBand => "infiniband",
@@ -54,7 +54,7 @@ fn gigabits(rate: u32) -> f64 {
 
 fn group(group: &Group) -> Value {
     json!({
-        "kind": kind(group.kind),
+        "kind": fabric_kind(group.kind),
         // As `lspci -n` prints them.
         "card": group.card.map(|(vendor, device)| format!("{vendor:04x}:{device:04x}")),
         "ports": group.ports,

@@ -218,8 +218,8 @@ fn window(terminal: &File) -> (usize, usize) {
         .map_or((usize::MAX, usize::MAX), |(Width(columns), Height(rows))| (columns.into(), rows.into()))
 }
 
-/// The lines, cut to the window, a row for each: a longer line would take two rows, and rows that have left the
-/// window at the top cannot be redrawn.
+/// The lines, cut to the window, a row for each: a longer line would take two rows, and rows that have left
+/// the window at the top cannot be redrawn.
 fn fitted(lines: Vec<String>, (width, height): (usize, usize)) -> Vec<String> {
     // The cursor is below the last row.
     let lines = cut(lines, height.saturating_sub(1).max(1)).into_iter();

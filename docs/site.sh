@@ -48,6 +48,7 @@ cat >"$site/src/SUMMARY.md" <<'END'
 - [Protocol](PROTOCOL.md)
 - [Architecture](ARCHITECTURE.md)
 - [Contributing](CONTRIBUTING.md)
+- [The RDMA crate](mingle-rdma/README.md)
 - [Saved machines](tests/fixtures/README.md)
 - [Planted bugs](tests/planted/README.md)
 END

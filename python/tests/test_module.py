@@ -188,7 +188,7 @@ class Module(unittest.TestCase):
             ("timeout=nan: ", {"timeout": float("nan")}),
             ("job_id= is missing", {"job_id": None}),
             ("see help(mingle.join)", {"world": None}),
-            ("'require_rdma='", {"require_rdma": True, "no_rdma": True}),
+            ("rdma=maybe: ", {"rdma": "maybe"}),
         ]:
             with self.assertRaises(mingle.UsageError, msg=options) as raised:
                 mingle.join(**{"job_id": job("wrong"), "world": 2, **options})

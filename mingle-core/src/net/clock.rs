@@ -16,8 +16,7 @@ pub(crate) fn clock() -> Instant {
 /// Random bytes from the operating system: two nodes must never have the same ID.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Error> {
     let mut bytes = [0; N];
-    let what = || "cannot read random bytes from the operating system".to_owned();
-    let failed = |error| Error::Socket { what: what(), source: io::Error::other(error) };
-    SysRng.try_fill_bytes(&mut bytes).map_err(failed)?;
+    let failed = Error::socket("cannot read random bytes from the operating system");
+    SysRng.try_fill_bytes(&mut bytes).map_err(io::Error::other).map_err(failed)?;
     Ok(bytes)
 }

@@ -53,6 +53,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// What the operating system said of `what` was tried.
+    pub(crate) fn socket(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Socket { what: what.into(), source }
+    }
+
     /// The error and its source in one line, for a warning.
     pub(crate) fn chain(&self) -> String {
         match std::error::Error::source(self) {

@@ -54,8 +54,7 @@ impl Listener {
 
     fn open(groups: [SocketAddr; 2], network: Network) -> Result<Self, Error> {
         let interfaces = network.select_interfaces()?;
-        let failed = |source| Error::Socket { what: "cannot open a UDP port".to_owned(), source };
-        let own = bind_observer(network.ttl).map_err(failed)?;
+        let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
         let every = |period| {
             let mut interval = interval_at(Instant::from_std(clock() + period), period);

@@ -31,9 +31,7 @@ impl Prover {
     /// # Errors
     /// [`Error::Socket`] if no port can be had.
     pub fn open(id: u32, job: &JobId, world: World, network: &Network) -> Result<Self, Error> {
-        let failed =
-            |source| Error::Socket { what: "cannot listen on a port of the kernel's".to_owned(), source };
-        let (paths, port) = listen_for_paths(network.loopback).map_err(failed)?;
+        let (paths, port) = listen_for_paths(network.loopback)?;
         let own = SocketAddr::new(network.loopback.map_or([0; 4].into(), Into::into), port);
         let node = NodeInfo::new(host_name(), own.into());
         let config = Config::new(node_id(id), job.tag(), world, node);

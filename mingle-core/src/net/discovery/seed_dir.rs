@@ -129,7 +129,7 @@ impl SeedDir {
     /// # Errors
     /// [`Error::Socket`] if the folder cannot be written to, or does not answer within 2 s.
     pub(crate) async fn open(mut self) -> Result<(Self, OwnFile), Error> {
-        let what = format!("cannot write to the seed folder {}", self.folder.display());
+        let failed = Error::socket(format!("cannot write to the seed folder {}", self.folder.display()));
         let opening = detached(move || {
             // Dropping the guard removes the file if the caller has given up.
             let own = self.own_file();
@@ -138,7 +138,7 @@ impl SeedDir {
         let silent = || io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
         let opened = timeout(STORE, opening).await.map_err(|_| silent());
         let opened = opened.and_then(|answer| answer.unwrap_or_else(|_| Err(silent())));
-        opened.map_err(|source| Error::Socket { what, source })
+        opened.map_err(failed)
     }
 
     /// Creates this node's file, or renews its time.

@@ -320,9 +320,7 @@ fn path_listeners(settings: &Rendezvous, own_port: u16) -> Result<(Vec<TcpListen
     if settings.own_ports {
         return Ok((Vec::new(), own_port));
     }
-    let failed =
-        |source| Error::Socket { what: "cannot listen on a port of the kernel's".to_owned(), source };
-    listen_for_paths(settings.network.loopback).map_err(failed)
+    listen_for_paths(settings.network.loopback)
 }
 
 /// Opens the datagram sockets, and warns of the interfaces that could not join a group.

@@ -96,7 +96,6 @@ impl Connections {
         let Listeners { own, paths } = listeners;
         let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
         set_backlog(&own, least_backlog(world));
-        let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
         let own = own.into_iter().map(|listener| (listener, false));
         let paths = paths.into_iter().map(|listener| (listener, true));
         let watched = own.chain(paths).map(|(listener, paths)| {
@@ -104,7 +103,9 @@ impl Connections {
         });
         let (sender, events) = unbounded_channel();
         Ok(Self {
-            listeners: watched.collect::<io::Result<_>>().map_err(failed)?,
+            listeners: watched
+                .collect::<io::Result<_>>()
+                .map_err(Error::socket("cannot watch the sockets"))?,
             target: None,
             keep,
             accepting: true,

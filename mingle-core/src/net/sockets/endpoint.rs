@@ -52,14 +52,13 @@ pub(crate) fn bind_candidates(
             {
                 last = (port, source);
             }
-            Err(source) => {
-                return Err(Error::Socket { what: format!("cannot listen on port {port}"), source });
-            }
+            Err(source) => return Err(Error::socket(format!("cannot listen on port {port}"))(source)),
         }
     }
     let (port, source) = last;
-    let what = format!("none of this job's ports is free on this host, the last of them {port}");
-    Err(Error::Socket { what, source })
+    Err(Error::socket(format!("none of this job's ports is free on this host, the last of them {port}"))(
+        source,
+    ))
 }
 
 /// Binds a port on one address `only`, or on all addresses of both families.
@@ -100,7 +99,11 @@ const ATTEMPTS: usize = 32;
 
 /// Listens on a port that the kernel chooses, as a job's programs do, on one address `only` or on all
 /// addresses of both families. Returns the listeners and the port.
-pub(crate) fn listen_for_paths(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)> {
+pub(crate) fn listen_for_paths(only: Option<Ipv4Addr>) -> Result<(Vec<TcpListener>, u16), Error> {
+    listen_anywhere(only).map_err(Error::socket("cannot listen on a port of the kernel's"))
+}
+
+fn listen_anywhere(only: Option<Ipv4Addr>) -> io::Result<(Vec<TcpListener>, u16)> {
     let mut failed = io::Error::from(io::ErrorKind::AddrInUse);
     for _ in 0..ATTEMPTS {
         let first = listen((only.unwrap_or(Ipv4Addr::UNSPECIFIED), 0).into())?;

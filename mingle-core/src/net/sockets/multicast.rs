@@ -38,8 +38,8 @@ impl DatagramSockets {
         let groups = Groups::join_all(groups.into_iter().take(own.len()), interfaces)?;
         let mut sockets = Self { own: own.into_iter().map(Arc::new).collect(), groups, broadcast: None };
         if let Some(port) = broadcast {
-            let failed = |source| Error::Socket { what: "cannot send broadcasts".to_owned(), source };
-            SockRef::from(&*sockets.own[0]).set_broadcast(true).map_err(failed)?;
+            let set = SockRef::from(&*sockets.own[0]).set_broadcast(true);
+            set.map_err(Error::socket("cannot send broadcasts"))?;
             let to = SocketAddr::from((Ipv4Addr::BROADCAST, port));
             sockets.broadcast = Some((broadcast_receiver(port)?.into(), to));
         }
@@ -286,10 +286,7 @@ fn receiver(group: SocketAddr) -> io::Result<UdpSocket> {
 /// receive unicast to the port as well.
 pub(crate) fn broadcast_receiver(port: u16) -> Result<UdpSocket, Error> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    receiver(any).map_err(|source| Error::Socket {
-        what: format!("cannot hear broadcasts on UDP port {port}"),
-        source,
-    })
+    receiver(any).map_err(Error::socket(format!("cannot hear broadcasts on UDP port {port}")))
 }
 
 /// Sends one datagram to a group or broadcast address by the interface of this index, from `source`, which

@@ -22,8 +22,8 @@ impl Watched {
         reason = "the replacement is unsafe for any descriptor; the one in an Arc<UdpSocket> stays open and the same"
     )]
     pub(crate) fn new(socket: impl Into<Arc<UdpSocket>>) -> Result<Self, Error> {
-        let failed = |source| Error::Socket { what: "cannot watch the sockets".to_owned(), source };
-        Ok(Self(AsyncFd::with_interest(socket.into(), Interest::READABLE).map_err(failed)?))
+        let watched = AsyncFd::with_interest(socket.into(), Interest::READABLE);
+        watched.map(Self).map_err(Error::socket("cannot watch the sockets"))
     }
 
     /// The next datagram. [`io::ErrorKind::WouldBlock`] if the runtime has seen none.

@@ -2,7 +2,7 @@
 //! `mingle doctor` tries them, and what `mingle watch` receives.
 
 #[cfg(feature = "net")]
-pub use crate::host::{Interface, InterfaceAddress, Kind, host_name};
+pub use crate::host::{Interface, Kind, host_name};
 #[cfg(feature = "net")]
 pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, random_id, reset, run_id};
 pub use crate::proto::observe::{Observed, Observer, Runs, Sighting};

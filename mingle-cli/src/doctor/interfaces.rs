@@ -39,8 +39,7 @@ pub(super) fn examine(all: &[Judged], chosen: bool) -> Vec<Finding> {
 
 fn in_use(nic: &Interface, number: usize, count: usize) -> Finding {
     let looked = format!("interface {}", nic.name);
-    let addresses: Vec<String> =
-        nic.addresses.iter().map(|address| format!("{}/{}", address.ip, address.prefix)).collect();
+    let addresses: Vec<String> = nic.addresses.iter().map(ToString::to_string).collect();
     let route = if nic.default_route { ", the default route" } else { "" };
     let seen = format!("{}{route}; used, number {number} of {count}", addresses.join(", "));
     match nic.kind {

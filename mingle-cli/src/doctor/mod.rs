@@ -98,7 +98,7 @@ fn interfaces(network: &Network) -> Result<Vec<Judged>, Stop> {
 /// This host as the others know it. `port` is that for paths.
 fn card(id: u32, station: &Station, port: u16, transfers: bool) -> Card {
     let place = |at: SocketAddr| {
-        let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.ip == at.ip());
+        let has = |interface: &&Interface| interface.addresses.iter().any(|own| own.addr() == at.ip());
         let interface = station.interfaces().iter().find(has);
         let mac = interface.and_then(|interface| system::hardware_address(&interface.name));
         HostPlace { at, link: station.link(at.ip()), mac }

@@ -32,7 +32,8 @@ const OF_HOST: [&str; 13] = [
 pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
     let names = all.iter().map(|nic| nic.interface.name.as_str());
     let used = all.iter().filter(|nic| nic.refused.is_none());
-    let addresses = used.flat_map(|nic| nic.interface.addresses.iter().map(|own| (own.ip, own.prefix)));
+    let addresses =
+        used.flat_map(|nic| nic.interface.addresses.iter().map(|own| (own.addr(), own.prefix_len())));
     let has = |path: &str| std::path::Path::new(path).exists();
     let container =
         if environment("KUBERNETES_SERVICE_HOST").is_some() || has("/var/run/secrets/kubernetes.io") {

@@ -1,6 +1,5 @@
 //! A network interface of this host.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
@@ -23,37 +22,15 @@ pub struct Interface {
     pub up: bool,
     /// Whether it supports multicast (IFF_MULTICAST).
     pub multicast: bool,
-    /// Its addresses, the primary one first.
-    pub addresses: Vec<InterfaceAddress>,
+    /// Its addresses with the prefixes of their networks, the primary one first.
+    pub addresses: Vec<IpNet>,
     /// The addresses among them that are deprecated (RFC 4862, 5.5.4): the last choice.
     pub deprecated: Vec<IpAddr>,
     /// The first address of each family in the order of getifaddrs(3), which NCCL and Gloo use, whether this
     /// node uses it or not. A labelled address does not count: it belongs to an interface of another name.
-    pub(crate) firsts: Vec<InterfaceAddress>,
+    pub(crate) firsts: Vec<IpNet>,
     /// The MTU in bytes; 0 if it is unknown.
     pub mtu: u32,
-}
-
-/// An address of an interface, with the length of its network's prefix. Displayed as `10.0.0.5/24`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub struct InterfaceAddress {
-    /// The address.
-    pub ip: IpAddr,
-    /// The length of the network's prefix: 0 to 32 bits for IPv4, 0 to 128 for IPv6.
-    pub prefix: u8,
-}
-
-impl From<IpNet> for InterfaceAddress {
-    fn from(net: IpNet) -> Self {
-        Self { ip: net.addr(), prefix: net.prefix_len() }
-    }
-}
-
-impl fmt::Display for InterfaceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.ip, self.prefix)
-    }
 }
 
 /// The kind of an interface, the best for a job's traffic first.
@@ -71,28 +48,6 @@ pub enum Kind {
     Loopback,
 }
 
-/// An address family. Addresses of different families cannot reach each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub(crate) enum Family {
-    /// IPv4: every program of a job can use it.
-    #[default]
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// The family of `ip`.
-    pub(crate) fn of(ip: IpAddr) -> Self {
-        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    /// The family that comes first on a host with both.
-    pub(crate) fn preferred(prefers_ipv6: bool) -> Self {
-        if prefers_ipv6 { Self::V6 } else { Self::V4 }
-    }
-}
-
 impl Interface {
     /// The source address for multicast in a family; none if it has no such address. The kernel delivers no
     /// IPv6 multicast on the loopback interface.
@@ -103,7 +58,7 @@ impl Interface {
 
     /// The address of this family that a job uses on it.
     pub(crate) fn first(&self, is_ipv6: bool) -> Option<IpAddr> {
-        self.firsts.iter().map(|first| first.ip).find(|ip| ip.is_ipv6() == is_ipv6)
+        self.firsts.iter().map(IpNet::addr).find(|ip| ip.is_ipv6() == is_ipv6)
     }
 
     /// The link of a job on it, in this family.
@@ -116,12 +71,12 @@ impl Interface {
     /// The length of the prefix of the network of this address.
     pub(crate) fn prefix(&self, ip: IpAddr) -> Option<u8> {
         let mut all = self.firsts.iter().chain(&self.addresses);
-        all.find(|address| address.ip == ip).map(|address| address.prefix)
+        all.find(|address| address.addr() == ip).map(IpNet::prefix_len)
     }
 
     /// Its addresses without the prefixes.
     pub(crate) fn ips(&self) -> impl Iterator<Item = IpAddr> {
-        self.addresses.iter().map(|address| address.ip)
+        self.addresses.iter().map(IpNet::addr)
     }
 
     /// The loopback interface with this address alone. Its index is 1 in every network namespace.
@@ -133,9 +88,9 @@ impl Interface {
             default_route: false,
             up: true,
             multicast: false,
-            addresses: vec![IpNet::from(IpAddr::from(address)).into()],
+            addresses: vec![IpAddr::from(address).into()],
             deprecated: Vec::new(),
-            firsts: vec![IpNet::from(IpAddr::from(address)).into()],
+            firsts: vec![IpAddr::from(address).into()],
             mtu: 0,
         }
     }

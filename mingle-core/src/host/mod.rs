@@ -17,9 +17,8 @@ mod system;
 mod tests;
 
 pub use filter::{Filter, InvalidFilter};
-pub(crate) use interface::Family;
-pub use interface::{Interface, InterfaceAddress, Kind};
+pub use interface::{Interface, Kind};
 pub use rdma::{probe, save, survey};
-pub(crate) use select::{NoInterface, endpoints, find, holder_of, link_of, refusal, select};
+pub(crate) use select::{Unsuitable, endpoints, holder_of, link_of, refusal, select};
 pub use system::host_name;
 pub(crate) use system::{addresses, flags_of_ipv6, list};

@@ -1,36 +1,23 @@
-//! Which interfaces and addresses of this host are used, and in which order.
-//!
-//! [`find`] reads the system; everything else here is a pure function of the interfaces.
+//! Which interfaces and addresses of this host are used, and in which order: pure functions of the
+//! interfaces.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
+
 use super::filter::{Filter, Filters, Opinion};
-use super::interface::{Family, Interface, InterfaceAddress, Kind};
-use super::system::list;
+use super::interface::{Interface, Kind};
 use crate::model::Link;
 
-/// Reads the interfaces of this host, and selects those to use.
-pub(crate) fn find(filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
-    let all = list().map_err(NoInterface::Unlisted)?;
-    select(&all, filters)
-}
-
-/// Why no interface can be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoInterface {
-    /// The kernel did not list the interfaces.
-    #[error("cannot list the network interfaces")]
-    Unlisted(#[source] std::io::Error),
-    /// No interface suits.
-    #[error("no usable network interface: {reasons}")]
-    Unsuitable {
-        /// The interfaces, with the reason why each is refused.
-        reasons: String,
-        /// Whether filters leave interfaces out.
-        is_filtered: bool,
-    },
+/// No interface can be used.
+#[derive(Debug)]
+pub(crate) struct Unsuitable {
+    /// The interfaces, with the reason why each is refused.
+    pub(crate) reasons: String,
+    /// Whether filters leave interfaces out.
+    pub(crate) is_filtered: bool,
 }
 
 /// The interfaces to use, the best first, each with the addresses to use, the best first.
@@ -38,7 +25,7 @@ pub(crate) enum NoInterface {
 /// The best is what the earliest filter admits; among equals the interface of the default route, then the
 /// better kind. Loopback, and interfaces whose addresses are all a last resort, come last whatever the
 /// filters prefer.
-pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, NoInterface> {
+pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interface>, Unsuitable> {
     let filters = Filters::new(filters);
     let mut chosen = Vec::new();
     let mut refused: BTreeMap<Unusable, Vec<&str>> = BTreeMap::new();
@@ -53,7 +40,7 @@ pub(crate) fn select(all: &[Interface], filters: &[Filter]) -> Result<Vec<Interf
     }
     if chosen.is_empty() {
         let is_filtered = !filters.is_empty();
-        return Err(NoInterface::Unsuitable { reasons: explain(&refused, &filters), is_filtered });
+        return Err(Unsuitable { reasons: explain(&refused, &filters), is_filtered });
     }
     chosen.sort_by_key(|(place, interface)| {
         let loopback = interface.kind == Kind::Loopback;
@@ -87,9 +74,14 @@ pub(crate) fn refusal(interface: &Interface, filters: &[Filter]) -> String {
 /// The first address of every interface comes before the second of any: a NIC with many service addresses
 /// must not crowd out the other NICs. Virtual, link-local and deprecated addresses come last whatever their
 /// family: on a host with IPv6 alone docker0 has an IPv4 address, the same on every host. Within such a class
-/// the family `prefer` comes first, but does not crowd out the other family, since another host may have only
-/// that one.
-pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer: Family) -> Vec<SocketAddr> {
+/// the preferred family comes first, but does not crowd out the other one, since another host may have only
+/// that.
+pub(crate) fn endpoints(
+    selected: &[Interface],
+    port: u16,
+    limit: usize,
+    prefers_ipv6: bool,
+) -> Vec<SocketAddr> {
     // A virtual interface before others was preferred by a filter, and keeps its place.
     let outer = |interface: &Interface| interface.kind < Kind::Virtual && !interface.is_makeshift();
     let last_outer = selected.iter().rposition(outer);
@@ -99,7 +91,7 @@ pub(crate) fn endpoints(selected: &[Interface], port: u16, limit: usize, prefer:
         let mut seen: BTreeMap<_, usize> = BTreeMap::new();
         for ip in interface.ips() {
             let class = (interface.is_last_resort(ip), inner);
-            let preferred = Family::of(ip) == prefer;
+            let preferred = ip.is_ipv6() == prefers_ipv6;
             let nth = seen.entry((class, preferred)).or_default();
             ranked.push((class, preferred, *nth, place, ip));
             *nth += 1;
@@ -162,14 +154,11 @@ impl fmt::Display for Unusable {
 }
 
 /// The addresses to use, the best first, and the position of the filter that admits the best.
-fn eligible(
-    interface: &Interface,
-    filters: &Filters<'_>,
-) -> Result<(usize, Vec<InterfaceAddress>), Unusable> {
+fn eligible(interface: &Interface, filters: &Filters<'_>) -> Result<(usize, Vec<IpNet>), Unusable> {
     let mut excluded = false;
-    let mut asked: Vec<(usize, InterfaceAddress)> = Vec::new();
-    for address in interface.addresses.iter().filter(|address| interface.supports(address.ip)) {
-        match filters.judge(interface, Some(address.ip)) {
+    let mut asked: Vec<(usize, IpNet)> = Vec::new();
+    for address in interface.addresses.iter().filter(|address| interface.supports(address.addr())) {
+        match filters.judge(interface, Some(address.addr())) {
             Opinion::Admitted(place) => asked.push((place, *address)),
             Opinion::Excluded => excluded = true,
             Opinion::NotAsked => {}
@@ -186,7 +175,7 @@ fn eligible(
     if !interface.up {
         return Err(Unusable::Down);
     }
-    asked.sort_by_key(|(place, address)| (interface.is_last_resort(address.ip), *place));
+    asked.sort_by_key(|(place, address)| (interface.is_last_resort(address.addr()), *place));
     let Some((place, _)) = asked.first() else { return Err(Unusable::NoAddress) };
     // Loopback delivers multicast without the flag. A user who names an interface without multicast wants its
     // TCP, and has seeds or a folder to find others.

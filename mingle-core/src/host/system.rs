@@ -12,7 +12,7 @@ use nix::ifaddrs::{InterfaceAddress as Entry, getifaddrs};
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::{SockaddrIn, SockaddrIn6, SockaddrStorage};
 
-use super::interface::{Interface, InterfaceAddress, Kind};
+use super::interface::{Interface, Kind};
 use crate::model::HostName;
 
 /// This host's own name.
@@ -28,9 +28,9 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
     let mut links = links(&entries);
     if links.iter().any(|link| !link.is_loopback() && link.interface.addresses.iter().any(is_global_v6)) {
         // Without this file, no address is known to be unusable.
-        let states = parse_if_inet6(lines(Path::new("/proc/net/if_inet6")));
+        let flags = flags_of_ipv6();
         for link in &mut links {
-            apply_states(&mut link.interface, &states);
+            apply_flags(&mut link.interface, &flags);
         }
     }
     let default = default_interface(&links);
@@ -39,7 +39,7 @@ pub(crate) fn list() -> io::Result<Vec<Interface>> {
         // Hundreds of veths have only the link-local address of every link; their folders in /sys are not
         // read.
         let is_addressed =
-            interface.addresses.iter().any(|address| address.ip.is_ipv4() || is_global_v6(address));
+            interface.addresses.iter().any(|address| address.addr().is_ipv4() || is_global_v6(address));
         if interface.kind != Kind::Loopback && interface.up && is_addressed {
             let folder = Folder::read(Path::new(SYS), &interface, &mac);
             interface.kind = kind(&interface, &folder);
@@ -58,13 +58,7 @@ pub(crate) fn addresses() -> io::Result<Vec<(String, IpNet)>> {
 
 /// The kernel's flags of every IPv6 address, by address and interface.
 pub(crate) fn flags_of_ipv6() -> BTreeMap<(Ipv6Addr, String), u8> {
-    let parse = |line: String| {
-        let mut fields = line.split_ascii_whitespace();
-        let address = u128::from_str_radix(fields.next()?, 16).ok()?;
-        let flags = u8::from_str_radix(fields.nth(3)?, 16).ok()?;
-        Some(((Ipv6Addr::from(address), fields.next()?.to_owned()), flags))
-    };
-    lines(Path::new("/proc/net/if_inet6")).filter_map(parse).collect()
+    parse_if_inet6(lines(Path::new("/proc/net/if_inet6")))
 }
 
 /// An interface as the C library lists it, and its hardware address.
@@ -120,12 +114,11 @@ fn links(entries: &[Entry]) -> Vec<Listed> {
     addresses.sort_by_key(|(name, _)| *name);
     for (name, net) in addresses {
         if let Some(Some(link)) = links.get_mut(unlabelled(name)) {
-            let address: InterfaceAddress = net.into();
-            let is_usable = address.ip.is_ipv4() || is_global_v6(&address);
-            if name == unlabelled(name) && is_usable && link.interface.first(address.ip.is_ipv6()).is_none() {
-                link.interface.firsts.push(address);
+            let is_usable = net.addr().is_ipv4() || is_global_v6(&net);
+            if name == unlabelled(name) && is_usable && link.interface.first(net.addr().is_ipv6()).is_none() {
+                link.interface.firsts.push(net);
             }
-            link.interface.addresses.push(address);
+            link.interface.addresses.push(net);
         }
     }
     let mut links: Vec<Listed> = links.into_values().flatten().filter(is_there).collect();
@@ -139,8 +132,8 @@ fn unlabelled(name: &str) -> &str {
     name.split_once(':').map_or(name, |(name, _label)| name)
 }
 
-fn is_global_v6(address: &InterfaceAddress) -> bool {
-    matches!(address.ip, IpAddr::V6(ip) if !ip.is_unicast_link_local())
+fn is_global_v6(address: &IpNet) -> bool {
+    matches!(address.addr(), IpAddr::V6(ip) if !ip.is_unicast_link_local())
 }
 
 /// The IP address of an entry that has one. Without a valid netmask, its prefix is the whole address.
@@ -174,31 +167,29 @@ const DAD_FAILED: u8 = 0x08;
 const DEPRECATED: u8 = 0x20;
 const TENTATIVE: u8 = 0x40;
 
-/// The kernel's flags of every IPv6 address, by address and interface.
-fn parse_if_inet6(lines: impl Iterator<Item = String>) -> BTreeMap<(Ipv6Addr, u32), u8> {
+fn parse_if_inet6(lines: impl Iterator<Item = String>) -> BTreeMap<(Ipv6Addr, String), u8> {
     let parse = |line: String| {
         let mut fields = line.split_ascii_whitespace();
         let address = u128::from_str_radix(fields.next()?, 16).ok()?;
-        let index = u32::from_str_radix(fields.next()?, 16).ok()?;
-        let flags = u8::from_str_radix(fields.nth(2)?, 16).ok()?;
-        Some(((Ipv6Addr::from(address), index), flags))
+        let flags = u8::from_str_radix(fields.nth(3)?, 16).ok()?;
+        Some(((Ipv6Addr::from(address), fields.next()?.to_owned()), flags))
     };
     lines.filter_map(parse).collect()
 }
 
 /// Removes addresses that the kernel does not let any program use: another host may hold them. Sorts
 /// temporary ones last.
-fn apply_states(interface: &mut Interface, states: &BTreeMap<(Ipv6Addr, u32), u8>) {
-    let index = interface.index;
-    let flags = |address: &InterfaceAddress| match address.ip {
+fn apply_flags(interface: &mut Interface, all: &BTreeMap<(Ipv6Addr, String), u8>) {
+    let name = interface.name.clone();
+    let flags = |address: &IpNet| match address.addr() {
         IpAddr::V4(_) => 0,
-        IpAddr::V6(ip) => states.get(&(ip, index)).copied().unwrap_or(0),
+        IpAddr::V6(ip) => all.get(&(ip, name.clone())).copied().unwrap_or(0),
     };
     interface.addresses.retain(|address| flags(address) & (TENTATIVE | DAD_FAILED) == 0);
     // A temporary address (RFC 8981) changes within a day.
     interface.addresses.sort_by_key(|address| flags(address) & TEMPORARY);
     let deprecated = interface.addresses.iter().filter(|address| flags(address) & DEPRECATED != 0);
-    interface.deprecated = deprecated.map(|address| address.ip).collect();
+    interface.deprecated = deprecated.map(IpNet::addr).collect();
 }
 
 /// The lines of a file of /proc; none if it is missing. A name in it may be other than UTF-8.
@@ -402,8 +393,8 @@ mod tests {
             "garbage",
             "",
         ];
-        let states = parse_if_inet6(table.into_iter().map(str::to_owned));
-        assert_eq!(states.len(), 6);
+        let flags = parse_if_inet6(table.into_iter().map(str::to_owned));
+        assert_eq!(flags.len(), 6);
         let addresses = [
             "fd00::1/64",
             "fd00::2/64",
@@ -413,9 +404,9 @@ mod tests {
             "fd00::6/64",
             "10.0.0.5/24",
         ];
-        let addresses = addresses.map(|text| text.parse::<IpNet>().unwrap().into()).to_vec();
+        let addresses = addresses.map(|text| text.parse::<IpNet>().unwrap()).to_vec();
         let mut eth0 = Interface { addresses, ..interface("eth0", false) };
-        apply_states(&mut eth0, &states);
+        apply_flags(&mut eth0, &flags);
         let left: Vec<String> = eth0.ips().map(|ip| ip.to_string()).collect();
         assert_eq!(left, ["fd00::2", "fd00::5", "fd00::6", "10.0.0.5", "fd00::1"]);
         assert_eq!(eth0.deprecated, ["fd00::2".parse::<IpAddr>().unwrap()]);

@@ -238,7 +238,7 @@ fn the_interfaces_of_a_pod_are_read_as_they_are() {
     }
     let all = list().unwrap();
     let eth0 = named("eth0");
-    let v4 = eth0.addresses.iter().filter(|address| address.ip.is_ipv4());
+    let v4 = eth0.addresses.iter().filter(|address| address.addr().is_ipv4());
     assert_eq!(v4.map(ToString::to_string).collect::<Vec<_>>(), ["10.0.0.5/24", "10.0.0.77/24"]);
     assert!(eth0.up && eth0.multicast && eth0.default_route);
     assert_eq!(eth0.kind, Kind::Other, "the host's own eth0 may be hardware, this one is not");

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use super::discovery::Seed;
-use crate::host::{self, Family, Filter, Interface, NoInterface};
+use crate::host::{self, Filter, Interface, Unsuitable};
 use crate::model::{JobId, JobInterfaces};
 use crate::net::error::Error;
 
@@ -89,17 +89,14 @@ impl Network {
         job.ports().filter(move |port| *port != discovery)
     }
 
-    /// The family that comes first where a host has both.
-    pub(crate) fn family(&self) -> Family {
-        Family::preferred(self.prefers_ipv6)
-    }
-
     /// The interfaces of this host to use, as the settings allow, in order of preference.
     pub(crate) fn select_interfaces(&self) -> Result<Vec<Interface>, Error> {
-        match self.loopback {
-            Some(address) => Ok(vec![Interface::loopback(address)]),
-            None => Ok(host::find(&self.interfaces)?),
+        if let Some(address) = self.loopback {
+            return Ok(vec![Interface::loopback(address)]);
         }
+        let all = host::list().map_err(Error::socket("cannot list the network interfaces"))?;
+        let failed = |Unsuitable { reasons, is_filtered }| Error::NoInterface { reasons, is_filtered };
+        host::select(&all, &self.interfaces).map_err(failed)
     }
 }
 
@@ -118,17 +115,6 @@ impl Default for Network {
             seeds: Vec::new(),
             job_interfaces: JobInterfaces::default(),
             seed_dir: None,
-        }
-    }
-}
-
-impl From<NoInterface> for Error {
-    fn from(error: NoInterface) -> Self {
-        match error {
-            NoInterface::Unlisted(source) => {
-                Self::Socket { what: "cannot list the network interfaces".to_owned(), source }
-            }
-            NoInterface::Unsuitable { reasons, is_filtered } => Self::NoInterface { reasons, is_filtered },
         }
     }
 }

@@ -143,7 +143,7 @@ impl Station {
     /// Up to `limit` endpoints at which others may reach this node, the preferred one first. If it has
     /// addresses of both families, both are among them, since another host may have only one.
     pub fn endpoints(&self, limit: usize) -> Vec<SocketAddr> {
-        let all = host::endpoints(&self.interfaces, self.port, usize::MAX, self.network.family());
+        let all = host::endpoints(&self.interfaces, self.port, usize::MAX, self.network.prefers_ipv6);
         let mut first: Vec<SocketAddr> = all.iter().copied().take(limit).collect();
         let is_one = |is_ipv6| first.iter().all(|at| at.is_ipv6() == is_ipv6);
         if let Some(only) = first.first().map(SocketAddr::is_ipv6).filter(|only| is_one(*only))

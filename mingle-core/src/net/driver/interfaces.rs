@@ -42,7 +42,7 @@ pub(super) async fn usable(settings: &Rendezvous) -> Result<Vec<Interface>, Erro
 /// The endpoints at which others may reach this node. In a world of one without an interface, the loopback
 /// address.
 pub(super) fn own_endpoints(network: &Network, links: &Links, port: u16) -> Endpoints {
-    let own = endpoints(links.interfaces(), port, ADDRESSES, network.family());
+    let own = endpoints(links.interfaces(), port, ADDRESSES, network.prefers_ipv6);
     Endpoints::new(own).unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())
 }
 

@@ -3,12 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-
-use super::clock::clock;
 use super::discovery::advertiser;
-use super::driver::{LOOK, REJOIN};
 use super::network::Network;
 use super::sockets::endpoint::bind_observer;
 use super::sockets::links::Links;
@@ -23,8 +20,6 @@ use crate::proto::{MAX_DATAGRAM, Warning};
 pub struct Listener {
     network: Network,
     links: Links,
-    rejoin: Interval,
-    look: Interval,
 }
 
 impl Listener {
@@ -56,23 +51,7 @@ impl Listener {
         let interfaces = network.select_interfaces()?;
         let own = bind_observer(network.ttl).map_err(Error::socket("cannot open a UDP port"))?;
         let links = Links::open(groups.to_vec(), &network, false, interfaces, own)?;
-        let every = |period| {
-            let mut interval = interval_at(Instant::from_std(clock() + period), period);
-            // After a pause of this process, one tick is enough.
-            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            interval
-        };
-        let (rejoin, look) = (every(REJOIN), every(LOOK));
-        Ok(Self { network, links, rejoin, look })
-    }
-
-    /// Joins the groups on new interfaces and leaves those that have gone.
-    fn look_at_interfaces(&mut self) -> Result<(), Error> {
-        match self.network.select_interfaces() {
-            Ok(interfaces) => self.links.change(interfaces),
-            // Interfaces that are all gone may come back.
-            Err(_) => Ok(()),
-        }
+        Ok(Self { network, links })
     }
 
     /// Which interfaces could not join a group, and why.
@@ -100,12 +79,10 @@ impl Listener {
             }
             tokio::select! {
                 () = readable(self.links.receivers()) => {}
-                _ = self.rejoin.tick() => self.links.rejoin(),
-                _ = self.look.tick() => {
-                    if let Err(error) = self.look_at_interfaces() {
-                        tracing::debug!(error = error.chain(), "looking at the interfaces");
-                    }
-                }
+                () = tokio::time::sleep_until(self.links.due(Duration::ZERO).into()) => {}
+            }
+            if self.links.keep_up() {
+                self.links.follow(&self.network);
             }
         }
     }

@@ -170,7 +170,7 @@ fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
     assert_eq!((groups.joined(), groups.sockets().len()), (50, 3));
     let warnings: Vec<_> = groups.warnings().cloned().collect();
     assert!(matches!(&*warnings, [warning] if warning.to_string().contains("gone")), "{warnings:?}");
-    assert_eq!(groups.rejoin(), warnings);
+    groups.rejoin();
 
     chosen.remove(3);
     let node = endpoint();

@@ -17,8 +17,6 @@ use crate::proto::{Event, Node, Reach, Warning};
 const ADDRESSES: usize = 64;
 /// How long to wait for a host that has no usable interface yet, or for a port that a command still holds.
 pub(super) const GRACE: Duration = Duration::from_secs(5);
-/// How often the host's addresses are read again.
-pub(crate) const LOOK: Duration = Duration::from_secs(2);
 
 /// The interfaces to use. A host that is just starting gets [`GRACE`] to bring one up. A world of one needs
 /// none.

@@ -38,9 +38,7 @@ use peers::Peers;
 use receive::BATCH;
 use upkeep::Upkeep;
 
-pub(crate) use interfaces::LOOK;
 pub use running::RunningWorld;
-pub(crate) use upkeep::REJOIN;
 
 pub(super) async fn join(settings: Rendezvous) -> Result<Assignment, Error> {
     let origin = clock();
@@ -206,7 +204,7 @@ impl Driver {
             }
             let node_due = node.poll_timeout().and_then(|at| self.origin.checked_add(at));
             let due = [node_due, self.connections.accept_again(), self.peers.due()];
-            let due = due.into_iter().flatten().fold(upkeep.due(), Instant::min);
+            let due = due.into_iter().flatten().fold(upkeep.due(&self.links), Instant::min);
             tokio::select! {
                 // Datagrams first: a message of the leader may explain why a connection closes.
                 biased;

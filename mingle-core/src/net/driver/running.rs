@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::interfaces::{GRACE, own_endpoints, usable};
 use super::receive::{BACKLOG, BATCH};
-use super::{Driver, LOOK, REJOIN, open_links, path_listeners};
+use super::{Driver, open_links, path_listeners};
 use crate::model::{End, Metadata};
 use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
@@ -61,8 +61,6 @@ const RETRY: Duration = Duration::from_millis(50);
 pub struct RunningWorld {
     driver: Box<Driver>,
     machine: proto::RunningNode,
-    rejoin: Instant,
-    look: Instant,
 }
 
 impl fmt::Debug for RunningWorld {
@@ -82,8 +80,7 @@ impl RunningWorld {
         driver.open_files = None;
         driver.keep_seed_file();
         driver.connections.watch_paths();
-        let now = clock();
-        Self { driver: Box::new(driver), machine, rejoin: now + REJOIN, look: now + LOOK }
+        Self { driver: Box::new(driver), machine }
     }
 
     /// How often the job has started again: 0 in its first formation. Once the world is over, the number of
@@ -113,7 +110,7 @@ impl RunningWorld {
                 return change;
             }
             let due = self.machine.poll_timeout().and_then(|at| self.driver.origin.checked_add(at));
-            let due = due.unwrap_or(self.look).min(self.look).min(self.rejoin);
+            let due = due.into_iter().fold(self.driver.links.due(Duration::ZERO), Instant::min);
             tokio::select! {
                 biased;
                 () = readable(self.driver.links.receivers()) => self.read(BATCH),
@@ -136,13 +133,10 @@ impl RunningWorld {
                 },
                 () = tokio::time::sleep_until(due.into()) => {}
             }
-            if clock() >= self.rejoin {
-                self.rejoin = clock() + REJOIN;
-                self.driver.links.rejoin();
-            }
-            if clock() >= self.look {
-                self.look = clock() + LOOK;
-                self.look_at_interfaces();
+            let Driver { settings, links, .. } = &mut *self.driver;
+            if links.keep_up() && !settings.is_alone() {
+                // Replacements may be heard on a new interface.
+                links.follow(&settings.network);
             }
         }
     }
@@ -155,19 +149,6 @@ impl RunningWorld {
         self.driver.read(receivers, most, |now, from, datagram| {
             machine.handle_datagram(now, from, datagram);
         });
-    }
-
-    /// Follows changes of the interfaces: replacements may be heard on a new one.
-    fn look_at_interfaces(&mut self) {
-        let Driver { settings, links, .. } = &mut *self.driver;
-        if settings.is_alone() {
-            return;
-        }
-        if let Ok(interfaces) = settings.network.select_interfaces()
-            && let Err(error) = links.change(interfaces)
-        {
-            tracing::debug!(error = error.chain(), "changing the interfaces");
-        }
     }
 
     /// Declares whether this node will take part in no other formation. If so it repeats to the others that

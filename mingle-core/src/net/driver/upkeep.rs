@@ -2,17 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Driver, LOOK};
+use super::Driver;
 use crate::net::clock::clock;
 use crate::net::discovery::advertiser::Advertiser;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
+use crate::net::sockets::links::Links;
 use crate::proto::{Event, Node, Tried, Warning};
 
-/// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after
-/// 260 s.
-pub(crate) const REJOIN: Duration = Duration::from_secs(60);
-/// The look at the interfaces may be so much later than [`LOOK`], since a datagram mostly wakes the process
+/// The look at the interfaces may be so much later than it is due, since a datagram mostly wakes the process
 /// before.
 const LOOK_SLACK: Duration = Duration::from_secs(2);
 /// After this long without any message, warn that multicast may not pass.
@@ -20,8 +18,6 @@ const QUIET: Duration = Duration::from_secs(15);
 
 /// When each of these is due, and the advertiser.
 pub(super) struct Upkeep {
-    rejoin: Instant,
-    look: Instant,
     /// None once it is known that the node has heard another, or the warning is given.
     quiet: Option<Instant>,
     advertiser: Option<Advertiser>,
@@ -30,18 +26,15 @@ pub(super) struct Upkeep {
 impl Upkeep {
     pub(super) fn new(settings: &Rendezvous, origin: Instant) -> Self {
         Self {
-            rejoin: origin + REJOIN,
-            look: origin + LOOK,
             quiet: Some(origin + QUIET).filter(|_| !settings.is_alone()),
             advertiser: Advertiser::new(settings),
         }
     }
 
     /// The latest time at which [`Driver::keep_up`] must run.
-    pub(super) fn due(&self) -> Instant {
+    pub(super) fn due(&self, links: &Links) -> Instant {
         let advertiser = self.advertiser.as_ref().and_then(Advertiser::due);
-        let due = [Some(self.rejoin), self.quiet, advertiser];
-        due.into_iter().flatten().fold(self.look + LOOK_SLACK, Instant::min)
+        [self.quiet, advertiser].into_iter().flatten().fold(links.due(LOOK_SLACK), Instant::min)
     }
 
     /// Lets the advertiser know of an event of the node.
@@ -59,12 +52,7 @@ impl Driver {
         {
             self.links.advertise(self.settings.network.discovery_port, &notice);
         }
-        if clock() >= upkeep.rejoin {
-            upkeep.rejoin = clock() + REJOIN;
-            self.links.rejoin();
-        }
-        if clock() >= upkeep.look {
-            upkeep.look = clock() + LOOK;
+        if self.links.keep_up() {
             self.look_at_interfaces(node)?;
         }
         if self.peers.advance(clock()) {

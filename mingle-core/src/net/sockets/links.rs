@@ -4,14 +4,22 @@
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::multicast::{DatagramSockets, Groups};
 use super::watched::Watched;
 use crate::host::Interface;
 use crate::net::Network;
+use crate::net::clock::clock;
 use crate::net::discovery::advertiser;
 use crate::net::error::Error;
 use crate::proto::Warning;
+
+/// How often the groups are joined again: switches that snoop on IGMP without a querier forget a member after
+/// 260 s.
+const REJOIN: Duration = Duration::from_secs(60);
+/// How often the host's addresses are read again.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// The datagram sockets, and the interfaces that they use.
 #[derive(Debug)]
@@ -26,6 +34,9 @@ pub(crate) struct Links {
     receivers: Vec<Watched>,
     /// The interfaces (by index) and families on which sending has failed: each is warned of once.
     failed: Vec<(u32, bool)>,
+    /// When the groups are joined again, and when it is time to look at the interfaces.
+    rejoin: Instant,
+    look: Instant,
 }
 
 impl Links {
@@ -41,11 +52,29 @@ impl Links {
         let joined = if alone { &[] } else { &interfaces[..] };
         let broadcast = network.broadcasts().filter(|_| !alone);
         let sockets = DatagramSockets::open(own, groups, broadcast, joined)?;
-        let watched = sockets.own.iter().chain(sockets.broadcast.as_ref().map(|(socket, _)| socket));
-        let receivers = watched.cloned().map(Watched::new).collect::<Result<_, _>>()?;
-        let mut links = Self { interfaces, unfinished: false, alone, sockets, receivers, failed: Vec::new() };
-        watch(&mut links.sockets.groups, &mut links.receivers)?;
+        let mut links = Self {
+            interfaces,
+            unfinished: false,
+            alone,
+            sockets,
+            receivers: Vec::new(),
+            failed: Vec::new(),
+            rejoin: clock() + REJOIN,
+            look: clock() + LOOK,
+        };
+        links.watch()?;
         Ok(links)
+    }
+
+    /// Adds the sockets to the receivers that are none yet: all at the start, and those that the groups open
+    /// later.
+    fn watch(&mut self) -> Result<(), Error> {
+        let is_new = |socket: &&Arc<UdpSocket>| !self.receivers.iter().any(|receiver| receiver.is(socket));
+        let new: Vec<_> = self.sockets().map(|(socket, _)| socket).filter(is_new).cloned().collect();
+        for socket in new {
+            self.receivers.push(Watched::new(socket)?);
+        }
+        Ok(())
     }
 
     /// The sockets of the node's own port, one for each family.
@@ -102,14 +131,42 @@ impl Links {
             self.interfaces = interfaces;
             self.failed.clear();
         }
-        let changed = change_groups(&mut self.sockets.groups, &self.interfaces, &mut self.receivers);
+        let mut changed = Ok(());
+        for groups in &mut self.sockets.groups {
+            changed = changed.and(groups.change(&self.interfaces));
+        }
+        changed = changed.and(self.watch());
         self.unfinished = changed.is_err();
         changed
     }
 
-    /// Joins the groups again on all interfaces; see [`Groups::rejoin`].
-    pub(crate) fn rejoin(&self) {
-        Groups::rejoin_all(&self.sockets.groups);
+    /// Uses the interfaces from now on that the network selects. Those that are all gone may come back.
+    pub(crate) fn follow(&mut self, network: &Network) {
+        if let Ok(interfaces) = network.select_interfaces()
+            && let Err(error) = self.change(interfaces)
+        {
+            tracing::debug!(error = error.chain(), "changing the interfaces");
+        }
+    }
+
+    /// When to call [`Links::keep_up`], which may look at the interfaces so much later than [`LOOK`].
+    pub(crate) fn due(&self, slack: Duration) -> Instant {
+        self.rejoin.min(self.look + slack)
+    }
+
+    /// Joins the groups again on all interfaces, if it is time to; see [`Groups::rejoin`]. Returns whether to
+    /// look at the interfaces.
+    pub(crate) fn keep_up(&mut self) -> bool {
+        let now = clock();
+        if now >= self.rejoin {
+            self.rejoin = now + REJOIN;
+            self.sockets.groups.iter().for_each(Groups::rejoin);
+        }
+        let is_time_to_look = now >= self.look;
+        if is_time_to_look {
+            self.look = now + LOOK;
+        }
+        is_time_to_look
     }
 
     pub(crate) fn send(&self, to: SocketAddr, datagram: &[u8]) {
@@ -159,30 +216,6 @@ impl Links {
 fn is_temporary(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::libc::ENODEV)
         || matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::AddrNotAvailable)
-}
-
-/// Changes the interfaces of all groups, also after an error. Returns the first error.
-fn change_groups(
-    groups: &mut [Groups],
-    interfaces: &[Interface],
-    receivers: &mut Vec<Watched>,
-) -> Result<(), Error> {
-    let mut changed = Ok(());
-    for groups in groups.iter_mut() {
-        changed = changed.and(groups.change(interfaces));
-    }
-    changed.and(watch(groups, receivers))
-}
-
-/// Adds the sockets that the groups have opened to the receivers.
-fn watch(groups: &mut [Groups], receivers: &mut Vec<Watched>) -> Result<(), Error> {
-    for groups in groups {
-        groups.hand_over(|socket| {
-            receivers.push(Watched::new(Arc::clone(socket))?);
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -71,8 +71,6 @@ impl DatagramSockets {
 pub(crate) struct Groups {
     pub(crate) group: SocketAddr,
     sockets: Vec<Arc<UdpSocket>>,
-    /// How many sockets have been [handed over](Groups::hand_over).
-    handed_over: usize,
     memberships: Vec<Membership>,
 }
 
@@ -94,8 +92,7 @@ impl Groups {
     ) -> Result<Vec<Self>, Error> {
         let mut all = Vec::new();
         for group in groups {
-            let usable = interfaces.iter().filter(|interface| interface.source(group.is_ipv6()).is_some());
-            match Self::join(group, usable) {
+            match Self::join(group, interfaces) {
                 Ok(groups) => all.push(groups),
                 Err(Error::Socket { source, .. }) if group.is_ipv6() && is_without_ipv6(&source) => {}
                 Err(error) => return Err(error),
@@ -104,16 +101,11 @@ impl Groups {
         Ok(all)
     }
 
-    /// Joins `group` on each of the interfaces. An interface that cannot join is a warning; see
-    /// [`Groups::joined`] for how many did.
-    pub(crate) fn join<'a>(
-        group: SocketAddr,
-        interfaces: impl IntoIterator<Item = &'a Interface>,
-    ) -> Result<Self, Error> {
-        let mut groups = Self { group, sockets: Vec::new(), handed_over: 0, memberships: Vec::new() };
-        for interface in interfaces {
-            groups.add(interface)?;
-        }
+    /// Joins `group` on each of the interfaces that has an address of its family. An interface that cannot
+    /// join is a warning; see [`Groups::joined`] for how many did.
+    pub(crate) fn join(group: SocketAddr, interfaces: &[Interface]) -> Result<Self, Error> {
+        let mut groups = Self { group, sockets: Vec::new(), memberships: Vec::new() };
+        groups.change(interfaces)?;
         Ok(groups)
     }
 
@@ -170,33 +162,17 @@ impl Groups {
             stays
         });
         for interface in usable() {
-            if !self.has(interface) {
+            // It is a member, or joining has failed.
+            if !self.memberships.iter().any(|membership| membership.index == interface.index) {
                 self.add(interface)?;
             }
         }
         Ok(())
     }
 
-    /// Whether the group was joined on this interface, or joining failed.
-    fn has(&self, interface: &Interface) -> bool {
-        self.memberships.iter().any(|membership| membership.index == interface.index)
-    }
-
     /// The receiving sockets, in non-blocking mode.
     pub(crate) fn sockets(&self) -> &[Arc<UdpSocket>] {
         &self.sockets
-    }
-
-    /// Passes each socket to `take` once, and again after an error.
-    pub(crate) fn hand_over(
-        &mut self,
-        mut take: impl FnMut(&Arc<UdpSocket>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        while let Some(socket) = self.sockets.get(self.handed_over) {
-            take(socket)?;
-            self.handed_over += 1;
-        }
-        Ok(())
     }
 
     /// The number of interfaces on which the group is joined. With none, no multicast is received.
@@ -212,23 +188,14 @@ impl Groups {
     /// Leaves and joins the group on every interface, which makes the kernel report the membership on the
     /// network: a switch that snoops on IGMP without a querier forgets members after 260 s. (With IGMPv3 the
     /// kernel reports only the join, so a switch with fast leave cuts nothing off; and it reports nothing
-    /// while another socket of this host is a member.) Returns warnings.
-    pub(crate) fn rejoin(&self) -> Vec<Warning> {
-        let mut warnings = Vec::new();
+    /// while another socket of this host is a member.)
+    pub(crate) fn rejoin(&self) {
         for membership in &self.memberships {
             // Fails if the first join did, or if the interface went away and came back.
             let _ = membership.leave(&self.sockets[membership.socket], self.group.ip());
             if let Err(error) = self.enter(membership) {
-                warnings.push(membership.warning(&error));
+                tracing::debug!(warning = %membership.warning(&error));
             }
-        }
-        warnings
-    }
-
-    /// As [`Groups::rejoin`] for several groups. The warnings go to the log.
-    pub(crate) fn rejoin_all(all: &[Self]) {
-        for warning in all.iter().flat_map(Self::rejoin) {
-            tracing::debug!(%warning);
         }
     }
 
@@ -237,7 +204,9 @@ impl Groups {
         // without a default route.
         let socket = SockRef::from(&*self.sockets[membership.socket]);
         let joined = match self.group.ip() {
-            IpAddr::V4(group) => socket.join_multicast_v4_n(&group, &membership.interface()),
+            IpAddr::V4(group) => {
+                socket.join_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(membership.index))
+            }
             IpAddr::V6(group) => socket.join_multicast_v6(&group, membership.index),
         };
         match joined {
@@ -248,14 +217,12 @@ impl Groups {
 }
 
 impl Membership {
-    fn interface(&self) -> InterfaceIndexOrAddress {
-        InterfaceIndexOrAddress::Index(self.index)
-    }
-
     fn leave(&self, socket: &UdpSocket, group: IpAddr) -> io::Result<()> {
         let socket = SockRef::from(socket);
         match group {
-            IpAddr::V4(group) => socket.leave_multicast_v4_n(&group, &self.interface()),
+            IpAddr::V4(group) => {
+                socket.leave_multicast_v4_n(&group, &InterfaceIndexOrAddress::Index(self.index))
+            }
             IpAddr::V6(group) => socket.leave_multicast_v6(&group, self.index),
         }
     }
@@ -332,28 +299,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_socket_of_a_later_interface_is_handed_over_until_it_is_taken() {
-        let mut groups = Groups::join("239.192.1.2:0".parse().unwrap(), &[]).unwrap();
-        let refuse = |_: &_| Err(Error::NoInterface { reasons: String::new(), is_filtered: false });
-        groups.hand_over(refuse).unwrap();
-        groups.change(&[Interface::loopback(Ipv4Addr::LOCALHOST)]).unwrap();
-        assert_eq!(groups.joined(), 1);
-        assert!(groups.hand_over(refuse).is_err());
-        let mut taken = 0;
-        for _ in 0..2 {
-            groups
-                .hand_over(|_| {
-                    taken += 1;
-                    Ok(())
-                })
-                .unwrap();
-        }
-        assert_eq!(taken, 1);
-        groups.change(&[]).unwrap();
-        assert_eq!(groups.joined(), 0);
-    }
-
-    #[test]
     fn an_interface_that_could_not_join_is_forgotten_once_it_is_gone() {
         let lo = Interface::loopback(Ipv4Addr::LOCALHOST);
         let broken = Interface { index: u32::MAX >> 1, name: "broken".to_owned(), ..lo.clone() };
@@ -361,5 +306,7 @@ mod tests {
         assert_eq!((groups.joined(), groups.warnings().count()), (1, 1));
         groups.change(&[lo]).unwrap();
         assert_eq!((groups.joined(), groups.warnings().count()), (1, 0));
+        groups.change(&[]).unwrap();
+        assert_eq!(groups.joined(), 0);
     }
 }

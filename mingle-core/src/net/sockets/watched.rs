@@ -21,9 +21,14 @@ impl Watched {
         deprecated,
         reason = "the replacement is unsafe for any descriptor; the one in an Arc<UdpSocket> stays open and the same"
     )]
-    pub(crate) fn new(socket: impl Into<Arc<UdpSocket>>) -> Result<Self, Error> {
-        let watched = AsyncFd::with_interest(socket.into(), Interest::READABLE);
+    pub(crate) fn new(socket: Arc<UdpSocket>) -> Result<Self, Error> {
+        let watched = AsyncFd::with_interest(socket, Interest::READABLE);
         watched.map(Self).map_err(Error::socket("cannot watch the sockets"))
+    }
+
+    /// Whether this is that socket.
+    pub(crate) fn is(&self, socket: &Arc<UdpSocket>) -> bool {
+        Arc::ptr_eq(self.0.get_ref(), socket)
     }
 
     /// The next datagram. [`io::ErrorKind::WouldBlock`] if the runtime has seen none.

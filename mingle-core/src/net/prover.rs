@@ -8,9 +8,8 @@ use std::time::Instant;
 use super::clock::{clock, random};
 use super::network::Network;
 use super::sockets::connection::TaskEvent;
-use super::sockets::connections::{Connections, Incoming, Keep, Listeners};
+use super::sockets::connections::{Connections, Incoming, Listeners};
 use super::sockets::endpoint::listen_for_paths;
-use super::sockets::path::PathDial;
 use crate::host::host_name;
 use crate::model::{BrokenPath, Fault, JobId, NodeId, Peer, World};
 use crate::net::error::Error;
@@ -36,11 +35,8 @@ impl Prover {
         let node = NodeInfo::new(host_name(), own.into());
         let config = Config::new(node_id(id), job.tag(), world, node);
         let survey = Survey::new(config, u64::from_be_bytes(random()?), Time::ZERO);
-        let mut connections = Connections::open(
-            Listeners { own: Vec::new(), paths },
-            Keep { own: false, paths: false },
-            world,
-        )?;
+        let listeners = Listeners { own: Vec::new(), keep_own: false, paths, keep_paths: false };
+        let mut connections = Connections::open(listeners, world)?;
         connections.set_target(survey.target());
         Ok(Self { survey, connections, port, origin: clock() })
     }
@@ -90,14 +86,7 @@ impl Prover {
                 let _ = self.connections.accepted(accepted);
             }
             Incoming::Event(TaskEvent::Path(dial, news)) => self.survey.hear(now, dial, &news),
-            Incoming::Event(TaskEvent::HungUp(dial)) => {
-                if self.connections.forget_dial(dial) {
-                    self.survey.closed(dial);
-                }
-            }
-            Incoming::Event(TaskEvent::Closed(conn)) => {
-                self.connections.forget(conn);
-            }
+            Incoming::Event(TaskEvent::HungUp(dial)) => self.survey.closed(dial),
             Incoming::Event(_) => {}
         }
     }
@@ -105,9 +94,7 @@ impl Prover {
     fn carry_out(&mut self) {
         while let Some(output) = self.survey.poll_output() {
             match output {
-                Output::DialPath { dial, to, token, answer, packet } => {
-                    self.connections.prove(PathDial { dial, to, token, answer, packet });
-                }
+                Output::DialPath(path) => self.connections.prove(path),
                 Output::HangUp(dial) => self.connections.hang_up(dial),
                 _ => {}
             }

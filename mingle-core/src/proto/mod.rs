@@ -43,7 +43,7 @@ pub use config::Config;
 #[cfg(feature = "net")]
 pub(crate) use config::{GONE_AFTER, LAST_CALL, TIMEOUT};
 pub use node::Node;
-pub use output::{ConnId, DialId, Output, PathNews, WatchNews};
+pub use output::{ConnId, DialId, Output, PathDial, PathNews, WatchNews};
 #[cfg(feature = "net")]
 pub(crate) use pause::was_stopped;
 pub use prove::PathTarget;

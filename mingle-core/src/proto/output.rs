@@ -44,6 +44,21 @@ pub enum WatchNews {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnId(pub u64);
 
+/// A connection to open, which proves a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathDial {
+    /// The name of the connection.
+    pub dial: DialId,
+    /// Where to.
+    pub to: SocketAddr,
+    /// The first bytes.
+    pub token: [u8; TOKEN],
+    /// The answer of the target.
+    pub answer: [u8; ANSWER],
+    /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
+    pub packet: Option<u32>,
+}
+
 /// An instruction for the driver, which carries out the outputs in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -72,18 +87,7 @@ pub enum Output {
     /// Open a TCP connection that proves a path: write the token, the length of the padding (two bytes,
     /// little endian), and the padding, two full segments of the connection. Report what happens by
     /// [`Node::handle_path`](crate::proto::Node::handle_path).
-    DialPath {
-        /// The name of the connection.
-        dial: DialId,
-        /// Where to.
-        to: SocketAddr,
-        /// The first bytes.
-        token: [u8; TOKEN],
-        /// The answer of the target.
-        answer: [u8; ANSWER],
-        /// The longest packet to send, in bytes with the headers of IP and TCP; none as the kernel decides.
-        packet: Option<u32>,
-    },
+    DialPath(PathDial),
     /// Open a TCP connection on which the other end sends one byte, and keep it open; the kernel probes it
     /// while it is idle. Report what happens by
     /// [`RunningNode::handle_watch`](crate::proto::RunningNode::handle_watch).

@@ -10,7 +10,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 
 use super::backoff::Backoff;
 use super::config::Config;
-use super::output::{ConnId, DialId, Output};
+use super::output::{ConnId, DialId, Output, PathDial};
 use super::report::Event;
 use super::scale::Scale;
 use super::timer::{Time, Timer, Timers};
@@ -147,7 +147,7 @@ impl Shared {
     pub(crate) fn dial_path(&mut self, to: SocketAddr, target: NodeId, packet: Option<u32>) -> DialId {
         let (dial, token) = self.next_token(to, target);
         let (token, answer) = self.codec.encode_path(&token);
-        self.outputs.push_back(Output::DialPath { dial, to, token, answer, packet });
+        self.outputs.push_back(Output::DialPath(PathDial { dial, to, token, answer, packet }));
         dial
     }
 

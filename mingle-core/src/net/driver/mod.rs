@@ -25,13 +25,12 @@ use crate::net::discovery::seed_dir::SeedDir;
 use crate::net::error::Error;
 use crate::net::rendezvous::Rendezvous;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Accepted, Connections, Incoming, Keep, Listeners};
+use crate::net::sockets::connections::{Accepted, Connections, Incoming, Listeners};
 use crate::net::sockets::endpoint::{Endpoint, bind_endpoint, listen_for_paths};
 use crate::net::sockets::links::Links;
 use crate::net::sockets::open_files::OpenFiles;
-use crate::net::sockets::path::PathDial;
 use crate::net::sockets::watched::readable;
-use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning, WatchNews};
+use crate::proto::{Config, Event, Formed, Node, Output, Reach, Time, Warning};
 use crate::wire::{Attributes, NodeInfo};
 use interfaces::{own_endpoints, own_reach, usable};
 use peers::Peers;
@@ -83,9 +82,13 @@ impl Driver {
         let links = open_links(&settings, interfaces, endpoint.sockets)?;
         let open_files = OpenFiles::raise();
         let (paths, path_port) = path_listeners(&settings, endpoint.port)?;
-        let listeners = Listeners { own: endpoint.listeners, paths };
-        let keep = Keep { own: settings.keep_listener, paths: settings.stays };
-        let connections = Connections::open(listeners, keep, settings.world.max())?;
+        let listeners = Listeners {
+            own: endpoint.listeners,
+            keep_own: settings.keep_listener,
+            paths,
+            keep_paths: settings.stays,
+        };
+        let connections = Connections::open(listeners, settings.world.max())?;
         let endpoints = own_endpoints(&settings.network, &links, endpoint.port);
         Ok(Self {
             path_port,
@@ -231,40 +234,25 @@ impl Driver {
         let now = self.now();
         match event {
             TaskEvent::Dialed(dial) => node.handle_dialed(now, dial),
-            TaskEvent::HungUp(dial) => {
-                if self.connections.forget_dial(dial) {
-                    node.handle_hung_up(now, dial);
-                }
-            }
+            TaskEvent::HungUp(dial) => node.handle_hung_up(now, dial),
             TaskEvent::Seeds(seeds) => {
                 self.peers.set_seeds(seeds);
                 node.handle_seeds(now, self.peers.addresses());
             }
             TaskEvent::Searched => node.handle_searched(now),
             TaskEvent::Warning(warning) => self.warn(warning),
-            TaskEvent::Watched(dial, news) => {
-                if !matches!(news, WatchNews::Opened | WatchNews::Greeted) {
-                    self.connections.forget_dial(dial);
-                }
-                node.handle_watch(now, dial, news);
-            }
+            TaskEvent::Watched(dial, news) => node.handle_watch(now, dial, news),
             TaskEvent::Path(dial, news) => node.handle_path(now, dial, &news),
             TaskEvent::Token(conn, local, remote, token) => {
-                if self.connections.identify(conn) {
-                    node.handle_token(now, conn, local, remote, &token);
-                    if let Some((closed, warning)) = self.connections.make_room() {
-                        node.handle_closed(now, closed);
-                        if let Some(warning) = warning {
-                            self.warn(warning);
-                        }
+                node.handle_token(now, conn, local, remote, &token);
+                if let Some((closed, warning)) = self.connections.make_room() {
+                    node.handle_closed(now, closed);
+                    if let Some(warning) = warning {
+                        self.warn(warning);
                     }
                 }
             }
-            TaskEvent::Closed(conn) => {
-                if self.connections.forget(conn) {
-                    node.handle_closed(now, conn);
-                }
-            }
+            TaskEvent::Closed(conn) => node.handle_closed(now, conn),
         }
     }
 
@@ -283,9 +271,7 @@ impl Driver {
                 }
             }
             Output::Dial { dial, to, token } => self.connections.dial(dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet } => {
-                self.connections.prove(PathDial { dial, to, token, answer, packet });
-            }
+            Output::DialPath(path) => self.connections.prove(path),
             Output::Watch { dial, to } => self.connections.watch(dial, to),
             Output::HangUp(dial) => self.connections.hang_up(dial),
             Output::Close(conn) => self.connections.close(conn),

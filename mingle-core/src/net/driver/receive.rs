@@ -53,7 +53,7 @@ impl Driver {
         tokio::task::yield_now().await;
         self.accept_waiting().await;
         self.handle_dialed(node);
-        for event in self.connections.take_waiting() {
+        while let Some(event) = self.connections.next_waiting() {
             self.handle(node, event);
         }
     }

@@ -13,11 +13,11 @@ use crate::net::assignment::Assignment;
 use crate::net::clock::clock;
 use crate::net::error::Error;
 use crate::net::sockets::connection::TaskEvent;
-use crate::net::sockets::connections::{Connections, Incoming, Keep, Listeners};
+use crate::net::sockets::connections::{Connections, Incoming, Listeners};
 use crate::net::sockets::endpoint::{bind_candidates, listen_again};
 use crate::net::sockets::open_files::OpenFiles;
 use crate::net::sockets::watched::readable;
-use crate::proto::{self, Change, WatchNews};
+use crate::proto::{self, Change};
 
 /// The pause between two attempts to listen on the port that the command has used.
 const RETRY: Duration = Duration::from_millis(50);
@@ -117,12 +117,8 @@ impl RunningWorld {
                 incoming = self.driver.connections.next() => match incoming {
                     Incoming::Event(TaskEvent::Warning(warning)) => self.driver.warn(warning),
                     Incoming::Event(TaskEvent::Watched(dial, news)) => {
-                        if !matches!(news, WatchNews::Opened | WatchNews::Greeted) {
-                            self.driver.connections.forget_dial(dial);
-                        }
                         self.machine.handle_watch(self.driver.now(), dial, news);
                     }
-                    Incoming::Event(TaskEvent::Closed(conn)) => _ = self.driver.connections.forget(conn),
                     Incoming::Event(_) => {}
                     Incoming::Accepted(accepted) => {
                         if let Ok((_, from, _)) = &accepted {
@@ -224,9 +220,9 @@ impl RunningWorld {
         let settings = &driver.settings;
         let (paths, path_port) = path_listeners(settings, driver.port)?;
         driver.path_port = path_port;
-        let listeners = Listeners { own: listeners, paths };
-        let keep = Keep { own: settings.keep_listener, paths: true };
-        driver.connections = Connections::open(listeners, keep, settings.world.max())?;
+        let keep_own = settings.keep_listener;
+        let listeners = Listeners { own: listeners, keep_own, paths, keep_paths: true };
+        driver.connections = Connections::open(listeners, settings.world.max())?;
         // An interface that has lost its link since may have it again.
         if !driver.settings.is_alone() {
             driver.links.change(usable(&driver.settings).await?)?;

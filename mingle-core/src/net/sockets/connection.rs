@@ -47,15 +47,6 @@ pub(crate) enum TaskEvent {
     Warning(Warning),
 }
 
-/// How an accepted connection is treated that proves a path.
-#[derive(Debug, Clone)]
-pub(crate) struct PathPort {
-    /// Answers the tokens of paths.
-    pub(crate) target: Arc<PathTarget>,
-    /// Whether the port is for paths alone.
-    pub(crate) only: bool,
-}
-
 /// Opens a connection, sends the token and waits for the end.
 pub(crate) async fn dial(
     dial: DialId,
@@ -64,36 +55,31 @@ pub(crate) async fn dial(
     events: UnboundedSender<TaskEvent>,
 ) {
     match TcpStream::connect(to).await {
-        Ok(stream) => prove(dial, stream, &token, &events).await,
+        Ok(mut stream) => {
+            if let Err(error) = make_lease(&stream) {
+                tracing::debug!(?dial, %error, "keepalive");
+            }
+            // Before the token is sent, since its answer may come at once.
+            let _ = events.send(TaskEvent::Dialed(dial));
+            if stream.write_all(&token).await.is_ok() {
+                closed(&mut stream).await;
+            }
+        }
         Err(error) => tracing::debug!(?dial, %to, %error, "dialling"),
     }
     // Sending fails if the driver has ended.
     let _ = events.send(TaskEvent::HungUp(dial));
 }
 
-async fn prove(
-    dial: DialId,
-    mut stream: TcpStream,
-    token: &[u8; TOKEN],
-    events: &UnboundedSender<TaskEvent>,
-) {
-    if let Err(error) = make_lease(&stream) {
-        tracing::debug!(?dial, %error, "keepalive");
-    }
-    // Before the token is sent, since its answer may come at once.
-    let _ = events.send(TaskEvent::Dialed(dial));
-    if stream.write_all(token).await.is_ok() {
-        closed(&mut stream).await;
-    }
-}
-
 /// Reads the token of an accepted connection, and then waits for its end.
 ///
-/// The token of a path is answered here, on any port. On a port for paths no other token counts.
+/// The token of a path is answered here by `paths`, on any port. On a port for paths `only`, no other token
+/// counts.
 pub(crate) async fn hold(
     conn: ConnId,
     mut stream: TcpStream,
-    paths: PathPort,
+    paths: Arc<PathTarget>,
+    only: bool,
     events: UnboundedSender<TaskEvent>,
 ) {
     let set_up = |set: io::Result<()>| {
@@ -105,23 +91,18 @@ pub(crate) async fn hold(
     let mut token = [0; TOKEN];
     let read = tokio::time::timeout(TOKEN_TIMEOUT, stream.read_exact(&mut token)).await;
     if let (Ok(Ok(_)), Ok(local), Ok(remote)) = (read, stream.local_addr(), stream.peer_addr()) {
-        if let Some(answer) = paths.target.answer(&token) {
+        if let Some(answer) = paths.answer(&token) {
             let answered = path::answer(&mut stream, &answer);
             if !matches!(tokio::time::timeout(PATH_TIMEOUT, answered).await, Ok(Ok(()))) {
                 tracing::debug!(?conn, %remote, "a path was not proved");
             }
-            let _ = events.send(TaskEvent::Closed(conn));
-            return;
+        } else if !only {
+            // Six system calls that a stranger does not cost: the more are accepted, the sooner it is a node's
+            // turn.
+            set_up(make_lease(&stream));
+            let _ = events.send(TaskEvent::Token(conn, local.ip(), remote.ip().to_canonical(), token));
+            closed(&mut stream).await;
         }
-        if paths.only {
-            let _ = events.send(TaskEvent::Closed(conn));
-            return;
-        }
-        // Six system calls that a stranger does not cost: the more are accepted, the sooner it is a node's
-        // turn.
-        set_up(make_lease(&stream));
-        let _ = events.send(TaskEvent::Token(conn, local.ip(), remote.ip().to_canonical(), token));
-        closed(&mut stream).await;
     }
     let _ = events.send(TaskEvent::Closed(conn));
 }

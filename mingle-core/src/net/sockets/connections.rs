@@ -6,7 +6,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener as StdTcpListener};
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use socket2::SockRef;
@@ -14,15 +14,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::connection::{self, PathPort, TaskEvent};
+use super::connection::{self, TaskEvent};
 use super::endpoint::BACKLOG;
 use super::guests::Guests;
 use super::open_files::Room;
-use super::path::{self, PathDial};
+use super::path;
 use crate::model::World;
 use crate::net::clock::clock;
 use crate::net::error::Error;
-use crate::proto::{ConnId, DialId, PathTarget, TOKEN, Warning};
+use crate::proto::{ConnId, DialId, PathDial, PathTarget, TOKEN, Warning, WatchNews};
 
 /// Accepts no more while so many tasks have been told to end and still hold their descriptors: while
 /// connections come fast, the runtime would run no task, and no token would be read.
@@ -35,22 +35,17 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// An accepted connection, and whether it came by a port for paths; or why accepting failed.
 pub(crate) type Accepted = io::Result<(TcpStream, SocketAddr, bool)>;
 
-/// The listeners of one node.
+/// The listeners of one node, and which of them stay open once the world has formed.
 #[derive(Debug)]
 pub(crate) struct Listeners {
     /// On the node's own port, IPv4 first.
     pub(crate) own: Vec<StdTcpListener>,
+    /// Whether these stay, for the job.
+    pub(crate) keep_own: bool,
     /// On the port for paths.
     pub(crate) paths: Vec<StdTcpListener>,
-}
-
-/// The listeners that stay open once the world has formed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Keep {
-    /// Those on the node's own port, for the job.
-    pub(crate) own: bool,
-    /// Those on the port for paths, at which the neighbours watch this node.
-    pub(crate) paths: bool,
+    /// Whether these stay: the neighbours watch this node there.
+    pub(crate) keep_paths: bool,
 }
 
 /// One listener.
@@ -59,6 +54,8 @@ struct Listening {
     socket: TcpListener,
     /// Whether its port is for paths alone.
     paths: bool,
+    /// Whether it stays open once the world has formed.
+    is_kept: bool,
 }
 
 /// The events that [`Connections::next`] waits for.
@@ -75,7 +72,6 @@ pub(crate) struct Connections {
     listeners: Vec<Listening>,
     /// Answers the tokens of paths to this node.
     target: Option<Arc<PathTarget>>,
-    keep: Keep,
     accepting: bool,
     /// Accepts again from this time on, after an error.
     accept_from: Instant,
@@ -92,14 +88,14 @@ pub(crate) struct Connections {
 
 impl Connections {
     /// Accepts on `listeners`. Those that are not kept close with the connections.
-    pub(crate) fn open(listeners: Listeners, keep: Keep, world: World) -> Result<Self, Error> {
-        let Listeners { own, paths } = listeners;
+    pub(crate) fn open(listeners: Listeners, world: World) -> Result<Self, Error> {
+        let Listeners { own, keep_own, paths, keep_paths } = listeners;
         let newest = own.iter().chain(&paths).map(AsRawFd::as_raw_fd).max().unwrap_or_default();
         set_backlog(&own, least_backlog(world));
-        let own = own.into_iter().map(|listener| (listener, false));
-        let paths = paths.into_iter().map(|listener| (listener, true));
-        let watched = own.chain(paths).map(|(listener, paths)| {
-            TcpListener::from_std(listener).map(|socket| Listening { socket, paths })
+        let own = own.into_iter().map(|listener| (listener, false, keep_own));
+        let paths = paths.into_iter().map(|listener| (listener, true, keep_paths));
+        let watched = own.chain(paths).map(|(listener, paths, is_kept)| {
+            TcpListener::from_std(listener).map(|socket| Listening { socket, paths, is_kept })
         });
         let (sender, events) = unbounded_channel();
         Ok(Self {
@@ -107,7 +103,6 @@ impl Connections {
                 .collect::<io::Result<_>>()
                 .map_err(Error::socket("cannot watch the sockets"))?,
             target: None,
-            keep,
             accepting: true,
             accept_from: clock(),
             has_warned: false,
@@ -123,16 +118,16 @@ impl Connections {
 
     /// The next event, or else the next connection. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Incoming {
-        if let Some(event) = self.waiting.pop_front() {
-            return Incoming::Event(event);
-        }
         loop {
+            if let Some(event) = self.next_waiting() {
+                return Incoming::Event(event);
+            }
             let accepts = self.accepting && clock() >= self.accept_from && !self.is_behind();
             let listeners = if accepts { &self.listeners[..] } else { &[] };
             tokio::select! {
                 biased;
                 // The channel stays open, since `self` holds a sender.
-                Some(event) = self.events.recv() => return Incoming::Event(event),
+                Some(event) = self.events.recv() => self.waiting.push_back(event),
                 accepted = accept(listeners) => return Incoming::Accepted(accepted),
                 // Drops the result of a task that has ended.
                 Some(_) = self.tasks.join_next() => {}
@@ -160,15 +155,8 @@ impl Connections {
     pub(crate) async fn accept_now(&mut self) -> Option<Accepted> {
         let accepts = self.accepting && !self.is_behind();
         let listeners = if accepts { &self.listeners[..] } else { &[] };
-        poll_fn(|context| {
-            // An error is returned again by `next`.
-            let ready = listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
-                Poll::Ready(Ok((stream, from))) => Some(Ok((stream, from, listener.paths))),
-                Poll::Ready(Err(_)) | Poll::Pending => None,
-            });
-            Poll::Ready(ready)
-        })
-        .await
+        // An error is returned again by `next`.
+        poll_fn(|context| Poll::Ready(poll_accept(listeners, context))).await.filter(Result::is_ok)
     }
 
     /// Passes every dial that has been established to `dialed`. Other events wait for [`Connections::next`].
@@ -181,9 +169,22 @@ impl Connections {
         }
     }
 
-    /// The events that [`Connections::take_dialed`] has passed over.
-    pub(crate) fn take_waiting(&mut self) -> VecDeque<TaskEvent> {
-        std::mem::take(&mut self.waiting)
+    /// The next of the events that have arrived. Leaves out those of connections that this node has closed
+    /// itself, and notes which connections have closed or sent their tokens.
+    pub(crate) fn next_waiting(&mut self) -> Option<TaskEvent> {
+        while let Some(event) = self.waiting.pop_front() {
+            let is_awaited = match &event {
+                TaskEvent::Watched(_, WatchNews::Opened | WatchNews::Greeted) => true,
+                TaskEvent::HungUp(dial) | TaskEvent::Watched(dial, _) => self.dials.remove(dial).is_some(),
+                TaskEvent::Token(conn, ..) => self.guests.identify(*conn),
+                TaskEvent::Closed(conn) => self.guests.remove(*conn).is_some(),
+                _ => true,
+            };
+            if is_awaited {
+                return Some(event);
+            }
+        }
+        None
     }
 
     /// Takes an accepted connection. Returns a warning for the first error.
@@ -203,8 +204,7 @@ impl Connections {
         let conn = ConnId(self.next_conn);
         // Dropping the stream closes it: there is no node yet that it could be meant for.
         let target = self.target.clone()?;
-        let paths = PathPort { target, only };
-        let task = self.tasks.spawn(connection::hold(conn, stream, paths, self.sender.clone()));
+        let task = self.tasks.spawn(connection::hold(conn, stream, target, only, self.sender.clone()));
         self.guests.add(conn, from.ip().to_canonical(), task);
         None
     }
@@ -214,27 +214,12 @@ impl Connections {
         is_first.then_some(Warning::NotAccepted { error })
     }
 
-    /// Notes that a connection has sent its token. Returns whether the token was awaited.
-    pub(crate) fn identify(&mut self, conn: ConnId) -> bool {
-        self.guests.identify(conn)
-    }
-
     /// Closes a connection that has sent its token, if there are too many of these. Returns the connection,
     /// and a warning the first time.
     pub(crate) fn make_room(&mut self) -> Option<(ConnId, Option<Warning>)> {
         let conn = self.guests.evict_prover()?;
         let error = "as many nodes have one as this world and the limit of open files permit".to_owned();
         Some((conn, self.warn_once(error)))
-    }
-
-    /// Forgets an accepted connection that has closed. Returns false if this node closed it itself.
-    pub(crate) fn forget(&mut self, conn: ConnId) -> bool {
-        self.guests.remove(conn).is_some()
-    }
-
-    /// As [`Connections::forget`], for a connection that this node opened.
-    pub(crate) fn forget_dial(&mut self, dial: DialId) -> bool {
-        self.dials.remove(&dial).is_some()
     }
 
     pub(crate) fn close(&mut self, conn: ConnId) {
@@ -298,8 +283,7 @@ impl Connections {
     /// Accepts no more connections: the port belongs to the job.
     pub(crate) fn stop_accepting(&mut self) {
         self.accepting = false;
-        let Keep { own, paths } = self.keep;
-        self.listeners.retain(|listener| if listener.paths { paths } else { own });
+        self.listeners.retain(|listener| listener.is_kept);
     }
 
     /// Closes every connection, drops their events, and goes on accepting.
@@ -317,8 +301,7 @@ impl Connections {
     pub(crate) async fn close_all(&mut self) {
         // Connections on the master's port are reset, so that nothing holds the port when the job binds it.
         self.tasks.shutdown().await;
-        let Keep { own, paths } = self.keep;
-        self.listeners.retain(|listener| if listener.paths { paths } else { own });
+        self.listeners.retain(|listener| listener.is_kept);
     }
 
     /// The listener of a family, if listeners were kept. Closes the other.
@@ -350,15 +333,15 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
 
 /// The next connection. Waits forever without a listener.
 async fn accept(listeners: &[Listening]) -> Accepted {
-    poll_fn(|context| {
-        // Polls the listeners up to the first that is ready; if none is, each wakes this task.
-        let ready = listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
-            Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
-            Poll::Pending => None,
-        });
-        ready.map_or(Poll::Pending, Poll::Ready)
+    poll_fn(|context| poll_accept(listeners, context).map_or(Poll::Pending, Poll::Ready)).await
+}
+
+/// Polls the listeners up to the first that is ready; if none is, each wakes this task.
+fn poll_accept(listeners: &[Listening], context: &mut Context<'_>) -> Option<Accepted> {
+    listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
+        Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
+        Poll::Pending => None,
     })
-    .await
 }
 
 #[cfg(test)]
@@ -380,8 +363,7 @@ mod tests {
         listener.set_nonblocking(true).unwrap();
         let to = listener.local_addr().unwrap();
         let mut connections = Connections::open(
-            Listeners { own: vec![listener], paths: Vec::new() },
-            Keep { own: true, paths: false },
+            Listeners { own: vec![listener], keep_own: true, paths: Vec::new(), keep_paths: false },
             World::new(4).unwrap(),
         )
         .unwrap();

@@ -12,19 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::connection::TaskEvent;
 use super::endpoint::reset_on_close;
-use crate::proto::{ANSWER, DialId, Fault, PathNews, TOKEN};
-
-/// A connection to open, which proves a path: the fields of
-/// [`Output::DialPath`](crate::proto::Output::DialPath).
-#[derive(Debug)]
-pub(crate) struct PathDial {
-    pub(crate) dial: DialId,
-    pub(crate) to: SocketAddr,
-    pub(crate) token: [u8; TOKEN],
-    pub(crate) answer: [u8; ANSWER],
-    /// The longest packet to send, in bytes with the headers of IP and TCP.
-    pub(crate) packet: Option<u32>,
-}
+use crate::proto::{ANSWER, Fault, PathDial, PathNews};
 
 /// The bytes of each segment that the kernel's figure leaves out: the option for timestamps (RFC 7323).
 const TIMESTAMPS: u32 = 12;

@@ -100,6 +100,7 @@ mod tests {
 
     use super::*;
     use crate::model::JobId;
+    use crate::proto::output::PathDial;
 
     fn survey(world: u32) -> Survey {
         let tag = "foo".parse::<JobId>().unwrap().tag();
@@ -119,7 +120,7 @@ mod tests {
     fn dials(survey: &mut Survey, open: &mut BTreeMap<DialId, SocketAddr>) {
         while let Some(output) = survey.poll_output() {
             match output {
-                Output::DialPath { dial, to, .. } => {
+                Output::DialPath(PathDial { dial, to, .. }) => {
                     open.insert(dial, to);
                 }
                 Output::HangUp(dial) => {

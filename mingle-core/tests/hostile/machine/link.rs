@@ -6,7 +6,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::testing::Phase;
-use mingle_core::proto::{ConnId, DialId, Formed, Node, NodeId, Output, PathNews, RunningNode, TOKEN, Time};
+use mingle_core::proto::{
+    ConnId, DialId, Formed, Node, NodeId, Output, PathDial, PathNews, RunningNode, TOKEN, Time,
+};
 use mingle_core::{End, Event};
 
 use super::promises::Watch;
@@ -332,7 +334,7 @@ impl Link {
                 self.queue.push_back((at, Packet::Dialed(dial)));
                 self.queue.push_back((acceptor, Packet::Token(conn, Box::new(token))));
             }
-            Output::DialPath { dial, to, token, answer, .. } if self.answers_paths => {
+            Output::DialPath(PathDial { dial, to, token, answer, .. }) if self.answers_paths => {
                 let mut targets = self.places.iter().filter(|place| place.endpoint.ip() == to.ip());
                 let arrives = match targets.next().map(|place| &place.actor) {
                     Some(Actor::Node(target)) => target.path_target().answer(&token) == Some(answer),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use mingle_core::proto::testing::Forger;
-use mingle_core::proto::{DialId, Formed, Lineage, MAX_DATAGRAM, NodeId, Output, Time};
+use mingle_core::proto::{DialId, Formed, Lineage, MAX_DATAGRAM, NodeId, Output, PathDial, Time};
 use mingle_core::{Change, Event};
 
 /// The most datagrams that one input draws: those of a leader to a member at each of its addresses, and of a
@@ -105,7 +105,7 @@ impl Watch {
                 assert!(self.dials.insert(*dial, *to).is_none(), "a dial's number is used twice");
                 self.drawn.dials += usize::from(!self.home.contains(to));
             }
-            Output::DialPath { to, .. } => {
+            Output::DialPath(PathDial { to, .. }) => {
                 self.drawn.dials += usize::from(self.home.iter().all(|home| home.ip() != to.ip()));
             }
             Output::Event(event) => self.event(event, now),

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use mingle_core::Failure;
 use mingle_core::proto::testing::{self, digest};
-use mingle_core::proto::{Digest, Lineage, NodeId, Output, Time};
+use mingle_core::proto::{Digest, Lineage, NodeId, Output, PathDial, Time};
 
 use super::Network;
 
@@ -143,7 +143,7 @@ pub(super) fn describe(output: &Output) -> String {
         Output::Send { to, datagram } => format!("to {to}: {}", name(datagram)),
         Output::Multicast { datagram } => format!("to all: {}", name(datagram)),
         Output::Dial { dial, to, token } => format!("{dial:?} to {to} with {}", digest(token)),
-        Output::DialPath { dial, to, token, answer, packet } => {
+        Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
             let (token, answer) = (digest(token), digest(answer));
             format!("{dial:?} to {to} with {token} for {answer}, packets of {packet:?}")
         }

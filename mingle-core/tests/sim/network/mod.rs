@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 
-use mingle_core::proto::{DialId, Node, Output, Time, Warning};
+use mingle_core::proto::{DialId, Node, Output, PathDial, Time, Warning};
 use mingle_core::{Event, Failure};
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -339,7 +339,7 @@ impl Network {
             Output::Send { to, datagram } => self.unicast(host, to, datagram),
             Output::Multicast { datagram } => self.multicast(host, &datagram),
             Output::Dial { dial, to, token } => self.dial(host, dial, to, token),
-            Output::DialPath { dial, to, token, answer, packet } => {
+            Output::DialPath(PathDial { dial, to, token, answer, packet }) => {
                 self.dial_path(host, dial, to, token, answer, packet);
             }
             Output::Watch { dial, to } => self.watch(host, dial, to),

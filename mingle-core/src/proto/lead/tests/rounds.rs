@@ -10,7 +10,7 @@ use super::{
 };
 use crate::model::{BrokenPath, Fault, Link, Paths, Rank};
 use crate::proto::timer::Time;
-use crate::proto::{ConnId, DialId, Event, Failure, Output, PathNews};
+use crate::proto::{ConnId, DialId, Event, Failure, Output, PathDial, PathNews};
 use crate::wire::{Broken, BrokenTo, Message, NodeInfo, Prepare, Reach, Ready, Refusal, Welcome};
 
 /// The rounds that were prepared.
@@ -79,7 +79,7 @@ fn leader_of_paths(world: u32, members: &[u8]) -> (Leader, Vec<Output>) {
 /// The leader's connections that prove its paths.
 pub(super) fn path_dials(outputs: &[Output]) -> Vec<DialId> {
     let dials = outputs.iter().filter_map(|output| match output {
-        Output::DialPath { dial, .. } => Some(*dial),
+        Output::DialPath(PathDial { dial, .. }) => Some(*dial),
         _ => None,
     });
     dials.collect()

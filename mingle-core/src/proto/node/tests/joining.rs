@@ -10,7 +10,7 @@ use crate::model::{Endpoints, Fault, HostName, Lineage, Link, List, NodeId, Path
 use crate::proto::follow::Follow;
 use crate::proto::tests::{codec, dialled, endpoint, id, outputs, run};
 use crate::proto::timer::Time;
-use crate::proto::{Config, DialId, Event, Failure, Node, Output, PathNews};
+use crate::proto::{Config, DialId, Event, Failure, Node, Output, PathDial, PathNews};
 use crate::rdma::examples::example_verdict;
 use crate::wire::{
     Candidate, Header, Introduction, Message, Partner, Prepare, Reach, Ready, Refusal, Welcome,
@@ -123,7 +123,7 @@ fn a_member_names_its_broken_paths_if_it_has_reached_the_master_and_else_that_it
         };
         let told = hear(&mut node, &Message::Prepare(prepare.clone()));
         let to_partner = told.iter().find_map(|output| match output {
-            Output::DialPath { dial, to, .. } if *to == path => Some(*dial),
+            Output::DialPath(PathDial { dial, to, .. }) if *to == path => Some(*dial),
             _ => None,
         });
         let (to_master, to_partner) = (dialled(&told), to_partner.expect("it dials its partner"));
@@ -148,7 +148,7 @@ fn a_member_names_its_broken_paths_if_it_has_reached_the_master_and_else_that_it
         // The same again for a prepare, and no Ready although all is proved by now.
         if reaches_master {
             let late = before.iter().rev().find_map(|output| match output {
-                Output::DialPath { dial, to, .. } if *to == path => Some(*dial),
+                Output::DialPath(PathDial { dial, to, .. }) if *to == path => Some(*dial),
                 _ => None,
             });
             node.handle_path(node.shared.now, late.expect("it dials again and again"), &PathNews::Arrived);

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use crate::model::{JobId, NodeId};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Time;
-use crate::proto::{Config, DialId, Output};
+use crate::proto::{Config, DialId, Output, PathDial};
 use crate::wire::{Codec, Message};
 
 /// Node 2 of a world of this size.
@@ -45,7 +45,7 @@ impl Done {
         let mut codec = Codec::new(shared.config.tag, None);
         while let Some(output) = shared.next_output() {
             match output {
-                Output::DialPath { dial, to, packet, .. } => done.paths.push((dial, to, packet)),
+                Output::DialPath(PathDial { dial, to, packet, .. }) => done.paths.push((dial, to, packet)),
                 Output::Dial { dial, to, .. } => done.dials.push((dial, to)),
                 Output::HangUp(dial) => done.hung_up.push(dial),
                 Output::Send { to, datagram } => done.sent.push((to, codec.decode(&datagram).unwrap().1)),

@@ -1,6 +1,6 @@
 //! The order of candidates: the greatest leads.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::model::NodeId;
@@ -12,37 +12,21 @@ use crate::wire::Candidate;
 /// members, so that the leader does not change for every newcomer; then the lowest preferred address, then
 /// the lowest ID. `members` is a high-water mark: a key only grows, so that a candidate that was yielded to
 /// stays better, and no two candidates can yield to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ElectionKey {
     explicit: bool,
     members: u32,
-    address: IpAddr,
-    id: NodeId,
+    address: Reverse<IpAddr>,
+    id: Reverse<NodeId>,
 }
 
 impl ElectionKey {
     pub(crate) fn new(explicit: bool, members: u32, address: IpAddr, id: NodeId) -> Self {
-        Self { explicit, members, address, id }
+        Self { explicit, members, address: Reverse(address), id: Reverse(id) }
     }
 
     pub(crate) fn of(candidate: &Candidate) -> Self {
         Self::new(candidate.explicit, candidate.members, candidate.endpoints.preferred().ip(), candidate.id)
-    }
-}
-
-impl Ord for ElectionKey {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.explicit
-            .cmp(&other.explicit)
-            .then(self.members.cmp(&other.members))
-            .then_with(|| other.address.cmp(&self.address))
-            .then_with(|| other.id.cmp(&self.id))
-    }
-}
-
-impl PartialOrd for ElectionKey {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
     }
 }
 

@@ -138,12 +138,8 @@ impl Variables {
         let listed = environment(MINGLE_SET).unwrap_or_default();
         let given = |name: &str| settings.iter().any(|setting| setting.name() == name);
 
-        let users = |name: &str| {
-            let setting = settings.iter().find(|setting| setting.name() == name);
-            let is_users = |value: &String| !value.is_empty() && !is_own(&listed, name, value);
-            let variable = || environment(name).filter(is_users);
-            setting.map(|setting| setting.value().to_owned()).or_else(variable)
-        };
+        let users =
+            |name: &str| environment(name).filter(|value| !value.is_empty() && !is_own(&listed, name, value));
         for (name, value) in advice.iter().filter(|(name, _)| !given(name)) {
             if let Some(own) = users(name) {
                 variables.kept.push(Kept { name, value: own, advice: value.clone() });

@@ -5,7 +5,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
-use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::model::Digest;
@@ -369,21 +368,7 @@ impl fmt::Display for HostName {
 
 impl<'de> Deserialize<'de> for HostName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct HostNameVisitor;
-
-        impl Visitor<'_> for HostNameVisitor {
-            type Value = HostName;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a host name")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<HostName, E> {
-                Ok(HostName::new(text))
-            }
-        }
-
-        deserializer.deserialize_str(HostNameVisitor)
+        <&str>::deserialize(deserializer).map(Self::new)
     }
 }
 

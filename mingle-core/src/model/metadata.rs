@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a node's launcher wants the other nodes to know: pairs of key and value, such as a port that the
@@ -88,28 +89,14 @@ impl Metadata {
     }
 }
 
-/// Checks each pair as [`Metadata::insert`] does, so that an oversized body is refused early.
+/// Checks each pair as [`Metadata::insert`] does.
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Pairs;
-
-        impl<'de> serde::de::Visitor<'de> for Pairs {
-            type Value = Metadata;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                write!(f, "keys and values of at most {} bytes", Metadata::MAX)
-            }
-
-            fn visit_map<A: serde::de::MapAccess<'de>>(self, mut map: A) -> Result<Metadata, A::Error> {
-                let mut metadata = Metadata::default();
-                while let Some((key, value)) = map.next_entry::<&str, &str>()? {
-                    metadata.insert(key, value).map_err(serde::de::Error::custom)?;
-                }
-                Ok(metadata)
-            }
+        let mut metadata = Self::default();
+        for (key, value) in <BTreeMap<&str, &str>>::deserialize(deserializer)? {
+            metadata.insert(key, value).map_err(D::Error::custom)?;
         }
-
-        deserializer.deserialize_map(Pairs)
+        Ok(metadata)
     }
 }
 

@@ -51,17 +51,8 @@ pub(crate) struct Token {
 /// The purpose of a token. A token of a path is never a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    Lease,
-    Path,
-}
-
-impl Purpose {
-    fn byte(self) -> u8 {
-        match self {
-            Self::Lease => 0,
-            Self::Path => 1,
-        }
-    }
+    Lease = 0,
+    Path = 1,
 }
 
 /// The length of an answer to the token of a path, in bytes.
@@ -78,7 +69,7 @@ impl Token {
         let mut bytes = [0; TOKEN];
         bytes[..4].copy_from_slice(&MAGIC);
         bytes[4] = VERSION;
-        bytes[PURPOSE] = purpose.byte();
+        bytes[PURPOSE] = purpose as u8;
         bytes[TAG].copy_from_slice(&tag.0);
         bytes[PROVER].copy_from_slice(&self.prover.0);
         bytes[TARGET].copy_from_slice(&self.target.0);
@@ -106,7 +97,7 @@ impl Token {
         if bytes[..4] != MAGIC || bytes[4] != VERSION || !zeros(6..TAG.start) || !zeros(PORT.end..MAC) {
             return Err(Dropped::Foreign);
         }
-        if bytes[PURPOSE] != purpose.byte() {
+        if bytes[PURPOSE] != purpose as u8 {
             return Err(Dropped::Malformed);
         }
         if bytes[TAG] != tag.0 {

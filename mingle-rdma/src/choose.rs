@@ -1,7 +1,7 @@
 //! Which ports and GIDs a job should use: pure functions of a [`Machine`], with a reason for each port and
 //! GID that is not used.
 
-use super::gid::{AddressFamily, Addressing, Offers, RoceVersion};
+use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::group::{self, Group};
 use super::machine::{
     Device, GidEntry, LinkLayer, Machine, NodeType, Port, PortState, Relation, Standing, Verbs,
@@ -9,33 +9,18 @@ use super::machine::{
 use super::name::is_nameable_device;
 use super::nccl::GidRule;
 use super::reason::{GidReason, PortReason};
+use super::summary::Capability;
 use super::verdict::Transport;
 
 /// Amazon's PCI vendor number.
 const AMAZON: u16 = 0x1d0f;
-
-/// What kind of RDMA a host offers to a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum RdmaKind {
-    /// The host has no RDMA device.
-    NoDevice,
-    /// The host has RDMA devices, but a job can use none of their ports.
-    NoUsablePort,
-    /// InfiniBand.
-    InfiniBand,
-    /// RDMA over Ethernet.
-    Roce,
-    /// Amazon's EFA. NCCL uses it through a plugin (aws-ofi-nccl), not through its own InfiniBand transport.
-    Efa,
-}
 
 /// Which ports and GIDs of a machine a job should use, and why not the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Choice<'a> {
     /// The kind of RDMA that the job can use.
-    pub kind: RdmaKind,
+    pub kind: Capability,
     /// How the ports are addressed. Only RoCE has an addressing.
     pub addressing: Option<Addressing>,
     /// Every port of every device, in the machine's order.
@@ -76,41 +61,31 @@ impl Machine {
         self.choose_by(None, None)
     }
 
-    /// The ports and GIDs that a job should use on this machine in a world with this RoCE addressing.
-    pub fn choose_for(&self, addressing: Addressing) -> Choice<'_> {
-        self.choose_by(Some(RdmaKind::Roce), Some(addressing))
-    }
-
     /// The ports and GIDs that a job should use on this machine in a world that uses this transport.
     pub fn choose_in(&self, transport: Transport) -> Choice<'_> {
         match transport {
-            Transport::InfiniBand => self.choose_kind(RdmaKind::InfiniBand),
-            Transport::Roce(addressing) => self.choose_for(addressing),
-            Transport::Efa => self.choose_kind(RdmaKind::Efa),
+            Transport::InfiniBand => self.choose_by(Some(Capability::InfiniBand), None),
+            Transport::Roce(addressing) => self.choose_by(Some(Capability::Roce), Some(addressing)),
+            Transport::Efa => self.choose_by(Some(Capability::Efa), None),
             Transport::NotExamined | Transport::NoDevice | Transport::Sockets => self.choose(),
         }
     }
 
-    /// The ports and GIDs that a job should use on this machine in a world that uses this kind of RDMA.
-    pub(super) fn choose_kind(&self, kind: RdmaKind) -> Choice<'_> {
-        self.choose_by(Some(kind), None)
-    }
-
-    fn choose_by(&self, kind: Option<RdmaKind>, wanted: Option<Addressing>) -> Choice<'_> {
-        let mut ports: Vec<PortChoice<'_>> = Vec::new();
-        for device in &self.devices {
-            ports.extend(device.ports.iter().map(|port| self.judge(device, port)));
-        }
+    /// The ports and GIDs that a job should use on this machine in a world that uses this kind of RDMA, with
+    /// the wanted addressing.
+    pub(super) fn choose_by(&self, kind: Option<Capability>, wanted: Option<Addressing>) -> Choice<'_> {
+        let mut ports: Vec<PortChoice<'_>> =
+            self.ports().map(|(device, port)| self.judge(device, port)).collect();
         if ports.iter().any(|port| port.excluded.is_none() && !port.device.is_soft) {
             exclude(&mut ports, |port| port.device.is_soft.then_some(PortReason::Soft));
         }
         let groups = group::choose(self, &mut ports, kind);
         let best = groups.iter().find(|group| group.excluded.is_none()).map(|group| group.kind);
-        let is_roce = best == Some(RdmaKind::Roce);
+        let is_roce = best == Some(Capability::Roce);
         let addressing = if is_roce { wanted.or_else(|| common(&ports)) } else { None };
         if let Some(addressing) = addressing {
             exclude(&mut ports, |port| {
-                (!offers(port).has(addressing)).then_some(PortReason::Addressing(addressing))
+                (!offers(port, addressing)).then_some(PortReason::Addressing(addressing))
             });
         }
         for port in &mut ports {
@@ -118,8 +93,8 @@ impl Machine {
         }
         let gid_rule = addressing.and_then(|addressing| settle_rule(&mut ports, addressing));
         let kind = match used(&ports).next().map(group::kind_of) {
-            None if self.devices.is_empty() => RdmaKind::NoDevice,
-            None => RdmaKind::NoUsablePort,
+            None if self.devices.is_empty() => Capability::NoDevice,
+            None => Capability::NoUsablePort,
             Some(kind) => kind,
         };
         Choice { kind, addressing, ports, groups, gid_rule }
@@ -127,9 +102,7 @@ impl Machine {
 
     /// Whether several ports can be used, so that the choice depends on the GPUs.
     pub(super) fn has_several_ports(&self) -> bool {
-        let ports =
-            self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)));
-        ports.filter(|(device, port)| self.judge(device, port).is_used()).nth(1).is_some()
+        self.ports().filter(|(device, port)| self.judge(device, port).is_used()).nth(1).is_some()
     }
 
     /// The GID that a port of this device would use in a world with this addressing, whether or not the port
@@ -267,15 +240,15 @@ pub(super) fn exclude(ports: &mut [PortChoice<'_>], reason: impl Fn(&PortChoice<
     }
 }
 
-/// The addressings for which the port has own GIDs, before one of them is chosen.
-fn offers(port: &PortChoice<'_>) -> Offers {
-    port.gids.iter().filter(|gid| gid.excluded.is_none()).filter_map(|gid| gid.entry.addressing()).collect()
+/// Whether the port has an own GID for this addressing, before one of them is chosen.
+fn offers(port: &PortChoice<'_>, addressing: Addressing) -> bool {
+    port.gids.iter().any(|gid| gid.excluded.is_none() && gid.entry.addressing() == Some(addressing))
 }
 
 /// The addressing for all ports: v2 if any port has it, then the one that most ports have, then the best of
 /// [`Addressing::ALL`]. NCCL has one family and one version for all devices of a process.
 fn common(ports: &[PortChoice<'_>]) -> Option<Addressing> {
-    let ports_with = |addressing| used(ports).filter(|port| offers(port).has(addressing)).count();
+    let ports_with = |addressing| used(ports).filter(|port| offers(port, addressing)).count();
     let candidates = Addressing::ALL.into_iter().filter(|&addressing| ports_with(addressing) > 0);
     // `max_by_key` returns the last of several maxima, so reverse the order to get the best.
     candidates.rev().max_by_key(|&addressing| (addressing.version, ports_with(addressing)))

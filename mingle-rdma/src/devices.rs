@@ -1,5 +1,6 @@
 //! The user's own lists of devices: which variables for GIDs are right for the ports that they select.
 
+use super::gid::Addressing;
 use super::list::nccl_list_has;
 use super::machine::{Device, LinkLayer, Machine, Port, PortState};
 use super::nccl::GidRule;
@@ -61,7 +62,7 @@ pub fn beside(
         }
         let is_of = |name: &str| is_for_gids(name) && name.starts_with(library.prefix);
         let had_index = advice.iter().any(|(name, _)| *name == library.index);
-        match rule(machine, transport, !users.choose_gid, library, list) {
+        match rule(machine, addressing, !users.choose_gid, library, list) {
             Ok(rule) => {
                 let place = advice.iter().position(|(name, _)| is_of(name)).unwrap_or(advice.len());
                 advice.retain(|(name, _)| !is_of(name));
@@ -92,12 +93,11 @@ fn is_for_gids(name: &str) -> bool {
 /// How a library comes to use the GIDs of the ports that the user's list selects, or why it cannot.
 fn rule(
     machine: &Machine,
-    transport: Transport,
+    addressing: Addressing,
     with_index: bool,
     library: &Library,
     list: &str,
 ) -> Result<GidRule, String> {
-    let Transport::Roce(addressing) = transport else { return Err(String::new()) };
     let selected = match library.prefix {
         "NCCL_" => by_nccl(machine, list),
         _ => by_name(machine, list)?,
@@ -135,7 +135,7 @@ fn by_nccl<'a>(machine: &'a Machine, list: &str) -> Vec<(&'a Device, &'a Port)> 
             && port.link_layer != LinkLayer::Unknown
             && nccl_list_has(list, &device.name, Some(&port.number.to_string()))
     };
-    ports(machine).filter(|(device, port)| is_used(device, port)).collect()
+    machine.ports().filter(|(device, port)| is_used(device, port)).collect()
 }
 
 /// The ports of a list of whole names, as UCX and NVSHMEM read it.
@@ -147,14 +147,10 @@ fn by_name<'a>(machine: &'a Machine, list: &str) -> Result<Vec<(&'a Device, &'a 
             None => false,
         };
         let before = found.len();
-        found.extend(ports(machine).filter(|(device, port)| is_named(device, port)));
+        found.extend(machine.ports().filter(|(device, port)| is_named(device, port)));
         if found.len() == before {
             return Err(format!("has {entry}, which is no RDMA port of this host"));
         }
     }
     Ok(found)
-}
-
-fn ports(machine: &Machine) -> impl Iterator<Item = (&Device, &Port)> {
-    machine.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
 }

@@ -151,26 +151,6 @@ impl fmt::Display for Addressing {
     }
 }
 
-/// A set of [`Addressing`]s: those for which a port has GIDs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Offers([bool; 4]);
-
-impl Offers {
-    pub(super) fn has(self, addressing: Addressing) -> bool {
-        self.0[addressing.place()]
-    }
-}
-
-impl FromIterator<Addressing> for Offers {
-    fn from_iter<I: IntoIterator<Item = Addressing>>(addressings: I) -> Self {
-        let mut offers = Self::default();
-        for addressing in addressings {
-            offers.0[addressing.place()] = true;
-        }
-        offers
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,8 +181,6 @@ mod tests {
     fn every_addressing_knows_its_place() {
         for (place, addressing) in Addressing::ALL.into_iter().enumerate() {
             assert_eq!(addressing.place(), place);
-            let offers: Offers = [addressing].into_iter().collect();
-            assert!(Addressing::ALL.into_iter().all(|other| offers.has(other) == (other == addressing)));
         }
     }
 }

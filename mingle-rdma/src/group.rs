@@ -3,17 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::choose::{PortChoice, RdmaKind, own_gid};
+use super::choose::{PortChoice, own_gid};
 use super::machine::{LinkLayer, Machine};
 use super::pci::{self, Distance};
 use super::reason::{GroupReason, PortReason};
+use super::summary::Capability;
 
 /// A group of ports of a machine, and whether a job should use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Group {
     /// The kind of RDMA.
-    pub kind: RdmaKind,
+    pub kind: Capability,
     /// The PCI vendor and device of the cards. None if they differ, or are unknown.
     pub card: Option<(u16, u16)>,
     /// The rate of each port, in Mb/s.
@@ -32,7 +33,7 @@ pub struct Group {
 struct PortFacts {
     /// Its place among all ports.
     place: usize,
-    kind: RdmaKind,
+    kind: Capability,
     card: Option<(u16, u16)>,
     rate: Option<u32>,
     network: Option<Subnet>,
@@ -73,7 +74,11 @@ struct Draft<'a> {
 type Outsider<'a> = (&'a PortFacts, PortReason);
 
 /// Chooses a group, of this kind if the world uses that, and excludes the ports of the others.
-pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>], kind: Option<RdmaKind>) -> Vec<Group> {
+pub(super) fn choose(
+    machine: &Machine,
+    ports: &mut [PortChoice<'_>],
+    kind: Option<Capability>,
+) -> Vec<Group> {
     let facts = facts(machine, ports);
     let nearness_says = facts.iter().any(|port| !port.near.is_empty());
     let groups = split(&facts, &networks(machine, ports)).into_iter().map(Draft::new);
@@ -109,8 +114,8 @@ pub(super) fn choose(machine: &Machine, ports: &mut [PortChoice<'_>], kind: Opti
 fn reason(port: &PortFacts, best: Option<&PortFacts>, lost: GroupReason) -> PortReason {
     let Some(best) = best.filter(|_| lost != GroupReason::World) else { return PortReason::Group(lost) };
     match (port.kind, best.kind) {
-        (RdmaKind::Roce | RdmaKind::Efa, RdmaKind::InfiniBand) => PortReason::BesideInfiniBand,
-        (RdmaKind::Efa, RdmaKind::Roce) => PortReason::BesideRdma,
+        (Capability::Roce | Capability::Efa, Capability::InfiniBand) => PortReason::BesideInfiniBand,
+        (Capability::Efa, Capability::Roce) => PortReason::BesideRdma,
         (own, used) if own == used && port.rate < best.rate => {
             PortReason::Slower { rate: port.rate, best: best.rate.unwrap_or(0) }
         }
@@ -118,11 +123,11 @@ fn reason(port: &PortFacts, best: Option<&PortFacts>, lost: GroupReason) -> Port
     }
 }
 
-pub(super) fn kind_of(port: &PortChoice<'_>) -> RdmaKind {
+pub(super) fn kind_of(port: &PortChoice<'_>) -> Capability {
     match port.port.link_layer {
-        LinkLayer::InfiniBand => RdmaKind::InfiniBand,
-        LinkLayer::Ethernet => RdmaKind::Roce,
-        LinkLayer::Unknown => RdmaKind::Efa,
+        LinkLayer::InfiniBand => Capability::InfiniBand,
+        LinkLayer::Ethernet => Capability::Roce,
+        LinkLayer::Unknown => Capability::Efa,
     }
 }
 
@@ -342,7 +347,7 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
     lose(groups, |group| group.gpus == gpus, |group| GroupReason::Gpus { own: group.gpus, best: gpus });
     let routed = |group: &Draft<'_>| group.ports.iter().any(|port| port.has_default_route);
     lose(groups, |group| !routed(group), |_| GroupReason::DefaultRoute);
-    lose(groups, |group| group.kind() == RdmaKind::InfiniBand, |_| GroupReason::Kind);
+    lose(groups, |group| group.kind() == Capability::InfiniBand, |_| GroupReason::Kind);
     if nearness_says && left(groups) > 1 {
         // Each has a port near to the same GPUs, so using both gains nothing.
         let left = groups.iter().filter(|group| group.lost.is_none());
@@ -351,7 +356,7 @@ fn settle(groups: &mut [Draft<'_>], nearness_says: bool) {
         return;
     }
     // Nothing says what the ports are for: all of the best kind and the highest rate are used.
-    lose(groups, |group| group.kind() == RdmaKind::Roce, |_| GroupReason::Kind);
+    lose(groups, |group| group.kind() == Capability::Roce, |_| GroupReason::Kind);
     let rates = groups.iter().filter(|group| group.lost.is_none()).map(Draft::rate);
     let best = rates.max().flatten();
     lose(
@@ -381,8 +386,8 @@ impl<'a> Draft<'a> {
         Self { bandwidth, whole: bandwidth, gpus: near(&ports).len(), ports, outsiders, lost: None }
     }
 
-    fn kind(&self) -> RdmaKind {
-        self.ports.first().map_or(RdmaKind::NoUsablePort, |port| port.kind)
+    fn kind(&self) -> Capability {
+        self.ports.first().map_or(Capability::NoUsablePort, |port| port.kind)
     }
 
     fn rate(&self) -> Option<u32> {

@@ -52,7 +52,7 @@ mod tests;
 mod variables;
 mod verdict;
 
-pub use choose::{Choice, GidChoice, PortChoice, RdmaKind};
+pub use choose::{Choice, GidChoice, PortChoice};
 pub use devices::{Users, beside};
 pub use frequent::most_frequent;
 pub use gid::{AddressFamily, Addressing, Gid, InvalidGid, RoceVersion};

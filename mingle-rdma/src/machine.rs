@@ -32,6 +32,11 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// All ports of all devices.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
+        self.devices.iter().flat_map(|device| device.ports.iter().map(move |port| (device, port)))
+    }
+
     /// Prefers the interfaces to which `preference` gives a number, the lowest first: their GIDs come before
     /// those of other interfaces, since the user has chosen them for the rendezvous.
     #[must_use]

@@ -2,9 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::choose::{Choice, RdmaKind};
+use super::choose::Choice;
 use super::gid::Addressing;
 use super::machine::Machine;
+use super::verdict::Transport;
 
 /// A node's RDMA devices in a few bytes: all that the leader needs to compare the ranks, and to choose what
 /// all of them use.
@@ -31,7 +32,8 @@ pub struct GroupSummary {
     pub total: u16,
 }
 
-/// The RDMA that a node can use. The order is that of the numbers on the wire.
+/// The kind of RDMA that a host offers to a job, or why there is none. The order is that of the numbers on
+/// the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Capability {
@@ -48,7 +50,7 @@ pub enum Capability {
     InfiniBand,
     /// RDMA over Ethernet.
     Roce,
-    /// Amazon's EFA.
+    /// Amazon's EFA. NCCL uses it through a plugin (aws-ofi-nccl), not through its own InfiniBand transport.
     Efa,
 }
 
@@ -63,28 +65,21 @@ pub(super) const KINDS: [Capability; 3] = [Capability::InfiniBand, Capability::R
 impl Summary {
     /// The summary of a machine. RDMA is not required; [`Summary::required`] changes that.
     pub fn new(machine: &Machine) -> Self {
-        let capability = match machine.choose().kind {
-            RdmaKind::NoDevice => Capability::NoDevice,
-            RdmaKind::NoUsablePort => Capability::NoUsablePort,
-            RdmaKind::InfiniBand => Capability::InfiniBand,
-            RdmaKind::Roce => Capability::Roce,
-            RdmaKind::Efa => Capability::Efa,
-        };
         let of = |kind| {
-            let choice = machine.choose_kind(kind);
-            let ports = if kind == RdmaKind::Roce {
-                PortCounts::by_addressing(machine)
-            } else {
-                PortCounts::of(&choice)
+            let choice = machine.choose_by(Some(kind), None);
+            let by_addressing = |addressing| count(&machine.choose_in(Transport::Roce(addressing)));
+            let ports = match kind {
+                Capability::Roce => Addressing::ALL.map(by_addressing),
+                _ => [count(&choice), 0, 0, 0],
             };
             let group = GroupSummary {
-                ports,
+                ports: PortCounts(ports),
                 rate: choice.rate().unwrap_or(0),
                 total: u16::try_from(choice.bandwidth().div_ceil(1000)).unwrap_or(u16::MAX),
             };
             (choice.kind == kind).then_some(group)
         };
-        let groups = [RdmaKind::InfiniBand, RdmaKind::Roce, RdmaKind::Efa].map(of);
+        let (capability, groups) = (machine.choose().kind, KINDS.map(of));
         Self { capability, groups, peer_memory: machine.peer_memory.is_some(), required: false }
     }
 
@@ -137,16 +132,6 @@ impl Capability {
 }
 
 impl PortCounts {
-    /// The ports of a machine without RoCE, where the addressing does not matter.
-    fn of(choice: &Choice<'_>) -> Self {
-        Self([count(choice), 0, 0, 0])
-    }
-
-    /// The ports of a machine with RoCE.
-    fn by_addressing(machine: &Machine) -> Self {
-        Self(Addressing::ALL.map(|addressing| count(&machine.choose_for(addressing))))
-    }
-
     /// The ports for this RoCE addressing.
     pub(super) fn with(self, addressing: Addressing) -> u16 {
         self.0[addressing.place()]

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::files::Files;
 use super::{
-    Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, RdmaKind, Relation, Summary,
-    Transport, Users, pci, read, save,
+    Address, AddressFamily, Capability, Choice, Gid, GidEntry, Machine, Relation, Summary, Transport, Users,
+    pci, read, save,
 };
 
 /// Files in memory: texts and links by path. A folder exists if a path implies it.
@@ -269,7 +269,7 @@ fn an_infiniband_port_that_is_down_excludes_no_ethernet() {
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     let machine = read::machine(&tree, addresses());
     let choice = machine.choose();
-    assert_eq!((choice.kind, choice.used().count()), (RdmaKind::Roce, 1));
+    assert_eq!((choice.kind, choice.used().count()), (Capability::Roce, 1));
     let reasons = |port: usize| {
         let gids = choice.ports[port].gids.iter();
         gids.filter_map(|gid| gid.excluded.as_ref().map(ToString::to_string)).collect::<BTreeSet<_>>()
@@ -277,7 +277,7 @@ fn an_infiniband_port_that_is_down_excludes_no_ethernet() {
     assert_eq!(reasons(0), BTreeSet::from(["the port is not used".to_owned()]));
     tree.put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
     let machine = read::machine(&tree, addresses());
-    assert_eq!((machine.choose().kind, machine.choose().used().count()), (RdmaKind::InfiniBand, 1));
+    assert_eq!((machine.choose().kind, machine.choose().used().count()), (Capability::InfiniBand, 1));
 }
 
 #[test]
@@ -327,15 +327,15 @@ fn efa_is_amazons_and_is_not_used_beside_roce() {
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x1d0f\n");
     let machine = read::machine(&tree, addresses());
     let choice = machine.choose();
-    assert_eq!((choice.kind, choice.used().count()), (RdmaKind::Roce, 1));
+    assert_eq!((choice.kind, choice.used().count()), (Capability::Roce, 1));
     assert_eq!(choice.ports[1].excluded.as_ref().unwrap().to_string(), "EFA is not used beside RoCE");
     tree.put("class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
     let machine = read::machine(&tree, addresses());
-    assert_eq!(machine.choose().kind, RdmaKind::Efa);
+    assert_eq!(machine.choose().kind, Capability::Efa);
     let found: BTreeMap<_, _> = crate::variables(&machine, Transport::Sockets, true).into_iter().collect();
     assert_eq!(found["NCCL_NET"], "Socket");
     tree.put("devices/pci0000:10/0000:10:01.0/vendor", "0x15b3\n");
-    assert_eq!(read::machine(&tree, addresses()).choose().kind, RdmaKind::NoUsablePort);
+    assert_eq!(read::machine(&tree, addresses()).choose().kind, Capability::NoUsablePort);
 }
 
 /// A bus below each bus, as a link to a folder above it makes in a saved machine.
@@ -466,7 +466,7 @@ fn a_device_that_programs_cannot_open_is_not_used() {
     assert_eq!(variables(&machine)["NCCL_IB_HCA"], "=mlx5_0:1");
     tree.texts.remove("class/infiniband_verbs/uverbs0/ibdev");
     let machine = read::machine(&tree, addresses());
-    assert_eq!(machine.choose().kind, RdmaKind::NoUsablePort);
+    assert_eq!(machine.choose().kind, Capability::NoUsablePort);
     assert_eq!(variables(&machine), BTreeMap::from([("NCCL_IB_DISABLE", "1".to_owned())]));
     // If /dev/infiniband cannot be listed, nothing is concluded from that.
     tree.texts.retain(|path, _| !path.starts_with("dev_infiniband"));

@@ -14,12 +14,13 @@
 //! `NCCL_IB_GID_INDEX`, `UCX_IB_GID_INDEX` and `NVSHMEM_IB_GID_INDEX`. The *twins* are the variables of
 //! NVSHMEM, `NVSHMEM_IB_ADDR_FAMILY`, `NVSHMEM_IB_ADDR_RANGE` and `NVSHMEM_IB_ROCE_VERSION_NUM`.
 
-use super::choose::{Choice, RdmaKind};
+use super::choose::Choice;
 use super::devices::Users;
 use super::gid::{AddressFamily, Addressing, RoceVersion};
 use super::machine::Machine;
 use super::nccl::GidRule;
 use super::reason::PortReason;
+use super::summary::Capability;
 use super::verdict::Transport;
 
 /// The variables for a host in a world that uses `transport`, in the order in which they are printed. For a
@@ -32,15 +33,15 @@ pub fn variables(machine: &Machine, transport: Transport, with_index: bool) -> V
         Transport::NoDevice => {}
         Transport::Sockets => {
             variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
-            if machine.choose().kind == RdmaKind::Efa {
+            if machine.choose().kind == Capability::Efa {
                 // The plugin for EFA does not read NCCL_IB_DISABLE.
                 variables.push(("NCCL_NET", "Socket".to_owned()));
             }
         }
         Transport::InfiniBand => hcas(&machine.choose_in(transport), &mut variables),
         Transport::Roce(addressing) => {
-            let choice = machine.choose_for(addressing);
-            if choice.kind != RdmaKind::Roce {
+            let choice = machine.choose_in(transport);
+            if choice.kind != Capability::Roce {
                 // The host has changed since it reported its devices.
                 variables.push(("NCCL_IB_DISABLE", "1".to_owned()));
                 return variables;
@@ -112,20 +113,20 @@ pub fn unusable(machine: &Machine) -> Option<String> {
     });
     let reasons: Vec<_> = reasons.collect();
     let list = if reasons.is_empty() { "they have no ports".to_owned() } else { reasons.join(", ") };
-    (choice.kind == RdmaKind::NoUsablePort)
+    (choice.kind == Capability::NoUsablePort)
         .then(|| format!("this host has RDMA devices, but none that NCCL can use: {list}"))
 }
 
 /// Warnings about this host's ports, in a world that uses `transport`, that no variable can fix.
 pub fn warnings(machine: &Machine, transport: Transport, users: &Users) -> Vec<String> {
     let Transport::Roce(addressing) = transport else { return Vec::new() };
-    let choice = machine.choose_for(addressing);
+    let choice = machine.choose_in(transport);
     let mut warnings = Vec::new();
     if addressing.version == RoceVersion::V1 {
         warnings
             .push("RoCE v1 is used, since not all ports have GIDs of v2; no router passes it on".to_owned());
     }
-    if !users.choose_gid && choice.kind == RdmaKind::Roce {
+    if !users.choose_gid && choice.kind == Capability::Roce {
         warnings.extend(of_indices(&choice));
     }
     warnings
@@ -169,9 +170,9 @@ fn of_indices(choice: &Choice<'_>) -> Option<String> {
 }
 
 /// Whether the user's own variables, which `users` looks up, switch off RDMA of this kind in NCCL.
-pub fn is_switched_off(kind: RdmaKind, users: impl Fn(&str) -> Option<String>) -> bool {
+pub fn is_switched_off(kind: Capability, users: impl Fn(&str) -> Option<String>) -> bool {
     // The plugin for EFA does not read NCCL_IB_DISABLE. NCCL ignores case in the name of a network.
-    users("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != RdmaKind::Efa)
+    users("NCCL_IB_DISABLE").is_some_and(|text| is_true(&text) && kind != Capability::Efa)
         || users("NCCL_NET").is_some_and(|net| net.eq_ignore_ascii_case("socket"))
 }
 
@@ -206,10 +207,10 @@ mod tests {
         let off = |kind, name: &str, value: &str| {
             is_switched_off(kind, |asked| (asked == name).then(|| value.to_owned()))
         };
-        assert!(off(RdmaKind::Roce, "NCCL_IB_DISABLE", "1"));
-        assert!(!off(RdmaKind::Roce, "NCCL_IB_DISABLE", "0"));
-        assert!(!off(RdmaKind::Efa, "NCCL_IB_DISABLE", "1"));
-        assert!(off(RdmaKind::Efa, "NCCL_NET", "socket"));
-        assert!(!off(RdmaKind::InfiniBand, "NCCL_DEBUG", "1"), "another variable");
+        assert!(off(Capability::Roce, "NCCL_IB_DISABLE", "1"));
+        assert!(!off(Capability::Roce, "NCCL_IB_DISABLE", "0"));
+        assert!(!off(Capability::Efa, "NCCL_IB_DISABLE", "1"));
+        assert!(off(Capability::Efa, "NCCL_NET", "socket"));
+        assert!(!off(Capability::InfiniBand, "NCCL_DEBUG", "1"), "another variable");
     }
 }

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::choose::{Choice, RdmaKind};
+use super::choose::Choice;
 use super::frequent::most_frequent;
 use super::gid::Addressing;
 use super::reason::Rate;
@@ -44,11 +44,11 @@ impl Transport {
     /// The transport of a host in a world of its own.
     pub fn alone(choice: &Choice<'_>) -> Self {
         match (choice.kind, choice.addressing) {
-            (RdmaKind::NoDevice, _) => Self::NoDevice,
-            (RdmaKind::InfiniBand, _) => Self::InfiniBand,
-            (RdmaKind::Efa, _) => Self::Efa,
-            (RdmaKind::Roce, Some(addressing)) => Self::Roce(addressing),
-            (RdmaKind::NoUsablePort | RdmaKind::Roce, _) => Self::Sockets,
+            (Capability::NoDevice, _) => Self::NoDevice,
+            (Capability::InfiniBand, _) => Self::InfiniBand,
+            (Capability::Efa, _) => Self::Efa,
+            (Capability::Roce, Some(addressing)) => Self::Roce(addressing),
+            _ => Self::Sockets,
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::time::UNIX_EPOCH;
 
-use mingle_rdma::{Machine, RdmaKind, Transport, Users};
+use mingle_rdma::{Capability, Machine, Transport, Users};
 
 /// The folder that holds the unpacked machines: one for each state of the archive, which later runs find.
 fn machines() -> &'static Path {
@@ -292,7 +292,7 @@ fn what_is_left_out_because_of_the_users_list_is_said_with_its_reason() {
 #[test]
 fn the_gpu_nearest_to_each_device_is_behind_the_same_switch() {
     let machine = Machine::from_snapshot(&machines().join("rail8-same")).unwrap();
-    assert_eq!(machine.choose().kind, RdmaKind::Roce);
+    assert_eq!(machine.choose().kind, Capability::Roce);
     assert_eq!(machine.gpus.len(), 8);
     for device in &machine.devices {
         let near = machine.gpus.iter().filter(|gpu| gpu.distance(device).unwrap().to_string() == "PIX");

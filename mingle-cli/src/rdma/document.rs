@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mingle_core::env::{MINGLE_SET, Variables};
 use mingle_core::rdma::{
-    Choice, Device, Distance, GidChoice, Gpu, Group, Machine, NodeType, PortChoice, RdmaKind, RoceVersion,
+    Capability, Choice, Device, Distance, GidChoice, Gpu, Group, Machine, NodeType, PortChoice, RoceVersion,
     Transport, Verbs,
 };
 use serde_json::{Value, json};
@@ -37,12 +37,12 @@ pub(super) fn document(
     })
 }
 
-fn fabric_kind(kind: RdmaKind) -> &'static str {
+fn fabric_kind(kind: Capability) -> &'static str {
     match kind {
-        RdmaKind::NoDevice => "none",
-        RdmaKind::InfiniBand => "infiniband",
-        RdmaKind::Roce => "roce",
-        RdmaKind::Efa => "efa",
+        Capability::NoDevice => "none",
+        Capability::InfiniBand => "infiniband",
+        Capability::Roce => "roce",
+        Capability::Efa => "efa",
         _ => "unusable",
     }
 }

@@ -1,7 +1,7 @@
 //! Reading a job without taking part in it: what each datagram shows of its sender.
 
 use super::report::Progress;
-use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, Peer, World};
+use crate::model::{End, HostName, JobTag, Keys, Lineage, NodeId, World};
 use crate::wire::{Codec, Dropped, Header, Message};
 
 /// Reads the datagrams of one job without being a node of it.
@@ -82,19 +82,7 @@ impl Observer {
             Err(_) => return None,
         };
         let observed = match message {
-            Message::Announce(announce) => {
-                let missing = announce.missing();
-                let candidate = announce.candidate;
-                let address = candidate.endpoints.preferred();
-                let progress = Progress {
-                    joined: announce.joined,
-                    world: candidate.world,
-                    newest: announce.newest.into_vec(),
-                    missing,
-                    leader: Peer { host: candidate.host, address },
-                };
-                Observed::Leads(progress)
-            }
+            Message::Announce(announce) => Observed::Leads(announce.progress()),
             Message::Solicit(solicit) => Observed::Seeks(solicit.host),
             Message::Over(over) => Observed::Over(over.rank, over.end),
             Message::Status(status) => Observed::Runs(Runs {

@@ -233,6 +233,13 @@ pub(crate) struct Candidate {
     pub(crate) endpoints: Endpoints,
 }
 
+impl Candidate {
+    /// The node as messages to the user name it.
+    pub(crate) fn peer(&self) -> Peer {
+        Peer { host: self.host.clone(), address: self.endpoints.preferred() }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Announce {
     pub(crate) candidate: Candidate,

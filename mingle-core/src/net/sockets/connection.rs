@@ -97,8 +97,8 @@ pub(crate) async fn hold(
                 tracing::debug!(?conn, %remote, "a path was not proved");
             }
         } else if !only {
-            // Six system calls that a stranger does not cost: the more are accepted, the sooner it is a node's
-            // turn.
+            // Six system calls that a stranger does not cost: the more are accepted, the sooner it is a
+            // node's turn.
             set_up(make_lease(&stream));
             let _ = events.send(TaskEvent::Token(conn, local.ip(), remote.ip().to_canonical(), token));
             closed(&mut stream).await;

@@ -40,7 +40,7 @@ impl Leader {
 
     /// The leader as messages to the user name it: by its preferred endpoint.
     pub(super) fn peer(&self) -> Peer {
-        Peer { host: self.candidate.host.clone(), address: self.endpoints().preferred() }
+        self.candidate.peer()
     }
 
     /// The leader as a message to other nodes describes it.

@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::output::{DialId, PathNews};
-use super::prove::{Closed, Dials, Won};
+use super::output::DialId;
+use super::prove::{Dials, Proofs, Won};
 use super::report::{Event, Failure, Formed, Progress};
 use super::shared::Shared;
 use super::timer::{Time, Timer};
@@ -259,13 +259,7 @@ impl Follow {
             if self.suspected.is_none() {
                 shared.set_repeat(Timer::AskLeader, &mut self.asks);
             }
-            let progress = Progress {
-                joined: announce.joined,
-                world: shared.config.world,
-                newest: announce.newest.to_vec(),
-                missing: announce.missing(),
-                leader: self.leader.peer(),
-            };
+            let progress = announce.progress();
             if self.progress.as_ref() != Some(&progress) {
                 shared.event(Event::Progress(progress.clone()));
                 self.progress = Some(progress);
@@ -314,9 +308,6 @@ impl Follow {
         if let Some(dials) = &mut self.dials {
             dials.connected(dial);
         }
-        if let Some(round) = &mut self.round {
-            round.connected(dial);
-        }
     }
 
     /// Opens the dials that are due.
@@ -324,18 +315,11 @@ impl Follow {
         if let Some(dials) = &mut self.dials {
             dials.advance(shared);
         }
-        if let Some(round) = &mut self.round {
-            round.advance(shared);
-        }
     }
 
     /// A dial has failed or its connection has closed.
     pub(crate) fn closed(&mut self, dial: DialId, shared: &mut Shared) {
-        if let Some(round) = &mut self.round {
-            round.closed(dial);
-        }
-        let closed = self.dials.as_mut().map(|dials| dials.closed(dial));
-        if closed != Some(Closed::Won) {
+        if !self.dials.as_mut().is_some_and(|dials| dials.closed(dial)) {
             return;
         }
         match self.round.as_mut().filter(|round| round.is_ready()) {
@@ -382,7 +366,7 @@ impl Follow {
             Some(round) if round.round() == prepare.round => {
                 // It brings more partners; or the leader repeats it because it has missed this node's
                 // answer, or to see that the node lives.
-                if !round.add_partners(&prepare.partners, shared) {
+                if !round.proofs().add(&prepare.partners, shared) {
                     round.tell(&self.leader, shared);
                 }
                 return joined_by_this;
@@ -399,21 +383,9 @@ impl Follow {
         joined_by_this
     }
 
-    pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {
-        if let Some(round) = &mut self.round {
-            round.on_proved(master, dial, &self.leader, shared);
-        }
-    }
-
     pub(crate) fn on_part(&mut self, part: Part, shared: &mut Shared) {
         if let Some(round) = self.round.as_mut().filter(|round| round.round() == part.round) {
             round.on_part(part, &self.leader, shared);
-        }
-    }
-
-    pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) {
-        if let Some(round) = &mut self.round {
-            round.on_path(dial, news, &self.leader, shared);
         }
     }
 
@@ -424,10 +396,15 @@ impl Follow {
         }
     }
 
-    /// Repeats what has not been answered in a round.
-    pub(crate) fn repeat(&mut self, shared: &mut Shared) {
+    /// This node's proofs in the round under way.
+    pub(crate) fn proofs(&mut self) -> Option<&mut Proofs> {
+        self.round.as_mut().map(Participation::proofs)
+    }
+
+    /// Goes on in the round, or repeats what has not been answered.
+    pub(crate) fn proceed(&mut self, shared: &mut Shared) {
         if let Some(round) = &mut self.round {
-            round.repeat(&self.leader, shared);
+            round.proceed(&self.leader, shared);
         }
     }
 

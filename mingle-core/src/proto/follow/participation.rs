@@ -6,13 +6,12 @@ use std::time::Duration;
 use super::leader::Leader;
 use crate::model::{Digest, NodeId, Rank, Slots, World};
 use crate::proto::backoff::Backoff;
-use crate::proto::output::{DialId, PathNews};
 use crate::proto::parts::{Added, Parts, Place};
 use crate::proto::prove::{Proofs, Won};
 use crate::proto::report::{Event, Formed};
 use crate::proto::shared::Shared;
 use crate::proto::timer::{Time, Timer};
-use crate::wire::{Commit, Message, Part, Partner, Prepare, Ready};
+use crate::wire::{Commit, Message, Part, Prepare, Ready};
 
 /// How long a ready node asks a leader that does not answer.
 const IN_DOUBT: Duration = Duration::from_secs(10);
@@ -98,16 +97,8 @@ impl Participation {
         self.heard = now;
     }
 
-    pub(super) fn connected(&mut self, dial: DialId) {
-        self.proofs.connected(dial);
-    }
-
-    pub(super) fn closed(&mut self, dial: DialId) {
-        self.proofs.closed(dial);
-    }
-
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proofs.advance(shared);
+    pub(super) fn proofs(&mut self) -> &mut Proofs {
+        &mut self.proofs
     }
 
     /// The lease of a ready node has closed. A leader that lives answers how the round ends.
@@ -116,12 +107,6 @@ impl Participation {
         self.backoff.reset();
         self.tell(leader, shared);
         shared.timers.set(Timer::InDoubt, self.patience());
-    }
-
-    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, leader: &Leader, shared: &mut Shared) {
-        if self.proofs.on_proved(master, dial, shared) {
-            self.proceed(leader, shared);
-        }
     }
 
     pub(super) fn on_part(&mut self, part: Part, leader: &Leader, shared: &mut Shared) {
@@ -135,29 +120,12 @@ impl Participation {
         }
     }
 
-    /// The leader has named partners. Returns whether any of them is new.
-    pub(super) fn add_partners(&mut self, partners: &[Partner], shared: &mut Shared) -> bool {
-        self.proofs.add(partners, shared)
-    }
-
-    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, leader: &Leader, shared: &mut Shared) {
-        if self.proofs.on_path(dial, news, shared) {
-            self.proceed(leader, shared);
-        }
-    }
-
     /// The proofs have taken too long: the leader learns it, and tries another round.
     pub(super) fn proof_failed(&mut self, leader: &Leader, shared: &mut Shared) {
         if !self.proofs.are_proved() {
             self.unproved = true;
             self.tell(leader, shared);
         }
-    }
-
-    /// Repeats what has not been answered.
-    pub(super) fn repeat(&mut self, leader: &Leader, shared: &mut Shared) {
-        self.proofs.ask(shared);
-        self.proceed(leader, shared);
     }
 
     /// Asks for the parts of the roster that are missing, or becomes ready where nothing is.

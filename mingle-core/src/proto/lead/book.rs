@@ -285,28 +285,18 @@ impl Book {
         self.newest.retain(|host| *host != entry.node.host);
     }
 
-    /// Takes the seat of a member, which becomes the last of the standbys.
-    pub(super) fn make_standby(&mut self, id: NodeId) {
+    /// Takes the seat of a member that holds up a round, which becomes the last of the standbys.
+    pub(super) fn replace(&mut self, id: NodeId) {
         self.unseat(id);
         self.add_standby(id);
-    }
-
-    /// The same for a member that holds up a round.
-    pub(super) fn replace(&mut self, id: NodeId) {
-        self.make_standby(id);
         if let Some(entry) = self.entries.get_mut(&id) {
             entry.replaced = true;
         }
     }
 
-    /// Removes a node with a seat.
-    pub(super) fn vacate(&mut self, id: NodeId) {
-        self.unseat(id);
-        self.entries.remove(&id);
-    }
-
-    /// Removes a node without a seat, or any where its seat does not matter any more.
+    /// Removes a node, whose seat is free then.
     pub(super) fn remove(&mut self, id: NodeId) {
+        self.unseat(id);
         self.entries.remove(&id);
     }
 

@@ -26,19 +26,18 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::backoff::Backoff;
-use super::output::{DialId, PathNews};
-use super::prove::Arrivals;
-use super::report::{Event, Failure, Formed, Progress, RankRange};
+use super::prove::{Arrivals, Proofs};
+use super::report::{Event, Failure, Formed, RankRange};
 use super::scale::UNANSWERED_COPIES;
 use super::shared::Shared;
-use super::timer::{Time, Timer};
+use super::timer::Timer;
 use super::waves::SendWindow;
 use crate::model::{NodeId, Peer, Rank, Stamp};
 use crate::wire::{Announce, Broken, Candidate, Introduction, Message, Part, Ready, Refusal, Want};
 use book::Book;
 use call::Call;
 use challenges::Challenges;
-use round::Fate;
+use round::{Fate, Round};
 use rounds::Rounds;
 use unfit::{LeftOut, Start};
 
@@ -169,6 +168,10 @@ impl Lead {
     }
 
     pub(crate) fn announce(&self, shared: &Shared) -> Message {
+        Message::Announce(self.announcement(shared))
+    }
+
+    fn announcement(&self, shared: &Shared) -> Announce {
         let node = &shared.config.node;
         let candidate = Candidate {
             id: shared.me(),
@@ -178,12 +181,12 @@ impl Lead {
             host: node.host.clone(),
             endpoints: node.endpoints.advertised(),
         };
-        Message::Announce(Announce {
+        Announce {
             candidate,
             joined: self.book.seated(),
             newest: self.book.newest().collect(),
             missing: self.missing(shared).iter().map(|run| (run.first, run.last)).collect(),
-        })
+        }
     }
 
     /// Sends the announce by unicast to the members that hear no multicast.
@@ -197,13 +200,7 @@ impl Lead {
 
     /// Members have come or gone: reports it to the caller, and announces it soon.
     fn report_change(&mut self, shared: &mut Shared) {
-        shared.event(Event::Progress(Progress {
-            joined: self.book.seated(),
-            world: shared.config.world,
-            newest: self.book.newest().collect(),
-            missing: self.missing(shared),
-            leader: shared.peer(),
-        }));
+        shared.event(Event::Progress(self.announcement(shared).progress()));
         shared.timers.set_earlier(Timer::Announce, shared.now + shared.scale().announce_delay());
     }
 
@@ -255,13 +252,13 @@ impl Lead {
         }
     }
 
-    /// When the last call is over, as far as is known by now.
-    pub(crate) fn call_due(&self, shared: &Shared) -> Option<Time> {
-        self.call.due(shared)
-    }
-
-    pub(crate) fn schedule_call(&self, shared: &mut Shared) {
-        self.call.schedule(shared);
+    /// Whether the last call goes on, as far as is known by now. Sets the timer for its end.
+    pub(crate) fn call_goes_on(&self, shared: &mut Shared) -> bool {
+        let goes_on = self.call.due(shared).is_some_and(|due| shared.now < due);
+        if goes_on {
+            self.call.schedule(shared);
+        }
+        goes_on
     }
 
     /// Ends the last call, if enough nodes are here, and starts a round with them where none is under way.
@@ -436,10 +433,6 @@ impl Lead {
         self.rounds.on_broken(from, source, broken, &self.book, shared);
     }
 
-    pub(crate) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) {
-        self.rounds.on_path(dial, news, &mut self.book, shared);
-    }
-
     pub(crate) fn on_done(&mut self, from: NodeId, round: u64, shared: &mut Shared) {
         self.rounds.on_done(from, round, &mut self.book, shared);
     }
@@ -455,33 +448,13 @@ impl Lead {
         }
     }
 
-    pub(crate) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) {
-        self.rounds.on_proved(master, dial, &mut self.book, shared);
+    /// The leader's own proofs in the round under way.
+    pub(crate) fn proofs(&mut self) -> Option<&mut Proofs> {
+        self.rounds.round().map(Round::proofs)
     }
 
-    /// Asks the master again for this node's own proof.
-    pub(crate) fn ask_master(&mut self, shared: &mut Shared) {
-        if let Some(round) = self.rounds.round() {
-            round.ask_master(shared);
-        }
-    }
-
-    /// Opens the dials to the master that are due.
-    pub(crate) fn advance(&mut self, shared: &mut Shared) {
-        if let Some(round) = self.rounds.round() {
-            round.advance(shared);
-        }
-    }
-
-    pub(crate) fn connected(&mut self, dial: DialId) {
-        if let Some(round) = self.rounds.round() {
-            round.connected(dial);
-        }
-    }
-
-    pub(crate) fn closed(&mut self, dial: DialId) {
-        if let Some(round) = self.rounds.round() {
-            round.closed(dial);
-        }
+    /// The leader has proved all that it must in the round under way.
+    pub(crate) fn all_proved(&mut self, shared: &mut Shared) {
+        self.rounds.all_proved(&self.book, shared);
     }
 }

@@ -9,7 +9,6 @@ use mingle_rdma::most_frequent;
 use super::book::Book;
 use super::plan::Plan;
 use crate::model::{BrokenPath, NodeId};
-use crate::proto::output::{DialId, PathNews};
 use crate::proto::parts;
 use crate::proto::prove::{Arrivals, Proofs};
 use crate::proto::shared::Shared;
@@ -140,9 +139,9 @@ impl Round {
         is_first
     }
 
-    /// Whether this node has proved the master.
-    pub(super) fn is_master_proved(&self) -> bool {
-        self.proofs.endpoint().is_some()
+    /// The leader's own proofs.
+    pub(super) fn proofs(&mut self) -> &mut Proofs {
+        &mut self.proofs
     }
 
     /// Whether a node has reported that it cannot prove all.
@@ -158,34 +157,6 @@ impl Round {
     /// A broken path as messages name it.
     pub(super) fn name(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
         self.plan.broken(from, to)
-    }
-
-    /// Something has happened on a connection to a partner. Returns whether all is proved by that.
-    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, shared: &mut Shared) -> bool {
-        self.proofs.on_path(dial, news, shared)
-    }
-
-    /// The master has named a dial of this node's. Returns whether that is the proof.
-    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, shared: &mut Shared) -> bool {
-        self.proofs.on_proved(master, dial, shared)
-    }
-
-    /// Asks the master again for this node's proof.
-    pub(super) fn ask_master(&mut self, shared: &mut Shared) {
-        self.proofs.ask(shared);
-    }
-
-    /// Opens the connections that are due.
-    pub(super) fn advance(&mut self, shared: &mut Shared) {
-        self.proofs.advance(shared);
-    }
-
-    pub(super) fn connected(&mut self, dial: DialId) {
-        self.proofs.connected(dial);
-    }
-
-    pub(super) fn closed(&mut self, dial: DialId) {
-        self.proofs.closed(dial);
     }
 
     /// A member wants parts of the roster.

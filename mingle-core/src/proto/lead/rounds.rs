@@ -16,7 +16,6 @@ use super::ranks::{self, Apart, Applicant};
 use super::round::{Fate, Round};
 use super::unfit::{self, Excluded, Planned, Start};
 use crate::model::NodeId;
-use crate::proto::output::{DialId, PathNews};
 use crate::proto::prove::Arrivals;
 use crate::proto::report::{Event, Failure, Formed};
 use crate::proto::shared::Shared;
@@ -287,20 +286,9 @@ impl Rounds {
         }
     }
 
-    /// Something has happened on a connection to a partner.
-    pub(super) fn on_path(&mut self, dial: DialId, news: &PathNews, book: &mut Book, shared: &mut Shared) {
-        self.step(book, shared, |round, shared| round.on_path(dial, news, shared));
-    }
-
-    /// The master has named a dial of this node's.
-    pub(super) fn on_proved(&mut self, master: NodeId, dial: DialId, book: &mut Book, shared: &mut Shared) {
-        self.step(book, shared, |round, shared| round.on_proved(master, dial, shared));
-    }
-
-    /// Takes a step of a round, which may be the last before the commit.
-    fn step(&mut self, book: &Book, shared: &mut Shared, step: impl FnOnce(&mut Round, &mut Shared) -> bool) {
+    /// The leader has proved all that it must: where all members are ready, the commit follows.
+    pub(super) fn all_proved(&mut self, book: &Book, shared: &mut Shared) {
         if let Some(round) = self.round()
-            && step(round, shared)
             && round.agreed_endpoint(book, shared).is_some()
         {
             shared.timers.set(Timer::Commit, shared.now);
@@ -311,7 +299,7 @@ impl Rounds {
     pub(super) fn proof_failed(&mut self, book: &Book, shared: &mut Shared) -> Fate {
         let Phase::Proving(round) = &mut self.phase else { return Fate::GoesOn };
         let master = round.master();
-        if !round.is_master_proved() {
+        if round.proofs().endpoint().is_none() {
             self.unproved.insert((shared.me(), master));
         } else if let Some(broken) = round.broken() {
             self.broken.last.insert(shared.me(), &broken, round);

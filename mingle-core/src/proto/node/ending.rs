@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::model::Peer;
-use crate::proto::follow::Follow;
+use crate::proto::follow::{Follow, GaveUp};
 use crate::proto::report::{Event, Failure, Heard, Report, Unproved};
 use crate::wire::Refusal;
 
@@ -33,7 +33,7 @@ impl Node {
             self.end(Event::Failed(failure));
         } else if let Some(follow) = self.follow.take() {
             // The next formation has another leader, or none yet.
-            self.seek.block_unreached(follow.leader_id(), &self.shared);
+            self.seek.block(follow.leader_id(), GaveUp::Unreached, &self.shared);
             self.leave(follow);
         }
     }
@@ -51,37 +51,27 @@ impl Node {
 
     fn report(&self) -> Report {
         let config = &self.shared.config;
-        let progress = self.follow.as_ref().and_then(Follow::progress);
-        let mut heard = self.memory.heard(&config.node.host);
-        let leads = self.follow.is_none() && config.is_candidate();
-        if leads && self.lead.seated() > 1 {
-            heard = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
-            heard.sort();
-        }
-        let unreached = match &self.follow {
-            Some(follow) if follow.has_answered() && !follow.is_joined() => {
-                Some((follow.leader_peer(), follow.leader_endpoints().to_vec()))
+        let mut report = self.memory.report(config);
+        report.joined = self.lead.seated();
+        if self.follow.is_none() && config.is_candidate() {
+            report.missing = self.lead.missing(&self.shared);
+            report.absent = self.lead.absent(&self.shared);
+            if self.lead.seated() > 1 {
+                report.heard = self.lead.present().map(Heard::from).take(Report::NAMES).collect();
+                report.heard.sort();
             }
-            _ => self.memory.unreached(),
-        };
-        Report {
-            world: config.world,
-            rank: config.node.rank,
-            joined: progress.map_or(self.lead.seated(), |progress| progress.joined),
-            heard,
-            missing: progress.map_or_else(
-                || if leads { self.lead.missing(&self.shared) } else { Vec::new() },
-                |progress| progress.missing.clone(),
-            ),
-            absent: if leads { self.lead.absent(&self.shared) } else { Vec::new() },
-            unreached: unreached.filter(|_| progress.is_none()),
-            nobody_leads: !config.is_candidate() && !self.memory.has_candidate(),
-            unanswered: self.memory.unanswered().filter(|_| progress.is_none()),
-            running: self.memory.runs(),
-            versions: self.memory.versions(),
-            unauthentic: self.memory.all_unauthentic(),
-            unauthentic_others: self.memory.unauthentic_others(),
         }
+        if let Some(follow) =
+            self.follow.as_ref().filter(|follow| follow.has_answered() && !follow.is_joined())
+        {
+            report.unreached = Some((follow.leader_peer(), follow.leader_endpoints().to_vec()));
+        }
+        if let Some(progress) = self.follow.as_ref().and_then(Follow::progress) {
+            report.joined = progress.joined;
+            report.missing.clone_from(&progress.missing);
+            (report.unreached, report.unanswered) = (None, None);
+        }
+        report
     }
 
     /// Ends this node where its part as a leader is over, or where the round that outlived the deadline is.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::model::{HostName, NodeId, Peer};
+use crate::proto::config::Config;
 use crate::proto::report::{Heard, Report};
 
 /// The most nodes that are remembered.
@@ -115,37 +116,27 @@ impl Memory {
         self.running.replace(from).is_none()
     }
 
-    pub(super) fn has_candidate(&self) -> bool {
-        self.candidate
-    }
-
-    pub(super) fn unanswered(&self) -> Option<Peer> {
-        self.unanswered.clone()
-    }
-
-    pub(super) fn unreached(&self) -> Option<(Peer, Vec<SocketAddr>)> {
-        self.unreached.clone()
-    }
-
-    /// The last node that said that the job runs.
-    pub(super) fn runs(&self) -> Option<SocketAddr> {
-        self.running
-    }
-
-    pub(super) fn all_unauthentic(&self) -> Vec<(IpAddr, u64)> {
-        self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect()
-    }
-
-    pub(super) fn unauthentic_others(&self) -> u64 {
-        self.unauthentic_others
-    }
-
-    pub(super) fn versions(&self) -> Vec<(u8, SocketAddr)> {
-        self.versions.iter().map(|(&version, &from)| (version, from)).collect()
+    /// The report of a node that knows nothing beside this.
+    pub(super) fn report(&self, config: &Config) -> Report {
+        Report {
+            world: config.world,
+            rank: config.node.rank,
+            joined: 1,
+            heard: self.heard(&config.node.host),
+            missing: Vec::new(),
+            absent: Vec::new(),
+            unreached: self.unreached.clone(),
+            unanswered: self.unanswered.clone(),
+            nobody_leads: !config.is_candidate() && !self.candidate,
+            running: self.running,
+            versions: self.versions.iter().map(|(&version, &from)| (version, from)).collect(),
+            unauthentic: self.unauthentic.iter().map(|(&from, &count)| (from, count)).collect(),
+            unauthentic_others: self.unauthentic_others,
+        }
     }
 
     /// The nodes that were heard and the hosts that a leader has named, without this host, in order.
-    pub(super) fn heard(&self, me: &HostName) -> Vec<Heard> {
+    fn heard(&self, me: &HostName) -> Vec<Heard> {
         let known: BTreeSet<&HostName> = self.nodes.values().map(|heard| &heard.host).collect();
         let named = self.hosts.iter().filter(|host| !known.contains(host) && *host != me);
         let named = named.map(|host| Heard { host: host.clone(), address: None, rank: None });
@@ -174,9 +165,9 @@ mod tests {
             memory.unauthentic(address(last).ip());
             memory.unauthentic(address(last).ip());
         }
-        assert_eq!(memory.versions(), (1..=8).map(|last| (last, address(last))).collect::<Vec<_>>());
-        let strangers: Vec<_> = (1..=16).map(|last| (address(last).ip(), 2)).collect();
-        assert_eq!((memory.all_unauthentic(), memory.unauthentic_others()), (strangers, 8));
+        assert_eq!(memory.versions, (1..=8).map(|last| (last, address(last))).collect());
+        let strangers: BTreeMap<_, _> = (1..=16).map(|last| (address(last).ip(), 2)).collect();
+        assert_eq!((&memory.unauthentic, memory.unauthentic_others), (&strangers, 8));
         assert!(!memory.is_empty());
     }
 
@@ -203,10 +194,10 @@ mod tests {
         let mut memory = Memory::default();
         memory.not_reached(leader.clone(), vec![address(1)]);
         memory.not_answered(leader.clone());
-        assert_eq!(memory.unreached(), Some((leader.clone(), vec![address(1)])));
-        assert_eq!(memory.unanswered(), Some(leader));
+        assert_eq!(memory.unreached, Some((leader.clone(), vec![address(1)])));
+        assert_eq!(memory.unanswered, Some(leader));
         memory.joined();
-        assert_eq!((memory.unreached(), memory.unanswered()), (None, None));
+        assert_eq!((memory.unreached, memory.unanswered), (None, None));
     }
 
     #[test]
@@ -227,9 +218,9 @@ mod tests {
     #[test]
     fn that_the_job_runs_is_news_once_and_the_last_that_said_so_is_named() {
         let mut memory = Memory::default();
-        assert_eq!((memory.runs(), memory.has_candidate()), (None, false));
+        assert_eq!((memory.running, memory.candidate), (None, false));
         assert!(memory.running(address(1)) && !memory.running(address(2)));
         memory.candidate();
-        assert_eq!((memory.runs(), memory.has_candidate()), (Some(address(2)), true));
+        assert_eq!((memory.running, memory.candidate), (Some(address(2)), true));
     }
 }

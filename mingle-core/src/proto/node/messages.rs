@@ -48,8 +48,10 @@ impl Node {
                 }
             }
             Message::Proved(dial) => {
-                self.with_follow(|follow, shared| follow.on_proved(from, DialId(dial), shared));
-                self.lead.on_proved(from, DialId(dial), &mut self.shared);
+                let dial = DialId(dial);
+                if self.with_proofs(|proofs, shared| proofs.on_proved(from, dial, shared)) == Some(true) {
+                    self.all_proved();
+                }
             }
             Message::Ready(ready) => self.lead.on_ready(from, source, &ready, &mut self.shared),
             Message::Unproved(round) => self.lead.on_unproved(from, source, round, &mut self.shared),

@@ -23,8 +23,7 @@ use super::config::Config;
 use super::follow::Follow;
 use super::lead::Lead;
 use super::output::{ConnId, DialId, Output, PathNews};
-use super::prove::PathTarget;
-use super::prove::{Arrivals, Ends};
+use super::prove::{Arrivals, Ends, PathTarget, Proofs};
 use super::report::Event;
 use super::seek::Seek;
 use super::shared::{Recipient, Shared};
@@ -229,10 +228,8 @@ impl Node {
     /// written, so that no answer overtakes it.
     pub fn handle_dialed(&mut self, now: Time, dial: DialId) {
         self.at(now);
-        if let Some(follow) = &mut self.follow {
-            follow.connected(dial);
-        }
-        self.lead.connected(dial);
+        self.with_follow(|follow, _| follow.connected(dial));
+        self.with_proofs(|proofs, _| proofs.connected(dial));
     }
 
     /// A connection that this node opened has closed, or could not be opened.
@@ -241,18 +238,16 @@ impl Node {
         if self.ended {
             return;
         }
-        self.lead.closed(dial);
-        if let Some(follow) = &mut self.follow {
-            follow.closed(dial, &mut self.shared);
-        }
+        self.with_proofs(|proofs, _| proofs.closed(dial));
+        self.with_follow(|follow, shared| follow.closed(dial, shared));
     }
 
     /// Something has happened on a connection that proves a path.
     pub fn handle_path(&mut self, now: Time, dial: DialId, news: &PathNews) {
         self.at(now);
-        if !self.ended {
-            self.with_follow(|follow, shared| follow.on_path(dial, news, shared));
-            self.lead.on_path(dial, news, &mut self.shared);
+        if !self.ended && self.with_proofs(|proofs, shared| proofs.on_path(dial, news, shared)) == Some(true)
+        {
+            self.all_proved();
         }
     }
 
@@ -385,7 +380,7 @@ impl Node {
             Timer::Join => self.with_follow(Follow::join),
             Timer::Dial => {
                 self.with_follow(Follow::advance);
-                self.lead.advance(&mut self.shared);
+                self.with_proofs(Proofs::advance);
             }
             Timer::GiveUpLeader => self.give_up_leader(),
             Timer::AskLeader => self.ask_leader(),
@@ -414,5 +409,13 @@ impl Node {
         if let Some(follow) = &mut self.follow {
             act(follow, &mut self.shared);
         }
+    }
+
+    /// Passes this node's proofs in the round under way to `act`, those of a member or of the leader. A
+    /// candidate that follows another has no round of its own.
+    fn with_proofs<T>(&mut self, act: impl FnOnce(&mut Proofs, &mut Shared) -> T) -> Option<T> {
+        let of_member = self.follow.as_mut().and_then(Follow::proofs);
+        let proofs = of_member.or_else(|| self.lead.proofs())?;
+        Some(act(proofs, &mut self.shared))
     }
 }

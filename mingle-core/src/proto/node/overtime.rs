@@ -29,9 +29,10 @@ pub(super) struct Overtime {
 impl Node {
     /// The last call may be over: the nodes that are here form the world.
     pub(super) fn on_last_call(&mut self) {
-        if self.lead.call_due(&self.shared).is_some_and(|due| self.shared.now < due) {
-            self.lead.schedule_call(&mut self.shared);
-        } else if self.leads() && self.seek.has_searched(&self.shared) {
+        if self.lead.call_goes_on(&mut self.shared) {
+            return;
+        }
+        if self.leads() && self.seek.has_searched(&self.shared) {
             self.end_call();
         } else {
             self.shared.set_after(Timer::LastCall, LOOK);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::Node;
 use crate::model::NodeId;
 use crate::proto::follow::{Follow, GaveUp};
+use crate::proto::prove::Proofs;
 use crate::proto::report::{Event, Warning};
 use crate::proto::shared::Shared;
 use crate::proto::timer::Timer;
@@ -105,12 +106,12 @@ impl Node {
         match follow.gave_up(&self.shared) {
             GaveUp::Silent => {
                 self.memory.not_answered(peer.clone());
-                self.seek.block_silent(id, &self.shared);
+                self.seek.block(id, GaveUp::Silent, &self.shared);
             }
             GaveUp::Unreached => {
                 self.memory.not_reached(peer.clone(), follow.leader_endpoints().to_vec());
                 if self.seek.may_lead(&self.shared) {
-                    self.seek.block_unreached(id, &self.shared);
+                    self.seek.block(id, GaveUp::Unreached, &self.shared);
                 }
                 // A node that may not lead has no other choice: it tries again as soon as it hears the
                 // candidate.
@@ -140,8 +141,14 @@ impl Node {
 
     /// Repeats what the leader or the master has not answered in a round.
     pub(super) fn repeat_in_round(&mut self) {
-        self.with_follow(Follow::repeat);
-        self.lead.ask_master(&mut self.shared);
+        self.with_proofs(Proofs::ask);
+        self.with_follow(Follow::proceed);
+    }
+
+    /// This node has proved all that it must in a round: a member goes on, and the leader may commit.
+    pub(super) fn all_proved(&mut self) {
+        self.with_follow(Follow::proceed);
+        self.lead.all_proved(&mut self.shared);
     }
 
     /// A ready node ends if its leader is silent for too long, or if the round takes too long.

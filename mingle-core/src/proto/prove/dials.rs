@@ -50,17 +50,6 @@ pub(crate) struct Won {
     pub(super) endpoint: SocketAddr,
 }
 
-/// The role of a dial that has closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Closed {
-    /// It was no dial to this target.
-    Unknown,
-    /// A dial that the target had not named.
-    Dial,
-    /// The dial that the target had named.
-    Won,
-}
-
 impl Dials {
     /// Dials to `target` after `delay`, which [`Dials::advance`] opens. Endpoints that are this node's own
     /// are left out: the same private address (172.17.0.1, say) may be found on every host. So are loopback
@@ -167,18 +156,13 @@ impl Dials {
         self.won
     }
 
-    /// A dial has failed or its connection has closed.
-    pub(crate) fn closed(&mut self, dial: DialId) -> Closed {
-        if self.won.is_some_and(|won| won.dial == dial) {
-            return Closed::Won;
-        }
+    /// A dial has failed or its connection has closed. Returns whether it is the one that the target had
+    /// named.
+    pub(crate) fn closed(&mut self, dial: DialId) -> bool {
         for lane in &mut self.lanes {
-            if let Some(at) = lane.open.iter().position(|d| d.dial == dial) {
-                lane.open.remove(at);
-                return Closed::Dial;
-            }
+            lane.open.retain(|open| open.dial != dial);
         }
-        Closed::Unknown
+        self.won.is_some_and(|won| won.dial == dial)
     }
 
     /// Closes all that are open.
@@ -270,7 +254,7 @@ mod tests {
         let mut dials = Dials::new(&shared, TARGET, &[endpoint(1)], Duration::ZERO);
         run(&mut dials, &mut shared, Time::from_millis(150));
         dials.connected(DialId(2));
-        assert_eq!(dials.closed(DialId(1)), Closed::Dial);
+        assert!(!dials.closed(DialId(1)));
         for wrong in [DialId(1), DialId(3), DialId(9)] {
             assert!(!dials.win(wrong, &mut shared) && dials.won().is_none(), "{wrong:?}");
         }
@@ -282,7 +266,7 @@ mod tests {
         shared.now = Time::from_secs(9);
         dials.advance(&mut shared);
         assert_eq!(outputs(&mut shared), (vec![], vec![]), "nothing more is dialled");
-        assert_eq!((dials.closed(DialId(3)), dials.closed(DialId(2))), (Closed::Unknown, Closed::Won));
+        assert_eq!((dials.closed(DialId(3)), dials.closed(DialId(2))), (false, true));
         dials.stop(&mut shared);
         assert_eq!(outputs(&mut shared).1, [DialId(2)]);
     }

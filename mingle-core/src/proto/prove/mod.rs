@@ -16,7 +16,7 @@ mod tries;
 use std::time::Duration;
 
 pub(crate) use arrivals::{Arrivals, Ends};
-pub(crate) use dials::{Closed, Dials, Won};
+pub(crate) use dials::{Dials, Won};
 pub(crate) use proofs::Proofs;
 #[cfg(feature = "net")]
 pub(crate) use survey::Survey;

@@ -31,9 +31,16 @@ impl fmt::Display for Progress {
 }
 
 impl Announce {
-    /// The missing ranks.
-    pub(crate) fn missing(&self) -> Vec<RankRange> {
-        self.missing.iter().map(|&(first, last)| RankRange { first, last }).collect()
+    /// The progress of the leader that announces itself.
+    pub(crate) fn progress(&self) -> Progress {
+        let missing = self.missing.iter().map(|&(first, last)| RankRange { first, last });
+        Progress {
+            joined: self.joined,
+            world: self.candidate.world,
+            newest: self.newest.to_vec(),
+            missing: missing.collect(),
+            leader: self.candidate.peer(),
+        }
     }
 }
 

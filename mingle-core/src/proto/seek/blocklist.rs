@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::NodeId;
+use crate::proto::follow::GaveUp;
 use crate::proto::timer::Time;
 
 /// How long a candidate is ignored the first time. A stale or replayed announce cannot keep a node from
@@ -22,23 +23,14 @@ pub(super) struct Blocklist(BTreeMap<NodeId, Blocked>);
 struct Blocked {
     until: Time,
     length: Duration,
-    silent: bool,
+    why: GaveUp,
 }
 
 impl Blocklist {
-    /// The candidate did not answer.
-    pub(super) fn silent(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, true);
-    }
-
-    /// The candidate's datagrams arrive, but it could not be joined.
-    pub(super) fn unreached(&mut self, id: NodeId, now: Time) {
-        self.add(id, now, false);
-    }
-
-    fn add(&mut self, id: NodeId, now: Time, silent: bool) {
+    /// The candidate could not be joined.
+    pub(super) fn add(&mut self, id: NodeId, why: GaveUp, now: Time) {
         let length = self.0.get(&id).map_or(FIRST, |blocked| (blocked.length * 2).min(LONGEST));
-        self.0.insert(id, Blocked { until: now + length, length, silent });
+        self.0.insert(id, Blocked { until: now + length, length, why });
         if self.0.len() > REMEMBERED {
             let soonest = self.0.iter().min_by_key(|(_, blocked)| blocked.until).map(|(&id, _)| id);
             soonest.map(|id| self.0.remove(&id));
@@ -51,7 +43,7 @@ impl Blocklist {
 
     /// The candidate has answered this node: it is removed if its silence was all that was held against it.
     pub(super) fn answered(&mut self, id: NodeId) {
-        if self.0.get(&id).is_some_and(|blocked| blocked.silent) {
+        if self.0.get(&id).is_some_and(|blocked| blocked.why == GaveUp::Silent) {
             self.0.remove(&id);
         }
     }
@@ -72,13 +64,13 @@ mod tests {
         let mut blocklist = Blocklist::default();
         let mut now = Time::ZERO;
         for expected in [1, 2, 4, 8, 16, 32, 60, 60] {
-            blocklist.silent(id, now);
+            blocklist.add(id, GaveUp::Silent, now);
             let almost = Duration::from_secs(expected).mul_f64(0.99);
             assert!(blocklist.contains(id, now + almost));
             now += Duration::from_secs(expected);
             assert!(!blocklist.contains(id, now), "after {expected} s");
         }
-        blocklist.unreached(id, now);
+        blocklist.add(id, GaveUp::Unreached, now);
         blocklist.forgive(id);
         assert!(!blocklist.contains(id, now));
     }
@@ -87,10 +79,10 @@ mod tests {
     fn an_answer_forgives_a_candidate_its_silence_and_not_that_it_cannot_be_reached() {
         let id = NodeId([1; 16]);
         let mut blocklist = Blocklist::default();
-        blocklist.silent(id, Time::ZERO);
+        blocklist.add(id, GaveUp::Silent, Time::ZERO);
         blocklist.answered(id);
         assert!(!blocklist.contains(id, Time::ZERO));
-        blocklist.unreached(id, Time::ZERO);
+        blocklist.add(id, GaveUp::Unreached, Time::ZERO);
         blocklist.answered(id);
         assert!(blocklist.contains(id, Time::ZERO));
     }

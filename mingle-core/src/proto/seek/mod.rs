@@ -17,7 +17,7 @@ use std::time::Duration;
 use rand::RngExt;
 
 use super::backoff::Backoff;
-use super::follow::Follow;
+use super::follow::{Follow, GaveUp};
 use super::lead::Lead;
 use super::report::Event;
 use super::shared::Shared;
@@ -212,14 +212,9 @@ impl Seek {
         shared.set_repeat(Timer::Solicit, &mut self.solicits);
     }
 
-    /// Ignores a candidate that did not answer.
-    pub(crate) fn block_silent(&mut self, id: NodeId, shared: &Shared) {
-        self.blocklist.silent(id, shared.now);
-    }
-
-    /// Ignores a candidate that answers, but cannot be reached over TCP or refuses all nodes.
-    pub(crate) fn block_unreached(&mut self, id: NodeId, shared: &Shared) {
-        self.blocklist.unreached(id, shared.now);
+    /// Ignores a candidate for a while that could not be joined, or that refuses all nodes.
+    pub(crate) fn block(&mut self, id: NodeId, why: GaveUp, shared: &Shared) {
+        self.blocklist.add(id, why, shared.now);
     }
 
     /// A candidate has answered this node.

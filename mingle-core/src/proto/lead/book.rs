@@ -294,9 +294,14 @@ impl Book {
         }
     }
 
-    /// Removes a node, whose seat is free then.
-    pub(super) fn remove(&mut self, id: NodeId) {
+    /// Removes a node with a seat.
+    pub(super) fn vacate(&mut self, id: NodeId) {
         self.unseat(id);
+        self.entries.remove(&id);
+    }
+
+    /// Removes a node without a seat, or any where its seat does not matter any more.
+    pub(super) fn remove(&mut self, id: NodeId) {
         self.entries.remove(&id);
     }
 

@@ -167,7 +167,7 @@ impl Lead {
         // Void the round before the node leaves the book, so that the node gets Void too. It may be alive and
         // ready, and would otherwise wait for the outcome.
         self.rounds.void_for_change(&self.book, shared);
-        self.book.remove(id);
+        self.book.vacate(id);
         self.rounds.forget(id);
         // One that waits takes its place, so that a call that is over stays over.
         self.seat_standbys(arrivals, shared);

@@ -102,7 +102,7 @@ fn members_and_standbys_learn_why_there_is_no_world_and_others_are_forgotten() {
 
 #[test]
 fn a_member_that_loses_its_seat_leaves_its_rank_its_address_and_its_place_in_every_count_and_no_others() {
-    let vacates: [fn(&mut Book, NodeId); 3] = [Book::unseat, Book::remove, Book::replace];
+    let vacates: [fn(&mut Book, NodeId); 3] = [Book::unseat, Book::vacate, Book::replace];
     for (way, vacate) in vacates.into_iter().enumerate() {
         let mut fixture = Fixture::new();
         for node in [2, 3, 4] {

@@ -119,6 +119,15 @@ fn a_void_keeps_a_call_that_is_over_and_who_came_meanwhile_is_seated_first() {
 }
 
 #[test]
+fn a_call_that_is_over_stays_over_where_a_node_that_waits_takes_the_place_of_a_member_that_leaves() {
+    let mut leader = elastic("3:4", &[2, 3]);
+    assert_eq!(prepares(&mut leader, Time::from_secs(20)), Some((CALL, 3)));
+    assert!(!has_seat(&leader.join(4, |_| {})), "a round is under way");
+    leader.node.handle_closed(leader.now, ConnId(3));
+    assert_eq!(sizes(&leader.outputs()), [3; 2]);
+}
+
+#[test]
 fn a_call_begins_afresh_when_too_few_nodes_were_left() {
     let mut leader = elastic("3:4", &[2, 3]);
     leader.run(Time::from_secs(10));

@@ -48,6 +48,23 @@ fn the_help_names_the_defaults_of_the_library() {
 }
 
 #[test]
+fn restarts_count_for_as_long_as_the_help_says_unless_a_time_is_given() {
+    let forget = |text: &str| {
+        let mut args = RunArgs::default();
+        args.max_restarts = Some(text.to_owned());
+        Restarts::new(&args).unwrap().forget
+    };
+    let command = LowArgs::command();
+    let run = command.find_subcommand("run").unwrap();
+    let argument = run.get_arguments().find(|argument| argument.get_long() == Some("max-restarts")).unwrap();
+    let help = argument.get_long_help().unwrap().to_string();
+    let (before, _) = help.split_once(" by default").unwrap();
+    let named = before.rsplit(' ').next().unwrap();
+    assert_eq!(timeout(named), Ok(Timeout(Some(forget("3")))), "{help}");
+    assert_eq!((forget("3/30m"), forget("3/0")), (Duration::from_secs(1800), LONGEST));
+}
+
+#[test]
 fn every_option_reads_its_variable() {
     let asked = RefCell::new(BTreeSet::new());
     let lookup = |name: &str| {

@@ -14,9 +14,45 @@ pub(super) fn held(block: &str, holder: Option<&Holder>) -> String {
 }
 
 /// The bytes of a file in which `block` replaces an earlier block of its job or is appended, without the
-/// blocks of jobs that are over.
+/// blocks of jobs that are over. All other lines stay, and a file without a final line break gets none.
 pub(super) fn updated(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
-    Ok(without_stale(&with_block(file, block)?))
+    let first = block.lines().next().unwrap_or_default();
+    let own = job(first.as_bytes(), "begin");
+    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
+    let (mut kept, mut at, mut is_written) = (Vec::with_capacity(file.len() + block.len()), 0, false);
+    while let Some(line) = lines.get(at) {
+        let begun = job(line, "begin");
+        let length = begun.and_then(|job| length(&lines[at..], job));
+        let is_own = begun.is_some() && begun == own;
+        if is_own && length.is_none() && !is_written {
+            let what =
+                format!("line {} is {first:?}, and its end does not follow; remove that block", at + 1);
+            return Err(io::Error::new(ErrorKind::InvalidData, what));
+        }
+        let holder = lines.get(at + 1).and_then(|line| Holder::parse(line.trim_ascii_end()));
+        let is_over = || holder.is_some_and(|holder| holder.is_over());
+        if let Some(length) = length.filter(|_| is_own || is_over()) {
+            // A file that was concatenated from others may hold several blocks of this job.
+            if is_own && !std::mem::replace(&mut is_written, true) {
+                kept.extend_from_slice(block.as_bytes());
+            }
+            at += length;
+        } else {
+            kept.extend_from_slice(line);
+            at += 1;
+        }
+    }
+    let has_end = |text: &[u8]| text.is_empty() || text.ends_with(b"\n");
+    if !is_written {
+        if !has_end(&kept) {
+            kept.push(b'\n');
+        }
+        kept.extend_from_slice(block.as_bytes());
+    }
+    if !has_end(file) && has_end(&kept) {
+        kept.pop();
+    }
+    Ok(kept)
 }
 
 /// The job in a line such as `# mingle JOB begin`, where `word` is the last one.
@@ -24,58 +60,8 @@ fn job<'a>(line: &'a [u8], word: &str) -> Option<&'a [u8]> {
     line.trim_ascii_end().strip_prefix(b"# mingle ")?.strip_suffix(format!(" {word}").as_bytes())
 }
 
-/// Removes each block whose holder has ended.
-fn without_stale(file: &[u8]) -> Vec<u8> {
-    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    let (mut kept, mut at) = (Vec::with_capacity(file.len()), 0);
-    while let Some(line) = lines.get(at) {
-        let is_over = |job: &[u8]| {
-            let holder = lines.get(at + 1).and_then(|line| Holder::parse(line.trim_ascii_end()));
-            // Without its end, the block might be the rest of the file.
-            let rest = lines[at + 1..].iter();
-            let mut ends = rest.take_while(|line| self::job(line, "begin").is_none());
-            let end = ends.position(|line| self::job(line, "end") == Some(job));
-            end.filter(|_| holder.is_some_and(|holder| holder.is_over()))
-        };
-        if let Some(end) = job(line, "begin").and_then(is_over) {
-            at += end + 2;
-        } else {
-            kept.extend_from_slice(line);
-            at += 1;
-        }
-    }
-    kept
-}
-
-/// The bytes of a file in which `block` replaces an earlier block, or is appended. All other lines stay, and
-/// a file without a final line break gets none.
-fn with_block(file: &[u8], block: &str) -> io::Result<Vec<u8>> {
-    let (first, last) = (block.lines().next().unwrap_or_default(), block.lines().last().unwrap_or_default());
-    let lines: Vec<&[u8]> = file.split_inclusive(|byte| *byte == b'\n').collect();
-    let is = |line: &[u8], marker: &str| line.trim_ascii_end() == marker.as_bytes();
-    let Some(begin) = lines.iter().position(|line| is(line, first)) else {
-        let has_end = file.is_empty() || file.ends_with(b"\n");
-        let whole = if has_end {
-            [file, block.as_bytes()].concat()
-        } else {
-            [file, b"\n", block.trim_end().as_bytes()].concat()
-        };
-        return Ok(whole);
-    };
-    let Some(length) = lines[begin..].iter().position(|line| is(line, last)) else {
-        let what =
-            format!("line {} is {first:?}, and no line {last:?} follows; remove that block", begin + 1);
-        return Err(io::Error::new(ErrorKind::InvalidData, what));
-    };
-    let end = begin + length;
-    let block = if lines[end].ends_with(b"\n") { block } else { block.trim_end() };
-    // A file that was concatenated from others may hold further blocks.
-    let mut rest = lines[end + 1..].to_vec();
-    while let Some(begin) = rest.iter().position(|line| is(line, first))
-        && let Some(length) = rest[begin..].iter().position(|line| is(line, last))
-    {
-        rest.drain(begin..=begin + length);
-    }
-    let rest = rest.concat();
-    Ok([&lines[..begin].concat()[..], block.as_bytes(), &rest].concat())
+/// How many of the lines are the block of this job. Without its end, it might be the rest of the file.
+fn length(lines: &[&[u8]], job: &[u8]) -> Option<usize> {
+    let mut rest = lines[1..].iter().take_while(|line| self::job(line, "begin").is_none());
+    rest.position(|line| self::job(line, "end") == Some(job)).map(|at| at + 2)
 }

@@ -92,27 +92,17 @@ pub(crate) fn read(input: impl BufRead) -> io::Result<LogReport> {
 }
 
 /// Calls `each` with the beginning of each line. Lines end with LF or CR: progress bars use CR alone.
-fn each_line(mut input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<()> {
+fn each_line(input: impl BufRead, mut each: impl FnMut(&str)) -> io::Result<()> {
     let mut line = String::new();
-    loop {
-        let buffer = match input.fill_buf() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            buffer => buffer?,
-        };
-        let end = buffer.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-        let part = &buffer[..end.unwrap_or(buffer.len())];
-        line.extend(part.iter().take(LONGEST_LINE.saturating_sub(line.len())).copied().map(char::from));
-        let is_over = buffer.is_empty();
-        let used = part.len() + usize::from(end.is_some());
-        input.consume(used);
-        if (end.is_some() || is_over) && !line.is_empty() {
-            each(&line);
-            line.clear();
-        }
-        if is_over {
-            return Ok(());
+    for byte in input.bytes().chain([Ok(b'\n')]) {
+        match byte? {
+            b'\n' | b'\r' if line.is_empty() => {}
+            b'\n' | b'\r' => each(&std::mem::take(&mut line)),
+            byte if line.len() < LONGEST_LINE => line.push(byte.into()),
+            _ => {}
         }
     }
+    Ok(())
 }
 
 /// The two ranks of a channel, and the way that its data takes: `NET/IB/0/GDRDMA`, `P2P/CUMEM`. A CollNet

@@ -12,7 +12,7 @@
 //!                     the rendezvous, which a signal ends early; progress and stderr show it
 //! output              the result in files; process: what proc(5) says of one
 //! formation           the world, as it is printed and handed on
-//! stdout, or exit     the result, or why there is none
+//! stdout, or exit     the result, or why there is none; columns: tables
 //! advice              exit codes, and what a user can do about each failure and warning
 //! events              what happens, for programs; with the time that each phase took
 //!
@@ -31,6 +31,7 @@ mod advice;
 mod args;
 mod caller;
 mod completions;
+mod columns;
 mod config;
 mod doctor;
 pub mod embed;

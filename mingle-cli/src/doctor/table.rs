@@ -1,10 +1,9 @@
 //! The matrix as text for people and as JSON for programs.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use super::matrix::{Board, Cell, Way};
+use crate::columns::align;
 
 /// The ways between all hosts, and the rates of the transfers if there were any.
 pub(super) fn text(board: &Board) -> String {
@@ -31,16 +30,7 @@ fn table(board: &Board, cell: impl Fn(u32, u32) -> String) -> String {
         row.extend(ids.iter().map(|to| if from == to { ".".to_owned() } else { cell(*from, *to) }));
         rows.push(row);
     }
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..=ids.len()).map(width).collect();
-    let mut text = String::new();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
-        let line = cells.collect::<Vec<_>>().join("  ");
-        // Writing to a string cannot fail.
-        let _ = writeln!(text, "  {}", line.trim_end());
-    }
-    text
+    align(&rows, "  ")
 }
 
 fn ways(board: &Board, from: u32, to: u32) -> String {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::columns::align;
 use crate::stderr::printable;
 
 /// The headings of a table, each with the field of the document below it.
@@ -37,13 +38,13 @@ pub(super) fn text(document: &Value) -> String {
     if document["kind"] == "none" {
         text.push_str("This host has no RDMA device (nothing in /sys/class/infiniband).\n");
     } else {
-        text.push_str(&align(&of_ports(ports)));
+        text.push_str(&align(&of_ports(ports), ""));
     }
     // One group is no choice.
     if groups.len() > 1 {
         let rows = groups.iter().map(|group| [cells(group, GROUP), vec![used(group)]].concat());
         let rows: Vec<_> = [headings(&[GROUP])].into_iter().chain(rows).collect();
-        let _ = write!(text, "\n{}", align(&rows));
+        let _ = write!(text, "\n{}", align(&rows, ""));
     }
     if !list(&document["gpus"]).is_empty() && document["kind"] != "none" {
         let loaded = document["peer_memory"].as_str().unwrap_or("none is loaded; DMA-BUF may serve instead");
@@ -97,20 +98,4 @@ fn shown(value: &Value) -> String {
         }
         other => other.to_string(),
     }
-}
-
-/// Makes columns as wide as their widest cell. Leaves out columns that have only a heading.
-fn align(rows: &[Vec<String>]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let filled = |column: &usize| rows.iter().skip(1).any(|row| !row[*column].is_empty());
-    let columns = 0..rows.first().map_or(0, Vec::len);
-    let columns: Vec<_> = columns.filter(filled).map(|column| (column, width(column))).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells: Vec<_> =
-            columns.iter().map(|&(column, width)| format!("{:width$}", row[column])).collect();
-        text.push_str(cells.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
 }

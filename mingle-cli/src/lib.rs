@@ -5,6 +5,7 @@
 //! intent -> stdout    the guard, before anything can go wrong
 //! args -> config      what was typed, then what it means; scheduler fills in what was not typed
 //! network             the options of the network, of all commands that have them
+//! host                its files
 //! fabric, slots       what RDMA this host has, and how many workers it runs
 //! same                what is compared with the other nodes
 //! prepare             what a node does before it waits for others
@@ -40,6 +41,7 @@ mod exit;
 mod fabric;
 mod formation;
 mod growth;
+mod host;
 mod install;
 mod intent;
 mod join;

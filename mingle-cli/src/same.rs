@@ -1,9 +1,6 @@
 //! What this node compares with the others, because a job may hang or slow down where it differs.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::path::PathBuf;
 
 use mingle_core::env::{MINGLE_SET, alike};
 use mingle_core::rdma::Machine;
@@ -12,14 +9,12 @@ use mingle_core::{Trait, Traits};
 use nix::unistd::{AccessFlags, access};
 
 use crate::config::Settings;
+use crate::host::Host;
 use crate::nccl_conf;
-
-/// The most bytes of a file that are read.
-const LONGEST: u64 = 1 << 16;
 
 /// What this node compares.
 pub(crate) fn traits(config: &Settings, machine: Option<&Machine>) -> Traits {
-    let host = HostFacts(config.fabric.root.clone());
+    let host = HostFacts(Host(config.fabric.root.clone()));
     let mut traits = alike::traits(&config.fabric.settings, environment());
     traits.push(Trait::shown("mingle's version", env!("CARGO_PKG_VERSION")));
     let given = |is_given| if is_given { "given" } else { "not given" };
@@ -59,32 +54,14 @@ fn mtu(config: &Settings) -> Option<Trait> {
     (first.mtu > 0).then(|| Trait::shown("MTU", first.mtu.to_string()))
 }
 
-/// This host, or a saved one in its place.
-struct HostFacts(Option<PathBuf>);
+/// What the files of a host say.
+struct HostFacts(Host);
 
 impl HostFacts {
-    /// A file of this host, or the one in its place below a saved one.
-    fn path(&self, path: &str) -> PathBuf {
-        let Some(root) = &self.0 else { return path.into() };
-        let saved = path.strip_prefix("/sys/").or_else(|| path.strip_prefix("/proc/")).unwrap_or(path);
-        root.join(saved.replace("driver/nvidia/gpus", "nvidia_gpus").trim_start_matches('/'))
-    }
-
-    fn text(&self, path: &str) -> Option<String> {
-        let mut bytes = Vec::new();
-        File::open(self.path(path)).ok()?.take(LONGEST).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).trim().to_owned()).filter(|text| !text.is_empty())
-    }
-
-    fn list(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.path(path)).into_iter().flatten().flatten();
-        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-    }
-
     fn traits(&self) -> Vec<Trait> {
-        let cpu = self.text("/proc/cpuinfo").and_then(|text| vendor(&text));
+        let cpu = self.0.text("/proc/cpuinfo").and_then(|text| vendor(&text));
         let driver = |name: &str| {
-            let version = self.text(&format!("/sys/module/{name}/version"));
+            let version = self.0.text(&format!("/sys/module/{name}/version"));
             version.map(|version| Trait::shown(format!("{name} driver"), version))
         };
         let gpus: Vec<String> = self.nvidia().into_iter().chain(self.amd()).collect();
@@ -99,23 +76,23 @@ impl HostFacts {
     fn nvidia(&self) -> Vec<String> {
         const FOLDER: &str = "/proc/driver/nvidia/gpus";
         let id = |address: String| {
-            let about = self.text(&format!("{FOLDER}/{address}/information"))?;
+            let about = self.0.text(&format!("{FOLDER}/{address}/information"))?;
             let minor = about.lines().find_map(|line| line.strip_prefix("Device Minor:"))?.trim();
             self.may_open(&format!("/dev/nvidia{minor}")).then_some(())?;
             let part = |file: &str| {
-                let text = self.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
+                let text = self.0.text(&format!("/sys/bus/pci/devices/{}/{file}", address.to_lowercase()))?;
                 Some(text.trim_start_matches("0x").to_owned())
             };
             Some(format!("{}:{}", part("vendor")?, part("device")?))
         };
-        self.list(FOLDER).into_iter().filter_map(id).collect()
+        self.0.list(FOLDER).into_iter().filter_map(id).collect()
     }
 
     /// The same of AMD's.
     fn amd(&self) -> Vec<String> {
         const FOLDER: &str = "/sys/class/kfd/kfd/topology/nodes";
         let id = |node: String| {
-            let about = self.text(&format!("{FOLDER}/{node}/properties"))?;
+            let about = self.0.text(&format!("{FOLDER}/{node}/properties"))?;
             let number = |key: &str| {
                 let value = about.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))?;
                 value.trim().parse::<u32>().ok().filter(|number| *number > 0)
@@ -123,12 +100,12 @@ impl HostFacts {
             self.may_open(&format!("/dev/dri/renderD{}", number("drm_render_minor")?)).then_some(())?;
             Some(format!("{:04x}:{:04x}", number("vendor_id")?, number("device_id")?))
         };
-        self.list(FOLDER).into_iter().filter_map(id).collect()
+        self.0.list(FOLDER).into_iter().filter_map(id).collect()
     }
 
     /// Whether this process may open a device. Opening it would start a GPU that sleeps, which takes seconds.
     fn may_open(&self, device: &str) -> bool {
-        access(&self.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
+        access(&self.0.path(device), AccessFlags::R_OK | AccessFlags::W_OK).is_ok()
     }
 }
 

@@ -1,7 +1,6 @@
 //! How many workers this node runs: by default one for each GPU.
 
-use std::fs;
-use std::path::Path;
+use crate::host::Host;
 
 /// The number of workers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,20 +14,17 @@ pub(crate) struct SlotCount {
 const NVIDIA: &str = "/proc/driver/nvidia/gpus";
 const AMD: &str = "/sys/class/kfd/kfd/topology/nodes";
 
-/// The number of GPUs of this host that a job may use, or 1 where there are none. A `root` replaces this host
-/// in tests: it has the first folder as `nvidia_gpus`, the other below `class`.
-pub(crate) fn of_host(root: Option<&Path>, environment: impl Fn(&str) -> Option<String>) -> u32 {
-    let path = |host: &str, saved: &str| root.map_or_else(|| host.into(), |root| root.join(saved));
-    let added = || nvidia_devices(&path("/dev", "dev"));
-    let count = match nvidia_gpus(&path(NVIDIA, "nvidia_gpus")) {
-        0 => visible_amd(amd_gpus(&path(AMD, "class/kfd/kfd/topology/nodes")), environment),
+/// The number of GPUs of this host that a job may use, or 1 where there are none.
+pub(crate) fn of_host(host: &Host, environment: impl Fn(&str) -> Option<String>) -> u32 {
+    let count = match count(host.list(NVIDIA).iter()) {
+        0 => visible_amd(amd_gpus(host), environment),
         count => {
             let in_container =
                 environment("NVIDIA_VISIBLE_DEVICES").map_or(count, |list| match list.trim() {
                     // Set by the container device interface (CDI) where it has added the GPUs itself.
                     // NVIDIA's plugin for Kubernetes may give the path of a folder, which stands for the
                     // same.
-                    list if list == "void" || list.starts_with('/') => count.min(added()),
+                    list if list == "void" || list.starts_with('/') => count.min(nvidia_devices(host)),
                     list => passed(count, list),
                 });
             environment("CUDA_VISIBLE_DEVICES").map_or(in_container, |list| visible(in_container, &list))
@@ -52,26 +48,19 @@ fn visible_amd(count: u32, environment: impl Fn(&str) -> Option<String>) -> u32 
     lists.map(|list| visible(of_runtime, &list)).min().unwrap_or(of_runtime)
 }
 
-fn nvidia_gpus(folder: &Path) -> u32 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    count(entries.flatten().filter(|entry| entry.path().is_dir()))
-}
-
 /// The number of devices such as `nvidia0` and `nvidia1`, without `nvidiactl`.
-fn nvidia_devices(folder: &Path) -> u32 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    count(names.filter(|name| {
+fn nvidia_devices(host: &Host) -> u32 {
+    count(host.list("/dev").iter().filter(|name| {
         let number = name.strip_prefix("nvidia").unwrap_or_default();
         !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
     }))
 }
 
 /// The number of nodes that are GPUs: every processor is a node there, and the `gpu_id` of a CPU is 0.
-fn amd_gpus(folder: &Path) -> u32 {
-    let Ok(entries) = fs::read_dir(folder) else { return 0 };
-    let ids = entries.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("gpu_id")).ok());
-    count(ids.filter(|id| id.trim().parse::<u64>().is_ok_and(|id| id != 0)))
+fn amd_gpus(host: &Host) -> u32 {
+    let nodes = host.list(AMD).into_iter();
+    let ids = nodes.filter_map(|node| host.text(&format!("{AMD}/{node}/gpu_id")));
+    count(ids.filter(|id| id.parse::<u64>().is_ok_and(|id| id != 0)))
 }
 
 fn count(items: impl Iterator) -> u32 {
@@ -104,6 +93,7 @@ fn visible(count: u32, list: &str) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::path::PathBuf;
 
     use super::*;
@@ -126,7 +116,7 @@ mod tests {
         }
 
         fn slots(&self, environment: &[(&str, &str)]) -> u32 {
-            of_host(Some(&self.0), |name| {
+            of_host(&Host(Some(self.0.clone())), |name| {
                 environment.iter().find(|(n, _)| *n == name).map(|(_, value)| (*value).to_owned())
             })
         }

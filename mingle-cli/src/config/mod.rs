@@ -16,6 +16,7 @@ use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBu
 use crate::args::{JoinArgs, RunArgs};
 use crate::events::Beginning;
 use crate::exit::Stop;
+use crate::host::Host;
 use crate::fabric::Wanted;
 use crate::output::OutputFile;
 use crate::scheduler::{HostList, Provided, Scheduler};
@@ -393,7 +394,7 @@ fn slots_of_host(fabric: &Wanted, environment: impl Fn(&str) -> Option<OsString>
     let listed = text(MINGLE_SET).unwrap_or_default();
     let users = text(PET_NPROC_PER_NODE).filter(|value| !is_own(&listed, PET_NPROC_PER_NODE, value));
     let users = users.and_then(|value| slots_number(&value).ok());
-    users.unwrap_or_else(|| slots::of_host(fabric.root.as_deref(), text))
+    users.unwrap_or_else(|| slots::of_host(&Host(fabric.root.clone()), text))
 }
 
 fn missing(job: bool, world: bool) -> Stop {

@@ -8,6 +8,7 @@ use nix::sys::statvfs::statvfs;
 
 use super::finding::{Finding, Severity};
 use super::system;
+use crate::host::HERE;
 
 /// With less shared memory the workers of a data loader end with "bus error"; Docker's default is 64 MiB.
 const SHARED: u64 = 1 << 30;
@@ -79,7 +80,7 @@ fn rdma() -> Vec<Finding> {
         }
     };
     let mut findings = vec![Finding::ok(check, looked, summary)];
-    let devices = system::names("dev/infiniband");
+    let devices = HERE.list("/dev/infiniband");
     if !devices.iter().any(|name| name.starts_with("uverbs")) {
         if used > 0 {
             let cure =

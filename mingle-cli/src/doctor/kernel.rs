@@ -4,16 +4,16 @@
 use mingle_core::tools::{Judged, Kind};
 
 use super::finding::{Finding, Severity};
-use super::system::read;
+use crate::host::HERE;
 
 const CHECK: &str = "reverse path";
 /// The filter accepts only the interface of the best route back.
 const STRICT: u8 = 1;
 
 pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
-    let drops = read("proc/net/netstat").and_then(|text| dropped(&text)).unwrap_or(0);
+    let drops = HERE.text("/proc/net/netstat").and_then(|text| dropped(&text)).unwrap_or(0);
     let filter = |name: &str| -> u8 {
-        let text = read(&format!("proc/sys/net/ipv4/conf/{name}/rp_filter"));
+        let text = HERE.text(&format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"));
         text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
     };
     let used = all.iter().filter(|nic| nic.refused.is_none()).map(|nic| &nic.interface);

@@ -41,6 +41,7 @@ use crate::args::DoctorArgs;
 use crate::config::values::{Timeout, timeout};
 use crate::config::{Reader, Settings};
 use crate::exit::Stop;
+use crate::host::HERE;
 use crate::runtime::runtime;
 use crate::stderr::{self, printable};
 use crate::stdout::{Stdout, wants_json};
@@ -210,7 +211,7 @@ impl Visit {
                 return Ok(());
             }
         };
-        let range = system::read("proc/sys/net/ipv4/ip_local_port_range");
+        let range = HERE.text("/proc/sys/net/ipv4/ip_local_port_range");
         self.findings.push(ports::free(station.port(), network.master_port.is_some(), range.as_deref()));
         let (wires, tried) = runtime
             .block_on(async {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use mingle_core::tools::Judged;
 
 use super::finding::{Finding, Severity};
-use super::system::read;
+use crate::host::HERE;
 use crate::nccl_conf::environment;
 
 const SEED: &str = "give each node --seed with a headless service (publishNotReadyAddresses), or use --seed-dir or \
@@ -43,8 +43,8 @@ pub(super) fn examine(all: &[Judged]) -> Vec<Finding> {
         } else {
             None
         };
-    let kernel = read("proc/sys/kernel/osrelease").unwrap_or_default();
-    let vendor = read("sys/class/dmi/id/sys_vendor").unwrap_or_default();
+    let kernel = HERE.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let vendor = HERE.text("/sys/class/dmi/id/sys_vendor").unwrap_or_default();
     [container, wsl(&kernel), cloud(&vendor)].into_iter().flatten().collect()
 }
 

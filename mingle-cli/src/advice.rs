@@ -6,7 +6,6 @@
 use std::collections::BTreeSet;
 use std::error::Error as _;
 use std::fmt::Display;
-use std::num::NonZeroU8;
 
 use mingle_core::error::{Cause, InvalidSecret, Report};
 use mingle_core::proto::{BrokenPath, Fault, Tried};
@@ -14,60 +13,40 @@ use mingle_core::rdma::{Capability, Difference, Verdict, VerdictWarning};
 use mingle_core::{Error, Failure, Warning};
 
 /// Anything else, such as a full disk behind stdout.
-pub(crate) const OTHER: NonZeroU8 = NonZeroU8::MIN;
+pub(crate) const OTHER: u8 = 1;
 /// A wrong argument or variable.
-pub(crate) const USAGE: NonZeroU8 = OTHER.saturating_add(1);
+pub(crate) const USAGE: u8 = 2;
 /// The timeout passed.
-pub(crate) const DEADLINE: NonZeroU8 = OTHER.saturating_add(2);
+pub(crate) const DEADLINE: u8 = 3;
 /// Nodes want different things.
-pub(crate) const CONFLICT: NonZeroU8 = OTHER.saturating_add(3);
+pub(crate) const CONFLICT: u8 = 4;
 /// The network is at fault.
-pub(crate) const NETWORK: NonZeroU8 = OTHER.saturating_add(4);
+pub(crate) const NETWORK: u8 = 5;
 /// The timeout passed, and something was heard that the job's secret does not open.
-pub(crate) const SECRET: NonZeroU8 = OTHER.saturating_add(5);
+pub(crate) const SECRET: u8 = 6;
 
-/// The exit code of an error.
-pub(crate) fn code(error: &Error) -> NonZeroU8 {
+/// The exit code of an error, and its name for programs, which stays when the messages change.
+pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     match error {
+        Error::NoInterface { .. } => (NETWORK, "no_interface"),
+        Error::PortTaken { .. } => (NETWORK, "port_taken"),
+        Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
-            Failure::Deadline(report) if report.blames_the_secret() => SECRET,
-            Failure::Deadline(_) => DEADLINE,
-            Failure::RankTaken { .. }
-            | Failure::WorldDiffers { .. }
-            | Failure::WorldFull { .. }
-            | Failure::NoRdma { .. }
-            | Failure::Differs { .. } => CONFLICT,
-            Failure::MasterUnproved { .. }
-            | Failure::PathsBroken { .. }
-            | Failure::Unready { .. }
-            | Failure::OutcomeUnknown { .. } => NETWORK,
-            _ => OTHER,
+            Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
+            Failure::Deadline(_) => (DEADLINE, "deadline"),
+            Failure::RankTaken { .. } => (CONFLICT, "rank_taken"),
+            Failure::WorldDiffers { .. } => (CONFLICT, "world_differs"),
+            Failure::WorldFull { .. } => (CONFLICT, "world_full"),
+            Failure::NoRdma { .. } => (CONFLICT, "no_rdma"),
+            Failure::Differs { .. } => (CONFLICT, "differs"),
+            Failure::MasterUnproved { .. } => (NETWORK, "master_unproved"),
+            Failure::PathsBroken { .. } => (NETWORK, "paths_broken"),
+            Failure::Unready { .. } => (NETWORK, "unready"),
+            Failure::OutcomeUnknown { .. } => (NETWORK, "outcome_unknown"),
+            Failure::JobFinished => (OTHER, "job_finished"),
+            _ => (OTHER, "other"),
         },
-        _ => NETWORK,
-    }
-}
-
-/// The name of an error for programs, which stays when the messages change.
-pub(crate) fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::NoInterface { .. } => "no_interface",
-        Error::PortTaken { .. } => "port_taken",
-        Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => "socket",
-        Error::Failed(failure) => match failure {
-            Failure::Deadline(_) => "deadline",
-            Failure::RankTaken { .. } => "rank_taken",
-            Failure::WorldDiffers { .. } => "world_differs",
-            Failure::WorldFull { .. } => "world_full",
-            Failure::MasterUnproved { .. } => "master_unproved",
-            Failure::PathsBroken { .. } => "paths_broken",
-            Failure::Unready { .. } => "unready",
-            Failure::NoRdma { .. } => "no_rdma",
-            Failure::Differs { .. } => "differs",
-            Failure::OutcomeUnknown { .. } => "outcome_unknown",
-            Failure::JobFinished => "job_finished",
-            _ => "other",
-        },
-        _ => "other",
+        _ => (NETWORK, "other"),
     }
 }
 
@@ -278,7 +257,7 @@ mod tests {
 
     fn deadline(report: Report) -> (u8, String) {
         let failed = Error::Failed(Failure::Deadline(Box::new(report)));
-        (code(&failed).get(), error(&failed))
+        (class(&failed).0, error(&failed))
     }
 
     #[test]
@@ -290,7 +269,7 @@ mod tests {
         );
         let socket =
             Error::Socket { what: "cannot listen on port 1".to_owned(), source: io::Error::other("no") };
-        assert_eq!((error(&socket).as_str(), kind(&socket)), ("cannot listen on port 1: no", "socket"));
+        assert_eq!((error(&socket).as_str(), class(&socket).1), ("cannot listen on port 1: no", "socket"));
     }
 
     #[test]

@@ -51,44 +51,33 @@ pub(crate) enum Stop {
 impl Stop {
     /// The exit code, as in `--help`.
     pub(crate) fn code(&self) -> NonZeroU8 {
-        let code = match self {
-            Self::Usage(_) => return advice::USAGE,
-            Self::Rendezvous(error) => return advice::code(error),
-            Self::Findings { code, .. } | Self::Ended(code, _) => return *code,
-            // As of a shell and env(1).
-            Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => 127,
-            Self::Command(..) => 126,
-            // As of a shell, for a process that the signal has killed: 128 and the signal's number.
-            Self::Signal(Signal::SIGINT) => 130,
-            Self::Signal(Signal::SIGTERM) => 143,
-            Self::Signal(Signal::SIGHUP) => 129,
-            Self::Signal(_) => 131,
-            Self::Stdout(_)
-            | Self::Unwritable(..)
-            | Self::Output(..)
-            | Self::Unfit(_)
-            | Self::Install(_)
-            | Self::System(..)
-            | Self::Unsafe(_)
-            | Self::Panic(_) => return advice::OTHER,
-        };
-        NonZeroU8::new(code).unwrap_or(advice::OTHER)
+        NonZeroU8::new(self.class().0).unwrap_or(NonZeroU8::MIN)
     }
 
     /// A name for programs, which stays when the messages change.
     pub(crate) fn kind(&self) -> &'static str {
+        self.class().1
+    }
+
+    fn class(&self) -> (u8, &'static str) {
         match self {
-            Self::Usage(_) => "usage",
-            Self::Rendezvous(error) => advice::kind(error),
-            Self::Findings { .. } => "findings",
-            Self::Command(..) => "command",
-            Self::Ended(..) => "ended",
-            Self::Signal(_) => "signal",
-            Self::Stdout(_) => "stdout",
-            Self::Unwritable(..) | Self::Output(..) => "output",
-            Self::Unfit(_) => "format",
-            Self::Install(_) | Self::System(..) => "system",
-            Self::Unsafe(_) | Self::Panic(_) => "bug",
+            Self::Usage(_) => (advice::USAGE, "usage"),
+            Self::Rendezvous(error) => advice::class(error),
+            Self::Findings { code, .. } => (code.get(), "findings"),
+            Self::Ended(code, _) => (code.get(), "ended"),
+            // As of a shell and env(1).
+            Self::Command(_, error) if error.kind() == io::ErrorKind::NotFound => (127, "command"),
+            Self::Command(..) => (126, "command"),
+            // As of a shell, for a process that the signal has killed: 128 and the signal's number.
+            Self::Signal(Signal::SIGINT) => (130, "signal"),
+            Self::Signal(Signal::SIGTERM) => (143, "signal"),
+            Self::Signal(Signal::SIGHUP) => (129, "signal"),
+            Self::Signal(_) => (131, "signal"),
+            Self::Stdout(_) => (advice::OTHER, "stdout"),
+            Self::Unwritable(..) | Self::Output(..) => (advice::OTHER, "output"),
+            Self::Unfit(_) => (advice::OTHER, "format"),
+            Self::Install(_) | Self::System(..) => (advice::OTHER, "system"),
+            Self::Unsafe(_) | Self::Panic(_) => (advice::OTHER, "bug"),
         }
     }
 

@@ -192,23 +192,17 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
     /// The hosts of a list, each once; none where the variable is not set.
     fn hosts(&self, hosts: Hosts) -> Result<Option<Provided<Vec<String>>>, Stop> {
         let (variable, mut names): (Cow<'static, str>, Vec<String>) = match hosts {
-            Hosts::Address(name) => match self.text(name)? {
-                Some(text) => (name.into(), vec![text]),
-                None => return Ok(None),
-            },
-            Hosts::Json(name) => match self.text(name)? {
-                Some(text) => {
-                    let list = serde_json::from_str(&text).map_err(|_| {
+            Hosts::Address(name) | Hosts::Json(name) | Hosts::File(name) => {
+                let Some(text) = self.text(name)? else { return Ok(None) };
+                let names = match hosts {
+                    Hosts::Json(_) => serde_json::from_str(&text).map_err(|_| {
                         wrong(name, &text, "not a JSON list of hosts; correct it, or unset it")
-                    })?;
-                    (name.into(), list)
-                }
-                None => return Ok(None),
-            },
-            Hosts::File(name) => match self.text(name)? {
-                Some(path) => (name.into(), lines(name, &path)?),
-                None => return Ok(None),
-            },
+                    })?,
+                    Hosts::File(_) => lines(name, &text)?,
+                    _ => vec![text],
+                };
+                (name.into(), names)
+            }
             Hosts::OfTasks => {
                 let variables = self.of_task(table::HOSTS);
                 let Some(first) = variables.first() else { return Ok(None) };

@@ -1,7 +1,7 @@
 //! Tables for people.
 
-/// The rows, the first of which has the headings, each after `lead`. Columns are as wide as their widest cell.
-/// Columns that have only a heading are left out.
+/// The rows, each after `lead`. The first has the headings. Columns are as wide as their widest cell. Those
+/// that have only a heading are left out.
 pub(crate) fn align(rows: &[Vec<String>], lead: &str) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let filled = |column: &usize| rows.iter().skip(1).any(|row| !row[*column].is_empty());

@@ -17,9 +17,6 @@ pub enum Told {
     /// A world has formed: the document of `--format json`, with the `generation` of the world, and on rank 0
     /// the socket that listens on MASTER_PORT.
     Formed(Value, Option<TcpListener>),
-    /// A change of the world in which this node stays: `change` is over, cause, suspected, back, cut_off,
-    /// waiting or finished.
-    Changed(Value),
 }
 
 /// How this thread reaches its caller.

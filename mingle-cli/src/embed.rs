@@ -155,18 +155,14 @@ fn attend(arguments: Vec<String>, keeps_listener: bool) -> Result<(), Stop> {
     let mut config = Settings::scheduled(parse(words)?.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     config.keeps_listener = keeps_listener;
-    Journal::during(config.beginning(), started, |journal| {
+    Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
         join::join_and_then(&config, &found, journal, async |mut assignment, journal| {
             let listener = assignment.listener.take();
             let formation = Formation::new(&config, &found, &assignment, journal.timings());
             let variables = formation.variables(Format::JSON)?;
-            let mut document: Value = formation.document(&variables)?;
-            document["generation"] = 0.into();
             formation.write_outputs(Holder::own()).await?;
-            formation.report(&variables, started.elapsed());
-            caller::tell(|| Told::Formed(document, listener));
-            Ok(())
+            formation.tell(&variables, 0, listener)
         })
     })
 }

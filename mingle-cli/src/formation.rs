@@ -1,15 +1,15 @@
 //! A formed world, as it is printed, written to files and passed to a command.
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener};
 use std::path::Path;
-use std::time::Duration;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
 use mingle_core::tools::{host_name, interfaces};
-use mingle_core::{Assignment, Formed, HostName, JobId};
+use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
 
+use crate::caller::{self, Told};
 use crate::config::Settings;
 use crate::doctor::lookup;
 use crate::events::Timings;
@@ -28,9 +28,7 @@ const ACCELERATORS: [&str; 4] = ["/proc/driver/nvidia/gpus", "/dev/kfd", "/dev/a
 pub(crate) struct Formation<'a> {
     config: &'a Settings,
     found: &'a Found,
-    job: &'a JobId,
-    pub(crate) formed: &'a Formed,
-    interface: Option<&'a str>,
+    pub(crate) assignment: &'a Assignment,
     fabric: Vec<(&'static str, String)>,
     /// The formats of the files beside the result.
     beside: Vec<Format>,
@@ -48,21 +46,15 @@ impl<'a> Formation<'a> {
             config,
             found,
             timings,
-            job: &assignment.job,
+            assignment,
             fabric: found.variables(assignment.formed.verdict.transport),
-            interface: assignment.interface.as_deref(),
-            formed: &assignment.formed,
             beside: config.files().collect(),
         }
     }
 
-    pub(crate) fn job(&self) -> &JobId {
-        self.job
-    }
-
     fn facts(&self) -> Facts<'_> {
-        let mut facts = Facts::new(self.job, self.formed);
-        facts.interface = self.interface;
+        let mut facts = Facts::new(&self.assignment.job, &self.assignment.formed);
+        facts.interface = self.assignment.interface.as_deref();
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;
@@ -86,10 +78,20 @@ impl<'a> Formation<'a> {
         Text::formed(format, self.facts(), variables, self.timings)
     }
 
-    /// The world as JSON, for a program that holds this one.
-    pub(crate) fn document(&self, variables: &Variables) -> Result<Value, Stop> {
+    /// Tells the program that holds this one of the world of this generation.
+    pub(crate) fn tell(
+        &self,
+        variables: &Variables,
+        generation: u32,
+        listener: Option<TcpListener>,
+    ) -> Result<(), Stop> {
         let text = self.text(Format::JSON, variables)?;
-        serde_json::from_str(text.as_str()).map_err(|error| Stop::Stdout(error.into()))
+        let read = serde_json::from_str(text.as_str());
+        let mut document: Value = read.map_err(|error| Stop::Stdout(error.into()))?;
+        document["generation"] = generation.into();
+        self.report(variables);
+        caller::tell(|| Told::Formed(document, listener));
+        Ok(())
     }
 
     /// Writes the files of --output, for as long as this `holder` lives.
@@ -107,14 +109,16 @@ impl<'a> Formation<'a> {
     }
 
     /// Prints warnings about this world on stderr, and how long it took to form.
-    pub(crate) fn report(&self, variables: &Variables, time: Duration) {
+    pub(crate) fn report(&self, variables: &Variables) {
         for kept in variables.kept() {
             tracing::debug!("{} is set already, and stays", kept.name);
         }
         if self.config.quiet {
             return;
         }
-        if let (true, Some(interface)) = (variables.interface_is_unnameable(), self.interface) {
+        if let (true, Some(interface)) =
+            (variables.interface_is_unnameable(), self.assignment.interface.as_deref())
+        {
             stderr::say(format_args!(
                 "warning: NCCL and Gloo have no way to name the interface {interface:?}; rename it, or choose another \
                  --interface"
@@ -132,13 +136,13 @@ impl<'a> Formation<'a> {
                  and no other host reaches that; give the name this host's own address in /etc/hosts"
             ));
         }
-        for line in self.formed.sameness.lines() {
+        for line in self.assignment.formed.sameness.lines() {
             stderr::say(format_args!("warning: {line}"));
         }
-        self.found.report(&self.formed.verdict);
+        self.found.report(&self.assignment.formed.verdict);
         fabric::warn_of_kept(variables, &self.config.fabric.settings, &self.fabric);
-        let Formed { world, rank, master, .. } = &self.formed;
-        let time = progress::duration(time);
+        let Formed { world, rank, master, .. } = &self.assignment.formed;
+        let time = progress::duration(self.timings.formed());
         stderr::say(format_args!("world of {world} formed in {time}: rank {rank}, master {master}"));
     }
 
@@ -146,7 +150,7 @@ impl<'a> Formation<'a> {
     /// nothing but CPUs: its Gloo listens there (`gloo/transport/tcp/device.cc`).
     fn name_at_loopback(&self) -> Option<(HostName, IpAddr)> {
         let is_jax = self.config.formats().any(|format| format.to_string() == "jax");
-        if !is_jax || self.formed.world.get() == 1 || self.formed.local.is_loopback() {
+        if !is_jax || self.assignment.formed.world.get() == 1 || self.assignment.formed.local.is_loopback() {
             return None;
         }
         let on_cpus = match environment("JAX_PLATFORMS").as_deref() {
@@ -162,7 +166,7 @@ impl<'a> Formation<'a> {
     /// Gloo asks for any family, and the kernel lists IPv4 first (`lookupAddrForIface` in Gloo's
     /// `gloo/transport/tcp/device.cc`).
     fn gloos_ipv4(&self, variables: &Variables) -> Option<IpAddr> {
-        let name = self.interface.filter(|_| self.formed.local.is_ipv6())?;
+        let name = self.assignment.interface.as_deref().filter(|_| self.assignment.formed.local.is_ipv6())?;
         let names_it = |(variable, value): &Variable| variable == "GLOO_SOCKET_IFNAME" && value == name;
         variables.set().iter().find(|variable| names_it(variable))?;
         let all = interfaces(&self.config.network).ok()?;

@@ -23,8 +23,7 @@ pub(crate) fn join_and_then<T>(
     journal: &mut Journal,
     then: impl AsyncFnOnce(Assignment, &mut Journal) -> Result<T, Stop>,
 ) -> Result<T, Stop> {
-    let runtime = runtime()?;
-    let done = runtime.block_on(async {
+    block_on(config, async {
         let mut signals = Signals::new(&ENDING)?;
         let (sender, mut events) = unbounded_channel();
         let rendezvous = found.describe(config.rendezvous());
@@ -36,10 +35,21 @@ pub(crate) fn join_and_then<T>(
             Some(signal) => Err(Stop::Signal(signal)),
             None => Ok(done),
         }
-    });
+    })
+}
+
+/// Does this work, and prints what the doctor finds on this host where a rendezvous in it has timed out.
+pub(crate) fn block_on<T>(config: &Settings, work: impl Future<Output = Result<T, Stop>>) -> Result<T, Stop> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(work);
     // Looking up the name of a seed may take many seconds more, and its answer is not needed.
     runtime.shutdown_background();
-    done.inspect_err(|stop| explain(stop, config))
+    if let Err(stop) = &done
+        && !config.quiet
+    {
+        doctor::after(stop, config);
+    }
+    done
 }
 
 /// Does this work, unless a signal ends this process before.
@@ -67,13 +77,6 @@ fn ending(signal: Signal) -> Option<Signal> {
             None
         }
         _ => None,
-    }
-}
-
-/// Prints what the doctor finds on this host, where the rendezvous has timed out.
-pub(crate) fn explain(stop: &Stop, config: &Settings) {
-    if !config.quiet {
-        doctor::after(stop, config);
     }
 }
 

@@ -31,8 +31,8 @@
 mod advice;
 mod args;
 mod caller;
-mod completions;
 mod columns;
+mod completions;
 mod config;
 mod doctor;
 pub mod embed;
@@ -152,11 +152,11 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Stdout::check()?;
     }
     stdout.settle(config.format)?;
-    Journal::during(config.beginning(), started, |journal| form(&config, started, journal))
+    Journal::during(&config, started, |journal| form(&config, journal))
 }
 
 /// Waits for the world, and prints it.
-fn form(config: &Settings, started: Instant, journal: &mut Journal) -> Result<(), Stop> {
+fn form(config: &Settings, journal: &mut Journal) -> Result<(), Stop> {
     let found = prepare(config)?;
     let formed = join::join_and_then(config, &found, journal, async |assignment, journal| {
         let timings = journal.timings();
@@ -168,7 +168,7 @@ fn form(config: &Settings, started: Instant, journal: &mut Journal) -> Result<()
     });
     let (assignment, timings, variables, text) = formed?;
     Stdout::formed(&text)?;
-    Formation::new(config, &found, &assignment, timings).report(&variables, started.elapsed());
+    Formation::new(config, &found, &assignment, timings).report(&variables);
     Ok(())
 }
 

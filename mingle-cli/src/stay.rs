@@ -4,9 +4,9 @@
 //! ```text
 //! caller                          this thread
 //! Next, or the first call    ->   looks for the others              -> Told::Formed
-//!                                 hears what the world does         -> Told::Changed
+//!                                 hears what the world does         -> Told::Event
 //! Next     start again       ->   ends this world for all, unless it is over already; then as above
-//! Finish   all is done       ->   waits until all nodes have said so -> Told::Changed, and the end
+//! Finish   all is done       ->   waits until all nodes have said so -> Told::Event, and the end
 //! Fail     it has failed     ->   ends this world for all, and takes part in no other
 //! Leave, or a closed socket  ->   the same, and the others go on with another node
 //! ```
@@ -14,31 +14,26 @@
 //! A word is one packet. While this node looks for others, every word makes it leave at once: the caller says
 //! none then but Leave.
 
-use std::fmt;
 use std::io;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use mingle_core::env::{Format, Variables};
-use mingle_core::proto::{Over, Peer};
-use mingle_core::{Assignment, Change, End, Metadata, Rank, RendezvousBuilder, RunningWorld};
-use serde_json::{Value, json};
+use mingle_core::{Assignment, Change, End, Metadata, RendezvousBuilder, RunningWorld, World};
 use tokio::net::UnixStream;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::args::RunArgs;
-use crate::caller::{self, Told};
-use crate::config::{Restarts, Settings, Split, flag_or_variable};
+use crate::caller;
+use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
-use crate::growth::Growth;
 use crate::nccl_conf::environment_or_files;
 use crate::output::Holder;
 use crate::prepare::prepare;
-use crate::run::{Meeting, unless_over};
-use crate::runtime::runtime;
+use crate::run::{Meeting, others, unless_over};
 use crate::signals::Signals;
 use crate::{join, stderr};
 
@@ -99,17 +94,11 @@ enum WorldEnd {
 pub(crate) fn stay(args: RunArgs, keeps_listener: bool, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts { most: u32::MAX, ..Restarts::new(&args)? };
     let mut config = Settings::scheduled(args.join, environment_or_files)?;
-    let allows_split = flag_or_variable(args.allow_split, "allow-split")?;
-    if allows_split { Split::Allowed } else { Split::Attended }.check(config.world)?;
-    restarts.check_growth(&config)?;
+    restarts.check(&config)?;
     (config.keeps_listener, config.stays) = (keeps_listener, true);
-    Journal::during(config.beginning(), started, |journal| {
+    Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
-        let runtime = runtime()?;
-        let done = runtime.block_on(all_worlds(&config, &found, restarts, started, journal));
-        // Looking up the name of a seed may take many seconds more, and its answer is not needed.
-        runtime.shutdown_background();
-        done.inspect_err(|stop| join::explain(stop, &config))
+        join::block_on(&config, all_worlds(&config, &found, restarts, journal))
     })
 }
 
@@ -117,40 +106,28 @@ async fn all_worlds(
     config: &Settings,
     found: &Found,
     restarts: Restarts,
-    mut started: Instant,
     journal: &mut Journal,
 ) -> Result<(), Stop> {
     let mut signals = Signals::new(&[])?;
     let mut words = Words::new()?;
     let mut meeting = Meeting::new((config, found), restarts, 0);
-    let mut assignment = meeting.join(&mut signals, journal).await?;
-    let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
-    let mut growth = Growth::new(generation, now());
+    let (mut assignment, mut running) = meeting.join(&mut signals, journal).await?;
     loop {
-        let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
-        let mut running = assignment.running.take().ok_or_else(missing)?;
-        let generation = running.generation();
-        if restarts.grows {
-            running.set_growth(growth.wait(now()));
-        }
         let early =
-            tell_formed(config, found, &mut assignment, &mut running, started, (journal, &mut signals))
-                .await?;
-        match attend(&mut running, (generation, early, config.quiet), &mut words, journal).await? {
+            tell_formed(config, found, (&mut assignment, &mut running), &mut signals, journal).await?;
+        let world = WorldThatStays::new(config, restarts, assignment.formed.world);
+        let end = match attend(world, (&mut running, early), &mut words, journal).await? {
             WorldEnd::Gone => return Ok(()),
             WorldEnd::Again { holds_port, end } => {
                 let grace = if holds_port { Duration::ZERO } else { RendezvousBuilder::PORT_GRACE };
                 running.set_port_grace(grace);
-                if end == End::Grows {
-                    growth.grows(now());
-                }
+                end
             }
-        }
-        started = now();
-        journal.restart(running.generation(), started);
+        };
         // The word that was read has made the earlier ones ready.
         signals = Signals::new(&[])?;
-        assignment = meeting.again(running, Metadata::default(), &mut signals, journal).await?;
+        (assignment, running) =
+            meeting.again((running, end), Metadata::default(), &mut signals, journal).await?;
     }
 }
 
@@ -158,10 +135,9 @@ async fn all_worlds(
 async fn tell_formed(
     config: &Settings,
     found: &Found,
-    assignment: &mut Assignment,
-    running: &mut RunningWorld,
-    started: Instant,
-    (journal, signals): (&mut Journal, &mut Signals),
+    (assignment, running): (&mut Assignment, &mut RunningWorld),
+    signals: &mut Signals,
+    journal: &mut Journal,
 ) -> Result<Vec<Change>, Stop> {
     let listener = assignment.listener.take();
     let formation = Formation::new(config, found, assignment, journal.timings());
@@ -173,24 +149,20 @@ async fn tell_formed(
     };
     let (variables, early) = join::unless_ended(pin!(unless_over(written, running)), signals).await?;
     if let Some(variables) = variables {
-        let mut document = formation.document(&variables)?;
-        document["generation"] = generation.into();
-        formation.report(&variables, started.elapsed());
-        caller::tell(|| Told::Formed(document, listener));
+        formation.tell(&variables, generation, listener)?;
     }
     Ok(early)
 }
 
 /// Stays with the world until it is over, all know that, and the caller has said what follows.
 async fn attend(
-    running: &mut RunningWorld,
-    (generation, early, quiet): (u32, Vec<Change>, bool),
+    mut world: WorldThatStays<'_>,
+    (running, early): (&mut RunningWorld, Vec<Change>),
     words: &mut Words,
     journal: &mut Journal,
 ) -> Result<WorldEnd, Stop> {
-    let mut attended = EndedWorld { is_notified: false, end: None, after: None, generation, quiet };
     for change in early {
-        attended.change(change, journal);
+        world.change(change, journal);
     }
     let mut waiting = 0;
     let mut count = interval(COUNT);
@@ -198,24 +170,17 @@ async fn attend(
     loop {
         tokio::select! {
             biased;
-            change = running.next() => {
-                if change == Change::Finished {
-                    journal.change(&change);
-                    attended.tell("finished", json!({}));
-                    return Ok(WorldEnd::Gone);
-                }
-                attended.change(change, journal);
-            }
-            word = words.next(), if !matches!(attended.after, Some(WorldEnd::Gone)) => attended.hear(word, running),
+            change = running.next() => world.change(change, journal),
+            word = words.next(), if !matches!(world.after, Some(WorldEnd::Gone)) => world.hear(word, running),
             _ = count.tick() => {
                 let newcomers = running.newcomers();
                 if std::mem::replace(&mut waiting, newcomers) != newcomers {
-                    attended.tell("waiting", json!({ "nodes": newcomers }));
+                    journal.waiting(newcomers);
                 }
             }
         }
-        if attended.is_notified
-            && let Some(after) = attended.after.take()
+        if world.is_notified
+            && let Some(after) = world.after.take()
         {
             return Ok(after);
         }
@@ -223,61 +188,38 @@ async fn attend(
 }
 
 /// A world that has formed.
-struct EndedWorld {
+struct WorldThatStays<'a> {
+    config: &'a Settings,
+    restarts: Restarts,
+    /// How many nodes are in it.
+    size: World,
     /// It is over, and all nodes that can be notified of the end have been.
     is_notified: bool,
     end: Option<End>,
     /// The wish of the caller for the time after it.
     after: Option<WorldEnd>,
-    /// Which formation of the job this world is.
-    generation: u32,
-    quiet: bool,
 }
 
-impl EndedWorld {
+impl<'a> WorldThatStays<'a> {
+    fn new(config: &'a Settings, restarts: Restarts, size: World) -> Self {
+        Self { config, restarts, size, is_notified: false, end: None, after: None }
+    }
+
     fn change(&mut self, change: Change, journal: &mut Journal) {
         journal.change(&change);
+        others::warn(&change, self.size, self.restarts, self.config);
         match change {
             Change::Notified => self.is_notified = true,
+            Change::Finished => (self.is_notified, self.after) = (true, Some(WorldEnd::Gone)),
             Change::Over(over) => {
-                self.say(format_args!("{over}; this world is over"));
+                if !self.config.quiet {
+                    stderr::say(format_args!("{over}; this world is over"));
+                }
                 self.end = Some(over.end);
-                self.tell("over", end(&over));
             }
-            Change::Cause(over) => {
-                self.say(format_args!("the first cause: {over}"));
-                self.tell("cause", end(&over));
-            }
-            Change::Suspected(rank, peer) => {
-                self.say(format_args!("warning: rank {rank}, {peer}, does not answer"));
-                self.tell("suspected", node(Some(rank), Some(&peer)));
-            }
-            Change::Back(rank, peer) => {
-                self.say(format_args!("warning: rank {rank}, {peer}, answers again"));
-                self.tell("back", node(Some(rank), Some(&peer)));
-            }
-            Change::MaySplit { waiting } => self.say(format_args!(
-                "warning: {waiting} nodes wait for a seat, enough for a second world: if the network splits, both may go \
-                 on; start fewer spares"
-            )),
-            Change::CutOff => {
-                self.say(format_args!("warning: most other nodes do not answer; this node may be cut off"));
-                self.tell("cut_off", json!({}));
-            }
+            Change::Cause(over) => others::say_cause(&over, "", self.config),
             _ => {}
         }
-    }
-
-    fn say(&self, what: fmt::Arguments<'_>) {
-        if !self.quiet {
-            stderr::say(what);
-        }
-    }
-
-    /// The caller may have asked for the next world already, so it is told which one this is.
-    fn tell(&self, change: &str, mut facts: Value) {
-        (facts["change"], facts["generation"]) = (change.into(), self.generation.into());
-        caller::tell(|| Told::Changed(facts));
     }
 
     fn hear(&mut self, word: Word, running: &mut RunningWorld) {
@@ -301,30 +243,6 @@ impl EndedWorld {
             }
         }
     }
-}
-
-/// How a world has ended, in fields: of `mingle run` the message for people says it.
-fn end(over: &Over) -> Value {
-    let mut facts = node(over.rank, over.peer.as_ref());
-    facts["text"] = over.to_string().into();
-    (facts["end"], facts["code"]) = match over.end {
-        End::Exited(code) => ("exited".into(), code.into()),
-        End::Killed(signal) => ("killed".into(), signal.into()),
-        End::Gone => ("gone".into(), Value::Null),
-        End::Left => ("left".into(), Value::Null),
-        End::Grows => ("grows".into(), Value::Null),
-        _ => ("unknown".into(), Value::Null),
-    };
-    facts
-}
-
-fn node(rank: Option<Rank>, peer: Option<&Peer>) -> Value {
-    json!({ "rank": rank.map(Rank::get), "host": peer.map(|peer| peer.host.as_str()) })
-}
-
-#[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// The words of the caller while a world runs.

@@ -77,7 +77,6 @@ impl Joining {
                 Ok(match item {
                     Item::Line(line) => ("line", line.into_bound_py_any(py)?, fd),
                     Item::Event(event) => ("event", object(py, &event)?, fd),
-                    Item::Changed(change) => ("changed", object(py, &change)?, fd),
                     Item::Formed(document) => ("formed", object(py, &document)?, fd),
                     Item::Failed(Failed { code, kind, message, facts }) => {
                         let failed =

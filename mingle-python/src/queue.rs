@@ -20,7 +20,6 @@ pub(crate) enum Item {
     Line(String),
     Event(serde_json::Value),
     Formed(serde_json::Value),
-    Changed(serde_json::Value),
     Failed(Failed),
 }
 
@@ -114,7 +113,6 @@ impl Writer {
         match told {
             Told::Line(line) => self.put(Item::Line(line)),
             Told::Event(event) => self.put(Item::Event(event)),
-            Told::Changed(change) => self.put(Item::Changed(change)),
             Told::Formed(document, listener) => {
                 self.put_with(Item::Formed(document), listener.as_ref().map(AsRawFd::as_raw_fd));
             }

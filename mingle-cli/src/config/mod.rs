@@ -14,10 +14,9 @@ use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_inter
 use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, WorldSize};
 
 use crate::args::{JoinArgs, RunArgs};
-use crate::events::Beginning;
 use crate::exit::Stop;
-use crate::host::Host;
 use crate::fabric::Wanted;
+use crate::host::Host;
 use crate::output::OutputFile;
 use crate::scheduler::{HostList, Provided, Scheduler};
 use crate::slots::{self, SlotCount};
@@ -151,13 +150,12 @@ impl Settings {
     /// Refuses options that are valid alone, but not together.
     fn check_conflicts(&self) -> Result<(), Stop> {
         // Before the world forms, and not after it.
-        for (format, setting) in self
-            .formats()
-            .flat_map(|format| self.fabric.settings.iter().map(move |setting| (format, setting)))
-        {
-            format.carries(setting).map_err(|error| {
-                Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
-            })?;
+        for format in self.formats() {
+            for setting in &self.fabric.settings {
+                format.carries(setting).map_err(|error| {
+                    Stop::Usage(format!("--set {setting}: {error}; use another format, or leave it out"))
+                })?;
+            }
         }
         Ok(())
     }
@@ -189,13 +187,6 @@ impl Settings {
         }
         builder
     }
-}
-
-impl Settings {
-    /// What the first event tells, and where events go.
-    pub(crate) fn beginning(&self) -> Beginning<'_> {
-        Beginning { job: &self.job, world: self.world, file: self.events.as_deref(), quiet: self.quiet }
-    }
 
     /// The formats in which the world is written, on stdout and to files.
     pub(crate) fn formats(&self) -> impl Iterator<Item = Format> {
@@ -223,6 +214,8 @@ pub(crate) struct Restarts {
     pub(crate) gone_after: Duration,
     /// Whether a world that has room ends to take in nodes that wait.
     pub(crate) grows: bool,
+    /// Whether a network that splits may have two worlds.
+    pub(crate) allows_split: bool,
 }
 
 impl Restarts {
@@ -243,41 +236,37 @@ impl Restarts {
             gone_after: time(&args.gone_after, "gone-after", RendezvousBuilder::GONE_AFTER)?
                 .unwrap_or(LONGEST),
             grows: reader.flag(args.grow, "grow")?,
+            allows_split: reader.flag(args.allow_split, "allow-split")?,
         })
     }
 
-    /// Refuses `--grow` where no world could grow.
-    pub(crate) fn check_growth(&self, config: &Settings) -> Result<(), Stop> {
+    /// Refuses a range of sizes of which two worlds could form at once, and `--grow` where none could grow.
+    pub(crate) fn check(&self, config: &Settings) -> Result<(), Stop> {
         let world = config.world;
-        let (reason, cure) = if !self.grows {
+        let split = match (self.most, self.allows_split) {
+            (0, _) => Split::Unattended,
+            (_, false) => Split::Attended,
+            (_, true) => Split::Allowed,
+        };
+        split.check(world)?;
+        let problem: &str = if !self.grows {
             return Ok(());
         } else if !world.is_range() {
-            (
-                format!("a world of {world} has no room to grow"),
-                format!("give a range, such as --world 1:{world}"),
-            )
+            &format!("a world of {world} has no room to grow; give a range, such as --world 1:{world}")
         } else if self.most == 0 {
-            ("nobody stays to take nodes in".to_owned(), "give --max-restarts as well".to_owned())
+            "nobody stays to take nodes in; give --max-restarts as well"
         } else if config.paths == Some(Paths::Master) {
-            (
-                "nodes that wait have to reach rank 0 at its port for paths".to_owned(),
-                "leave --paths master away".to_owned(),
-            )
+            "nodes that wait have to reach rank 0 at its port for paths; leave --paths master away"
         } else if config.formats().all(Format::uses_own_ports) {
-            (
-                "nodes that wait have to reach rank 0 at a port that is not the job's".to_owned(),
-                format!("choose another --format than {}", config.format),
+            &format!(
+                "nodes that wait have to reach rank 0 at a port that is not the job's; choose another --format than {}",
+                config.format
             )
         } else {
             return Ok(());
         };
-        Err(Stop::Usage(format!("--grow (or MINGLE_GROW): {reason}; {cure}")))
+        Err(Stop::Usage(format!("--grow (or MINGLE_GROW): {problem}")))
     }
-}
-
-/// A flag of a subcommand, or else its variable.
-pub(crate) fn flag_or_variable(argument: bool, option: &'static str) -> Result<bool, Stop> {
-    Reader(|name: &str| std::env::var_os(name)).flag(argument, option)
 }
 
 /// The settings that a scheduler can provide, seeds among those of the network.

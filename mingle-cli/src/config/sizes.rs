@@ -35,15 +35,13 @@ impl Split {
             return Ok(());
         }
         let least = world.max().get() / 2 + 1;
-        let reason = match self {
+        let (reason, or) = match self {
             Self::Unattended => {
-                "nobody stays to tell latecomers that the job runs, and they would form a second world"
+                ("nobody stays to tell latecomers that the job runs, and they would form a second world", "")
             }
-            _ => "each half of a network that splits would go on as a world of its own",
-        };
-        let or = match self {
-            Self::Unattended => "",
-            _ => ", or --allow-split",
+            _ => {
+                ("each half of a network that splits would go on as a world of its own", ", or --allow-split")
+            }
         };
         Err(Stop::Usage(format!(
             "--world {world} (or MINGLE_WORLD): {reason}; give more than half of {max} as the fewest nodes, such as \

@@ -7,17 +7,18 @@ mod file;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use mingle_core::error::RankRange;
 use mingle_core::proto::{Over, Peer, Progress};
 use mingle_core::tools::host_name;
-use mingle_core::{Assignment, Change, End, Event, Formed, HostName, JobId, WorldSize};
+use mingle_core::{Assignment, Change, End, Event, Formed, HostName, WorldSize};
 use nix::libc::PIPE_BUF;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::caller::{self, Told};
+use crate::config::Settings;
 use crate::exit::{self, Stop};
 use crate::{advice, stderr, stdout};
 
@@ -47,38 +48,25 @@ pub(crate) struct Timings {
     formed_ms: Option<u64>,
 }
 
-#[derive(Serialize)]
-struct EventLine<'a> {
-    time: &'a str,
-    ms: u64,
-    event: &'a str,
-    #[serde(flatten)]
-    facts: &'a Value,
-}
-
-/// What the first event tells, and where events go.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Beginning<'a> {
-    pub(crate) job: &'a JobId,
-    pub(crate) world: WorldSize,
-    /// The file of `--events`.
-    pub(crate) file: Option<&'a Path>,
-    pub(crate) quiet: bool,
+impl Timings {
+    /// How long the whole formation took.
+    pub(crate) fn formed(self) -> Duration {
+        Duration::from_millis(self.formed_ms.unwrap_or_default())
+    }
 }
 
 impl Journal {
     /// Writes the events of `work`, its failure included, even a panic.
     pub(crate) fn during<T>(
-        beginning: Beginning<'_>,
+        config: &Settings,
         started: Instant,
         work: impl FnOnce(&mut Self) -> Result<T, Stop>,
     ) -> Result<T, Stop> {
-        let Beginning { job, world: size, file, quiet } = beginning;
-        let mut journal = Self::open(file, quiet, started)?;
-        let (job, world, host) = (job.as_str(), size.max().get(), host_name());
+        let mut journal = Self::open(config.events.as_deref(), config.quiet, started)?;
+        let (job, world, host) = (config.job.as_str(), config.world.max().get(), host_name());
         let pid = std::process::id();
         let mut facts = json!({ "job": job, "world": world, "host": host.as_str(), "pid": pid });
-        add_fewest(&mut facts, Some(size));
+        add_fewest(&mut facts, Some(config.world));
         journal.write("started", facts);
         exit::contain(|| work(&mut journal)).inspect_err(|stop| {
             let (code, kind, message) = (stop.code(), stop.kind(), stop.to_string());
@@ -217,6 +205,11 @@ impl Journal {
         self.write("command_ended", facts);
     }
 
+    /// So many nodes wait for a seat in the world in which this node stays.
+    pub(crate) fn waiting(&mut self, nodes: u32) {
+        self.write("waiting", json!({ "nodes": nodes }));
+    }
+
     /// A change of a world in which this node stays.
     pub(crate) fn change(&mut self, change: &Change) {
         match change {
@@ -235,7 +228,9 @@ impl Journal {
     }
 
     /// All nodes restart.
-    pub(crate) fn restart(&mut self, generation: u32, now: Instant) {
+    pub(crate) fn restart(&mut self, generation: u32) {
+        #[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
+        let now = Instant::now();
         self.meet(None);
         self.begun = now;
         self.timings = Timings::default();
@@ -244,21 +239,14 @@ impl Journal {
 
     /// One write for each line, so that lines of several processes do not mix and no reader sees half a line.
     fn write(&mut self, event: &str, mut facts: Value) {
-        caller::tell(|| {
-            let mut told = facts.clone();
-            told["event"] = event.into();
-            told["ms"] = since(self.started).into();
-            Told::Event(told)
-        });
+        facts["event"] = event.into();
+        facts["ms"] = since(self.started).into();
+        caller::tell(|| Told::Event(facts.clone()));
         let Some(file) = &mut self.file else { return };
         #[expect(clippy::disallowed_methods, reason = "readers compare these times with the calendar")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let (time, ms) = (clock::rfc_3339(now), since(self.started));
-        let text = |facts: &Value| {
-            let line = EventLine { time: &time, ms, event, facts };
-            // The value holds only numbers and texts, so this cannot fail.
-            stdout::ascii(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
-        };
+        facts["time"] = clock::rfc_3339(now).into();
+        let text = |facts: &Value| stdout::ascii(&facts.to_string()) + "\n";
         let mut line = text(&facts);
         if line.len() > PIPE_BUF {
             shorten(&mut facts, line.len() - PIPE_BUF);
@@ -297,7 +285,16 @@ fn shorten(facts: &mut Value, excess: usize) {
 /// Why a world ended.
 fn end(over: &Over) -> Value {
     let (rank, peer) = (over.rank.map(mingle_core::Rank::get), over.peer.as_ref().map(peer));
-    json!({ "rank": rank, "node": peer, "how": over.end.to_string() })
+    let (end, code) = match over.end {
+        End::Exited(code) => ("exited", Some(code)),
+        End::Killed(signal) => ("killed", Some(signal)),
+        End::Gone => ("gone", None),
+        End::Left => ("left", None),
+        End::Grows => ("grows", None),
+        _ => ("unknown", None),
+    };
+    let (how, message) = (over.end.to_string(), over.to_string());
+    json!({ "rank": rank, "node": peer, "how": how, "end": end, "code": code, "message": message })
 }
 
 /// Adds the fewest nodes of a world that may have one of several sizes; its `world` is the most.

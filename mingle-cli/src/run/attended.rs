@@ -10,8 +10,9 @@ use tokio::select;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::crew::{self, Crew, FirstFailure};
+use super::others;
 use super::row::Row;
-use crate::config::{LONGEST, Settings};
+use crate::config::Settings;
 use crate::events::Journal;
 use crate::signals::{self, Signals};
 use crate::{progress, stderr};
@@ -30,12 +31,10 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// The next step after the command, or its world, has ended.
 pub(super) enum After {
-    /// All commands have succeeded.
-    Finished,
-    /// The world has ended so, and this node restarts with the next one after this delay.
-    Again { row: Row, delay: Duration, end: End },
+    /// The world has ended so, and this node restarts with the next one.
+    Again { row: Row, end: End },
     /// This node ends with this exit code and this message.
-    GiveUp(u8, Option<String>),
+    Ends(u8, Option<String>),
 }
 
 /// How long the parent goes on waiting.
@@ -154,7 +153,9 @@ impl<'a> Attended<'a> {
 
     pub(super) fn on_change(&mut self, change: Change, journal: &mut Journal) -> Wait {
         journal.change(&change);
+        others::warn(&change, self.world, self.row.restarts, self.config);
         match change {
+            Change::Finished => return Wait::Over(After::Ends(0, None)),
             Change::Notified => self.is_notified = true,
             Change::Over(over) => {
                 self.say(&over.to_string(), over.end);
@@ -164,37 +165,11 @@ impl<'a> Attended<'a> {
             Change::Cause(over) => {
                 // Other nodes may know by now that the job ends, and would not come to a next world.
                 if self.ends_the_job() {
-                    say_cause(&over, "", self.config);
+                    others::say_cause(&over, "", self.config);
                 } else {
                     self.row.blame(self.generation, over.rank);
-                    say_cause(&over, self.row.refund(), self.config);
+                    others::say_cause(&over, self.row.refund(), self.config);
                 }
-            }
-            Change::Suspected(rank, peer) => {
-                let limit = self.row.restarts.gone_after;
-                // In a smaller world either side may be the one that is cut off.
-                let after = if self.world.get() < 4 || limit == LONGEST {
-                    String::new()
-                } else {
-                    format!("; if that lasts for {}, it is gone", progress::duration(limit))
-                };
-                self.warn(&format!("rank {rank}, {peer}, does not answer{after}"));
-            }
-            Change::Back(rank, peer) => {
-                self.warn(&format!("rank {rank}, {peer}, answers again"));
-            }
-            Change::MaySplit { waiting } => {
-                let here = self.world.get().saturating_add(waiting);
-                self.warn(&format!(
-                    "with those that wait for a seat {here} nodes are here, enough for two worlds of {}: if the \
-                     network splits, both may go on; start fewer spares",
-                    self.config.world.min()
-                ));
-            }
-            Change::CutOff => {
-                self.warn(
-                    "most other nodes do not answer; this node may be cut off, and its command goes on",
-                );
             }
             _ => {}
         }
@@ -263,7 +238,7 @@ impl<'a> Attended<'a> {
 
     /// Whether the end of this world, which other nodes know, is that of the job.
     fn ends_the_job(&self) -> bool {
-        self.held.is_none() && matches!(self.after(), After::GiveUp(..))
+        self.held.is_none() && matches!(self.after(), After::Ends(..))
     }
 
     fn terminate(&self) -> Wait {
@@ -320,12 +295,6 @@ impl<'a> Attended<'a> {
         }
     }
 
-    fn warn(&self, what: &str) {
-        if !self.config.quiet {
-            stderr::say(format_args!("warning: {what}"));
-        }
-    }
-
     /// Prints the message, and whether the commands restart.
     fn say(&self, what: &str, end: End) {
         if self.config.quiet {
@@ -350,23 +319,16 @@ impl<'a> Attended<'a> {
         if let Some(signal) = self.asked {
             // The code that a shell gives for a process that this signal has ended, even if the command has
             // ended with another one.
-            return After::GiveUp(code(End::Killed(number(signal))), None);
+            return After::Ends(code(End::Killed(number(signal))), None);
         }
         let own = self.own.map_or(End::Unknown, |failed| failed.end);
         let end = self.over.as_ref().map_or(own, |over| over.end);
         match (self.row.after(end), &self.over) {
-            (Some(next), _) => After::Again { row: next, delay: next.delay(end), end },
-            (None, None) => After::GiveUp(code(own), None),
+            (Some(next), _) => After::Again { row: next, end },
+            (None, None) => After::Ends(code(own), None),
             // The node that failed ends with the same exit code.
-            (None, Some(over)) => After::GiveUp(code(over.end).max(1), Some(self.last(&over.to_string()))),
+            (None, Some(over)) => After::Ends(code(over.end).max(1), Some(self.last(&over.to_string()))),
         }
-    }
-}
-
-/// Names the node whose end was the reason for the failures of the others' commands.
-pub(super) fn say_cause(over: &Over, refund: &str, config: &Settings) {
-    if !config.quiet {
-        stderr::say(format_args!("the first cause: {over}{refund}"));
     }
 }
 

@@ -109,7 +109,7 @@ impl Command {
         worker: Option<Worker>,
         hostfile: Option<&Hostfile>,
     ) -> process::Command {
-        let formed = &formation.formed;
+        let formed = &formation.assignment.formed;
         let (rank, world) = match worker {
             Some(worker) => (worker.rank, formed.slots.total),
             None => (formed.rank.get().into(), formed.world.get().into()),
@@ -168,7 +168,7 @@ fn write_hostfile(formation: &Formation<'_>, format: Format) -> Result<Hostfile,
     let variables = formation.variables(format)?;
     let text = formation.text(format, &variables)?;
     // Short enough for a file name.
-    let job: String = job_to_env(formation.job()).replace('%', "_").chars().take(40).collect();
+    let job: String = job_to_env(&formation.assignment.job).replace('%', "_").chars().take(40).collect();
     let template = env::temp_dir().join(format!("mingle-{job}-XXXXXX"));
     let (file, path) = mkstemp(&template).map_err(|error| failed(error.into()))?;
     let hostfile = Hostfile(path);

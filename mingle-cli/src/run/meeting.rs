@@ -1,12 +1,16 @@
 //! The rendezvous of a node that stays with its worlds, one after the other.
 
-use mingle_core::{Assignment, Error, Event, Failure, Metadata, RunningWorld};
+use std::io;
+use std::time::Instant;
+
+use mingle_core::{Assignment, End, Error, Event, Failure, Metadata, RunningWorld};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
+use crate::growth::Growth;
 use crate::join;
 use crate::progress::ProgressView;
 use crate::signals::Signals;
@@ -16,6 +20,8 @@ pub(crate) struct Meeting<'a> {
     config: &'a Settings,
     found: &'a Found,
     restarts: Restarts,
+    /// The growths since the first world.
+    growth: Option<Growth>,
     /// The reports of the current rendezvous.
     events: UnboundedReceiver<Event>,
     /// How often a rendezvous with an unknown outcome may still be followed by another.
@@ -27,7 +33,7 @@ impl<'a> Meeting<'a> {
     /// At most `doubts` times a rendezvous with an unknown outcome is followed by another.
     pub(crate) fn new((config, found): (&'a Settings, &'a Found), restarts: Restarts, doubts: u32) -> Self {
         let (_, events) = unbounded_channel();
-        Self { config, found, restarts, events, doubts, metadata: Metadata::default() }
+        Self { config, found, restarts, growth: None, events, doubts, metadata: Metadata::default() }
     }
 
     /// The first world.
@@ -38,7 +44,7 @@ impl<'a> Meeting<'a> {
         &mut self,
         signals: &mut Signals,
         journal: &mut Journal,
-    ) -> Result<Assignment, Stop> {
+    ) -> Result<(Assignment, RunningWorld), Stop> {
         loop {
             let (sender, events) = unbounded_channel();
             self.events = events;
@@ -50,19 +56,23 @@ impl<'a> Meeting<'a> {
             let mut progress = ProgressView::new(self.config, journal);
             let joined = join::watch(joining, &mut self.events, &mut progress, signals).await;
             if !self.forgives(&joined) {
-                return joined;
+                return self.formed(joined?);
             }
         }
     }
 
-    /// The world after this one, which is over. All nodes of the new world learn this metadata.
+    /// The world after this one, which has ended so. All nodes of the new world learn this metadata.
     pub(crate) async fn again(
         &mut self,
-        mut over: RunningWorld,
+        (mut over, end): (RunningWorld, End),
         metadata: Metadata,
         signals: &mut Signals,
         journal: &mut Journal,
-    ) -> Result<Assignment, Stop> {
+    ) -> Result<(Assignment, RunningWorld), Stop> {
+        if let Some(growth) = self.growth.as_mut().filter(|_| end == End::Grows) {
+            growth.grows(now());
+        }
+        journal.restart(over.generation());
         // Events of the last world do not belong to the next one.
         while self.events.try_recv().is_ok() {}
         self.metadata = metadata;
@@ -70,7 +80,18 @@ impl<'a> Meeting<'a> {
         let mut progress = ProgressView::new(self.config, journal);
         let joined = join::watch(Box::pin(over.again()), &mut self.events, &mut progress, signals).await;
         drop(progress);
-        if self.forgives(&joined) { self.join(signals, journal).await } else { joined }
+        if self.forgives(&joined) { self.join(signals, journal).await } else { self.formed(joined?) }
+    }
+
+    /// The world that has formed, which grows when its time has come.
+    fn formed(&mut self, mut assignment: Assignment) -> Result<(Assignment, RunningWorld), Stop> {
+        let missing = || Stop::System("stay with the world", io::Error::other("it has no roster"));
+        let mut running = assignment.running.take().ok_or_else(missing)?;
+        let growth = self.growth.get_or_insert_with(|| Growth::new(running.generation(), now()));
+        if self.restarts.grows {
+            running.set_growth(growth.wait(now()));
+        }
+        Ok((assignment, running))
     }
 
     /// Whether the outcome is unknown, and another try is left.
@@ -87,4 +108,9 @@ impl<'a> Meeting<'a> {
         }
         true
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the pause between two growths")]
+fn now() -> Instant {
+    Instant::now()
 }

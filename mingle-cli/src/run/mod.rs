@@ -4,6 +4,8 @@
 //! command     the command, and its variables
 //! parent      stays as its parent with --max-restarts or --workers, and restarts it
 //! attended    reacts to changes of the world, signals, and ends of processes
+//! meeting     the rendezvous of a node that stays, one after the other
+//! others      what it tells people of the other nodes
 //! row         how many restarts are left, and how long each waits
 //! crew        the processes: starting them, signalling them, waiting for them
 //! relay       what workers print
@@ -15,6 +17,7 @@ mod command;
 mod crew;
 pub(crate) mod guard;
 mod meeting;
+pub(crate) mod others;
 mod parent;
 mod relay;
 mod row;
@@ -22,7 +25,7 @@ mod row;
 use std::time::Instant;
 
 use crate::args::RunArgs;
-use crate::config::{Restarts, Settings, Split, flag_or_variable};
+use crate::config::{Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
@@ -41,37 +44,25 @@ pub(crate) use parent::unless_over;
 pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
     let mut config = Settings::scheduled(args.join, environment_or_files)?;
-    let split = match (restarts.most, flag_or_variable(args.allow_split, "allow-split")?) {
-        (0, _) => Split::Unattended,
-        (_, false) => Split::Attended,
-        (_, true) => Split::Allowed,
-    };
-    split.check(config.world)?;
+    restarts.check(&config)?;
     let command = Command::new(args.command, config.format)?;
-    restarts.check_growth(&config)?;
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;
     config.hostfile = command.hostfile_format();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
-    Journal::during(config.beginning(), started, |journal| {
+    Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
         if config.stays {
             let run = Run::new(&config, &found, &command, workers);
-            return parent::supervise(&run, restarts, started, journal);
+            return parent::supervise(&run, restarts, journal);
         }
-        become_it(&config, &found, &command, started, journal)
+        become_it(&config, &found, &command, journal)
     })
 }
 
 /// Becomes the command once the world has formed.
-fn become_it(
-    config: &Settings,
-    found: &Found,
-    command: &Command,
-    started: Instant,
-    journal: &mut Journal,
-) -> Result<(), Stop> {
+fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut Journal) -> Result<(), Stop> {
     let (mut process, hostfile) =
         join::join_and_then(config, found, journal, async |assignment, journal| {
             let formation = Formation::new(config, found, &assignment, journal.timings());
@@ -79,7 +70,7 @@ fn become_it(
             formation.write_outputs(Holder::own()).await?;
             let hostfile = command.hostfile(&formation)?;
             let process = command.in_world(&formation, &variables, None, None, hostfile.as_ref());
-            formation.report(&variables, started.elapsed());
+            formation.report(&variables);
             Ok((process, hostfile))
         })?;
     journal.command_started(std::process::id());

@@ -3,28 +3,27 @@
 use std::future::ready;
 use std::num::NonZeroU8;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use mingle_core::env::Variables;
 use mingle_core::{Assignment, Change, End, Error, Failure, RunningWorld};
 use nix::sys::signal::Signal;
 use tokio::time::sleep;
 
-use super::attended::{self, After, Attended, Wait};
+use super::attended::{After, Attended, Wait};
 use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, CrewMember, Mark, Worker};
 use super::guard::Guard;
 use super::meeting::Meeting;
+use super::others;
 use super::row::Row;
 use crate::config::{LONGEST, Restarts, Settings};
 use crate::events::Journal;
 use crate::exit::Stop;
 use crate::fabric::Found;
 use crate::formation::Formation;
-use crate::growth::Growth;
 use crate::join;
 use crate::output::Holder;
-use crate::runtime::runtime;
 use crate::signals::Signals;
 use crate::stderr;
 
@@ -61,16 +60,9 @@ impl<'a> Run<'a> {
 }
 
 /// Runs the command in one world after the other, until all commands have succeeded or no restart is left.
-pub(super) fn supervise(
-    run: &Run<'_>,
-    restarts: Restarts,
-    started: Instant,
-    journal: &mut Journal,
-) -> Result<(), Stop> {
+pub(super) fn supervise(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
     crew::adopt_orphans();
-    let runtime = runtime()?;
-    let ended = runtime.block_on(supervised(run, restarts, started, journal));
-    runtime.shutdown_background();
+    let ended = join::block_on(run.config, supervised(run, restarts, journal));
     if let Err(Stop::Rendezvous(Error::Failed(Failure::JobFinished))) = &ended {
         // Nothing is left to do here, and that is no failure.
         if !run.config.quiet {
@@ -78,56 +70,36 @@ pub(super) fn supervise(
         }
         return Ok(());
     }
-    ended.inspect_err(|stop| join::explain(stop, run.config))
+    ended
 }
 
-async fn supervised(
-    run: &Run<'_>,
-    restarts: Restarts,
-    mut started: Instant,
-    journal: &mut Journal,
-) -> Result<(), Stop> {
+async fn supervised(run: &Run<'_>, restarts: Restarts, journal: &mut Journal) -> Result<(), Stop> {
     let config = run.config;
     let mut signals = Signals::new(&TAKEN)?;
     let mut meeting = Meeting::new((config, run.found), restarts, restarts.most);
-    let mut assignment = meeting.join(&mut signals, journal).await?;
+    let (mut assignment, mut running) = meeting.join(&mut signals, journal).await?;
     let _guard = Guard::start(&run.mark, restarts.stop_timeout);
     let mut row = Row::new(restarts, config.world.is_range());
-    let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
-    let mut growth = Growth::new(generation, now());
     let mut former = None;
     loop {
-        let time = started.elapsed();
         let roster = assignment.formed.roster.as_ref();
-        let generation = assignment.running.as_ref().map_or(0, RunningWorld::generation);
+        let generation = running.generation();
         row.agree(generation, roster);
         if let Some(over) = row.cause(former.as_ref(), (generation, roster)) {
-            attended::say_cause(&over, row.refund(), config);
+            others::say_cause(&over, row.refund(), config);
             journal.change(&Change::Cause(over));
         }
         former = roster.map(|roster| (generation, roster.clone()));
-        let (mut running, after) =
-            attend(run, (row, growth), (&mut assignment, time), &mut signals, journal).await?;
-        let delay = match after {
-            After::Finished => {
-                journal.change(&Change::Finished);
-                return Ok(());
-            }
-            After::GiveUp(code, message) => {
+        let (mut ended, after) = attend(run, row, (&assignment, running), &mut signals, journal).await?;
+        let end;
+        (row, end) = match after {
+            After::Again { row, end } => (row, end),
+            After::Ends(code, message) => {
                 return NonZeroU8::new(code).map_or(Ok(()), |code| Err(Stop::Ended(code, message)));
             }
-            After::Again { row: next, delay, end } => {
-                row = next;
-                if end == End::Grows {
-                    growth.grows(now());
-                }
-                delay
-            }
         };
-        join::unless_ended(pin!(pause(&mut running, delay)), &mut signals).await?;
-        started = now();
-        journal.restart(running.generation(), started);
-        assignment = meeting.again(running, row.metadata(), &mut signals, journal).await?;
+        join::unless_ended(pin!(pause(&mut ended, row.delay(end))), &mut signals).await?;
+        (assignment, running) = meeting.again((ended, end), row.metadata(), &mut signals, journal).await?;
     }
 }
 
@@ -145,25 +117,19 @@ async fn pause(running: &mut RunningWorld, delay: Duration) -> Result<(), Stop> 
 /// Starts the command in a world that has formed, and stays until one of the two ends.
 async fn attend(
     run: &Run<'_>,
-    (row, growth): (Row, Growth),
-    (assignment, time): (&mut Assignment, Duration),
+    row: Row,
+    (assignment, mut running): (&Assignment, RunningWorld),
     signals: &mut Signals,
     journal: &mut Journal,
 ) -> Result<(RunningWorld, After), Stop> {
-    let running = assignment.running.take();
-    let missing = || Stop::System("stay with the world", std::io::Error::other("it has no roster"));
-    let mut running = running.ok_or_else(missing)?;
     running.set_last(row.is_used_up());
     running.set_restarts_left(row.left());
-    if row.restarts.grows {
-        running.set_growth(growth.wait(now()));
-    }
     let formation = Formation::new(run.config, run.found, assignment, journal.timings());
     let begun = begin(run, &formation, running.generation());
     let begun = join::unless_ended(pin!(unless_over(begun, &mut running)), signals).await;
     let (crew, _hostfile, early) = match begun {
         Ok((Some((crew, variables, hostfile)), early)) => {
-            formation.report(&variables, time);
+            formation.report(&variables);
             (crew, hostfile, early)
         }
         Ok((None, early)) => (Crew::none(&run.mark), None, early),
@@ -187,10 +153,7 @@ async fn attend(
         let wait = tokio::select! {
             biased;
             Some(change) = ready(early.next()) => attended.on_change(change, journal),
-            change = attended.next() => match change {
-                Change::Finished => return Ok(attended.end(After::Finished, signals).await),
-                change => attended.on_change(change, journal),
-            },
+            change = attended.next() => attended.on_change(change, journal),
             signal = signals.next() => attended.on_signal(signal, journal),
             () = &mut limit => attended.on_limit(),
             () = &mut healthy, if !attended.is_forgotten() => attended.forget(),
@@ -239,7 +202,7 @@ async fn begin(
         let command = run.command.in_world(formation, &variables, Some(generation), worker, file);
         CrewMember { command, worker }
     };
-    let slots = formation.formed.slots;
+    let slots = formation.assignment.formed.slots;
     let worker = |local_rank| Some(Worker { rank: slots.before + u64::from(local_rank), local_rank });
     let members = if run.workers {
         (0..slots.own).map(|local_rank| member(worker(local_rank))).collect()
@@ -248,9 +211,4 @@ async fn begin(
     };
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
     Ok((crew, variables, hostfile))
-}
-
-#[expect(clippy::disallowed_methods, reason = "the start of the time that the final message reports")]
-fn now() -> Instant {
-    Instant::now()
 }

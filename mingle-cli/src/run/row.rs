@@ -172,6 +172,7 @@ mod tests {
             forget,
             gone_after: Duration::MAX,
             grows: false,
+            allows_split: false,
         };
         Row::new(restarts, false)
     }

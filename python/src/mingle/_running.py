@@ -209,7 +209,7 @@ class RunningWorld:
         # The first world was asked for already.
         if self.state == "over" or self._state == "running" and self._is_taken:
             self._clear("forming")
-            self._is_asked = code, holds_port
+            self._is_asked, self._is_of_last = (code, holds_port), True
             self._joining.next(code, holds_port)
 
     def _formed(self):
@@ -294,13 +294,12 @@ class RunningWorld:
         for kind, what, fd in self._joining.take():
             if kind == "formed":
                 self._assignment = Assignment(what, fd)
-                self._generation = what["generation"]
                 self._state = "running"
-            elif kind == "changed":
-                self._change(what)
             elif kind == "failed":
                 self._fail(what)
             else:
+                if kind == "event":
+                    self._hear(what)
                 _pass_on(kind, what, self._on_event)
         if is_last and self._state not in ENDED:
             self._fail({"message": "the thread that stays with the world has ended", "code": 1, "kind": "other", "facts": {}})
@@ -316,37 +315,36 @@ class RunningWorld:
             self._error = _error(what)
         self._joining.finish()
 
-    def _change(self, what):
-        change, generation, rank = what.pop("change"), what.pop("generation"), what.get("rank")
-        if change in ("over", "cause"):
-            self._cause = what["text"]
-        if change == "finished":
+    def _hear(self, event):
+        kind, rank = event["event"], event.get("rank")
+        if kind in ("over", "cause"):
+            self._cause = event["message"]
+        self._is_of_last = self._is_of_last and kind != "restart"
+        if kind == "finished":
             self._clear("finished")
             self._joining.finish()
         elif self._state == "forming":
-            if change == "over" and generation > self._generation:
+            if kind == "over" and not self._is_of_last:
                 # A world that was over before this program could hear of it.
-                self._generation = generation
                 self._joining.next(*self._is_asked)
-            # The rest is of the last world.
-        elif change in ("over", "cause"):
-            end = what.pop("end")
-            self._over = Over(end, **what)
-            if end in LOST and rank is not None:
+        elif kind in ("over", "cause"):
+            host = event["node"] and event["node"]["host"]
+            self._over = Over(event["end"], rank, host, event["code"], event["message"])
+            if event["end"] in LOST and rank is not None:
                 self._gone.add(rank)
             self._state = "over"
-        elif change == "suspected":
+        elif kind == "suspected":
             self._suspected.add(rank)
-        elif change == "back":
+        elif kind == "back":
             self._suspected.discard(rank)
             self._is_cut_off = False
-        elif change == "cut_off":
+        elif kind == "cut_off":
             self._is_cut_off = True
-        elif change == "waiting":
-            self._waiting = what["nodes"]
+        elif kind == "waiting":
+            self._waiting = event["nodes"]
 
-    # That of the last world that has formed.
-    _generation = -1
+    # Whether what is heard is still of the world that this program has left.
+    _is_of_last = False
     # Why the last world that is over has ended.
     _cause = ""
     # What `next` asked for last.

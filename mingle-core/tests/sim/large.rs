@@ -72,13 +72,13 @@ fn a_world_of_1000_forms_with_few_datagrams_and_in_little_time() {
 }
 
 /// A world of so many nodes that each listens before it announces itself, at its end or after 70 s.
-pub(crate) fn listening_world(seed: u64, tracing: bool) -> Network {
+fn listening_world(seed: u64) -> Network {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let nodes = rng.random_range(65..=130);
     let weather = Weather { loss: rng.random_range(0.0..0.2), duplicate: 0.1, ..Weather::fine() };
     let spread = ms(rng.random_range(0..50));
     let mut net = Network::new(seed, weather);
-    net.tracing = tracing;
+    net.tracing = false;
     for number in 1..=nodes {
         net.add(number, nodes, None, rng.random_range(Time::ZERO..=spread));
     }
@@ -95,7 +95,7 @@ pub(crate) fn listening_world(seed: u64, tracing: bool) -> Network {
 fn worlds_in_which_nodes_listen_first_keep_every_promise() {
     let runs = crate::number("MINGLE_SIM_RUNS").unwrap_or(100);
     for seed in 0..runs {
-        let net = listening_world(seed, false);
+        let net = listening_world(seed);
         assert!(net.hosts.iter().all(|host| host.outcome.is_some()), "seed {seed}: some have not ended");
         assert_eq!(net.broken, [""; 0], "seed {seed}");
         let digests: BTreeSet<String> = (net.hosts.iter())

@@ -4,14 +4,12 @@
 //! run.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "these are tests")]
 
-mod any_world;
 mod large;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod late;
 #[allow(unreachable_pub, reason = "a module of a test")]
 mod network;
 mod paths;
-mod recorded;
 mod restarts;
 mod running_storms;
 mod sameness;

@@ -60,7 +60,6 @@ pub enum Fact {
     Grew,
     /// A world formed with fewer nodes than it may have.
     Smaller,
-    /// A world whose sizes have a step formed.
     /// A node ran when a world was committed, and is not in it.
     LeftOut,
     /// No world formed.

@@ -13,7 +13,6 @@ use mingle_core::Failure;
 use mingle_core::proto::{Digest, Lineage, Time};
 
 use crate::network::{Ended, Fact, Network};
-use crate::recorded::are_as_recorded;
 use crate::storms::excuses::{broken, in_doubt, unproved};
 use crate::storms::promises::check_commits;
 use crate::tally::{Checked, Kind, keep_every_promise};
@@ -216,9 +215,4 @@ fn check_worlds(net: &Network) -> Result<Option<&'static str>, String> {
 #[test]
 fn running_worlds_in_trouble_keep_every_promise() {
     keep_every_promise::<Trouble>();
-}
-
-#[test]
-fn running_worlds_in_trouble_run_as_recorded() {
-    are_as_recorded::<Trouble>("running.txt", 10);
 }

@@ -18,7 +18,6 @@ pub(crate) mod worlds;
 use mingle_core::proto::Time;
 
 use crate::network::{Fact, Network};
-use crate::recorded::are_as_recorded;
 use crate::tally::{Checked, Kind, keep_every_promise};
 use promises::check;
 use worlds::run;
@@ -183,11 +182,6 @@ impl Kind for Trouble {
 #[test]
 fn worlds_in_trouble_keep_every_promise() {
     keep_every_promise::<Trouble>();
-}
-
-#[test]
-fn worlds_in_trouble_run_as_recorded() {
-    are_as_recorded::<Trouble>("storms.txt", 20);
 }
 
 /// Counts a world in which kinds of RDMA were chosen.

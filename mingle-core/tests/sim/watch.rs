@@ -9,17 +9,23 @@ use mingle_core::{End, Rank};
 use crate::network::{Network, Weather};
 use crate::{ms, number, tail};
 
-/// After this time without an answer a member is gone.
+/// After this time without an answer a member is gone, if nothing else is set.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
 /// A running world whose nodes watch each other.
 fn world(seed: u64, size: u32, loss: f64) -> Network {
+    world_with(seed, size, loss, GONE_AFTER)
+}
+
+/// The same, in which a member is gone after so long.
+fn world_with(seed: u64, size: u32, loss: f64, gone_after: Duration) -> Network {
     let mut net = Network::new(seed, Weather { loss, ..Weather::fine() });
     net.tracing = size <= 100;
     for number in 1..=size {
         let host = net.add(number, size, None, Time::ZERO);
         net.hosts[host].stays = true;
         net.hosts[host].config.node.attributes.wants_roster = true;
+        net.hosts[host].config.gone_after = gone_after;
     }
     net.prove_paths();
     assert!(net.run(Time::from_secs(60)), "seed {seed}\n{}", tail(&net.trace));
@@ -110,10 +116,11 @@ fn a_killed_process_of_a_world_of_1000_is_named_on_every_node_within_a_second() 
 }
 
 #[test]
-fn a_silent_host_is_named_to_all_within_ten_seconds_and_gone_after_thirty() {
-    for (size, loss) in [(4, 0.0), (9, 0.05), (30, 0.05)] {
+fn a_silent_host_is_named_to_all_within_ten_seconds_and_gone_after_the_time_that_is_set() {
+    for (size, loss, gone_after) in [(4, 0.0, 30), (9, 0.05, 20), (30, 0.05, 60)] {
+        let gone_after = Duration::from_secs(gone_after);
         for seed in 0..10 {
-            let mut net = world(seed, size, loss);
+            let mut net = world_with(seed, size, loss, gone_after);
             let (victim, at) = (usize::try_from(seed).unwrap() % net.hosts.len(), net.now);
             net.lose_power_at(victim, at, Duration::from_secs(600));
             let others = net.hosts.len() - 1;
@@ -123,8 +130,27 @@ fn a_silent_host_is_named_to_all_within_ten_seconds_and_gone_after_thirty() {
             };
             let took = named.saturating_sub(at);
             assert!(took <= Duration::from_millis(if loss > 0.0 { 11_500 } else { 10_000 }), "{took:?}");
-            let took = until_gone(&mut net, victim, at, GONE_AFTER + Duration::from_secs(15));
-            assert!(took >= GONE_AFTER, "{took:?}");
+            let took = until_gone(&mut net, victim, at, gone_after + Duration::from_secs(15));
+            assert!(took >= gone_after, "{took:?}");
+        }
+    }
+}
+
+#[test]
+fn a_host_that_was_cut_off_for_twenty_seconds_learns_so_and_the_others_learn_that_it_is_back() {
+    for seed in 0..20 {
+        let mut net = world(seed, 5 + u32::try_from(seed).unwrap() % 5, 0.05);
+        let (victim, at) = (usize::try_from(seed).unwrap() % net.hosts.len(), net.now);
+        let gone = rank(&net, victim);
+        for other in (0..net.hosts.len()).filter(|&other| other != victim) {
+            net.cut_at(victim, other, at, Duration::from_secs(20));
+            net.cut_at(other, victim, at, Duration::from_secs(20));
+        }
+        assert_nothing_happens(&mut net, Duration::from_secs(90));
+        for (number, host) in net.hosts.iter().enumerate() {
+            assert_eq!(host.found.cut_off > 0, number == victim, "seed {seed}\n{}", tail(&net.trace));
+            let is_back = host.found.back.iter().any(|rank| rank.get() == gone);
+            assert_eq!(is_back, number != victim, "seed {seed}\n{}", tail(&net.trace));
         }
     }
 }

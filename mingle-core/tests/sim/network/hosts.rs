@@ -41,6 +41,10 @@ pub struct Found {
     pub causes: Vec<Over>,
     /// The ranks that are suspected, and since when.
     pub suspected: Vec<(Time, Rank)>,
+    /// The suspected ranks that are there after all.
+    pub back: Vec<Rank>,
+    /// How often it was told that it may be cut off.
+    pub cut_off: u32,
     /// The connections by which others watch it.
     pub(super) watched_by: BTreeSet<u64>,
 }

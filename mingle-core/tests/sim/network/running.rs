@@ -187,7 +187,9 @@ impl Network {
                 Change::Notified => self.hosts[host].notified = true,
                 Change::Cause(over) => self.hosts[host].found.causes.push(over),
                 Change::Suspected(rank, _) => self.hosts[host].found.suspected.push((self.now, rank)),
-                Change::Back(..) | Change::CutOff | Change::MaySplit { .. } => {}
+                Change::Back(rank, _) => self.hosts[host].found.back.push(rank),
+                Change::CutOff => self.hosts[host].found.cut_off += 1,
+                Change::MaySplit { .. } => {}
                 _ => {
                     self.check_finished(host);
                     self.hosts[host].finished = true;

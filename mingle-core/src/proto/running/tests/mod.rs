@@ -5,7 +5,6 @@ mod parts;
 mod status;
 mod watch;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -138,30 +137,6 @@ fn only_a_later_lineage_of_the_same_origin_ends_a_world() {
     }
 }
 
-#[test]
-fn a_newcomer_ends_nothing_while_all_members_answer() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    let pings: BTreeSet<SocketAddr> = std::iter::from_fn(|| running.poll_output())
-        .filter_map(|output| if let Output::Send { to, .. } = output { Some(to) } else { None })
-        .collect();
-    assert_eq!(pings, [2, 3, 4, 9].map(address).into_iter().collect(), "the newcomer is answered, too");
-    answer(&mut running, Time::ZERO, 2..=SIZE);
-    assert_eq!(running.poll_timeout(), None, "nothing is left to do");
-    assert_eq!(run(&mut running, Time::from_secs(60)), []);
-}
-
-#[test]
-fn a_member_that_answers_no_ping_is_gone_after_8_seconds() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    answer(&mut running, Time::ZERO, [2, 4]);
-    assert_eq!(run(&mut running, Time::from_millis(7900)), []);
-    let changes = run(&mut running, Time::from_secs(10));
-    let [Change::Over(over), Change::Notified] = &changes[..] else { panic!("{changes:?}") };
-    assert_eq!((over.rank, over.end), (Some(Rank(2)), End::Gone));
-}
-
 /// Rank 0 of a world of two, whose commands have both ended well.
 fn releasing() -> RunningNode {
     let mut running = running_of(2, 0, None);
@@ -178,44 +153,6 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
     answer(&mut running, Time::ZERO, [2]);
     assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
     assert_eq!(running.poll_timeout(), None);
-}
-
-#[test]
-fn a_later_lineage_is_ignored_once_all_have_finished() {
-    let mut running = releasing();
-    let later = running.lineage().next().unwrap();
-    hear(&mut running, Time::from_secs(12), 2, later, &over(0));
-    assert_eq!(run(&mut running, Time::from_secs(60)), [Change::Finished]);
-}
-
-#[test]
-fn a_finished_member_waits_30_seconds_for_its_release() {
-    let mut running = running_of(2, 1, None);
-    let own = running.lineage();
-    running.handle_success(Time::ZERO);
-    assert_eq!(run(&mut running, Time::from_millis(29_900)), []);
-    // Only rank 0 can release a member.
-    hear(&mut running, Time::from_secs(29), 9, own, &Message::Released);
-    assert_eq!(running.poll_change(), None);
-    let mut released = running.clone();
-    hear(&mut released, Time::from_secs(29), 1, own, &Message::Released);
-    assert_eq!(released.poll_change(), Some(Change::Finished));
-    let changes = run(&mut running, Time::from_secs(40));
-    assert!(
-        matches!(&changes[..], [Change::Over(over), Change::Notified] if over.end == End::Gone),
-        "{changes:?}"
-    );
-}
-
-#[test]
-fn a_process_that_was_stopped_takes_no_member_for_gone() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    let late = Time::from_secs(100);
-    running.handle_timeout(late);
-    assert_eq!(running.poll_change(), None);
-    answer(&mut running, late, 2..=SIZE);
-    assert_eq!(run(&mut running, late + Duration::from_secs(60)), []);
 }
 
 #[test]
@@ -284,23 +221,6 @@ fn sent(running: &mut RunningNode) -> Vec<(bool, Message)> {
 }
 
 #[test]
-fn only_a_newcomer_of_an_earlier_lineage_makes_a_member_look() {
-    let solicit = Message::Solicit(Solicit { rank: None, host: config(8).node.host });
-    let looks = |from, lineage: fn(Lineage) -> Lineage, message: &Message| {
-        let mut running = running(0, None);
-        let lineage = lineage(running.lineage());
-        hear(&mut running, Time::ZERO, from, lineage, message);
-        run(&mut running, Time::ZERO);
-        running.liveness.is_checking()
-    };
-    assert!(looks(9, |_| Lineage::default(), &solicit));
-    assert!(!looks(2, |_| Lineage::default(), &solicit), "a member");
-    assert!(!looks(9, |_| Lineage::default(), &Message::Ping), "it asks something else");
-    let other = |own: Lineage| Lineage { origin: own.origin + 1, generation: own.generation + 1 };
-    assert!(!looks(9, other, &solicit), "a later lineage of another origin");
-}
-
-#[test]
 fn a_datagram_to_another_member_or_from_this_node_itself_is_dropped() {
     let mut running = running(0, None);
     for (from, to, answers) in [(2, 1, 1), (2, 3, 0), (1, 1, 0)] {
@@ -332,19 +252,4 @@ fn a_member_takes_the_address_of_rank_0_that_it_has_proved() {
         let formed = Formed { master: proved, ..formed(SIZE, rank) };
         assert_eq!(node.into_running(&formed).unwrap().others(), expected);
     }
-}
-
-#[test]
-fn a_member_that_is_gone_is_not_waited_for_when_the_others_have_learned_of_it() {
-    let mut running = running(0, None);
-    a_newcomer_asks(&mut running, Time::ZERO);
-    answer(&mut running, Time::ZERO, [2, 4]);
-    let mut now = Time::ZERO;
-    while !running.is_over() {
-        now = running.poll_timeout().expect("it pings");
-        running.handle_timeout(now);
-    }
-    assert!(matches!(running.poll_change(), Some(Change::Over(_))));
-    answer(&mut running, now, [2, 4]);
-    assert_eq!(running.poll_change(), Some(Change::Notified));
 }

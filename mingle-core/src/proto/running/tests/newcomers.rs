@@ -62,20 +62,6 @@ fn grows(running: &mut RunningNode, from: u64, until: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_world_with_room_grows_when_a_newcomer_has_arrived_and_stayed_for_a_last_call() {
-    let mut running = with_room(0);
-    running.set_growth(Time::ZERO, Duration::ZERO);
-    let told = waits(&mut running, 9, 10, 12);
-    let wanted = Message::Running(Running { first: address(1), door: DOOR.try_into().ok() });
-    assert_eq!(told, [wanted.clone(), wanted]);
-    running.handle_guest(seconds(12), address(9).ip());
-    waits(&mut running, 9, 12, 10 + CALL);
-    let lineage = running.lineage();
-    assert_eq!(grows(&mut running, 24, 40), Some(10 + CALL));
-    assert_eq!(running.lineage(), lineage.next().unwrap());
-}
-
-#[test]
 fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_command_has_ended() {
     let both_wait = |running: &mut RunningNode| {
         for second in 0..CALL {
@@ -156,27 +142,4 @@ fn a_world_does_not_grow_before_its_time_nor_without_leave_nor_room_nor_by_anoth
     other.handle_guest(seconds(1), address(9).ip());
     waits(&mut other, 9, 1, 100);
     assert_eq!(grows(&mut other, 100, 101), None);
-}
-
-#[test]
-fn newcomers_that_still_wait_learn_that_all_commands_have_ended_well() {
-    let mut running = running(0, None);
-    waits(&mut running, 8, 0, 1);
-    waits(&mut running, 9, 0, 30);
-    running.handle_success(seconds(30));
-    for member in 2..=SIZE {
-        let own = running.lineage();
-        hear(&mut running, seconds(30), member, own, &Message::Finished);
-    }
-    let mut codec = Codec::new(tag(), None);
-    let mut released = Vec::new();
-    while let Some(output) = running.poll_output() {
-        if let Output::Send { to, datagram } = output
-            && codec.decode(&datagram).unwrap().1 == Message::Released
-        {
-            released.push(to);
-        }
-    }
-    assert_eq!(released.iter().filter(|&&to| to == address(9)).count(), 3);
-    assert!(!released.contains(&address(8)), "it is silent");
 }

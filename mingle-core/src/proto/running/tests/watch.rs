@@ -113,15 +113,6 @@ impl Watcher {
         Some(self.done())
     }
 
-    /// Another member says that the world is over. Returns what follows at once.
-    fn world_ends(&mut self, now: Time) -> Done {
-        let later = self.running.lineage().next().unwrap();
-        hear(&mut self.running, now, 1, later, &over(0));
-        let done = self.done();
-        assert!(matches!(done.changes[..], [Change::Over(_)]), "not notified yet: {:?}", done.changes);
-        done
-    }
-
     /// Lets time pass. Every connection that is opened ends so; each member of `answer` answers a Look so.
     fn run(&mut self, until: Time, dials: WatchNews, answer: &[(u8, bool)]) -> Done {
         let mut all = Done::default();
@@ -196,118 +187,6 @@ fn a_node_that_does_not_stay_with_its_world_is_not_watched() {
     assert_eq!(Watcher::among(3, |number| number != 3).1.len(), 1);
 }
 
-#[test]
-fn a_neighbour_that_closed_and_refuses_is_gone_after_half_a_second_if_two_others_fail_too() {
-    for (size, helpers, expected) in [
-        (3, vec![], Some(500)),
-        (4, vec![(1, false), (4, false)], Some(500)),
-        (5, vec![(1, false), (4, false)], Some(1000)),
-        (4, vec![(1, false)], None),
-        (4, vec![], None),
-    ] {
-        let (mut watcher, [_, next]) = Watcher::greeted(size);
-        watcher.hear(next, WatchNews::Closed);
-        let until = expected.unwrap_or(3000);
-        let done = watcher.run(ms(499), WatchNews::Refused, &helpers);
-        assert_eq!(gone(&done.changes), None, "{size}");
-        let done = watcher.run(ms(until), WatchNews::Refused, &helpers);
-        // In a world of five, the two that fail may be asked in different seconds.
-        assert_eq!(gone(&done.changes), expected.map(|_| 2), "{size}: {:?}", done.changes);
-    }
-}
-
-#[test]
-fn an_answer_a_connection_or_another_members_sight_ends_the_doubt() {
-    // It answers, but its port stays closed.
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    for at in [100, 400, 1400, 1800] {
-        watcher.run(ms(at), WatchNews::Refused, &[]);
-        assert!(watcher.message(3, &Message::Pong).changes.is_empty());
-    }
-    // A connection opens.
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    watcher.running.handle_timeout(Time::ZERO);
-    let dial = watcher.done().dials[0].0;
-    watcher.hear(dial, WatchNews::Opened);
-    watcher.hear(dial, WatchNews::Greeted);
-    assert_eq!(watcher.running.poll_timeout(), None);
-    // Another reaches it.
-    let (mut watcher, [_, next]) = Watcher::greeted(4);
-    watcher.hear(next, WatchNews::Closed);
-    let done = watcher.run(ms(20_000), WatchNews::Refused, &[(1, true), (4, false)]);
-    assert!(done.changes.is_empty(), "{:?}", done.changes);
-    let pings = done.sent.iter().filter(|(_, message)| *message == Message::Ping).count();
-    assert!((4..=8).contains(&pings), "a try every 5 s: {pings}");
-}
-
-#[test]
-fn a_silent_neighbour_is_suspected_after_a_second_and_gone_if_most_are_there_and_two_others_fail() {
-    let all = [(1, false), (4, false), (5, false)];
-    for (size, there, expected) in
-        [(5, vec![1, 4, 5], Some(2)), (5, vec![1, 4], Some(2)), (5, vec![1], None), (3, vec![1], None)]
-    {
-        let helpers: Vec<_> = all.into_iter().filter(|(number, _)| there.contains(number)).collect();
-        let helpers = &helpers[..];
-        let (mut watcher, [_, next]) = Watcher::greeted(size);
-        watcher.hear(next, WatchNews::Silent);
-        let done = watcher.run(ms(990), WatchNews::Silent, helpers);
-        assert!(done.changes.is_empty(), "{:?}", done.changes);
-        let done = watcher.run(ms(1010), WatchNews::Silent, helpers);
-        assert!(suspected(&done.changes), "{:?}", done.changes);
-        let told = |to| {
-            done.sent
-                .iter()
-                .any(|(at, m)| *at == address(to) && matches!(m, Message::Suspicion(s) if !s.is_over))
-        };
-        assert!((1..=size).filter(|&number| number != 2).all(told), "all are told");
-        let mut all = Vec::new();
-        while watcher.now < Time::from_secs(29) {
-            watcher.count(there.clone());
-            let done = watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers);
-            let counts = done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_)));
-            let is_due = !(10..21).contains(&watcher.now.as_secs());
-            assert!(!counts || is_due, "it counts when it suspects, and so that it knows after 30 s");
-            all.extend(done.changes);
-        }
-        assert_eq!(gone(&all), None);
-        while watcher.now < Time::from_secs(60) {
-            watcher.count(there.clone());
-            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, helpers).changes);
-        }
-        assert_eq!(gone(&all), expected, "{size} {there:?}");
-        let cut_off = all.iter().filter(|change| **change == Change::CutOff).count();
-        assert_eq!(cut_off, usize::from(there.len() == 1 && size == 5), "{size} {there:?}");
-    }
-}
-
-#[test]
-fn a_silent_neighbour_is_gone_within_two_seconds_of_the_time_that_the_caller_has_set() {
-    for seconds in [20, 60] {
-        let config = Config { gone_after: Duration::from_secs(seconds), ..config(1) };
-        let (watcher, dials) = Watcher::of(config, 5, |_| true);
-        let (mut watcher, [_, next]) = watcher.greet(dials);
-        watcher.hear(next, WatchNews::Silent);
-        let (helpers, mut all) = ([(1, false), (4, false), (5, false)], Vec::new());
-        while gone(&all).is_none() && watcher.now < Time::from_secs(100) {
-            watcher.count([1, 4, 5]);
-            all.extend(watcher.run(watcher.now + ms(500), WatchNews::Silent, &helpers).changes);
-        }
-        assert!((seconds..=seconds + 2).contains(&watcher.now.as_secs()), "{seconds} s: {:?}", watcher.now);
-    }
-}
-
-#[test]
-fn the_others_learn_that_a_suspected_member_is_back() {
-    let (mut watcher, [_, next]) = Watcher::greeted(5);
-    watcher.hear(next, WatchNews::Silent);
-    assert!(suspected(&watcher.run(ms(1500), WatchNews::Silent, &[]).changes));
-    let done = watcher.message(3, &Message::Pong);
-    assert!(matches!(done.changes[..], [Change::Back(Rank(2), _)]), "{:?}", done.changes);
-    assert_eq!(done.multicast, [Message::Suspicion(Suspicion { rank: 2, is_over: true })]);
-}
-
 /// A watcher of five that suspects its next neighbour, and the connection to it that is being opened.
 fn suspecting() -> (Watcher, DialId) {
     let (mut watcher, [_, next]) = Watcher::greeted(5);
@@ -345,20 +224,6 @@ fn a_suspected_member_is_back_when_it_greets_and_not_when_its_kernel_accepts() {
 }
 
 #[test]
-fn a_member_on_whose_connection_nobody_greets_is_only_pinged_and_is_back_when_it_answers() {
-    let (mut watcher, dial) = suspecting();
-    watcher.hear(dial, WatchNews::Opened);
-    let done = watcher.run(ms(40_000), WatchNews::Silent, &[]);
-    assert_eq!(done.changes, [], "its process may be stopped");
-    let pings = done.sent.iter().filter(|(to, message)| *to == address(3) && *message == Message::Ping);
-    assert!((37..=39).contains(&pings.count()) && done.sent.len() < 45, "once a second: {:?}", done.sent);
-    let back = watcher.message(3, &Message::Pong).changes;
-    assert!(matches!(back[..], [Change::Back(Rank(2), _)]), "{back:?}");
-    assert_eq!(watcher.hear(dial, WatchNews::Greeted).changes, [], "that it is back is told once");
-    assert_eq!(watcher.running.poll_timeout(), None);
-}
-
-#[test]
 fn a_stopped_process_whose_connections_are_reset_now_and_then_stays() {
     let (mut watcher, [_, mut open]) = Watcher::greeted(3);
     let mut all = Vec::new();
@@ -370,33 +235,6 @@ fn a_stopped_process_whose_connections_are_reset_now_and_then_stays() {
         all.extend(watcher.run(ms(60_000 * minute), WatchNews::Refused, &[]).changes);
     }
     assert_eq!(all, []);
-}
-
-#[test]
-fn a_member_that_dies_before_it_has_greeted_again_is_gone_after_half_a_second() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Silent);
-    watcher.running.handle_timeout(Time::ZERO);
-    let dial = watcher.done().dials[0].0;
-    watcher.hear(dial, WatchNews::Opened);
-    assert_eq!(watcher.run(ms(300), WatchNews::Refused, &[]).changes, []);
-    watcher.hear(dial, WatchNews::Closed);
-    assert_eq!(gone(&watcher.run(ms(499), WatchNews::Refused, &[]).changes), None);
-    assert_eq!(gone(&watcher.run(ms(510), WatchNews::Refused, &[]).changes), Some(2));
-}
-
-#[test]
-fn nobody_is_counted_once_the_world_is_over() {
-    let (mut watcher, dial) = suspecting();
-    watcher.hear(dial, WatchNews::Opened);
-    watcher.world_ends(watcher.now);
-    watcher.hear(dial, WatchNews::Closed);
-    let done = watcher.run(watcher.now + ms(5000), WatchNews::Silent, &[]);
-    assert!(
-        !done.sent.iter().any(|(_, message)| matches!(message, Message::Suspicion(_))),
-        "{:?}",
-        done.sent
-    );
 }
 
 #[test]
@@ -418,67 +256,6 @@ fn a_suspected_member_whose_connections_a_sidecar_closes_is_gone_once_the_member
     }
     assert_eq!(gone(&all), Some(2), "{:?}", watcher.now);
     assert!(!suspected(&all), "again");
-}
-
-#[test]
-fn a_member_that_is_told_of_a_suspicion_answers_and_reports_it_once() {
-    let (mut watcher, _) = Watcher::greeted(5);
-    let suspicion = |rank, is_over| Message::Suspicion(Suspicion { rank, is_over });
-    let first = watcher.message(4, &suspicion(4, false));
-    assert_eq!(first.sent, [(address(4), Message::Pong)]);
-    assert!(matches!(first.changes[..], [Change::Suspected(Rank(4), _)]), "{:?}", first.changes);
-    assert!(watcher.message(1, &suspicion(4, false)).changes.is_empty(), "again");
-    assert!(watcher.message(1, &suspicion(1, false)).changes.is_empty(), "this node");
-    assert!(watcher.message(9, &suspicion(3, false)).changes.is_empty(), "no member says so");
-    assert!(watcher.message(1, &suspicion(99, false)).changes.is_empty(), "no rank");
-    let back = watcher.message(1, &suspicion(4, true));
-    assert!(matches!(back.changes[..], [Change::Back(Rank(4), _)]) && back.sent.is_empty());
-    // Both are read at once, in their order.
-    for is_over in [false, true] {
-        watcher.deliver(4, &suspicion(4, is_over));
-    }
-    let changes = watcher.done().changes;
-    assert!(matches!(changes[..], [Change::Suspected(..), Change::Back(..)]), "{changes:?}");
-    // A suspicion that goes to all members at once is not answered.
-    let (now, lineage) = (watcher.now, watcher.running.lineage());
-    hear(&mut watcher.running, now, 4, lineage, &suspicion(3, false));
-    let to_all = watcher.done();
-    assert_eq!(to_all.sent, []);
-    assert!(to_all.changes.iter().any(|change| matches!(change, Change::Suspected(Rank(3), _))));
-}
-
-#[test]
-fn a_member_that_is_gone_is_the_first_cause_of_an_end_that_was_heard_before() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    let heard = watcher.world_ends(ms(50));
-    let farewells = heard.sent.iter().filter(|(_, message)| *message == Message::Leaving).count();
-    assert_eq!(farewells, 12, "six to each neighbour");
-    let done = watcher.run(ms(700), WatchNews::Refused, &[]);
-    let [Change::Cause(cause), Change::Notified] = &done.changes[..] else { panic!("{:?}", done.changes) };
-    assert_eq!((cause.rank, cause.end), (Some(Rank(2)), End::Gone));
-}
-
-#[test]
-fn a_member_that_ends_just_after_its_world_is_the_first_cause_too_unless_it_has_said_that_it_leaves() {
-    for leaves in [false, true] {
-        let (mut watcher, [_, next]) = Watcher::greeted(3);
-        let before = watcher.running.lineage();
-        let later = before.next().unwrap();
-        hear(&mut watcher.running, ms(50), 1, later, &over(0));
-        let mut changes = watcher.done().changes;
-        assert!(matches!(changes[..], [Change::Over(_)]), "node 3 has not left: {changes:?}");
-        if leaves {
-            hear(&mut watcher.running, ms(60), 3, before, &Message::Leaving);
-            changes.extend(watcher.done().changes);
-            assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
-            continue;
-        }
-        watcher.now = ms(100);
-        watcher.hear(next, WatchNews::Closed);
-        changes.extend(watcher.run(ms(800), WatchNews::Refused, &[]).changes);
-        assert!(matches!(changes[..], [Change::Over(_), Change::Cause(_), Change::Notified]), "{changes:?}");
-    }
 }
 
 #[test]
@@ -539,36 +316,6 @@ fn a_node_looks_for_eight_members_at_most() {
     let look = Message::Look(Look { rank: 4, port: 7 });
     let dials = (6..=20).map(|asker| watcher.message(asker, &look).dials.len());
     assert_eq!(dials.sum::<usize>(), 8);
-}
-
-#[test]
-fn a_member_that_has_said_farewell_is_no_cause() {
-    for before in [true, false] {
-        let (mut watcher, [_, next]) = Watcher::greeted(3);
-        let own = watcher.running.lineage();
-        if before {
-            hear(&mut watcher.running, Time::ZERO, 3, own, &Message::Leaving);
-        }
-        watcher.hear(next, WatchNews::Closed);
-        hear(&mut watcher.running, ms(50), 1, own.next().unwrap(), &over(0));
-        let mut changes = watcher.done().changes;
-        hear(&mut watcher.running, ms(60), 3, own, &Message::Leaving);
-        changes.extend(watcher.done().changes);
-        changes.extend(watcher.run(ms(2000), WatchNews::Refused, &[]).changes);
-        assert!(matches!(changes[..], [Change::Over(_), Change::Notified]), "{changes:?}");
-    }
-}
-
-#[test]
-fn a_node_that_was_stopped_begins_its_doubts_anew() {
-    let (mut watcher, [_, next]) = Watcher::greeted(3);
-    watcher.hear(next, WatchNews::Closed);
-    watcher.run(ms(300), WatchNews::Refused, &[]);
-    watcher.now = Time::from_secs(50);
-    watcher.running.handle_timeout(watcher.now);
-    assert_eq!(gone(&watcher.done().changes), None);
-    watcher.message(3, &Message::Pong);
-    assert_eq!(gone(&watcher.run(Time::from_secs(51), WatchNews::Silent, &[]).changes), None);
 }
 
 #[test]

@@ -1,15 +1,11 @@
 //! Worlds that may have one of several sizes: `--world 3:4`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::lab::proc::{PATIENCE, Proc, send_signal};
 use crate::lab::random::Random;
-use crate::lab::world::{World, finish_all, finish_all_within, took};
-use crate::lab::{Lab, MINGLE, Options, Policy, sleep_until};
+use crate::lab::world::{World, finish_all, took};
+use crate::lab::{Lab, MINGLE, Options, Policy};
 
 /// Starts a node of a world of this size. The call is short, so that a test takes seconds; the timeout is
 /// longer than any of them.
@@ -411,106 +407,4 @@ fn one_that_is_left_of_two_to_four_ends_at_its_timeout_with_code_3() {
     let left = procs.remove(0).finish();
     assert_eq!(left.status.code(), Some(3), "{}", left.render());
     assert!(left.stderr.contains("no world of 2:4 in time"), "{}", left.render());
-}
-
-/// The world that a line of [`SAYS`] names: its generation, its digest, and its size.
-type Said = (u32, String, usize);
-
-/// Says which rank of which world it is, and runs until it is told to end.
-const SAYS: &str = "echo \"said $MINGLE_GENERATION $MINGLE_ROSTER_DIGEST $WORLD_SIZE $RANK\"
-    until [ -e /run/end ]; do sleep 0.05; done";
-
-/// The worlds that a node has been in, and its ranks.
-fn worlds_of(stdout: &str) -> Vec<(Said, usize)> {
-    let lines = stdout.lines().filter_map(|line| line.strip_prefix("said "));
-    let words = lines.map(|line| line.split(' ').collect::<Vec<_>>());
-    let worlds = words.map(|words| {
-        let [generation, digest, size, rank] = words[..] else { panic!("{words:?}") };
-        ((generation.parse().unwrap(), digest.to_owned(), size.parse().unwrap()), rank.parse().unwrap())
-    });
-    worlds.collect()
-}
-
-/// Nodes of 2:4 start within a second, and one of them is killed after so long and may come again. All worlds
-/// are whole, and the job ends well. Returns how long it took until those that are left were in one world.
-fn one_killed(
-    count: usize,
-    victim: usize,
-    after: Duration,
-    comes_again: bool,
-    loss: u32,
-) -> Option<Duration> {
-    let lab = Options::nodes(4).with_filters().start()?;
-    lab.set(&Policy { loss, ..Policy::default() });
-    let more = ["--world", "2:4", "--allow-split", "--max-restarts", "3", "--timeout", "60s"];
-    let begun = Instant::now();
-    let mut procs: Vec<Proc> = (0..count).map(|node| run_in(&lab, node, &more, SAYS)).collect();
-    sleep_until(begun + after);
-    let dead = procs.remove(victim);
-    let mut said = worlds_of(&dead.transcript.stdout.text());
-    // Its guard stops the command.
-    dead.signal("KILL");
-    let killed = Instant::now();
-    if comes_again {
-        procs.push(run_in(&lab, victim, &more, SAYS));
-    }
-    // The last world of each node: one of them has all of its members.
-    let is_whole = || {
-        let last = procs.iter().filter_map(|proc| worlds_of(&proc.transcript.stdout.text()).pop());
-        let mut here: BTreeMap<Said, usize> = BTreeMap::new();
-        last.for_each(|(world, _)| *here.entry(world).or_default() += 1);
-        here.iter().any(|((.., size), here)| here == size) && here.len() == 1
-    };
-    while !is_whole() {
-        let context = || procs.iter().map(|proc| proc.transcript.render()).collect::<Vec<_>>().join("\n");
-        assert!(killed.elapsed() < Duration::from_secs(100), "not in one world:\n{}", context());
-        sleep_until(Instant::now() + Duration::from_millis(50));
-    }
-    let took = killed.elapsed();
-    for node in 0..4 {
-        assert!(lab.command(node, "touch").arg("/run/end").status().unwrap().success());
-    }
-    for outcome in finish_all_within(procs, Duration::from_secs(100)) {
-        assert_eq!(outcome.status.code(), Some(0), "{}", outcome.render());
-        said.extend(worlds_of(&outcome.stdout));
-    }
-    let (mut digests, mut ranks) = (BTreeMap::new(), BTreeSet::new());
-    for ((generation, digest, size), rank) in said {
-        assert!((2..=4).contains(&size) && rank < size, "rank {rank} of {size}");
-        assert_eq!(
-            *digests.entry(generation).or_insert(digest.clone()),
-            digest,
-            "two worlds of {generation}"
-        );
-        assert!(ranks.insert((digest, rank)), "two nodes have rank {rank} of {size} in {generation}");
-    }
-    Some(took)
-}
-
-#[test]
-#[ignore = "a hundred worlds take some minutes"]
-fn a_hundred_worlds_of_a_range_of_which_a_node_is_killed_at_any_moment_go_on_whole() {
-    let mut random = Random::announced("kills");
-    let draw = |world: usize| {
-        let count = 2 + random.below(3);
-        let after = Duration::from_millis(random.below(5000).try_into().unwrap());
-        (count, random.below(count), after, count == 2 || random.below(2) == 0, [0, 30][world % 2])
-    };
-    let worlds: Vec<_> = (0..100).map(draw).collect();
-    let (next, ended) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<u32, Vec<f64>>::new()));
-    // Most of the time each waits for limits to pass.
-    let some = || {
-        while let Some(&world) = worlds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (count, victim, after, comes_again, loss) = world;
-            eprintln!("{world:?}");
-            let Some(took) = one_killed(count, victim, after, comes_again, loss) else { return };
-            ended.lock().unwrap().entry(loss).or_default().push(took.as_secs_f64());
-        }
-    };
-    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(some))));
-    for (loss, mut took) in ended.into_inner().unwrap() {
-        took.sort_unstable_by(f64::total_cmp);
-        let (median, worst) = (took[took.len() / 2], took[took.len() - 1]);
-        println!("{loss}% loss: {} worlds, median {median:.1} s, worst {worst:.1} s", took.len());
-    }
 }

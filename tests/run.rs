@@ -1,15 +1,10 @@
 //! `mingle run`: it starts a command in a world, and restarts all commands if one fails.
 
-use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::lab::proc::{Outcome, Proc, send_signal};
-use crate::lab::random::Random;
+use crate::lab::proc::{Outcome, Proc};
 use crate::lab::world::finish_all;
-use crate::lab::{Lab, MINGLE, Options, Policy};
+use crate::lab::{Lab, MINGLE, Options};
 
 /// Starts `mingle run` with a script on one node. The script's first argument is the rank.
 fn run(lab: &Lab, node: usize, more: &[&str], script: &str) -> Proc {
@@ -514,92 +509,5 @@ fn a_silent_node_is_named_on_all_others_and_then_gone_and_one_that_is_stopped_is
     assert_ended(&outcomes, 0);
     for outcome in &outcomes {
         assert!(!outcome.stderr.contains("rank 4, node4"), "{}", outcome.render());
-    }
-}
-
-/// What happens to a node of a running world.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Trouble {
-    /// mingle is killed, and then its guard stops the command.
-    Agent,
-    /// All of its processes are killed.
-    Node,
-    /// Its command is killed.
-    Command,
-    /// Its link is down until the others have given it up.
-    Link,
-}
-
-/// A world of four, in which this happens to this node, ends well after one restart. Returns how long that
-/// took, from the trouble to the last end.
-fn one_trouble(trouble: Trouble, victim: usize, loss: u32) -> Option<Duration> {
-    use Trouble::{Agent, Command, Link, Node};
-    let script = "[ $MINGLE_GENERATION != 0 ] || { echo \"pid $$\"; exec sleep 1000; }; echo \"$1 ends\"";
-    let more = ["--max-restarts", "3", "--gone-after", "9s"];
-    let lab = Options::nodes(4).with_filters().start()?;
-    lab.set(&Policy { loss, ..Policy::default() });
-    let mut procs = run_all(&lab, &more, script);
-    for (node, proc) in procs.iter().enumerate() {
-        proc.expect_stderr_within(Duration::from_secs(30), "world of 4 formed");
-        expect_watched(&lab, node);
-    }
-    let begun = Instant::now();
-    match trouble {
-        Agent | Node => {
-            let dead = procs.remove(victim);
-            if trouble == Agent {
-                dead.signal("KILL");
-            } else {
-                dead.kill_with_all_it_started();
-            }
-            procs.push(run(&lab, victim, &more, script));
-        }
-        Command => {
-            let started = |all: &str| all.contains("pid ");
-            assert!(procs[victim].transcript.stdout.wait_until(begun + Duration::from_secs(10), started));
-            let text = procs[victim].transcript.stdout.text();
-            let pid = text.lines().find_map(|line| line.strip_prefix("pid ")).unwrap();
-            send_signal("KILL", pid.parse().unwrap());
-        }
-        Link => {
-            lab.switch(&format!("ip link set p{victim} down"));
-            let other = usize::from(victim == 0);
-            procs[other].expect_stderr_within(Duration::from_secs(60), "the node is gone");
-            lab.switch(&format!("ip link set p{victim} up"));
-        }
-    }
-    let outcomes = finish_all(procs);
-    assert_ended(&outcomes, 0);
-    assert!(outcomes.iter().all(|outcome| outcome.stdout.contains(" ends")), "{trouble:?} of node {victim}");
-    Some(begun.elapsed())
-}
-
-#[test]
-#[ignore = "a hundred worlds take some minutes"]
-fn a_hundred_worlds_with_a_random_trouble_each_restart_and_end_well() {
-    let mut random = Random::announced("troubles");
-    let mut draw = |world: usize| {
-        let trouble = [Trouble::Agent, Trouble::Node, Trouble::Command, Trouble::Link][random.below(4)];
-        (trouble, [0, 20][world % 2], random.below(4))
-    };
-    let worlds: Vec<(Trouble, u32, usize)> = (0..100).map(&mut draw).collect();
-    let (next, ended) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<(Trouble, u32), Vec<f64>>::new()));
-    // Most of the time each waits for limits to pass.
-    let some = || {
-        while let Some(&(trouble, loss, victim)) = worlds.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Some(took) = one_trouble(trouble, victim, loss) else { return };
-            eprintln!("{trouble:?} of node {victim}, {loss}% loss: {:.1} s", took.as_secs_f64());
-            ended.lock().unwrap().entry((trouble, loss)).or_default().push(took.as_secs_f64());
-        }
-    };
-    thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(some))));
-    for ((trouble, loss), mut took) in ended.into_inner().unwrap() {
-        took.sort_unstable_by(f64::total_cmp);
-        println!(
-            "{trouble:?}, {loss}% loss: {} worlds, median {:.1} s, worst {:.1} s",
-            took.len(),
-            took[took.len() / 2],
-            took[took.len() - 1]
-        );
     }
 }

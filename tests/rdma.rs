@@ -55,19 +55,6 @@ fn every_saved_machine_gets_its_expected_variables() {
 }
 
 #[test]
-fn every_port_and_gid_that_is_not_used_has_a_reason() {
-    for name in fixtures() {
-        let json = document(&fixture(&name));
-        for port in json["ports"].as_array().unwrap() {
-            assert_eq!(port["used"] == true, port["reason"].is_null(), "{name}: {port}");
-            for gid in port["gids"].as_array().unwrap() {
-                assert_eq!(gid["used"] == true, gid["reason"].is_null(), "{name}: {gid}");
-            }
-        }
-    }
-}
-
-#[test]
 fn this_machine_and_its_snapshot_give_the_same_output() {
     let folder = scratch("this machine");
     let saved = rdma(&["--save".as_ref(), folder.as_os_str()]);

@@ -104,7 +104,7 @@ impl Observer {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::RankRange;
+
     use super::*;
     use crate::model::JobId;
     use crate::model::Secret;
@@ -147,24 +147,6 @@ mod tests {
     }
 
     #[test]
-    fn an_observer_reads_what_a_leader_announces_and_a_node_still_accepts_it() {
-        for secret in [None, Some(keys("a secret of many bytes"))] {
-            let mut observer = observer(secret.as_ref());
-            let mut node = Codec::new(job().tag(), secret.as_ref());
-            let bytes = encoded(secret.as_ref(), &announce());
-            let Some(Sighting::Node(NODE, LINEAGE, Observed::Leads(progress))) = observer.read(&bytes) else {
-                panic!("an announce is a leader's");
-            };
-            assert_eq!(progress.to_string(), "2 of 2:4 nodes here, missing ranks 2-3");
-            assert_eq!(progress.leader.to_string(), "a (10.0.0.1:29503)");
-            assert_eq!(progress.newest, [HostName::new("b")]);
-            assert_eq!(progress.missing, [RankRange { first: 2, last: 3 }]);
-            assert!(node.decode(&bytes).is_ok(), "a node has not read it");
-            assert_eq!(observer.read(&bytes).is_none(), secret.is_some(), "a sealed datagram is read once");
-        }
-    }
-
-    #[test]
     fn other_messages_are_told_apart() {
         for (message, observed) in [
             (
@@ -176,18 +158,6 @@ mod tests {
         ] {
             let sighting = observer(None).read(&encoded(None, &message)).unwrap();
             assert_eq!(sighting, Sighting::Node(NODE, LINEAGE, observed));
-        }
-    }
-
-    #[test]
-    fn an_observer_asks_all_nodes_of_its_job_and_reads_no_other_observers_question() {
-        for secret in [None, Some(keys("a secret of many bytes"))] {
-            let asked = observer(secret.as_ref()).query();
-            let read = Codec::new(job().tag(), secret.as_ref()).decode(&asked);
-            let header =
-                Header { sender: NodeId([9; 16]), recipient: NodeId::ALL, lineage: Lineage::default() };
-            assert_eq!(read, Ok((header, Message::Query)));
-            assert_eq!(observer(secret.as_ref()).read(&asked), None);
         }
     }
 

@@ -291,31 +291,6 @@ mod tests {
         assert_eq!(parts.add(first.clone()), Added::Complete);
     }
 
-    #[test]
-    fn a_part_after_the_last_one_takes_no_place() {
-        let sent = roster(40);
-        let bytes = wire::encode_roster(&sent);
-        let mut parts = expected(&sent, sent.digest());
-        let count = u32::try_from(bytes.len().div_ceil(PART)).unwrap();
-        for index in [count, count + 1, u32::MAX] {
-            let part = Part { round: 1, index, bytes: [0; PART].into_iter().collect() };
-            assert_eq!(parts.add(part), Added::Part, "part {index} of {count}");
-        }
-    }
-
-    #[test]
-    fn a_roster_that_names_this_node_twice_is_wrong() {
-        let mut members = roster(4).members().to_vec();
-        members[3].id = members[2].id;
-        let Some(twice) = Roster::new(members) else { return };
-        let mut parts = expected(&twice, twice.digest());
-        parts.place = place(&twice, 2);
-        let want = parts.want(1).unwrap();
-        let added =
-            answer(&want, &wire::encode_roster(&twice)).into_iter().map(|part| parts.add(part)).last();
-        assert_eq!(added, Some(Added::Wrong));
-    }
-
     fn many_traits() -> Traits {
         let one = |n: u32| crate::model::Trait::shown(format!("a-key-of-usual-length-{n:04}"), "a value");
         (0..150).map(one).collect()
@@ -353,19 +328,6 @@ mod tests {
         assert_eq!(lengths(999), [999]);
         assert_eq!(lengths(1000), [1000, 0]);
         assert_eq!(lengths(2001), [1000, 1000, 1]);
-    }
-
-    #[test]
-    fn traits_are_not_asked_for_beyond_the_part_that_is_the_last() {
-        for (last, length) in [(2, 1), (5, PART / 2), (31, PART - 1)] {
-            let mut parts = TraitParts::new(Stamp(2));
-            let whole = Part { round: 2, index: 0, bytes: [0; PART].into_iter().collect() };
-            assert_eq!(parts.add(whole), None);
-            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: u32::MAX - 1 });
-            let short = Part { round: 2, index: last, bytes: vec![0; length].into_iter().collect() };
-            assert_eq!(parts.add(short), None);
-            assert_eq!(parts.want(), Want { round: 2, first: 0, mask: (1 << last) - 2 });
-        }
     }
 
     #[test]

@@ -210,66 +210,14 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{JobId, Link};
-
-    fn endpoint(last: u8) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, last], 29500))
-    }
-
-    fn endpoints(all: impl IntoIterator<Item = u8>) -> Endpoints {
-        Endpoints::new(all.into_iter().map(endpoint).collect()).unwrap()
-    }
-
-    fn reach(last: u8) -> Reach {
-        Reach::new(40_000, [Link { address: IpAddr::from([10, 1, 0, last]), prefix: 24, mtu: 1500 }])
-    }
-
-    fn shared() -> Shared {
-        let tag = "shared".parse::<JobId>().unwrap().tag();
-        Shared::new(Config::plain(tag, 4, 2, endpoint(2)), 1, Time::ZERO)
-    }
-
-    #[test]
-    fn endpoints_that_a_node_has_lost_are_known_until_64_others_are_lost() {
-        let mut shared = shared();
-        assert!(!shared.has_had(&endpoint(3)) && !shared.has_address(endpoint(3).ip()));
-        shared.set_endpoints(endpoints([2, 3]), reach(2));
-        assert!(shared.has_had(&endpoint(3)) && shared.has_address(endpoint(3).ip()));
-        shared.set_endpoints(endpoints([2]), reach(2));
-        assert!(
-            shared.has_had(&endpoint(3)) && shared.has_address(endpoint(3).ip()),
-            "its leader may not know"
-        );
-        for other in 4..=67 {
-            shared.set_endpoints(endpoints([2, other]), reach(2));
-        }
-        shared.set_endpoints(endpoints([2]), reach(2));
-        assert!(
-            !shared.has_had(&endpoint(3)) && shared.has_had(&endpoint(4)) && shared.has_had(&endpoint(67))
-        );
-        assert!(shared.has_had(&endpoint(2)) && !shared.has_had(&endpoint(99)));
-        let mut port = endpoint(2);
-        port.set_port(29501);
-        assert!(!shared.has_had(&port) && shared.has_address(port.ip()));
-    }
-
-    #[test]
-    fn a_node_has_the_addresses_of_its_links_of_now() {
-        let mut shared = shared();
-        let address = |last| IpAddr::from([10, 1, 0, last]);
-        for (now, before) in [(5, 4), (6, 5)] {
-            shared.set_endpoints(endpoints([2]), reach(now));
-            assert_eq!(shared.config.node.reach, reach(now));
-            assert!(shared.has_address(address(now)) && !shared.has_address(address(before)));
-        }
-    }
+    use crate::proto::tests::{endpoint, tag};
 
     #[test]
     fn a_node_that_nobody_reaches_asks_not_to_be_master() {
         for (may_be_master, unreached, says) in
             [(true, false, true), (true, true, false), (false, false, false), (false, true, false)]
         {
-            let mut shared = shared();
+            let mut shared = Shared::new(Config::plain(tag(), 4, 2, endpoint(2)), 1, Time::ZERO);
             shared.config.node.attributes.may_be_master = may_be_master;
             shared.set_unreached(unreached);
             assert_eq!(shared.node_info().attributes.may_be_master, says);

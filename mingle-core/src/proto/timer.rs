@@ -131,15 +131,6 @@ mod tests {
     }
 
     #[test]
-    fn of_two_timers_that_are_due_at_the_same_time_the_lesser_fires_first() {
-        let mut timers = Timers::default();
-        timers.set(Timer::Wave, Time::ZERO);
-        timers.set(Timer::AskLeader, Time::ZERO);
-        assert_eq!(timers.expire(Time::ZERO), Some(Timer::AskLeader));
-        assert_eq!(timers.expire(Time::ZERO), Some(Timer::Wave));
-    }
-
-    #[test]
     fn a_timer_is_slept_through_if_it_is_set_and_long_overdue() {
         let ms = Duration::from_millis;
         let mut timers = Timers::default();

@@ -189,18 +189,6 @@ mod tests {
     }
 
     #[test]
-    fn a_leader_that_could_not_be_reached_is_remembered_until_one_is_joined() {
-        let leader = Peer { host: HostName::new("a"), address: address(1) };
-        let mut memory = Memory::default();
-        memory.not_reached(leader.clone(), vec![address(1)]);
-        memory.not_answered(leader.clone());
-        assert_eq!(memory.unreached, Some((leader.clone(), vec![address(1)])));
-        assert_eq!(memory.unanswered, Some(leader));
-        memory.joined();
-        assert_eq!((memory.unreached, memory.unanswered), (None, None));
-    }
-
-    #[test]
     fn whatever_was_heard_of_the_job_is_something() {
         let hear: [fn(&mut Memory); 4] = [
             |memory| memory.node(NodeId([1; 16]), &HostName::new("a"), address(1), None),
@@ -213,14 +201,5 @@ mod tests {
             hear(&mut memory);
             assert!(!memory.is_empty(), "{number}");
         }
-    }
-
-    #[test]
-    fn that_the_job_runs_is_news_once_and_the_last_that_said_so_is_named() {
-        let mut memory = Memory::default();
-        assert_eq!((memory.running, memory.candidate), (None, false));
-        assert!(memory.running(address(1)) && !memory.running(address(2)));
-        memory.candidate();
-        assert_eq!((memory.running, memory.candidate), (Some(address(2)), true));
     }
 }

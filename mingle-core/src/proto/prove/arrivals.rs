@@ -201,18 +201,6 @@ mod tests {
     }
 
     #[test]
-    fn a_prover_is_gone_when_the_last_of_its_connections_has_closed() {
-        let mut arrivals = Arrivals::default();
-        let prover = NodeId([1; 16]);
-        arrivals.add(prover, ConnId(1), 1, ENDS, false);
-        arrivals.add(prover, ConnId(2), 2, ENDS, false);
-        assert_eq!((arrivals.remove(ConnId(1)), arrivals.remove(ConnId(1))), (None, None));
-        assert!(arrivals.has(prover) && arrivals.lease(prover) == Some(2));
-        assert_eq!(arrivals.remove(ConnId(2)), Some(prover));
-        assert!(!arrivals.has(prover) && arrivals.is_empty() && arrivals.count() == 0);
-    }
-
-    #[test]
     fn a_prover_has_32_connections_and_a_stranger_two_and_the_newest_stay() {
         for (is_stranger, kept) in [(false, 32), (true, 2)] {
             let mut arrivals = Arrivals::default();
@@ -227,35 +215,6 @@ mod tests {
             assert_eq!(arrivals.evict(prover), (101 - kept..=100).map(ConnId).collect::<Vec<_>>());
             assert!(arrivals.is_empty() && arrivals.evict(prover).is_empty());
         }
-    }
-
-    #[test]
-    fn the_lease_is_the_connection_that_arrived_last_and_so_are_its_addresses() {
-        let mut arrivals = Arrivals::default();
-        let prover = NodeId([1; 16]);
-        let ends = |last| Ends { remote: IpAddr::V4(Ipv4Addr::new(10, 0, 0, last)), ..ENDS };
-        assert_eq!((arrivals.lease(prover), arrivals.ends(prover)), (None, None));
-        for number in [7, 3, 5] {
-            arrivals.add(prover, ConnId(number.into()), number.into(), ends(number), false);
-            assert_eq!(
-                (arrivals.lease(prover), arrivals.ends(prover)),
-                (Some(number.into()), Some(ends(number)))
-            );
-        }
-        arrivals.remove(ConnId(5));
-        assert_eq!((arrivals.lease(prover), arrivals.ends(prover)), (Some(3), Some(ends(3))));
-    }
-
-    #[test]
-    fn all_provers_are_evicted_with_all_their_connections() {
-        let mut arrivals = Arrivals::default();
-        for (conn, prover) in [(1, 1), (2, 2), (3, 1)] {
-            arrivals.add(NodeId([prover; 16]), ConnId(conn), 1, ENDS, false);
-        }
-        assert_eq!(arrivals.count(), 2);
-        assert_eq!(arrivals.evict_all(), [1, 2, 3].map(ConnId));
-        assert!(arrivals.is_empty() && !arrivals.has(NodeId([1; 16])) && arrivals.evict_all().is_empty());
-        assert_eq!(arrivals.remove(ConnId(1)), None);
     }
 
     #[test]

@@ -222,21 +222,6 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_are_dialled_60_ms_apart_and_those_of_this_node_never() {
-        let mut shared = shared();
-        let mut dials = Dials::new(&shared, TARGET, &[endpoint(1), endpoint(2), endpoint(3)], Duration::ZERO);
-        dials.advance(&mut shared);
-        let to = |outputs: Vec<(DialId, SocketAddr)>| outputs.iter().map(|(_, to)| *to).collect::<Vec<_>>();
-        assert_eq!(to(outputs(&mut shared).0), [endpoint(1)]);
-        shared.now = Time::from_millis(59);
-        dials.advance(&mut shared);
-        assert_eq!(to(outputs(&mut shared).0), []);
-        shared.now = Time::from_millis(60);
-        dials.advance(&mut shared);
-        assert_eq!(to(outputs(&mut shared).0), [endpoint(1), endpoint(3)]);
-    }
-
-    #[test]
     fn sixteen_dials_are_open_in_all() {
         let mut shared = shared();
         let endpoints = [endpoint(1), endpoint(3), endpoint(4)];

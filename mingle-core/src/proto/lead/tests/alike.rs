@@ -1,8 +1,6 @@
 //! A leader asks its members for their traits, and waits for the answers for a time.
 
-use std::time::Duration;
-
-use super::{Leader, is_prepare, ms, sent, to};
+use super::{Leader, is_prepare, sent, to};
 use crate::model::{Stamp, WorldSize};
 use crate::proto::timer::Time;
 use crate::proto::{ConnId, Output};
@@ -19,59 +17,6 @@ fn asked(outputs: &[Output]) -> Vec<u8> {
     asked.sort_unstable();
     asked.dedup();
     asked
-}
-
-/// A leader that has asked its only member for its traits until now, again and again.
-fn without_an_answer(until: Time) -> Leader {
-    let mut leader = Leader::new(2);
-    assert_eq!(asked(&join(&mut leader, 2, 6)), [2]);
-    assert_eq!(asked(&leader.run(until)), [2]);
-    leader
-}
-
-#[test]
-fn the_members_of_a_stamp_are_asked_in_turn_every_80_ms_at_last() {
-    let mut leader = Leader::new(3);
-    join(&mut leader, 2, 6);
-    let mut questions: Vec<(Time, u8)> =
-        asked(&join(&mut leader, 3, 6)).into_iter().map(|member| (leader.now, member)).collect();
-    while leader.now < ms(1999) {
-        let outputs = leader.run(leader.now + ms(1));
-        questions.extend(asked(&outputs).into_iter().map(|member| (leader.now, member)));
-        assert_eq!(to(&outputs, 2, is_prepare), 0, "it waits for 2 s");
-    }
-    let members: Vec<u8> = questions.iter().map(|&(_, member)| member).collect();
-    let in_turn: Vec<u8> = [2, 3].into_iter().cycle().take(members.len()).collect();
-    assert_eq!(members, in_turn);
-    let mut pauses = questions.windows(2).map(|pair| pair[1].0.saturating_sub(pair[0].0));
-    for interval in [20, 40].into_iter().chain([80; 17]) {
-        let pause = pauses.next().expect("it asks again");
-        // The times are those of the next millisecond.
-        let around = ms(interval * 3 / 4 - 1)..=ms(interval * 5 / 4 + 1);
-        assert!(around.contains(&pause), "{pause:?} and not {interval} ms");
-    }
-    assert!(to(&leader.run(ms(2000)), 2, is_prepare) > 0, "the round begins");
-}
-
-#[test]
-fn a_leader_that_was_stopped_for_half_a_second_asks_for_two_seconds_more() {
-    for (pause, begins) in [(400, true), (650, false)] {
-        let mut leader = without_an_answer(ms(1900));
-        // The next question was due within 100 ms.
-        leader.now += ms(pause);
-        leader.node.handle_timeout(leader.now);
-        let outputs = leader.outputs();
-        assert_eq!(
-            (to(&outputs, 2, is_prepare) > 0, asked(&outputs) == [2]),
-            (begins, !begins),
-            "{pause} ms"
-        );
-        if !begins {
-            let again = leader.now + Duration::from_secs(2);
-            assert_eq!(to(&leader.run(again.saturating_sub(ms(1))), 2, is_prepare), 0);
-            assert!(to(&leader.run(again), 2, is_prepare) > 0);
-        }
-    }
 }
 
 #[test]

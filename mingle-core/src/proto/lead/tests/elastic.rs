@@ -148,17 +148,6 @@ fn a_member_whose_time_is_up_ends_the_call() {
 }
 
 #[test]
-fn a_leader_whose_time_is_up_begins_a_round_if_enough_nodes_are_here() {
-    let limited = |members: &[u8]| {
-        let mut leader = elastic_of("3:4", members, |config| config.timeout = Some(Time::from_secs(9)));
-        let prepared = prepares(&mut leader, Time::from_secs(9));
-        (prepared, leader.node.has_ended())
-    };
-    assert_eq!(limited(&[2, 3]), (Some((Time::from_secs(9), 3)), false));
-    assert_eq!(limited(&[2]), (None, true));
-}
-
-#[test]
 fn no_call_is_over_before_each_seed_was_looked_up_asked_and_had_time_to_answer() {
     let mut leader = elastic_of("3:4", &[2, 3], |config| config.searches = true);
     assert_eq!(prepares(&mut leader, Time::from_secs(30)), None);

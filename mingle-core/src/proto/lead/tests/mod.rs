@@ -4,7 +4,6 @@ mod alike;
 mod book;
 mod broken;
 mod elastic;
-mod networks;
 mod rounds;
 mod unfit;
 
@@ -150,10 +149,6 @@ fn is_void(message: &Message) -> bool {
     matches!(message, Message::Void(_))
 }
 
-fn is_ping(message: &Message) -> bool {
-    matches!(message, Message::Ping)
-}
-
 fn ready(endpoint: u8) -> Message {
     Message::Ready(Ready { round: 1, endpoint })
 }
@@ -185,34 +180,6 @@ fn the_endpoint_that_most_members_have_proved_is_masters_and_among_equals_the_fi
         }
         assert_eq!(committed(&leader.run(Time::ZERO)), Some(expected), "{votes:?}");
     }
-}
-
-#[test]
-fn a_member_that_names_no_endpoint_of_the_master_is_not_ready() {
-    let mut leader = Leader::with(2, &[2]);
-    for endpoint in [2, 3, 255] {
-        leader.hear(2, &ready(endpoint));
-        assert_eq!(committed(&leader.run(Time::ZERO)), None, "endpoint {endpoint}");
-    }
-    leader.hear(2, &ready(1));
-    assert_eq!(committed(&leader.run(Time::ZERO)), Some(1));
-}
-
-#[test]
-fn a_holder_that_answers_keeps_its_seat_and_the_others_learn_that_the_rank_is_taken() {
-    let mut leader = Leader::new(4);
-    let rank = |node: &mut NodeInfo| node.rank = Some(Rank(2));
-    leader.join(2, rank);
-    leader.join(3, rank);
-    let refused = |message: &Message| matches!(message, Message::Refuse(Refusal::RankTaken(_)));
-    for second in 1..10 {
-        let outputs = leader.run(ms(1000 * second));
-        assert!(to(&outputs, 2, is_ping) > 0 && !outputs.contains(&Output::Close(ConnId(2))));
-        assert_eq!(to(&leader.hear(2, &Message::Pong), 3, refused), 1, "after {second} s");
-    }
-    leader.node.handle_closed(ms(9000), ConnId(3));
-    leader.hear(2, &Message::Pong);
-    assert_eq!(to(&leader.run(ms(20_000)), 2, is_ping), 0, "nobody wants its seat any more");
 }
 
 fn want(round: u64, mask: u32) -> Message {
@@ -258,43 +225,6 @@ fn dials(outputs: &[Output], node: u8) -> Vec<DialId> {
 }
 
 #[test]
-fn the_missing_ranks_are_known_only_if_all_who_are_here_were_given_theirs() {
-    let mut leader = Leader::of(4, |config| config.node.rank = Some(Rank(0)));
-    let missing = |outputs: &[Output]| {
-        let last = sent(outputs).into_iter().rev().find_map(|(_, message)| match message {
-            Message::Announce(announce) => Some(announce.missing.into_vec()),
-            _ => None,
-        });
-        last.expect("it announces itself")
-    };
-    leader.join(2, |node| node.rank = Some(Rank(2)));
-    assert_eq!(missing(&leader.run(ms(1000))), [(1, 1), (3, 3)]);
-    leader.join(3, |_| {});
-    assert_eq!(missing(&leader.run(ms(2000))), []);
-}
-
-#[test]
-fn a_standby_whose_given_rank_another_member_holds_takes_no_seat_of_a_third() {
-    let mut leader = Leader::new(3);
-    leader.join(2, |node| node.rank = Some(Rank(1)));
-    leader.join(3, |node| node.rank = Some(Rank(2)));
-    leader.join(4, |node| node.rank = Some(Rank(1)));
-    leader.hear(2, &ready(0));
-    let mut all = Vec::new();
-    for half in 1..32 {
-        all.extend(leader.run(ms(500 * half)));
-        // It is here, and not ready.
-        all.extend(leader.hear(3, &Message::Pong));
-        all.extend(leader.hear(2, &Message::Pong));
-        all.extend(leader.hear(2, &ready(0)));
-    }
-    assert!(all.contains(&Output::Event(Event::Preparing { round: 2 })), "the first round was void");
-    assert_eq!(to(&all, 4, is_prepare), 0);
-    let second = |message: &Message| matches!(message, Message::Prepare(prepare) if prepare.round == 2);
-    assert!(to(&all, 3, second) > 0, "it keeps its seat");
-}
-
-#[test]
 fn a_node_of_another_host_that_has_only_a_loopback_address_gets_no_seat_until_it_has_another() {
     let mut leader = Leader::new(2);
     let outputs = leader.join(2, |node| node.endpoints = SocketAddr::from(([127, 0, 0, 1], 29500)).into());
@@ -319,22 +249,15 @@ fn is_refusal(message: &Message) -> bool {
     matches!(message, Message::Refuse(_))
 }
 
-/// The leader of a world of two that cannot form, since node 2 has no address of the leader's family, 12 s
-/// after its start, and what it has done by then.
-fn without_a_world() -> (Leader, Vec<Output>) {
+#[test]
+fn the_reason_why_no_world_forms_goes_to_members_and_to_no_node_without_a_proof() {
+    // No world can form, since node 2 has no address of the leader's family.
     let six = SocketAddr::from(([0xfd00, 0, 0, 0, 0, 0, 0, 2], 29500));
     let mut leader = Leader::new(2);
     leader.join(2, |node| node.endpoints = six.into());
     // Its address may be forged.
     leader.ask(3, |_| {});
-    leader.run(ms(11_900));
     let outputs = leader.run(ms(12_500));
-    (leader, outputs)
-}
-
-#[test]
-fn the_reason_why_no_world_forms_goes_to_members_and_to_no_node_without_a_proof() {
-    let (_, outputs) = without_a_world();
     assert!(to(&outputs, 2, is_refusal) > 0, "{outputs:?}");
     assert_eq!(to(&outputs, 3, is_refusal), 0);
 }
@@ -356,79 +279,4 @@ fn masters(outputs: &[Output]) -> Vec<(u64, NodeId, SocketAddr)> {
         _ => None,
     });
     masters.collect()
-}
-
-#[test]
-fn a_failed_proof_of_a_member_that_has_left_is_held_against_no_master() {
-    let mut leader = Leader::new(3);
-    leader.join(2, |_| {});
-    assert_eq!(masters(&leader.join(3, |_| {}))[0], (1, id(1), endpoint(1)));
-    leader.hear(2, &Message::Unproved(1));
-    leader.node.handle_closed(Time::ZERO, ConnId(2));
-    assert_eq!(masters(&leader.join(4, |_| {}))[0], (2, id(1), endpoint(1)));
-}
-
-#[test]
-fn the_leaders_own_proof_of_another_master_counts_as_one_vote() {
-    for (votes, expected) in [(vec![0], 0), (vec![0, 1], 1), (vec![0, 0], 0)] {
-        let world = 3 + u32::try_from(votes.len()).unwrap() - 1;
-        let mut leader = Leader::of(world, |config| config.node.attributes.may_be_master = false);
-        let mut outputs = leader.join(2, |_| {});
-        for member in (3..).take(votes.len()) {
-            outputs.extend(leader.join(member, |_| {}));
-        }
-        outputs.extend(leader.run(ms(60)));
-        let dial = outputs.iter().find_map(|output| match output {
-            Output::Dial { dial, to, .. } if *to == endpoints(2)[1] => Some(*dial),
-            _ => None,
-        });
-        let dial = dial.expect("the leader dials both endpoints");
-        leader.node.handle_dialed(leader.now, dial);
-        leader.hear(2, &Message::Proved(dial.0));
-        leader.hear(2, &ready(0));
-        for (member, &vote) in (3..).zip(&votes) {
-            leader.hear(member, &ready(vote));
-        }
-        assert_eq!(committed(&leader.run(ms(60))), Some(expected), "{votes:?}, and the leader's 1");
-    }
-}
-
-#[test]
-fn a_member_that_is_silent_in_a_round_loses_its_seat_after_five_seconds() {
-    let mut leader = Leader::with(3, &[2, 3]);
-    for second in 1..5 {
-        let outputs = leader.run(ms(1000 * second));
-        assert!(!outputs.contains(&Output::Close(ConnId(3))), "after {second} s");
-        assert!(to(&outputs, 3, is_prepare) > 0, "it is told again");
-        leader.hear(2, &ready(0));
-    }
-    let outputs = leader.run(ms(5100));
-    assert!(outputs.contains(&Output::Close(ConnId(3))) && !outputs.contains(&Output::Close(ConnId(2))));
-    assert_eq!((to(&outputs, 2, is_void), to(&outputs, 3, is_void)), (1, 1));
-    let left =
-        |output: &Output| matches!(output, Output::Event(Event::Progress(progress)) if progress.joined == 2);
-    assert!(outputs.iter().any(left), "{outputs:?}");
-}
-
-#[test]
-fn rounds_that_took_too_long_are_counted_anew_when_a_member_has_left() {
-    let mut leader = Leader::with(3, &[2, 3]);
-    let unready = |leader: &mut Leader, members: [u8; 2], until: u64| {
-        let mut all = Vec::new();
-        while leader.now < ms(until) {
-            all.extend(leader.run(leader.now + ms(500)));
-            for member in members {
-                all.extend(leader.hear(member, &Message::Pong));
-            }
-        }
-        all
-    };
-    let all = unready(&mut leader, [2, 3], 31_000);
-    assert!(all.contains(&Output::Event(Event::Preparing { round: 3 })), "two rounds are void");
-    leader.node.handle_closed(leader.now, ConnId(2));
-    leader.join(4, |_| {});
-    let mut all = unready(&mut leader, [3, 4], 75_000);
-    assert_eq!(to(&all, 3, is_refusal), 0);
-    all.extend(unready(&mut leader, [3, 4], 78_000));
-    assert!(to(&all, 3, is_refusal) > 0, "three rounds of these members");
 }

@@ -255,26 +255,6 @@ fn a_leader_with_the_fewer_nodes_of_one_family_leaves_the_world_to_the_others() 
 }
 
 #[test]
-fn what_a_member_that_has_lost_its_seat_did_not_reach_ends_no_world() {
-    let mut leader = Leader::of(3, |config| config.node.rank = Some(Rank(0)));
-    let mut all: Vec<Output> = [2, 3].into_iter().flat_map(|member| leader.join(member, |_| {})).collect();
-    leader.hear(3, &Message::Unproved(1));
-    all.extend(leader.run(ms(300)));
-    assert_eq!(rounds(&all), [1, 2]);
-    // It does not get ready in the second round, until the spare has its seat.
-    leader.join(4, |_| {});
-    while leader.now < ms(15_500) {
-        leader.hear(2, &Message::Ready(Ready { round: 2, endpoint: 0 }));
-        for member in [2, 3] {
-            leader.hear(member, &Message::Pong);
-        }
-        all.extend(leader.run(leader.now + ms(400)));
-    }
-    assert_eq!((rounds(&all), last_round(&all)), (vec![1, 2, 3], vec![2, 4]));
-    assert!(refused(&all, |_| true).is_empty() && !leader.node.has_ended());
-}
-
-#[test]
 fn a_newcomer_takes_rdma_from_no_world_that_forms_again_without_it() {
     let (has, lacks) = (largest_summary().required(false), largest_summary().required(false).disabled());
     let former = |rank| Some(Former { rank: Rank(rank), members: 3 });

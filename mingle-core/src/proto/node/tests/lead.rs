@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, commits, count, hear, hear_at, hear_from, join, join_message, leading,
-    node, patient, prove, ready, rounds, says, sent, to_all,
+    LEADER, ME, announce, candidate, commits, hear, hear_at, hear_from, join, join_message, leading, node,
+    patient, prove, ready, rounds, says, sent, to_all,
 };
-use crate::model::{NodeId, Secret};
-use crate::proto::tests::{codec, endpoint, id, outputs, run, tag};
+use crate::model::Secret;
+use crate::proto::tests::{endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
 use crate::proto::{Config, ConnId, DialId, Event, Node, Output};
-use crate::wire::{Codec, Message, Token, Want};
+use crate::wire::{Codec, Message, Token};
 
 #[test]
 fn a_leader_does_not_yield_in_a_round() {
@@ -21,24 +21,6 @@ fn a_leader_does_not_yield_in_a_round() {
     let better = announce(candidate(id(3), 1, true));
     node.handle_datagram(Time::ZERO, endpoint(1), &to_all(id(3), &better));
     assert!(node.follow.is_none() && node.lead.is_proving());
-}
-
-#[test]
-fn a_token_for_another_node_proves_nothing() {
-    // The address may have been that of another node, which is gone.
-    for (target, closed) in [(NodeId([9; 16]), true), (ME, false)] {
-        let mut node = node();
-        let token = Token { prover: LEADER, target, dial: 1, dialled: endpoint(2) };
-        node.handle_token(
-            Time::ZERO,
-            ConnId(1),
-            endpoint(2).ip(),
-            endpoint(2).ip(),
-            &codec().encode_token(&token),
-        );
-        assert_eq!(outputs(&mut node).contains(&Output::Close(ConnId(1))), closed);
-        assert_eq!(node.arrivals.has(LEADER), !closed);
-    }
 }
 
 #[test]
@@ -58,42 +40,6 @@ fn a_leader_that_was_stopped_in_a_round_starts_another_and_counts_only_what_is_s
     assert!(!commits(&all));
     all.extend(run(&mut node, now));
     assert!(commits(&all));
-}
-
-#[test]
-fn only_a_member_is_told_to_wait_and_others_that_the_round_is_void() {
-    let (mut node, _) = leading(3);
-    assert_eq!(sent(&hear_from(&mut node, 3, &ready(1))), [(endpoint(3), Message::Pong)]);
-    assert_eq!(sent(&hear_from(&mut node, 9, &ready(1))), [(endpoint(9), Message::Void(1))]);
-    let want = Message::Want(Want { round: 7, first: 0, mask: 1 });
-    assert_eq!(sent(&hear_from(&mut node, 4, &want)), [(endpoint(4), Message::Void(7))]);
-    assert_eq!(sent(&hear_from(&mut node, 9, &want)), []);
-}
-
-#[test]
-fn a_node_at_the_address_of_a_member_that_is_silent_takes_its_place() {
-    for answers in [false, true] {
-        let mut node = Node::new(patient(4), 1, Time::ZERO);
-        let _ = run(&mut node, Time::from_millis(1));
-        join(&mut node, 3, endpoint(3));
-        assert_eq!(node.lead.seated(), 2);
-        // Node 4 has the address and the port that node 3 had before its host lost power.
-        join(&mut node, 4, endpoint(3));
-        assert_eq!(node.lead.seated(), 3, "both for now");
-        let mut pings = 0;
-        while node.shared.now < Time::from_secs(4) {
-            let next = node.shared.now + Duration::from_millis(50);
-            let outputs = run(&mut node, next);
-            for _ in 0..count(&outputs, |message| matches!(message, Message::Ping)) {
-                pings += 1;
-                if answers {
-                    hear_from(&mut node, 3, &Message::Pong);
-                }
-            }
-        }
-        assert!(pings > 0);
-        assert_eq!(node.lead.seated(), if answers { 3 } else { 2 });
-    }
 }
 
 #[test]

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::*;
-use crate::proto::timer::Timer;
 
 /// Node 2 of a world of this size, which has five seconds.
 fn limited(world: &str) -> Config {
@@ -44,18 +43,6 @@ fn a_node_that_may_not_lead_forms_no_world_of_its_own_when_its_time_is_up() {
     let mut node = Node::new(config, 1, Time::ZERO);
     let all = run(&mut node, Time::from_secs(5));
     assert_eq!(deadline(&all).rank, Some(Rank(1)));
-}
-
-#[test]
-fn a_leader_that_follows_another_looks_no_more_whether_its_call_is_over() {
-    let mut node = Node::new(Config { timeout: None, ..limited("2:4") }, 1, Time::ZERO);
-    run(&mut node, Time::from_millis(1));
-    let info = NodeInfo::new(HostName::new("host-3"), endpoint(3).into());
-    hear_from(&mut node, 3, &Message::Join(Join { world: "2:4".parse().unwrap(), node: info }));
-    prove(&mut node, 3);
-    assert!(node.shared.timers.is_set(Timer::LastCall));
-    hear(&mut node, &announce(candidate(LEADER, 1, true)));
-    assert!(node.follow.is_some() && !node.shared.timers.is_set(Timer::LastCall));
 }
 
 #[test]

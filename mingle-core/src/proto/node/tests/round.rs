@@ -94,16 +94,6 @@ fn a_part_of_another_rounds_roster_is_not_taken() {
 }
 
 #[test]
-fn a_prepare_that_comes_after_the_void_of_its_round_is_ignored() {
-    let (mut node, prepare) = joined(config(2));
-    assert!(says(&hear(&mut node, &Message::Prepare(prepare.clone())), is_ready));
-    hear(&mut node, &Message::Void(1));
-    assert!(!node.is_bound());
-    assert_eq!(hear(&mut node, &Message::Prepare(prepare.clone())), []);
-    assert!(says(&hear(&mut node, &Message::Prepare(Prepare { round: 2, ..prepare })), is_ready));
-}
-
-#[test]
 fn a_prepare_of_an_earlier_round_does_not_replace_the_one_under_way() {
     let (mut node, prepare) = joined(config(2));
     let second = Prepare { round: 2, ..prepare.clone() };

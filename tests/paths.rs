@@ -2,12 +2,11 @@
 //! direction, the cause and the cure, and those that a job can use form a world.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::time::Duration;
 
 use crate::lab::proc::Outcome;
-use crate::lab::world::{World, finish_all, form, start_all, took};
-use crate::lab::{Lab, Options, Policy};
+use crate::lab::world::{World, finish_all, form, start_all};
+use crate::lab::{Lab, Options};
 
 /// How long a world takes at most to say which path is broken.
 const LIMIT: Duration = Duration::from_secs(15);
@@ -196,41 +195,4 @@ fn worlds_of_ipv6_alone_prove_their_paths() {
     lab.firewall(0, &[&rule]);
     let words = [format!("node3 ({})", lab.address_v6(3)), format!("node0 ({})", lab.address_v6(0))];
     fails(&lab, "six blocked", &[""; 4], &words.each_ref().map(String::as_str));
-}
-
-#[test]
-#[ignore = "a measurement of minutes: cargo test --release -p mingle-cli --test program -- --ignored of_64"]
-fn a_hundred_worlds_of_64_form_without_a_finding_at_no_and_at_5_percent_loss() {
-    let Some(lab) = Options::nodes(64).with_filters().alone().start() else { return };
-    // The kernel has one table of 1,024 neighbours for all namespaces. Permanent ones do not count.
-    let mac = |node: usize| format!("02:00:00:00:00:{node:02x}");
-    let entry =
-        |node| format!("neigh replace {} lladdr {} nud permanent dev eth0\n", lab.address(node), mac(node));
-    let all: String = (0..64).map(entry).collect();
-    for node in 0..64 {
-        lab.at(node, &format!("ip link set eth0 address {}\nip -batch - <<'END'\n{all}END", mac(node)));
-    }
-    let ranks: Vec<usize> = (0..64).collect();
-    for loss in [0, 5] {
-        lab.set(&Policy { loss, ..Policy::default() });
-        let mut times = Vec::new();
-        for round in 0..100 {
-            lab.forget();
-            let procs = start_all(&lab, &format!("healthy {loss} {round}"), &[""; 64]);
-            let started = procs[0].started;
-            let outcomes = finish_all(procs);
-            assert_eq!(World::of(&outcomes).ranks(), ranks);
-            for outcome in &outcomes {
-                assert!(!outcome.stderr.contains("warning"), "{}", outcome.render());
-            }
-            times.push(took(&outcomes, started));
-        }
-        times.sort_unstable();
-        let _ = writeln!(
-            std::io::stderr(),
-            "{loss}% loss: 100 worlds of 64, median {:?}, worst {:?}",
-            times[50],
-            times[99]
-        );
-    }
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::lab::world::{World, finish_all, line, start_all};
+use crate::lab::world::{World, finish_all, start_all};
 use crate::lab::{Lab, Options, Policy, limit};
 
 /// Forms `count` worlds of four, so many at once. Returns the time of each, from the start of its first
@@ -45,19 +45,4 @@ fn with_30_percent_loss_every_world_forms_and_most_within_a_second() {
     lab.set(&Policy { loss: 30, ..Policy::default() });
     let times = worlds(&lab, "30% loss", 40, 8);
     assert!(times[20] < limit(Duration::from_millis(900)), "{times:?}");
-}
-
-#[test]
-fn a_world_of_one_forms_without_sending() {
-    let Some(lab) = Options::nodes(1).alone().start() else { return };
-    let mut times = Vec::new();
-    for _ in 0..9 {
-        let proc = lab.spawn(0, &line("alone", 1));
-        let started = proc.started;
-        let outcome = proc.finish();
-        outcome.formed();
-        times.push(outcome.ended - started);
-    }
-    times.sort_unstable();
-    assert!(times[4] < limit(Duration::from_millis(50)), "{times:?}");
 }

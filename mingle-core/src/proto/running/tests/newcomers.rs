@@ -62,27 +62,19 @@ fn grows(running: &mut RunningNode, from: u64, until: u64) -> Option<u64> {
 }
 
 #[test]
-fn a_world_grows_for_the_newcomer_that_has_waited_longest_and_not_once_its_own_command_has_ended() {
-    let both_wait = |running: &mut RunningNode| {
-        for second in 0..CALL {
-            waits(running, 10, second, second + 1);
-            running.handle_guest(seconds(second), address(10).ip());
-            // Its ID comes first, and it comes later.
-            if second >= 5 {
-                waits(running, 9, second, second + 1);
-                running.handle_guest(seconds(second), address(9).ip());
-            }
+fn a_world_grows_for_a_newcomer_that_waits_and_not_once_its_own_command_has_ended() {
+    for (has_ended, grows_at) in [(false, Some(CALL)), (true, None)] {
+        let mut running = with_room(0);
+        running.set_growth(Time::ZERO, Duration::ZERO);
+        if has_ended {
+            running.handle_success(Time::ZERO);
         }
-    };
-    let mut running = with_room(0);
-    running.set_growth(Time::ZERO, Duration::ZERO);
-    both_wait(&mut running);
-    assert_eq!(grows(&mut running, CALL - 1, 40), Some(CALL));
-    let mut ended = with_room(0);
-    ended.set_growth(Time::ZERO, Duration::ZERO);
-    ended.handle_success(Time::ZERO);
-    both_wait(&mut ended);
-    assert_eq!(grows(&mut ended, CALL - 1, CALL + 5), None);
+        for second in 0..CALL {
+            waits(&mut running, 9, second, second + 1);
+            running.handle_guest(seconds(second), address(9).ip());
+        }
+        assert_eq!(grows(&mut running, CALL - 1, CALL + 5), grows_at);
+    }
 }
 
 #[test]

@@ -3,8 +3,8 @@
 use crate::model::{HostName, Lineage, List, NodeId, Rank, WorldSize};
 use crate::proto::tests::{codec, endpoint, id, outputs, run, tag};
 use crate::proto::timer::Time;
-use crate::proto::{Config, Event, Node, Output};
-use crate::wire::{Announce, Candidate, Header, Message, Welcome};
+use crate::proto::{Config, ConnId, Event, Node, Output};
+use crate::wire::{Announce, Candidate, Header, Join, Message, NodeInfo, Token, Welcome};
 
 fn ms(milliseconds: u64) -> Time {
     Time::from_millis(milliseconds)
@@ -50,13 +50,6 @@ fn is_solicit(message: &Message) -> bool {
     matches!(message, Message::Solicit(_))
 }
 
-#[test]
-fn a_node_waits_ten_minutes_if_nothing_else_is_said() {
-    let plain = Config::plain(tag(), 4, 2, endpoint(2));
-    let config = Config::new(plain.id, plain.tag, plain.world, plain.node);
-    assert_eq!(config.timeout, Some(Time::from_secs(600)));
-}
-
 fn is_join(message: &Message) -> bool {
     matches!(message, Message::Join(_))
 }
@@ -97,5 +90,30 @@ fn a_node_that_is_joining_changes_to_a_better_candidate_and_to_no_worse_or_equal
         assert_eq!(count(&hear(&mut node, ms(0), 3, NodeId::ALL, &announce(3, 2)), is_join).0, 1);
         let heard = hear(&mut node, ms(1), from, NodeId::ALL, &announce(from, members));
         assert_eq!(count(&heard, is_join).0, usize::from(changes), "node {from} with {members}");
+    }
+}
+
+#[test]
+fn a_node_that_listened_follows_nobody_once_others_have_joined_it() {
+    // It has heard a candidate that is alone and has one member by now, or was given rank 0 and is too late.
+    for (explicit, joining) in [(false, 1), (true, 65)] {
+        let config = Config { timeout: None, ..Config::plain(tag(), 66, 99, endpoint(99)) };
+        let mut node = Node::new(config, 1, Time::ZERO);
+        let now = node.poll_timeout().expect("it announces itself").saturating_sub(Time::from_nanos(1));
+        run(&mut node, now);
+        let Message::Announce(mut said) = announce(3, 1) else { unreachable!() };
+        (said.candidate.world, said.candidate.explicit) = (WorldSize::of(66), explicit);
+        hear(&mut node, now, 3, NodeId::ALL, &Message::Announce(said));
+        for member in (100..).take(joining) {
+            let info = NodeInfo::new(HostName::new("host"), endpoint(member).into());
+            let join = Message::Join(Join { world: WorldSize::of(66), node: info });
+            hear(&mut node, now, member, id(99), &join);
+            let token = Token { prover: id(member), target: id(99), dial: 1, dialled: endpoint(99) };
+            let (ip, token) = (endpoint(99).ip(), codec().encode_token(&token));
+            node.handle_token(now, ConnId(member.into()), ip, ip, &token);
+            outputs(&mut node);
+        }
+        let told = run(&mut node, ms(40));
+        assert_eq!(count(&told, is_join).0, 0, "{joining} have joined");
     }
 }

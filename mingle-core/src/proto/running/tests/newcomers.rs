@@ -18,13 +18,8 @@ fn with_room(rank: u8) -> RunningNode {
 }
 
 fn with_sizes(rank: u8, world: WorldSize) -> RunningNode {
-    with_door(rank, world, DOOR)
-}
-
-/// The same with this port for paths.
-fn with_door(rank: u8, world: WorldSize, door: u16) -> RunningNode {
     let mut config = Config { world, ..config(rank) };
-    config.node.reach = Reach::new(door, [Link::unknown(address(rank + 1).ip())]);
+    config.node.reach = Reach::new(DOOR, [Link::unknown(address(rank + 1).ip())]);
     let mut node = Node::new(config, 1, Time::ZERO);
     while node.poll_output().is_some() {}
     node.into_running(&formed(SIZE, rank)).unwrap()

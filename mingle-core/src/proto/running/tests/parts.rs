@@ -1,6 +1,4 @@
-//! Looking for members, notifying them, and releasing them: each limit, and who counts.
-
-use std::net::SocketAddr;
+//! The members of a running world: whose word counts, who is answered, and who is released.
 
 use super::{address, config, hear, id, over, releasing, run, running, running_of, sent, tag};
 use crate::model::{End, NodeId};
@@ -16,12 +14,12 @@ fn solicit() -> Message {
     Message::Solicit(Solicit { rank: None, host: config(8).node.host })
 }
 
-/// This node sends a message, to this recipient and from this address.
-fn hear_to(running: &mut RunningNode, from: u8, source: SocketAddr, to: NodeId, message: &Message) {
+/// This node sends a message to this recipient.
+fn hear_to(running: &mut RunningNode, from: u8, to: NodeId, message: &Message) {
     let header = Header { sender: id(from), recipient: to, lineage: running.lineage() };
     let datagram = Codec::new(tag(), None).encode(header, message);
     let now = running.context.now();
-    running.handle_datagram(now, source, &datagram);
+    running.handle_datagram(now, address(from), &datagram);
 }
 
 fn changes(running: &mut RunningNode) -> Vec<Change> {
@@ -39,13 +37,7 @@ fn a_node_alone_in_its_world_has_nobody_to_notify_nor_to_release() {
 }
 
 #[test]
-fn rank_0_alone_counts_commands_that_have_ended_and_only_those_of_members() {
-    for (rank, from, answers) in [(0, 2, 1), (0, 9, 0), (1, 3, 0), (1, 9, 0)] {
-        let mut running = running(rank, None);
-        let own = running.lineage();
-        hear(&mut running, ms(0), from, own, &Message::Finished);
-        assert_eq!(sent(&mut running).len(), answers, "{from} to rank {rank}");
-    }
+fn rank_0_counts_the_commands_of_members_alone() {
     let mut running = running_of(2, 0, None);
     running.handle_success(ms(0));
     let own = running.lineage();
@@ -79,7 +71,7 @@ fn a_newcomer_is_told_that_the_job_runs_by_rank_0_or_by_who_is_asked_alone_while
             let mut running = running(rank, None);
             let own = running.context.own_id();
             let to = if to_all { NodeId::ALL } else { recipient.unwrap_or(own) };
-            hear_to(&mut running, 9, address(9), to, &solicit());
+            hear_to(&mut running, 9, to, &solicit());
             let told = sent(&mut running);
             let running = Message::Running(Running { first: address(1), door: None });
             assert_eq!(told, vec![(false, running); answers], "rank {rank}, to {to}");
@@ -88,11 +80,11 @@ fn a_newcomer_is_told_that_the_job_runs_by_rank_0_or_by_who_is_asked_alone_while
     // A member that asks is none. When the world is over, its members say that they are there.
     let mut running = running(0, None);
     let own = running.context.own_id();
-    hear_to(&mut running, 2, address(2), own, &solicit());
+    hear_to(&mut running, 2, own, &solicit());
     assert_eq!(sent(&mut running), []);
     running.handle_failure(ms(0), End::Exited(1));
     sent(&mut running);
-    hear_to(&mut running, 9, address(9), own, &solicit());
+    hear_to(&mut running, 9, own, &solicit());
     assert_eq!(sent(&mut running), [(false, Message::Pong)]);
 }
 

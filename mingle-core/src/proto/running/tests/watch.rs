@@ -34,10 +34,6 @@ impl Watcher {
     }
 
     /// Some of the nodes may not stay with their world.
-    fn among(size: u8, stays: impl Fn(u8) -> bool) -> (Self, Vec<(DialId, SocketAddr)>) {
-        Self::of(config(1), size, stays)
-    }
-
     fn of(config: Config, size: u8, stays: impl Fn(u8) -> bool) -> (Self, Vec<(DialId, SocketAddr)>) {
         let mut node = Node::new(config, 1, Time::ZERO);
         while node.poll_output().is_some() {}
@@ -184,7 +180,7 @@ fn a_neighbour_that_was_never_there_is_gone_if_it_refuses_and_suspected_if_it_is
 
 #[test]
 fn a_node_that_does_not_stay_with_its_world_is_not_watched() {
-    assert_eq!(Watcher::among(3, |number| number != 3).1.len(), 1);
+    assert_eq!(Watcher::of(config(1), 3, |number| number != 3).1.len(), 1);
 }
 
 /// A watcher of five that suspects its next neighbour, and the connection to it that is being opened.
@@ -316,6 +312,18 @@ fn a_node_looks_for_eight_members_at_most() {
     let look = Message::Look(Look { rank: 4, port: 7 });
     let dials = (6..=20).map(|asker| watcher.message(asker, &look).dials.len());
     assert_eq!(dials.sum::<usize>(), 8);
+}
+
+#[test]
+fn a_node_that_was_stopped_begins_its_doubts_anew() {
+    let (mut watcher, [_, next]) = Watcher::greeted(3);
+    watcher.hear(next, WatchNews::Closed);
+    watcher.run(ms(300), WatchNews::Refused, &[]);
+    watcher.now = Time::from_secs(50);
+    watcher.running.handle_timeout(watcher.now);
+    assert_eq!(gone(&watcher.done().changes), None);
+    watcher.message(3, &Message::Pong);
+    assert_eq!(gone(&watcher.run(Time::from_secs(51), WatchNews::Silent, &[]).changes), None);
 }
 
 #[test]

@@ -331,15 +331,6 @@ mod tests {
     }
 
     #[test]
-    fn of_traits_that_are_longer_than_any_the_first_32_parts_can_be_asked_for() {
-        let bytes = vec![0; 40 * PART];
-        for (mask, indices) in [(u32::MAX, &[0, 1, 2, 3][..]), (1 << 31, &[31])] {
-            let parts = traits(&Want { round: 2, first: 0, mask }, &bytes);
-            assert_eq!(parts.iter().map(|part| part.index).collect::<Vec<_>>(), indices);
-        }
-    }
-
-    #[test]
     fn traits_with_another_stamp_are_asked_for_again_and_a_part_that_cannot_be_is_dropped() {
         let traits = many_traits();
         let bytes = wire::encode_traits(&traits);

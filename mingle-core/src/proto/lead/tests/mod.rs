@@ -280,3 +280,20 @@ fn masters(outputs: &[Output]) -> Vec<(u64, NodeId, SocketAddr)> {
     });
     masters.collect()
 }
+
+#[test]
+fn a_member_that_is_silent_in_a_round_loses_its_seat_after_five_seconds() {
+    let mut leader = Leader::with(3, &[2, 3]);
+    for second in 1..5 {
+        let outputs = leader.run(ms(1000 * second));
+        assert!(!outputs.contains(&Output::Close(ConnId(3))), "after {second} s");
+        assert!(to(&outputs, 3, is_prepare) > 0, "it is told again");
+        leader.hear(2, &ready(0));
+    }
+    let outputs = leader.run(ms(5100));
+    assert!(outputs.contains(&Output::Close(ConnId(3))) && !outputs.contains(&Output::Close(ConnId(2))));
+    assert_eq!((to(&outputs, 2, is_void), to(&outputs, 3, is_void)), (1, 1));
+    let left =
+        |output: &Output| matches!(output, Output::Event(Event::Progress(progress)) if progress.joined == 2);
+    assert!(outputs.iter().any(left), "{outputs:?}");
+}

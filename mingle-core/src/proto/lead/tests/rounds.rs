@@ -119,25 +119,6 @@ fn a_member_that_alone_reaches_no_master_gives_its_seat_to_a_standby_and_blames_
 }
 
 #[test]
-fn of_many_members_that_are_not_ready_six_are_named() {
-    let members: Vec<u8> = (2..=9).collect();
-    let mut leader = Leader::with(9, &members);
-    let mut all = Vec::new();
-    while !leader.node.has_ended() && leader.now < ms(60_000) {
-        all.extend(leader.run(leader.now + Duration::from_millis(500)));
-        for &member in &members {
-            all.extend(leader.hear(member, &Message::Pong));
-        }
-    }
-    let Some(Failure::Unready { nodes }) = failure(&all) else { panic!("{:?}", failure(&all)) };
-    let hosts: Vec<_> = nodes.iter().map(|peer| peer.host.as_str()).collect();
-    assert_eq!(hosts, ["host-2", "host-3", "host-4", "host-5", "host-6", "host-7"]);
-    let refused =
-        |message: &Message| matches!(message, Message::Refuse(Refusal::Unready(nodes)) if nodes.len() == 6);
-    assert!(to(&all, 9, refused) > 0);
-}
-
-#[test]
 fn a_given_rank_that_does_not_exist_gets_no_answer() {
     for (rank, answers) in [(1, 1), (3, 1), (4, 0), (5, 0)] {
         let mut leader = Leader::new(4);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    LEADER, ME, announce, candidate, config, deadline, hear, hear_from, join, leading, patient, rounds, says,
+    LEADER, ME, announce, candidate, config, deadline, hear_from, join, leading, patient, rounds, says,
     to_all,
 };
 use crate::model::{Lineage, NodeId, Rank};
@@ -91,12 +91,4 @@ fn a_deadline_within_a_round_ends_it_not_and_no_other_begins() {
     assert!(says(&told, |message| *message == Message::Void(1)));
     let refused = says(&told, |message| matches!(message, Message::Refuse(Refusal::MasterUnproved(_))));
     assert!(!refused);
-}
-
-#[test]
-fn a_leader_that_has_not_answered_is_not_said_to_be_out_of_reach() {
-    let said = report(4, None, |node| {
-        hear(node, &announce(candidate(LEADER, 1, true)));
-    });
-    assert_eq!((said.unreached, said.unanswered), (None, None), "it has a second");
 }

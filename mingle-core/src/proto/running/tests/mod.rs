@@ -156,6 +156,17 @@ fn a_newcomer_does_not_keep_rank_0_once_all_have_finished() {
 }
 
 #[test]
+fn a_process_that_was_stopped_takes_no_member_for_gone() {
+    let mut running = running(0, None);
+    a_newcomer_asks(&mut running, Time::ZERO);
+    let late = Time::from_secs(100);
+    running.handle_timeout(late);
+    assert_eq!(running.poll_change(), None);
+    answer(&mut running, late, 2..=SIZE);
+    assert_eq!(run(&mut running, late + Duration::from_secs(60)), []);
+}
+
+#[test]
 fn a_counter_of_a_job_with_a_secret_is_never_used_twice() {
     let keys = || Secret::new(b"sixteen bytes it is").unwrap().keys(&"running".parse().unwrap());
     let counter = |datagram: &[u8]| u64::from_le_bytes(datagram[68..76].try_into().unwrap());

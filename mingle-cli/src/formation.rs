@@ -171,6 +171,6 @@ impl<'a> Formation<'a> {
         variables.set().iter().find(|variable| names_it(variable))?;
         let all = interfaces(&self.config.network).ok()?;
         let interface = all.into_iter().find(|judged| judged.interface.name == name)?.interface;
-        interface.addresses.iter().map(|address| address.addr()).find(IpAddr::is_ipv4)
+        interface.addresses.iter().find_map(|own| Some(own.addr()).filter(IpAddr::is_ipv4))
     }
 }

@@ -19,6 +19,8 @@ mod listener;
 mod network;
 mod prover;
 mod rendezvous;
+#[cfg(test)]
+mod session;
 mod sockets;
 mod station;
 

@@ -21,7 +21,7 @@ const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 192, 1, 
 /// Whether this process runs in the namespace that `setup` has prepared. On the host, this starts the same
 /// test again in such a namespace and returns false. A machine that allows no namespace skips the test with a
 /// message.
-fn inside(test: &str, setup: &str) -> bool {
+pub(super) fn inside(module: &str, test: &str, setup: &str) -> bool {
     if std::env::var_os(INSIDE).is_some() {
         return true;
     }
@@ -33,10 +33,8 @@ fn inside(test: &str, setup: &str) -> bool {
             .env(INSIDE, "1")
             .output()
             .is_ok_and(|output| {
-                if !output.status.success() {
-                    println!("{}", String::from_utf8_lossy(&output.stdout));
-                    println!("{}", String::from_utf8_lossy(&output.stderr));
-                }
+                println!("{}", String::from_utf8_lossy(&output.stdout));
+                println!("{}", String::from_utf8_lossy(&output.stderr));
                 output.status.success()
             })
     };
@@ -52,9 +50,9 @@ fn inside(test: &str, setup: &str) -> bool {
         let _ = writeln!(io::stderr(), "skipped: {test}: {reason}");
         return false;
     };
-    let script = format!("{BARE}\n{setup}\nexec \"$0\" --exact \"$1\" --nocapture");
+    let script = format!("{BARE}\n{setup}\nexec \"$0\" --exact \"$1\" --include-ignored --nocapture");
     let program = std::env::current_exe().unwrap();
-    let test = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
+    let test = format!("{}::{test}", module.split_once("::").unwrap().1);
     assert!(unshare(options, &script, &[program.to_str().unwrap(), &test]), "failed in the namespace");
     false
 }
@@ -95,7 +93,7 @@ fn is_silent(socket: &UdpSocket) -> bool {
 
 #[test]
 fn on_loopback_every_node_of_the_host_hears_every_other() {
-    if !inside("on_loopback_every_node_of_the_host_hears_every_other", "") {
+    if !inside(module_path!(), "on_loopback_every_node_of_the_host_hears_every_other", "") {
         return;
     }
     let chosen = select(&list().unwrap(), &[]).unwrap();
@@ -131,7 +129,7 @@ const TWINS: &str = "
 
 #[test]
 fn a_datagram_leaves_by_the_given_interface_with_its_source_address() {
-    if !inside("a_datagram_leaves_by_the_given_interface_with_its_source_address", TWINS) {
+    if !inside(module_path!(), "a_datagram_leaves_by_the_given_interface_with_its_source_address", TWINS) {
         return;
     }
     let (a, b, c) = (named("nic1"), named("nic2"), named("nic3"));
@@ -160,7 +158,7 @@ const FIFTY: &str = "
 
 #[test]
 fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
-    if !inside("fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin", FIFTY) {
+    if !inside(module_path!(), "fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin", FIFTY) {
         return;
     }
     let mut chosen = select(&list().unwrap(), &[]).unwrap();
@@ -187,7 +185,8 @@ fn fifty_interfaces_take_three_sockets_and_all_receive_after_a_rejoin() {
 
 #[test]
 fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
-    if !inside("interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone", FIFTY) {
+    if !inside(module_path!(), "interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone", FIFTY)
+    {
         return;
     }
     let chosen = select(&list().unwrap(), &[]).unwrap();
@@ -202,7 +201,7 @@ fn interfaces_that_come_and_go_reuse_the_sockets_of_those_that_have_gone() {
 
 #[test]
 fn if_no_interface_can_join_the_count_is_zero() {
-    if !inside("if_no_interface_can_join_the_count_is_zero", "") {
+    if !inside(module_path!(), "if_no_interface_can_join_the_count_is_zero", "") {
         return;
     }
     let gone = Interface { index: 9999, ..named("lo") };
@@ -233,7 +232,7 @@ const POD: &str = "
 
 #[test]
 fn the_interfaces_of_a_pod_are_read_as_they_are() {
-    if !inside("the_interfaces_of_a_pod_are_read_as_they_are", POD) {
+    if !inside(module_path!(), "the_interfaces_of_a_pod_are_read_as_they_are", POD) {
         return;
     }
     let all = list().unwrap();
@@ -271,7 +270,7 @@ const HOSTILE: &str = r#"
 
 #[test]
 fn a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces() {
-    if !inside("a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces", HOSTILE) {
+    if !inside(module_path!(), "a_name_that_is_not_utf8_does_not_stop_the_use_of_other_interfaces", HOSTILE) {
         return;
     }
     assert!(NetworkInterface::show().is_err(), "else this test shows nothing");

@@ -27,6 +27,8 @@ mod report;
 mod running;
 mod scale;
 mod seek;
+#[cfg(test)]
+pub(crate) mod session;
 mod shared;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,8 @@ mod message;
 mod node_info;
 mod notice;
 mod seal;
+#[cfg(test)]
+pub(crate) mod session;
 #[cfg(feature = "testing")]
 #[path = "../../testing/mod.rs"]
 pub mod testing;
@@ -39,6 +41,8 @@ pub(crate) use message::{
 pub(crate) use node_info::ADDRESSES;
 pub use node_info::{Attributes, Former, NodeInfo, Reach};
 pub use notice::Notice;
+#[cfg(test)]
+pub(crate) use session::{Body, Frame};
 pub use token::{ANSWER, TOKEN};
 pub(crate) use token::{Purpose, Token};
 pub(crate) use traits::{decode_traits, encode_traits, fitting};

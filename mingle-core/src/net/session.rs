@@ -1,0 +1,369 @@
+//! The connections of a session: each is a task, which exchanges hellos and then frames.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::sockets::endpoint::make_watch;
+use crate::proto::{ConnId, DialId};
+use crate::wire::Frame;
+use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
+
+/// How long a connection may take until both hellos have been read.
+const OPENING: Duration = Duration::from_secs(10);
+/// The longest segment, in bytes: what MTUs from 1,232 bytes on let pass. A session would otherwise stall
+/// where a router drops longer packets without a word.
+const SEGMENT: u32 = 1180;
+
+/// What the task of a connection reports: in order, and its end last.
+#[derive(Debug)]
+pub(crate) enum News {
+    /// Both hellos have been read. Frames that are sent by `frames` are written in order; the connection
+    /// closes when `frames` is dropped.
+    Opened {
+        dial: Option<DialId>,
+        conn: ConnId,
+        peer: Hello,
+        frames: UnboundedSender<Frame>,
+    },
+    /// A dial has failed.
+    Failed(DialId, io::Error),
+    Read(ConnId, Frame),
+    /// An open connection has ended.
+    Closed(ConnId),
+}
+
+/// A connection to dial.
+#[derive(Debug)]
+pub(crate) struct Dial {
+    pub(crate) number: DialId,
+    pub(crate) conn: ConnId,
+    pub(crate) to: SocketAddr,
+    pub(crate) hello: Hello,
+    /// The longest body of a frame that may arrive, in bytes.
+    pub(crate) longest: usize,
+}
+
+/// Opens a connection, and carries frames until one end closes it.
+pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>) {
+    let open = async {
+        let socket =
+            Socket::new(Domain::for_address(dial.to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+        socket.set_tcp_mss(SEGMENT)?;
+        let mut stream = TcpSocket::from_std_stream(socket.into()).connect(dial.to).await?;
+        set_up(&stream)?;
+        let asked = hellos.encode(dial.hello);
+        stream.write_all(&asked).await?;
+        let mut answer = [0; HELLO];
+        stream.read_exact(&mut answer).await?;
+        let peer = hellos.decode_answer(&asked, &answer).map_err(invalid)?;
+        if (peer.sender, peer.target) != (dial.hello.target, dial.hello.sender) {
+            return Err(invalid("another process answers"));
+        }
+        Ok((stream, peer, hellos.ends(&asked, &answer, true)))
+    };
+    match within(open).await {
+        Ok((stream, peer, ends)) => {
+            carry(stream, Some(dial.number), dial.conn, peer, ends, dial.longest, news).await;
+        }
+        // Sending fails if the driver has ended.
+        Err(error) => drop(news.send(News::Failed(dial.number, error))),
+    }
+}
+
+/// Reads the hello on a connection that was accepted. If `answer` has a hello for it, sends that, and carries
+/// frames until one end closes.
+pub(crate) async fn accept(
+    conn: ConnId,
+    mut stream: TcpStream,
+    hellos: Hellos,
+    answer: impl FnOnce(&Hello) -> Option<Hello>,
+    longest: usize,
+    news: UnboundedSender<News>,
+) {
+    let open = async {
+        let mut asked = [0; HELLO];
+        stream.read_exact(&mut asked).await?;
+        let peer = hellos.decode(&asked).map_err(invalid)?;
+        let Some(hello) = answer(&peer) else { return Err(invalid("another process is meant")) };
+        set_up(&stream)?;
+        let answer = hellos.answer(&asked, hello);
+        stream.write_all(&answer).await?;
+        Ok((peer, hellos.ends(&asked, &answer, false)))
+    };
+    match within(open).await {
+        Ok((peer, ends)) => carry(stream, None, conn, peer, ends, longest, news).await,
+        Err(error) => tracing::debug!(?conn, %error, "a connection is no session's"),
+    }
+}
+
+fn set_up(stream: &TcpStream) -> io::Result<()> {
+    SockRef::from(stream).set_tcp_nodelay(true)?;
+    make_watch(stream)
+}
+
+fn invalid(error: impl ToString) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error.to_string())
+}
+
+async fn within<T>(open: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    let opened = tokio::time::timeout(OPENING, open).await;
+    opened.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no hello has arrived in time")))
+}
+
+async fn carry(
+    stream: TcpStream,
+    dial: Option<DialId>,
+    conn: ConnId,
+    peer: Hello,
+    (writer, reader): (Writer, Reader),
+    longest: usize,
+    news: UnboundedSender<News>,
+) {
+    let (frames, to_write) = unbounded_channel();
+    let _ = news.send(News::Opened { dial, conn, peer, frames });
+    let (from, to) = stream.into_split();
+    // Whichever ends first ends the connection.
+    let ended = tokio::select! {
+        ended = read(from, reader, conn, longest, &news) => ended,
+        ended = write(to, writer, to_write) => ended,
+    };
+    if let Err(error) = ended {
+        tracing::debug!(?conn, %error, "the connection of a session");
+    }
+    let _ = news.send(News::Closed(conn));
+}
+
+async fn read(
+    mut from: OwnedReadHalf,
+    mut reader: Reader,
+    conn: ConnId,
+    longest: usize,
+    news: &UnboundedSender<News>,
+) -> io::Result<()> {
+    let mut buffer = [0; 4096];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if length == 0 {
+            return Ok(());
+        }
+        reader.push(&buffer[..length]);
+        while let Some(frame) = reader.next_frame(longest).map_err(invalid)? {
+            let _ = news.send(News::Read(conn, frame));
+        }
+    }
+}
+
+/// Writes frames until the sender of `frames` is dropped. A session gives a connection a batch at a time, so
+/// the channel is short although it has no bound.
+async fn write(
+    mut to: OwnedWriteHalf,
+    mut writer: Writer,
+    mut frames: UnboundedReceiver<Frame>,
+) -> io::Result<()> {
+    while let Some(frame) = frames.recv().await {
+        to.write_all(&writer.encode(&frame)).await?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write as _;
+
+    use tokio::net::TcpListener;
+    use tokio::runtime;
+    use tokio::time::Instant;
+
+    use super::super::namespace_tests::inside;
+    use super::*;
+    use crate::model::{JobId, Lineage, NodeId, Secret};
+    use crate::proto::Time;
+    use crate::proto::session::{Output, Role, Session};
+
+    const PATIENCE: Duration = Duration::from_millis(60);
+
+    /// One process of a session, on the sockets of this one.
+    struct End {
+        id: NodeId,
+        other: NodeId,
+        session: Session,
+        hellos: Hellos,
+        listener: TcpListener,
+        to: SocketAddr,
+        frames: BTreeMap<ConnId, UnboundedSender<Frame>>,
+        news: (UnboundedSender<News>, UnboundedReceiver<News>),
+        next_conn: u64,
+        begun: Instant,
+    }
+
+    impl End {
+        fn now(&self) -> Time {
+            self.begun.elapsed()
+        }
+
+        fn hello(&mut self) -> (ConnId, Hello) {
+            self.next_conn += 1;
+            // Both nonces together are new for each connection of a test, and nobody records it.
+            let nonce = u128::from(self.next_conn).to_le_bytes();
+            let hello = Hello { sender: self.id, target: self.other, lineage: Lineage::default(), nonce };
+            (ConnId(self.next_conn), hello)
+        }
+
+        fn carry_out(&mut self) {
+            while let Some(output) = self.session.poll_output() {
+                match output {
+                    Output::Dial(number) => {
+                        let (conn, hello) = self.hello();
+                        let asked = Dial { number, conn, to: self.to, hello, longest: 1000 };
+                        tokio::spawn(dial(asked, self.hellos.clone(), self.news.0.clone()));
+                    }
+                    Output::Write(conn, frame) => {
+                        self.frames.get(&conn).map(|frames| frames.send(frame));
+                    }
+                    Output::Close(conn) => {
+                        self.frames.remove(&conn);
+                    }
+                }
+            }
+        }
+
+        /// Runs until a frame is read. Never ends where nothing is said.
+        async fn read(&mut self) -> Frame {
+            loop {
+                self.carry_out();
+                let due = self.session.poll_timeout();
+                let due = due.map_or(Duration::from_secs(60), |at| at.saturating_sub(self.now()));
+                tokio::select! {
+                    biased;
+                    Some(news) = self.news.1.recv() => {
+                        if let Some(frame) = self.hear(news) {
+                            self.carry_out();
+                            return frame;
+                        }
+                    }
+                    Ok((stream, _)) = self.listener.accept() => {
+                        let (conn, hello) = self.hello();
+                        let is_meant = move |peer: &Hello| (peer.target == hello.sender).then_some(hello);
+                        tokio::spawn(accept(conn, stream, self.hellos.clone(), is_meant, 1000, self.news.0.clone()));
+                    }
+                    () = tokio::time::sleep(due) => {
+                        let now = self.now();
+                        self.session.advance(now);
+                    }
+                }
+            }
+        }
+
+        fn hear(&mut self, news: News) -> Option<Frame> {
+            let now = self.now();
+            match news {
+                News::Opened { dial, conn, peer, frames } => {
+                    assert_eq!(peer.sender, self.other);
+                    self.frames.insert(conn, frames);
+                    self.session.opened(now, dial, conn);
+                }
+                News::Failed(dial, error) => {
+                    println!("{dial:?} has failed: {error}");
+                    self.session.dial_failed(now, dial);
+                }
+                News::Read(conn, frame) => return self.session.receive(now, conn, frame).unwrap(),
+                News::Closed(conn) => {
+                    self.frames.remove(&conn);
+                    self.session.closed(now, conn);
+                }
+            }
+            None
+        }
+    }
+
+    /// Both ends of a session on loopback.
+    async fn pair(secret: Option<&str>) -> [End; 2] {
+        let job: JobId = "foo".parse().unwrap();
+        let keys = secret.map(|secret| Secret::new(secret.as_bytes()).unwrap().keys(&job));
+        let listeners = [
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        ];
+        let addresses = listeners.each_ref().map(|listener| listener.local_addr().unwrap());
+        let mut listeners = listeners.into_iter();
+        [(Role::Leader, 0), (Role::Member, 1)].map(|(role, index)| End {
+            id: NodeId([1 + index; 16]),
+            other: NodeId([2 - index; 16]),
+            session: Session::new(role, PATIENCE),
+            hellos: Hellos::new(job.tag(), keys.as_ref()),
+            listener: listeners.next().unwrap(),
+            to: addresses[usize::from(1 - index)],
+            frames: BTreeMap::new(),
+            news: unbounded_channel(),
+            next_conn: 0,
+            begun: Instant::now(),
+        })
+    }
+
+    /// Connects, and exchanges `count` questions and answers. Returns how long all took together.
+    async fn exchange(secret: Option<&str>, count: u8) -> Duration {
+        let [mut leader, mut member] = pair(secret).await;
+        let begun = Instant::now();
+        let answers = async {
+            for number in 0..count {
+                let question = leader.read().await;
+                assert_eq!(*question.body, [number]);
+                let now = leader.now();
+                leader.session.say(now, 2, question.body);
+            }
+            leader.read().await;
+        };
+        let questions = async {
+            for number in 0..count {
+                let now = member.now();
+                member.session.say(now, 1, [number].into());
+                assert_eq!(*member.read().await.body, [number]);
+            }
+        };
+        tokio::select! { () = answers => unreachable!(), () = questions => begun.elapsed() }
+    }
+
+    fn runtime() -> runtime::Runtime {
+        runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    #[test]
+    fn two_processes_exchange_states_with_and_without_a_secret() {
+        for secret in [None, Some("a secret of many bytes")] {
+            let taken =
+                runtime().block_on(async { tokio::time::timeout(OPENING, exchange(secret, 100)).await });
+            println!("{secret:?}: {taken:?}");
+            assert!(taken.is_ok());
+        }
+    }
+
+    #[test]
+    #[ignore = "a measurement of minutes; CONTRIBUTING.md has the command and the figures"]
+    fn connecting_and_four_exchanges_at_1_5_and_30_percent_loss() {
+        let name = "connecting_and_four_exchanges_at_1_5_and_30_percent_loss";
+        if !inside(
+            module_path!(),
+            name,
+            "nft add table inet t && nft add chain inet t c '{ type filter hook input priority 0; }'",
+        ) {
+            return;
+        }
+        for loss in [0, 1, 5, 30] {
+            let rule = format!("flush table inet t; add rule inet t c numgen random mod 100 < {loss} drop");
+            assert!(std::process::Command::new("nft").arg(rule).status().unwrap().success());
+            let mut taken: Vec<Duration> =
+                (0..300).map(|_| runtime().block_on(exchange(Some("a secret of many bytes"), 4))).collect();
+            taken.sort();
+            let (median, most, worst) = (taken[150], taken[297], taken[299]);
+            let _ = writeln!(io::stderr(), "{loss}% loss: median {median:?}, 99% {most:?}, worst {worst:?}");
+        }
+    }
+}

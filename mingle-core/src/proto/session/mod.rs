@@ -1,0 +1,287 @@
+//! A session: what two processes say to each other for as long as a world lives, over one TCP connection or
+//! several.
+//!
+//! TCP delivers what it was given, and cannot take it back: a lost segment holds up all that follows for 0.2
+//! s and more, and a process that is stopped for an hour finds an hour of old news. So a frame here is a
+//! *state*, and not a message. Of each kind one frame waits; a newer frame takes its place, at the end of the
+//! queue. A frame waits until the other *process* has said that it read it, whatever the kernels have
+//! acknowledged.
+//!
+//! * A connection carries one batch: what waits is written on it, in order, when the other process has read
+//!   all that the connection carries. So the other kernel holds a batch at most, and its window never closes.
+//! * If a batch is not acknowledged within the session's patience, another connection is opened, and all that
+//!   waits is written there. A fresh connection passes a lossy network sooner than a lost segment is
+//!   repeated.
+//! * Every frame has a number. A reader ignores a number that it has passed, so it sees frames in the order
+//!   of their numbers, and each at most once, however many connections carry them.
+//! * Without a connection a session dials, although nothing waits: the end of a connection is a question, and
+//!   only the next connection answers it.
+//!
+//! What is promised: a frame is read, or replaced by a later frame of its kind; and a reader that has read a
+//! frame has read what was said before it, except what was replaced by something after it. `exhaustive`
+//! visits every order of events of a small session.
+
+#[cfg(test)]
+mod exhaustive;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::{ConnId, DialId, Time};
+use crate::wire::{Body, Frame};
+
+/// The most connections of a session that are open, and the most that are being opened. A further connection
+/// that opens replaces the most silent one.
+const MOST: usize = 4;
+/// A connection that has been silent for so long closes where the session has a better connection.
+const SILENT: Duration = Duration::from_secs(2);
+/// The longest interval between two dials.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(2);
+
+/// One end of a session.
+#[derive(Debug, Clone)]
+pub(crate) struct Session {
+    role: Role,
+    patience: Duration,
+    /// The frames that the other process has not acknowledged, by number, at most one of a kind.
+    waiting: Vec<Waiting>,
+    /// The number of the last frame that was put into `waiting`.
+    last: u64,
+    /// The number of the last frame that this process has read.
+    read: u64,
+    /// In the order in which they opened.
+    connections: Vec<Connection>,
+    /// The dials under way, and when each began.
+    dials: BTreeMap<DialId, Time>,
+    last_dial: Option<(DialId, Time)>,
+    /// The dials since the other process was heard last.
+    attempts: u32,
+    outputs: VecDeque<Output>,
+}
+
+/// Which end of the session this is. The two ends open connections alike, and order them differently, so only
+/// one end says which of them is superfluous: otherwise each could close the connection that the other keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Leader,
+    Member,
+}
+
+/// What a session asks of its driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Open a connection to the other process, and exchange hellos; then call [`Session::opened`] or
+    /// [`Session::dial_failed`].
+    Dial(DialId),
+    /// Write this frame. Frames of one connection are written in the order in which they were given.
+    Write(ConnId, Frame),
+    /// Close this connection. The session has forgotten it.
+    Close(ConnId),
+}
+
+/// The other end has acknowledged a frame that was never sent: it is not the process that it says it is, or
+/// its program has an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Impossible;
+
+#[derive(Debug, Clone)]
+struct Waiting {
+    number: u64,
+    kind: u8,
+    body: Body,
+}
+
+#[derive(Debug, Clone)]
+struct Connection {
+    conn: ConnId,
+    /// The number of the last frame that was written on it, until the other process has read that here. A
+    /// connection that stalls carries nothing more, whatever others carry.
+    carries: Option<u64>,
+    /// When something was written on it last; at first, when it opened.
+    written: Time,
+    /// When something was read on it; at first, when it opened, since a hello was read then.
+    heard: Time,
+    /// The number of the last frame that was read on it.
+    read: u64,
+    /// Nothing was written on it since.
+    owes: bool,
+}
+
+impl Session {
+    /// A session with a process to which no connection is open yet. `patience` is how long the other process
+    /// may take to acknowledge a batch before another connection is tried.
+    pub(crate) fn new(role: Role, patience: Duration) -> Self {
+        Self {
+            role,
+            patience,
+            waiting: Vec::new(),
+            last: 0,
+            read: 0,
+            connections: Vec::new(),
+            dials: BTreeMap::new(),
+            last_dial: None,
+            attempts: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Says a state of this kind, instead of what was said of the kind before and has not been read.
+    pub(crate) fn say(&mut self, now: Time, kind: u8, body: Body) {
+        self.last += 1;
+        self.waiting.retain(|frame| frame.kind != kind);
+        self.waiting.push(Waiting { number: self.last, kind, body });
+        self.write(now);
+        self.advance(now);
+    }
+
+    /// A connection is open and both hellos have been read, whoever dialled it.
+    pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
+        dial.map(|dial| self.dials.remove(&dial));
+        let connection = Connection { conn, carries: None, written: now, heard: now, read: 0, owes: false };
+        self.connections.push(connection);
+        if self.connections.len() > MOST {
+            self.close_the_most_silent();
+        }
+        self.write(now);
+        self.advance(now);
+    }
+
+    /// A dial was refused, or got no answer to its hello in time.
+    pub(crate) fn dial_failed(&mut self, now: Time, dial: DialId) {
+        self.dials.remove(&dial);
+        self.advance(now);
+    }
+
+    /// A connection has ended, as this end's kernel sees it.
+    pub(crate) fn closed(&mut self, now: Time, conn: ConnId) {
+        self.connections.retain(|connection| connection.conn != conn);
+        self.advance(now);
+    }
+
+    /// A frame was read. Returns it if this process has not read it, or a later frame, before.
+    ///
+    /// # Errors
+    /// [`Impossible`]; nothing has changed then, and the connection is to be closed.
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        frame: Frame,
+    ) -> Result<Option<Frame>, Impossible> {
+        if frame.read > self.last {
+            return Err(Impossible);
+        }
+        self.attempts = 0;
+        self.waiting.retain(|waiting| waiting.number > frame.read);
+        if let Some(connection) = self.connections.iter_mut().find(|connection| connection.conn == conn) {
+            connection.heard = now;
+            connection.carries = connection.carries.filter(|&carries| carries > frame.read);
+            connection.read = connection.read.max(frame.number);
+            connection.owes |= !frame.is_acknowledgement();
+        }
+        let is_new = frame.number > self.read;
+        self.read = self.read.max(frame.number);
+        self.write(now);
+        self.advance(now);
+        Ok(Some(frame).filter(|_| is_new))
+    }
+
+    /// Whether the other process has read all that was said.
+    pub(crate) fn is_read(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// When [`Session::advance`] has something to do.
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let silent = self.superfluous().map(|connection| connection.heard + SILENT).min();
+        self.next_dial().into_iter().chain(silent).min()
+    }
+
+    /// The next thing to do. An acknowledgement is due once all that has arrived was given to
+    /// [`Session::receive`], so the driver reads first and then asks.
+    pub(crate) fn poll_output(&mut self) -> Option<Output> {
+        if let Some(output) = self.outputs.pop_front() {
+            return Some(output);
+        }
+        let owing = self.connections.iter_mut().find(|connection| connection.owes)?;
+        owing.owes = false;
+        Some(Output::Write(owing.conn, Frame::acknowledgement(owing.read)))
+    }
+
+    /// Does what is due: dials, and closes what is superfluous.
+    pub(crate) fn advance(&mut self, now: Time) {
+        if self.next_dial().is_some_and(|due| due <= now) {
+            let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
+            self.last_dial = Some((dial, now));
+            self.attempts += 1;
+            self.dials.insert(dial, now);
+            self.outputs.push_back(Output::Dial(dial));
+        }
+        let silent: Vec<ConnId> = self
+            .superfluous()
+            .filter(|c| c.heard + SILENT <= now)
+            .map(|connection| connection.conn)
+            .collect();
+        for conn in silent {
+            self.close(conn);
+        }
+    }
+
+    /// Writes what waits on each connection whose batch has been read.
+    fn write(&mut self, now: Time) {
+        let Some(newest) = self.waiting.last().map(|frame| frame.number) else { return };
+        for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
+            for Waiting { number, kind, body } in self.waiting.iter().cloned() {
+                let frame = Frame { number, read: connection.read, kind, body };
+                self.outputs.push_back(Output::Write(connection.conn, frame));
+            }
+            connection.carries = Some(newest);
+            connection.written = now;
+            connection.owes = false;
+        }
+    }
+
+    /// When the next connection is to be dialled.
+    fn next_dial(&self) -> Option<Time> {
+        if self.dials.len() >= MOST {
+            return None;
+        }
+        let begun = self.last_dial.map(|(_, at)| at);
+        // Where something waits, every connection carries a batch. The youngest has the best chance.
+        let written = self.connections.iter().map(|connection| connection.written).max();
+        match (written, begun) {
+            (Some(_), _) if self.waiting.is_empty() => None,
+            (None, None) => Some(Time::ZERO),
+            (written, begun) => written.max(begun).map(|last| last + self.interval()),
+        }
+    }
+
+    /// The time between two dials: the patience, and after a few dials without an answer ever longer, so that
+    /// many sessions whose network is down do not keep it down.
+    fn interval(&self) -> Duration {
+        let doublings = self.attempts.saturating_sub(u32::try_from(MOST).unwrap_or(u32::MAX));
+        self.patience.saturating_mul(1 << doublings.min(16)).min(LONGEST_INTERVAL.max(self.patience))
+    }
+
+    /// The connections that this end closes when they are silent: all but that on which something was read
+    /// last.
+    fn superfluous(&self) -> impl Iterator<Item = &Connection> {
+        let best = self.connections.iter().max_by_key(|connection| connection.heard).map(|best| best.conn);
+        let closes = self.role == Role::Leader;
+        self.connections.iter().filter(move |connection| closes && Some(connection.conn) != best)
+    }
+
+    fn close_the_most_silent(&mut self) {
+        let silent = self.connections.iter().min_by_key(|connection| connection.heard).map(|c| c.conn);
+        if let Some(conn) = silent {
+            self.close(conn);
+        }
+    }
+
+    fn close(&mut self, conn: ConnId) {
+        self.connections.retain(|connection| connection.conn != conn);
+        self.outputs.push_back(Output::Close(conn));
+    }
+}

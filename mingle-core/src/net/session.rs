@@ -4,13 +4,14 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::sockets::endpoint::make_watch;
+use super::sockets::path::connect;
 use crate::proto::{ConnId, DialId};
 use crate::wire::Frame;
 use crate::wire::session::{HELLO, Hello, Hellos, Reader, Writer};
@@ -53,17 +54,15 @@ pub(crate) struct Dial {
 /// Opens a connection, and carries frames until one end closes it.
 pub(crate) async fn dial(dial: Dial, hellos: Hellos, news: UnboundedSender<News>) {
     let open = async {
-        let socket =
-            Socket::new(Domain::for_address(dial.to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-        socket.set_tcp_mss(SEGMENT)?;
-        let mut stream = TcpSocket::from_std_stream(socket.into()).connect(dial.to).await?;
+        let mut stream = connect(dial.to, Some(SEGMENT)).await?;
         set_up(&stream)?;
         let asked = hellos.encode(dial.hello);
         stream.write_all(&asked).await?;
         let mut answer = [0; HELLO];
         stream.read_exact(&mut answer).await?;
         let peer = hellos.decode_answer(&asked, &answer).map_err(invalid)?;
-        if (peer.sender, peer.target) != (dial.hello.target, dial.hello.sender) {
+        let (own, other) = (dial.hello.header, peer.header);
+        if (other.sender, other.recipient) != (own.recipient, own.sender) {
             return Err(invalid("another process answers"));
         }
         Ok((stream, peer, hellos.ends(&asked, &answer, true)))
@@ -187,6 +186,7 @@ mod tests {
     use crate::model::{JobId, Lineage, NodeId, Secret};
     use crate::proto::Time;
     use crate::proto::session::{Output, Role, Session};
+    use crate::wire::Header;
 
     const PATIENCE: Duration = Duration::from_millis(60);
 
@@ -213,7 +213,8 @@ mod tests {
             self.next_conn += 1;
             // Both nonces together are new for each connection of a test, and nobody records it.
             let nonce = u128::from(self.next_conn).to_le_bytes();
-            let hello = Hello { sender: self.id, target: self.other, lineage: Lineage::default(), nonce };
+            let header = Header { sender: self.id, recipient: self.other, lineage: Lineage::default() };
+            let hello = Hello { header, nonce };
             (ConnId(self.next_conn), hello)
         }
 
@@ -251,7 +252,7 @@ mod tests {
                     }
                     Ok((stream, _)) = self.listener.accept() => {
                         let (conn, hello) = self.hello();
-                        let is_meant = move |peer: &Hello| (peer.target == hello.sender).then_some(hello);
+                        let is_meant = move |peer: &Hello| (peer.header.recipient == hello.header.sender).then_some(hello);
                         tokio::spawn(accept(conn, stream, self.hellos.clone(), is_meant, 1000, self.news.0.clone()));
                     }
                     () = tokio::time::sleep(due) => {
@@ -266,7 +267,7 @@ mod tests {
             let now = self.now();
             match news {
                 News::Opened { dial, conn, peer, frames } => {
-                    assert_eq!(peer.sender, self.other);
+                    assert_eq!(peer.header.sender, self.other);
                     self.frames.insert(conn, frames);
                     self.session.opened(now, dial, conn);
                 }

@@ -76,9 +76,9 @@ impl Header {
     }
 }
 
-/// Whether a datagram belongs to this job and has a whole header. Compares, and decodes nothing, so that the
+/// Whether a datagram belongs to this job, has this version, and has a whole header. Compares, and decodes nothing, so that the
 /// traffic of other jobs in the same group costs little.
-pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
+pub(super) fn check(tag: JobTag, version: u8, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram.len() < COMMON || datagram[..4] != MAGIC {
         return Err(Dropped::Foreign);
     }
@@ -86,7 +86,7 @@ pub(super) fn check(tag: JobTag, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram[TAG] != tag.0 {
         return Err(Dropped::OtherJob);
     }
-    if datagram[4] != VERSION {
+    if datagram[4] != version {
         return Err(Dropped::Version(datagram[4]));
     }
     if datagram.len() < HEADER { Err(Dropped::Malformed) } else { Ok(()) }

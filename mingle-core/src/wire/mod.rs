@@ -146,7 +146,7 @@ impl Codec {
     /// # Errors
     /// [`Dropped`], with the reason, for any other datagram.
     pub(crate) fn decode(&mut self, datagram: &[u8]) -> Result<(Header, Message), Dropped> {
-        header::check(self.tag, datagram)?;
+        header::check(self.tag, VERSION, datagram)?;
         let sender = Header::decode(datagram).sender;
         if sender == NodeId::ALL || sender == NodeId::ANYONE || datagram.len() > MAX_DATAGRAM {
             return Err(Dropped::Malformed);

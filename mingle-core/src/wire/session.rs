@@ -27,15 +27,15 @@ use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 
 use super::Dropped;
-use super::header::{MAGIC, TAG, array, id};
-use crate::model::{JobTag, Keys, Lineage, NodeId};
+use super::header::{self, HEADER, Header, array};
+use crate::model::{JobTag, Keys, NodeId};
 
 /// The length of a hello in bytes.
 pub(crate) const HELLO: usize = PROOF + 16;
 /// The version of sessions. That of datagrams follows when they do no more than find a leader.
 const SESSIONS: u8 = 3;
-const NONCE: usize = 68;
-const PROOF: usize = 84;
+/// The nonce is between the header and the proof.
+const PROOF: usize = HEADER + 16;
 /// The length of a frame's clear length, and of what precedes a body behind it.
 const LENGTH: usize = 4;
 const HEAD: usize = 8 + 8 + 1;
@@ -68,10 +68,8 @@ impl Frame {
 /// The first bytes of each end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) sender: NodeId,
-    /// The process that is meant: at an address, any process may answer.
-    pub(crate) target: NodeId,
-    pub(crate) lineage: Lineage,
+    /// Its recipient is the process that is meant: at an address, any process may answer.
+    pub(crate) header: Header,
     pub(crate) nonce: [u8; 16],
 }
 
@@ -90,15 +88,9 @@ impl Hellos {
     /// The hello of the process that dials.
     pub(crate) fn encode(&self, hello: Hello) -> [u8; HELLO] {
         let mut bytes = [0; HELLO];
-        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[..HEADER].copy_from_slice(&hello.header.encode(self.tag, self.key.is_some().into()));
         bytes[4] = SESSIONS;
-        bytes[5] = self.key.is_some().into();
-        bytes[TAG].copy_from_slice(&self.tag.0);
-        bytes[24..40].copy_from_slice(&hello.sender.0);
-        bytes[40..56].copy_from_slice(&hello.target.0);
-        bytes[56..60].copy_from_slice(&hello.lineage.generation.to_le_bytes());
-        bytes[60..68].copy_from_slice(&hello.lineage.origin.to_le_bytes());
-        bytes[NONCE..PROOF].copy_from_slice(&hello.nonce);
+        bytes[HEADER..PROOF].copy_from_slice(&hello.nonce);
         bytes
     }
 
@@ -115,28 +107,12 @@ impl Hellos {
     /// # Errors
     /// [`Dropped`], with the reason, for any other bytes.
     pub(crate) fn decode(&self, bytes: &[u8; HELLO]) -> Result<Hello, Dropped> {
-        if bytes[..4] != MAGIC {
-            return Err(Dropped::Foreign);
-        }
-        if bytes[4] != SESSIONS {
-            return Err(Dropped::Version(bytes[4]));
-        }
-        if bytes[TAG] != self.tag.0 {
-            return Err(Dropped::OtherJob);
-        }
+        header::check(self.tag, SESSIONS, bytes)?;
         if bytes[5] != u8::from(self.key.is_some()) {
             return Err(Dropped::Unauthentic);
         }
-        let hello = Hello {
-            sender: id(&bytes[24..40]),
-            target: id(&bytes[40..56]),
-            lineage: Lineage {
-                generation: u32::from_le_bytes(array(&bytes[56..60])),
-                origin: u64::from_le_bytes(array(&bytes[60..68])),
-            },
-            nonce: array(&bytes[NONCE..PROOF]),
-        };
-        let has_name = hello.sender != NodeId::ALL && hello.sender != NodeId::ANYONE;
+        let hello = Hello { header: Header::decode(bytes), nonce: array(&bytes[HEADER..PROOF]) };
+        let has_name = hello.header.sender != NodeId::ALL && hello.header.sender != NodeId::ANYONE;
         if has_name && bytes[6..8] == [0, 0] { Ok(hello) } else { Err(Dropped::Malformed) }
     }
 
@@ -278,7 +254,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{JobId, Secret};
+    use crate::model::{JobId, Lineage, Secret};
 
     const A: NodeId = NodeId([1; 16]);
     const B: NodeId = NodeId([2; 16]);
@@ -289,8 +265,9 @@ mod tests {
         Hellos::new(job.tag(), keys.as_ref())
     }
 
-    fn hello(sender: NodeId, target: NodeId, nonce: u8) -> Hello {
-        Hello { sender, target, lineage: Lineage { generation: 3, origin: 9 }, nonce: [nonce; 16] }
+    fn hello(sender: NodeId, recipient: NodeId, nonce: u8) -> Hello {
+        let lineage = Lineage { generation: 3, origin: 9 };
+        Hello { header: Header { sender, recipient, lineage }, nonce: [nonce; 16] }
     }
 
     /// Both ends of a connection between A, which dials, and B.

@@ -59,7 +59,7 @@ async fn try_to_prove(path: PathDial, report: &impl Fn(PathNews), opened: &mut b
 }
 
 /// Opens a connection whose segments have at most so many bytes, at this end.
-async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
+pub(crate) async fn connect(to: SocketAddr, segment: Option<u32>) -> io::Result<TcpStream> {
     let Some(segment) = segment else { return TcpStream::connect(to).await };
     let socket = Socket::new(Domain::for_address(to), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_tcp_mss(segment)?;

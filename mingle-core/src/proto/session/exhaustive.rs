@@ -8,7 +8,6 @@
 //! one end at once, with all that is under way on it, and for the other end whenever that learns of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::rc::Rc;
 
 use super::*;
 
@@ -46,22 +45,6 @@ enum Step {
     Arrives { at: usize, conn: u64 },
     Breaks { at: usize, conn: u64 },
     Timer(usize),
-}
-
-#[derive(Clone, Default)]
-struct Path(Option<Rc<(Step, Path)>>);
-
-impl Path {
-    fn steps(&self) -> Vec<Step> {
-        let mut steps = Vec::new();
-        let mut at = self;
-        while let Some(node) = &at.0 {
-            steps.push(node.0.clone());
-            at = &node.1;
-        }
-        steps.reverse();
-        steps
-    }
 }
 
 /// All that decides what can happen from here on.
@@ -291,17 +274,18 @@ impl State {
 fn search(budget: Budget, to_say: [&[u8]; 2]) -> Result<(usize, usize), String> {
     let start = State::new(budget, to_say);
     let (mut seen, mut ends) = (BTreeSet::from([start.hash()]), 0);
-    let mut open = vec![(start, Path::default())];
+    // Each with the steps to it.
+    let mut open = vec![(start, Vec::new())];
     while let Some((state, path)) = open.pop() {
         let steps = state.steps();
-        let fail = |error: String, path: &Path| format!("{error}\n{:?}", path.steps());
+        let fail = |error: String, path: &[Step]| format!("{error}\n{path:?}");
         if steps.is_empty() {
             ends += 1;
             state.check_end().map_err(|error| fail(error, &path))?;
         }
         for step in steps {
             let mut next = state.clone();
-            let path = Path(Some(Rc::new((step.clone(), path.clone()))));
+            let path = [path.as_slice(), std::slice::from_ref(&step)].concat();
             next.step(&step).map_err(|error| fail(error, &path))?;
             // Otherwise a session that dials for ever would be searched for ever.
             if next.now > Time::from_secs(100) {

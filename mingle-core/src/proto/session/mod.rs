@@ -26,7 +26,7 @@ mod exhaustive;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::{ConnId, DialId, Time};
@@ -53,8 +53,9 @@ pub(crate) struct Session {
     read: u64,
     /// In the order in which they opened.
     connections: Vec<Connection>,
-    /// The dials under way, and when each began.
-    dials: BTreeMap<DialId, Time>,
+    /// The dials under way.
+    dials: BTreeSet<DialId>,
+    /// The last dial, and when it began.
     last_dial: Option<(DialId, Time)>,
     /// The dials since the other process was heard last.
     attempts: u32,
@@ -120,7 +121,7 @@ impl Session {
             last: 0,
             read: 0,
             connections: Vec::new(),
-            dials: BTreeMap::new(),
+            dials: BTreeSet::new(),
             last_dial: None,
             attempts: 0,
             outputs: VecDeque::new(),
@@ -138,7 +139,7 @@ impl Session {
 
     /// A connection is open and both hellos have been read, whoever dialled it.
     pub(crate) fn opened(&mut self, now: Time, dial: Option<DialId>, conn: ConnId) {
-        dial.map(|dial| self.dials.remove(&dial));
+        self.dials.retain(|own| Some(*own) != dial);
         let connection = Connection { conn, carries: None, written: now, heard: now, read: 0, owes: false };
         self.connections.push(connection);
         if self.connections.len() > MOST {
@@ -216,7 +217,7 @@ impl Session {
             let dial = DialId(self.last_dial.map_or(0, |(DialId(last), _)| last + 1));
             self.last_dial = Some((dial, now));
             self.attempts += 1;
-            self.dials.insert(dial, now);
+            self.dials.insert(dial);
             self.outputs.push_back(Output::Dial(dial));
         }
         let silent: Vec<ConnId> = self

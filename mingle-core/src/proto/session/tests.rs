@@ -1,6 +1,8 @@
 //! Two ends of a session on a network that loses packets, under kernels that repeat them: what it costs, and
 //! how long it takes.
 
+use std::collections::BTreeMap;
+
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt as _, SeedableRng as _};
 

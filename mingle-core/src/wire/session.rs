@@ -364,6 +364,19 @@ mod tests {
     }
 
     #[test]
+    fn an_acknowledgement_that_says_more_is_malformed() {
+        let hellos = hellos(None);
+        for frame in [
+            Frame { kind: 1, ..Frame::acknowledgement(7) },
+            Frame { body: (*b"body").into(), ..Frame::acknowledgement(7) },
+        ] {
+            let [(mut writer, _), (_, mut reader)] = connected(&hellos, [3, 4]);
+            reader.push(&writer.encode(&frame));
+            assert_eq!(reader.next_frame(100), Err(Dropped::Malformed), "{frame:?}");
+        }
+    }
+
+    #[test]
     fn a_length_that_no_frame_has_is_refused_before_its_bytes_arrive() {
         for secret in SECRETS {
             let shortest = HEAD + secret.map_or(0, |_| SEAL);

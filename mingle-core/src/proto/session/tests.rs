@@ -324,6 +324,18 @@ fn a_connection_that_one_end_alone_has_lost_is_replaced_without_waiting_for_the_
 }
 
 #[test]
+fn a_peer_that_acknowledges_what_was_never_said_changes_nothing() {
+    let mut session = Session::new(Role::Leader, PATIENCE);
+    session.opened(Time::ZERO, None, ConnId(1));
+    session.say(Time::ZERO, 1, [7].into());
+    let before = format!("{session:?}");
+    let hostile = Frame { number: 1, read: 2, kind: 1, body: [0].into() };
+    assert_eq!(session.receive(Time::ZERO, ConnId(1), hostile), Err(Impossible));
+    assert_eq!(format!("{session:?}"), before);
+    assert!(!session.is_read());
+}
+
+#[test]
 fn in_any_weather_what_was_said_last_is_read_and_one_connection_is_left() {
     for seed in 0..if cfg!(debug_assertions) { 300 } else { 20_000 } {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);

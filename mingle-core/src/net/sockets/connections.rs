@@ -128,7 +128,7 @@ impl Connections {
                 biased;
                 // The channel stays open, since `self` holds a sender.
                 Some(event) = self.events.recv() => self.waiting.push_back(event),
-                accepted = accept(listeners) => return Incoming::Accepted(accepted),
+                accepted = accept(listeners, self.next_conn) => return Incoming::Accepted(accepted),
                 // Drops the result of a task that has ended.
                 Some(_) = self.tasks.join_next() => {}
             }
@@ -156,7 +156,9 @@ impl Connections {
         let accepts = self.accepting && !self.is_behind();
         let listeners = if accepts { &self.listeners[..] } else { &[] };
         // An error is returned again by `next`.
-        poll_fn(|context| Poll::Ready(poll_accept(listeners, context))).await.filter(Result::is_ok)
+        poll_fn(|context| Poll::Ready(poll_accept(listeners, self.next_conn, context)))
+            .await
+            .filter(Result::is_ok)
     }
 
     /// Passes every dial that has been established to `dialed`. Other events wait for [`Connections::next`].
@@ -332,13 +334,18 @@ fn set_backlog(listeners: &[StdTcpListener], backlog: i32) {
 }
 
 /// The next connection. Waits forever without a listener.
-async fn accept(listeners: &[Listening]) -> Accepted {
-    poll_fn(|context| poll_accept(listeners, context).map_or(Poll::Pending, Poll::Ready)).await
+async fn accept(listeners: &[Listening], turn: u64) -> Accepted {
+    poll_fn(|context| poll_accept(listeners, turn, context).map_or(Poll::Pending, Poll::Ready)).await
 }
 
 /// Polls the listeners up to the first that is ready; if none is, each wakes this task.
-fn poll_accept(listeners: &[Listening], context: &mut Context<'_>) -> Option<Accepted> {
-    listeners.iter().find_map(|listener| match listener.socket.poll_accept(context) {
+///
+/// Each turn begins with another listener: where strangers crowd on one port, connections to the other would
+/// wait for ever.
+fn poll_accept(listeners: &[Listening], turn: u64, context: &mut Context<'_>) -> Option<Accepted> {
+    let first = usize::try_from(turn).unwrap_or_default() % listeners.len().max(1);
+    let (before, after) = listeners.split_at(first);
+    after.iter().chain(before).find_map(|listener| match listener.socket.poll_accept(context) {
         Poll::Ready(accepted) => Some(accepted.map(|(stream, from)| (stream, from, listener.paths))),
         Poll::Pending => None,
     })
@@ -356,12 +363,34 @@ mod tests {
         std::iter::from_fn(open).take(most).collect()
     }
 
+    fn listener() -> (StdTcpListener, SocketAddr) {
+        let listener = StdTcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    #[tokio::test]
+    async fn a_crowd_at_the_nodes_own_port_keeps_nobody_waiting_at_the_port_for_paths() {
+        let ((own, own_port), (paths, path_port)) = (listener(), listener());
+        let (crowd, _other) = (fill(own_port, 50), fill(path_port, 1));
+        assert_eq!(crowd.len(), 50);
+        let listeners = Listeners { own: vec![own], keep_own: false, paths: vec![paths], keep_paths: false };
+        let mut connections = Connections::open(listeners, World::new(4).unwrap()).unwrap();
+        let mut accepted = Vec::new();
+        while accepted.len() < 4 {
+            if let Incoming::Accepted(next) = connections.next().await {
+                accepted.push(next.as_ref().unwrap().2);
+                connections.accepted(next);
+            }
+        }
+        assert_eq!(accepted.iter().filter(|is_for_paths| **is_for_paths).count(), 1, "{accepted:?}");
+    }
+
     #[tokio::test]
     async fn in_a_small_world_few_connections_wait_to_be_accepted_until_the_job_gets_the_listener() {
         const MORE: usize = 100;
-        let listener = StdTcpListener::bind("127.0.0.1:0").unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let to = listener.local_addr().unwrap();
+        let (listener, to) = listener();
         let mut connections = Connections::open(
             Listeners { own: vec![listener], keep_own: true, paths: Vec::new(), keep_paths: false },
             World::new(4).unwrap(),

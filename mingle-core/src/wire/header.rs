@@ -76,8 +76,8 @@ impl Header {
     }
 }
 
-/// Whether a datagram belongs to this job, has this version, and has a whole header. Compares, and decodes nothing, so that the
-/// traffic of other jobs in the same group costs little.
+/// Whether a datagram belongs to this job, has this version, and has a whole header. Compares, and decodes
+/// nothing, so that the traffic of other jobs in the same group costs little.
 pub(super) fn check(tag: JobTag, version: u8, datagram: &[u8]) -> Result<(), Dropped> {
     if datagram.len() < COMMON || datagram[..4] != MAGIC {
         return Err(Dropped::Foreign);

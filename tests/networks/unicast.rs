@@ -85,6 +85,47 @@ fn a_name_that_moves_to_another_pod_is_looked_up_again() {
 }
 
 #[test]
+fn in_slurm_and_skypilot_a_world_forms_without_multicast_and_without_an_option() {
+    let Some(lab) = pods(true) else { return };
+    let (nodes, addresses): (Vec<usize>, Vec<String>) =
+        (0..lab.len()).map(|i| (i, lab.address(i).to_string())).unzip();
+    let names: Vec<String> = nodes.iter().map(|&i| format!("{} node{i}\n", addresses[i])).collect();
+    for &i in &nodes {
+        lab.at(i, &format!("cat >>/etc/hosts <<END\n{}END", names.concat()));
+    }
+    let slurm = |i: usize| {
+        [
+            ("SLURM_JOB_ID", "7".to_owned()),
+            ("SLURM_STEP_ID", "0".to_owned()),
+            ("SLURM_NNODES", "4".to_owned()),
+            ("SLURM_NODEID", i.to_string()),
+            // The step's are those that run mingle: others of the job do not.
+            ("SLURM_JOB_NODELIST", "other[1-9]".to_owned()),
+            ("SLURM_STEP_NODELIST", "node[0-2],node3".to_owned()),
+        ]
+    };
+    let skypilot = |i: usize| {
+        [
+            ("SKYPILOT_TASK_ID", "sky-2026-11-26_train_1".to_owned()),
+            ("SKYPILOT_NUM_NODES", "4".to_owned()),
+            ("SKYPILOT_NODE_RANK", i.to_string()),
+            ("SKYPILOT_NODE_IPS", addresses.join("\n")),
+        ]
+    };
+    let worlds: [&dyn Fn(usize) -> Vec<(&'static str, String)>; 2] =
+        [&|i| slurm(i).to_vec(), &|i| skypilot(i).to_vec()];
+    for variables in worlds {
+        let start = |&i: &usize| {
+            let mut command = lab.command(i, MINGLE);
+            command.envs(variables(i));
+            lab.start(i, command)
+        };
+        let world = World::of(&finish_all(nodes.iter().map(start).collect()));
+        expect(&world, &nodes, &addresses[0], "eth0");
+    }
+}
+
+#[test]
 fn one_seed_joins_two_multicast_islands_to_one_world() {
     let Some(lab) = Options::nodes(4).with_filters().start() else { return };
     lab.drop_at_bridge(&[

@@ -13,6 +13,7 @@ use std::io::Read as _;
 
 use mingle_core::Seed;
 use mingle_core::env::{MINGLE_SET, is_own};
+use mingle_core::error::InvalidSeed;
 use mingle_core::{JobId, Rank, World, WorldSize};
 
 use crate::exit::Stop;
@@ -20,6 +21,9 @@ use table::{Hosts, Number, SOURCES, SchedulerVariables};
 
 /// The most bytes that are read of a file of hosts.
 const LONGEST: u64 = 1 << 20;
+/// The most hosts of a list that are seeds. One that all others reach is enough; and a thousand nodes that
+/// each look up a thousand names are a burden to a name server.
+const SEEDS: usize = 64;
 
 /// A value that a scheduler provides, and the variable that it comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -110,11 +114,7 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         for source in &SOURCES {
             let Some(job) = &source.job else { continue };
             let Some(id) = self.text(job.variable)? else { continue };
-            // Two steps of a job are two worlds. But mpirun starts the processes of its own host in the batch
-            // script's shell and all others in a step, so with Open MPI the step does not count.
-            let step = job.step.map(|step| self.text(step)).transpose()?.flatten();
-            let step = step.filter(|_| (self.variable)("OMPI_COMM_WORLD_RANK").is_none());
-            let step = step.map_or_else(String::new, |step| format!(".{step}"));
+            let step = self.of_step(job.step)?.map_or_else(String::new, |(_, step)| format!(".{step}"));
             // Flux writes the first letter of its IDs by the locale of the node (RFC 19 of Flux).
             let id = id.strip_prefix('ƒ').map(|rest| format!("f{rest}")).unwrap_or(id);
             let text = format!("{}{id}{step}", job.prefix);
@@ -126,16 +126,28 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
         agreed(provided.into_iter(), "on the job; give --job-id ID (or MINGLE_JOB_ID), the same on all nodes")
     }
 
-    /// The addresses of other nodes, of the first scheduler that has some.
+    /// The variable of the step, if it counts, and its value. Two steps of a job are two worlds. But mpirun
+    /// starts the processes of its own host in the batch script's shell and all others in a step, so with
+    /// Open MPI the step does not count.
+    fn of_step(&self, variable: Option<&'static str>) -> Result<Option<(&'static str, String)>, Stop> {
+        let Some(name) = variable.filter(|_| (self.variable)("OMPI_COMM_WORLD_RANK").is_none()) else {
+            return Ok(None);
+        };
+        Ok(self.text(name)?.map(|text| (name, text)))
+    }
+
+    /// The addresses of other nodes, of the first scheduler that has some: [`SEEDS`] at most.
     pub(crate) fn seeds(&self) -> Result<Option<Provided<HostList>>, Stop> {
         for source in &SOURCES {
             let Some(hosts) = source.hosts else { continue };
-            let Some(Provided { variable, value: names }) = self.hosts(hosts)? else { continue };
-            let seeds = names.iter().map(|name| {
-                name.parse().map_err(|error| {
-                    wrong(&variable, name, &format!("{error}; correct it, unset it, or give --seed"))
-                })
-            });
+            let Some(Provided { variable, value: mut names }) = self.hosts(hosts)? else { continue };
+            // Where several jobs of one node each form one world, the list has this node alone.
+            if matches!(hosts, Hosts::List { .. }) && names.len() == 1 {
+                continue;
+            }
+            names.truncate(SEEDS);
+            let seeds =
+                names.iter().map(|name| name.parse().map_err(|error| wrong_seed(&variable, name, &error)));
             let value = HostList(seeds.collect::<Result<_, Stop>>()?);
             return Ok(Some(Provided { variable, value }));
         }
@@ -202,6 +214,13 @@ impl<F: Fn(&str) -> Option<OsString>> Scheduler<F> {
                     _ => vec![text],
                 };
                 (name.into(), names)
+            }
+            Hosts::List { job, step } => {
+                let of_job = || Ok::<_, Stop>(self.text(job)?.map(|text| (job, text)));
+                let list = self.of_step(step)?.map_or_else(of_job, |list| Ok(Some(list)))?;
+                let Some((name, text)) = list else { return Ok(None) };
+                let seeds = Seed::list(&text).map_err(|error| wrong_seed(name, &text, &error))?;
+                (name.into(), seeds.iter().map(Seed::to_string).collect())
             }
             Hosts::OfTasks => {
                 let variables = self.of_task(table::HOSTS);
@@ -278,6 +297,10 @@ fn lines(variable: &str, path: &str) -> Result<Vec<String>, Stop> {
     let read = File::open(path).and_then(|file| file.take(LONGEST).read_to_string(&mut text));
     read.map_err(|error| wrong(variable, path, &format!("{error}; unset it, or give --world and --seed")))?;
     Ok(text.lines().map(|line| line.trim().to_owned()).collect())
+}
+
+fn wrong_seed(variable: &str, value: &str, error: &InvalidSeed) -> Stop {
+    wrong(variable, value, &format!("{error}; correct it, unset it, or give --seed"))
 }
 
 fn wrong(variable: &str, value: &str, reason: &str) -> Stop {

@@ -39,6 +39,12 @@ pub(super) enum Hosts {
     Address(&'static str),
     Json(&'static str),
     File(&'static str),
+    /// A list as Slurm or SkyPilot writes it, of a part of the job with processes of its own or else of
+    /// the job.
+    List {
+        job: &'static str,
+        step: Option<&'static str>,
+    },
     /// The hosts of all tasks.
     OfTasks,
 }
@@ -74,6 +80,7 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
         rank: Some(Number::Variable("SLURM_NODEID")),
         world: Some(Number::Variable("SLURM_NNODES")),
         job: Some(JobParts { prefix: "slurm-", variable: "SLURM_JOB_ID", step: Some("SLURM_STEP_ID") }),
+        hosts: Some(Hosts::List { job: "SLURM_JOB_NODELIST", step: Some("SLURM_STEP_NODELIST") }),
         ..NONE
     },
     // lws/pkg/utils/pod/pod_utils.go.
@@ -103,6 +110,7 @@ pub(super) const SOURCES: [SchedulerVariables; 13] = [
         rank: Some(Number::Variable("SKYPILOT_NODE_RANK")),
         world: Some(Number::Variable("SKYPILOT_NUM_NODES")),
         job: Some(JobParts { prefix: "", variable: "SKYPILOT_TASK_ID", step: None }),
+        hosts: Some(Hosts::List { job: "SKYPILOT_NODE_IPS", step: None }),
         ..NONE
     },
     // AWS Batch User Guide, "Multi-node parallel jobs: Environment variables". The main node is not told its

@@ -170,6 +170,26 @@ fn seeds(environment: Environment<'_>) -> Option<String> {
 }
 
 #[test]
+fn the_hosts_of_slurms_step_or_else_job_and_of_skypilots_task_are_seeds() {
+    let text = |text: &str| Some(text.to_owned());
+    let slurm = [("SLURM_JOB_NODELIST", "r[1-2]n[08-09],login"), ("SLURM_STEP_NODELIST", "r1n[08-09]")];
+    assert_eq!(seeds(&slurm), text("r1n08 and 1 more from SLURM_STEP_NODELIST"));
+    assert_eq!(seeds(&slurm[..1]), text("r1n08 and 4 more from SLURM_JOB_NODELIST"));
+    // mpirun starts the processes of its own host outside of the step.
+    let mpirun = [slurm[0], slurm[1], ("OMPI_COMM_WORLD_RANK", "1")];
+    assert_eq!(seeds(&mpirun), text("r1n08 and 4 more from SLURM_JOB_NODELIST"));
+    let sky = [("SKYPILOT_NODE_IPS", "10.0.0.1\n10.0.0.2\n10.0.0.3")];
+    assert_eq!(seeds(&sky), text("10.0.0.1 and 2 more from SKYPILOT_NODE_IPS"));
+    // Several jobs of one node each are one world, of which a job's list has one node.
+    assert_eq!(seeds(&[("SLURM_JOB_NODELIST", "gpu7")]), None);
+    // The nodes of a large world do not all look up all names.
+    let large = seeds(&[("SLURM_JOB_NODELIST", "frontier[00001-09408]")]);
+    assert_eq!(large, text("frontier00001 and 63 more from SLURM_JOB_NODELIST"));
+    let error = refused(scheduler(&[("SLURM_JOB_NODELIST", "gpu[1-")]).seeds());
+    assert!(error.starts_with("SLURM_JOB_NODELIST=gpu[1-: ") && error.ends_with("or give --seed"), "{error}");
+}
+
+#[test]
 fn volcanos_index_is_a_rank_where_the_job_has_one_task() {
     let one = [
         ("VC_TASK_INDEX", "2"),
@@ -293,6 +313,9 @@ fn row(source: &SchedulerVariables) -> String {
     };
     let hosts = |hosts: Hosts| match hosts {
         Hosts::Address(name) | Hosts::Json(name) | Hosts::File(name) => format!("`{name}`"),
+        Hosts::List { job, step } => {
+            step.map_or_else(String::new, |step| format!("`{step}`, or ")) + &format!("`{job}`")
+        }
         Hosts::OfTasks => format!("`{}<TASK>{}` of each task", table::OF_TASKS, table::HOSTS),
     };
     let needs = source.needs.map_or_else(String::new, |needed| format!(", where `{needed}` is set"));

@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// The most brackets in a name after the first.
 const BRACKETS: usize = 3;
 /// The most hosts that one text with brackets may name.
-const HOSTS: usize = 4096;
+const HOSTS: usize = 65_536;
 
 /// A host where another node may be: a name or an address, with a port or without.
 ///
@@ -56,7 +56,7 @@ pub enum InvalidSeed {
 impl Seed {
     /// Reads a list of seeds with commas or white space between them, such as the lines that a command has
     /// printed. A host may have numbers in brackets, as in Slurm's node lists
-    /// (`SLURM_JOB_NODELIST`). The list may be empty, and names at most 4096 hosts per item.
+    /// (`SLURM_JOB_NODELIST`). The list may be empty, and names at most 65,536 hosts per item.
     ///
     /// # Errors
     /// [`InvalidSeed`] for the first invalid item.

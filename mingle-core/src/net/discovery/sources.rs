@@ -105,6 +105,7 @@ async fn follow_names(names: &[Seed], known: &Mutex<Known>) {
             }
         }
         lock(known).publish();
+        lock(known).warn_of_unresolved();
         lock(known).searched(|searching| searching.names = false);
         let rest = pause.max(least);
         tokio::time::sleep(rest).await;
@@ -193,9 +194,10 @@ struct Known {
     /// Whether something has changed since this was sent.
     is_new: bool,
     searching: Searching,
-    /// The names that do not resolve, and the useless addresses of names, of which the caller has been
-    /// warned.
-    warned: BTreeSet<(Seed, Option<IpAddr>)>,
+    /// The useless addresses of names of which the caller has been warned.
+    warned: BTreeSet<(Seed, IpAddr)>,
+    /// The names that do not resolve, each with the error until the caller has been warned of it.
+    unresolved: BTreeMap<Seed, Option<io::Error>>,
     /// The sum of all pauses between look-ups.
     waited: Duration,
 }
@@ -203,9 +205,9 @@ struct Known {
 impl Known {
     fn new(events: UnboundedSender<TaskEvent>, guesses: Guesses) -> Self {
         let (addresses, folder) = (BTreeMap::new(), Vec::new());
-        let (warned, waited) = (BTreeSet::new(), Duration::ZERO);
+        let (warned, unresolved, waited) = (BTreeSet::new(), BTreeMap::new(), Duration::ZERO);
         let searching = Searching { names: true, folder: true };
-        Self { events, guesses, addresses, folder, is_new: false, searching, warned, waited }
+        Self { events, guesses, addresses, folder, is_new: false, searching, warned, unresolved, waited }
     }
 
     /// Sends all addresses, if they have changed.
@@ -251,7 +253,7 @@ impl Known {
             Ok(mut addresses) => {
                 addresses.retain(|ip| {
                     let Some(reason) = misleads(*ip) else { return true };
-                    if self.warned.insert((seed.clone(), Some(*ip))) {
+                    if self.warned.insert((seed.clone(), *ip)) {
                         let (seed, address) = (seed.to_string(), *ip);
                         self.warn(Warning::SeedMisleads { seed, address, reason });
                     }
@@ -261,12 +263,22 @@ impl Known {
                 self.is_new |= *known != addresses;
                 *known = addresses;
             }
-            Err(error) if self.waited >= UNRESOLVED && self.warned.insert((seed.clone(), None)) => {
-                let (seed, error) = (seed.to_string(), error.to_string());
-                self.warn(Warning::SeedUnresolved { seed, error });
+            Err(error) if self.waited >= UNRESOLVED => {
+                self.unresolved.entry(seed).or_insert(Some(error));
             }
             Err(_) => {}
         }
+    }
+
+    /// Warns of all names at once: a scheduler lists many.
+    fn warn_of_unresolved(&mut self) {
+        let mut new = self.unresolved.iter_mut().filter_map(|(seed, error)| Some((seed, error.take()?)));
+        let Some((seed, error)) = new.next() else { return };
+        let seed = match new.count() {
+            0 => seed.to_string(),
+            more => format!("{seed} (and {more} more)"),
+        };
+        self.warn(Warning::SeedUnresolved { seed, error: error.to_string() });
     }
 }
 
@@ -300,25 +312,31 @@ mod tests {
     }
 
     #[test]
-    fn a_useless_address_and_a_name_that_does_not_resolve_are_each_warned_of_once() {
+    fn a_useless_address_and_names_that_do_not_resolve_are_each_warned_of_once() {
         let (events, mut sent) = tokio::sync::mpsc::unbounded_channel();
         let mut known = Known::new(events, Guesses(Vec::new()));
-        let (a, b): (Seed, Seed) = ("a".parse().unwrap(), "b".parse().unwrap());
+        let [a, b, c, d]: [Seed; 4] = ["a", "b", "c", "d"].map(|name| name.parse().unwrap());
         let none = || Err(io::ErrorKind::NotFound.into());
         known.learn(b.clone(), none());
+        known.warn_of_unresolved();
         known.waited = UNRESOLVED;
         for _ in 0..2 {
             known.learn(a.clone(), Ok(vec!["fe80::1".parse().unwrap(), "10.0.0.1".parse().unwrap()]));
-            known.learn(b.clone(), none());
+            for name in [&b, &c, &d] {
+                known.learn(name.clone(), none());
+            }
+            known.warn_of_unresolved();
         }
         known.learn(a.clone(), none());
+        known.warn_of_unresolved();
         assert_eq!(known.addresses[&a], ["10.0.0.1".parse::<IpAddr>().unwrap()]);
         let warnings = std::iter::from_fn(|| match sent.try_recv().ok()? {
             TaskEvent::Warning(warning) => Some(warning.to_string()),
             _ => None,
         });
         let warnings: Vec<String> = warnings.collect();
-        let wanted = ["a resolves to fe80::1", "b does not resolve", "a does not resolve"];
+        let wanted =
+            ["a resolves to fe80::1", "seed b (and 2 more) does not resolve", "seed a does not resolve"];
         assert_eq!(warnings.len(), wanted.len(), "{warnings:?}");
         for (warning, wanted) in warnings.iter().zip(wanted) {
             assert!(warning.contains(wanted), "{warning}");

@@ -100,9 +100,9 @@ pub enum Warning {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// A seed's name does not resolve so far.
+    /// The names of some seeds do not resolve so far.
     SeedUnresolved {
-        /// The seed.
+        /// The first of these seeds, and how many more there are.
         seed: String,
         /// Why.
         error: String,

@@ -98,8 +98,8 @@ pub(crate) struct JoinArgs {
     /// Paths to prove before a world forms: auto, all, ring or master [default: auto]
     ///
     /// 'all' proves that long TCP segments pass from each node to each other one; 'ring' only to the ranks
-    /// that are 1, 2, 4, 8 and so on away, and to rank 0. 'auto' is 'all' up to 64 nodes, and 'ring' above.
-    /// 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT.
+    /// that are 1, 2, 4, 8 and so on away, to rank 0, and to NCCL's roots. 'auto' is 'all' up to 64 nodes,
+    /// and 'ring' above. 'master' proves only that each node reaches MASTER_ADDR and MASTER_PORT.
     #[arg(long, value_name = "PATHS", help_heading = SAME, hide_short_help = true)]
     pub(crate) paths: Option<String>,
 

@@ -14,7 +14,8 @@ pub enum Paths {
     /// From each node to MASTER_ADDR and MASTER_PORT alone.
     Master,
     /// Also to the nodes whose ranks are 1, 2, 4, 8 and so on above or below the node's own, and from each
-    /// node to rank 0 and back (NCCL's `src/bootstrap.cc` connects these both ways at the start).
+    /// node to rank 0 and back, and to the roots of NCCL and back (NCCL's `src/bootstrap.cc` connects these
+    /// both ways at the start).
     Ring,
     /// [`Paths::All`] in a world of up to [`Paths::MESH`] nodes, [`Paths::Ring`] in a larger one.
     #[default]
@@ -27,8 +28,10 @@ impl Paths {
     /// The largest world in which [`Paths::Auto`] proves the path from each node to each other one.
     pub const MESH: u32 = 64;
 
-    /// The ranks to which the node of this rank proves its path, in a world of this size.
-    pub(crate) fn partners(self, rank: u32, world: u32) -> Vec<u32> {
+    /// The ranks to which the node of this rank proves its path. `workers` has, for each rank, how many
+    /// workers run on lower ones, and then how many run on all.
+    pub(crate) fn partners(self, rank: u32, workers: &[u64]) -> Vec<u32> {
+        let world = u32::try_from(workers.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let mesh = match self {
             Self::Master => return Vec::new(),
             Self::Ring => false,
@@ -44,11 +47,39 @@ impl Paths {
             [(rank + step) % world, (rank + world - step) % world]
         });
         let mut ranks: Vec<u32> = near.filter_map(|rank| u32::try_from(rank).ok()).chain([0]).collect();
+        ranks.extend(by_roots(rank, workers));
         ranks.sort_unstable();
         ranks.dedup();
         ranks.retain(|&other| other != rank);
         ranks
     }
+}
+
+/// The most workers that one root of NCCL serves, where PyTorch starts several
+/// (`TORCH_NCCL_RANKS_PER_ROOT` in its `ProcessGroupNCCL.cpp`).
+const PER_ROOT: u64 = 128;
+
+/// The nodes with which this one has a path by the roots of NCCL. A root runs in the first worker that it
+/// serves. Each worker connects to its root, the first of the next root does as well, and the root
+/// connects to all of them (`bootstrapInit` and `bootstrapRoot` in NCCL's `src/bootstrap.cc`).
+fn by_roots(rank: u32, workers: &[u64]) -> impl Iterator<Item = u32> {
+    let node = |worker: u64| {
+        let above = workers.partition_point(|&before| before <= worker);
+        u32::try_from(above.saturating_sub(1)).unwrap_or(u32::MAX)
+    };
+    let at = |rank: u32| workers.get(usize::try_from(rank).ok()?).copied();
+    let all = workers.last().copied().unwrap_or_default().max(1);
+    let roots = all.div_ceil(PER_ROOT);
+    let first = move |root: u64| root * (all / roots) + root.min(all % roots);
+    let (begin, end) = (at(rank).unwrap_or_default(), at(rank.saturating_add(1)).unwrap_or_default());
+    // Those that can serve this node, and a few more.
+    let near = (begin / all.div_ceil(roots)).saturating_sub(1)..=(end / (all / roots)).min(roots - 1);
+    let paths = near.filter_map(move |root| {
+        let own = node(first(root));
+        let served = own..=node(first(root + 1).min(all - 1));
+        if own == rank { Some(served) } else { served.contains(&rank).then_some(own..=own) }
+    });
+    paths.flatten()
 }
 
 /// The address that a job uses on one of a node's interfaces: the first of its family, in the order of
@@ -176,13 +207,18 @@ impl fmt::Display for BrokenPath {
 mod tests {
     use super::*;
 
+    /// What `partners` takes of a world in which each node has so many workers.
+    fn workers(world: u32, each: u64) -> Vec<u64> {
+        (0..=u64::from(world)).map(|rank| rank * each).collect()
+    }
+
     #[test]
     fn each_node_has_a_path_to_each_other_one_up_to_64_nodes() {
-        assert_eq!(Paths::Auto.partners(1, 4), [0, 2, 3]);
-        assert_eq!(Paths::Auto.partners(63, 64).len(), 63);
-        assert_eq!(Paths::All.partners(5, 1000).len(), 999);
-        assert_eq!(Paths::Master.partners(1, 4), []);
-        assert_eq!(Paths::Auto.partners(0, 1), []);
+        assert_eq!(Paths::Auto.partners(1, &workers(4, 1)), [0, 2, 3]);
+        assert_eq!(Paths::Auto.partners(63, &workers(64, 8)).len(), 63);
+        assert_eq!(Paths::All.partners(5, &workers(1000, 8)).len(), 999);
+        assert_eq!(Paths::Master.partners(1, &workers(4, 1)), []);
+        assert_eq!(Paths::Auto.partners(0, &workers(1, 1)), []);
     }
 
     #[test]
@@ -199,17 +235,36 @@ mod tests {
 
     #[test]
     fn a_larger_world_has_a_ring_with_steps_of_powers_of_two_and_rank_0() {
-        assert_eq!(Paths::Ring.partners(3, 8), [0, 1, 2, 4, 5, 7]);
-        assert_eq!(Paths::Auto.partners(40, 65), [0, 7, 8, 24, 32, 36, 38, 39, 41, 42, 44, 48, 56]);
-        for world in [65, 1000, 10_000] {
-            assert_eq!(Paths::Auto.partners(0, world).len(), usize::try_from(world - 1).unwrap());
+        assert_eq!(Paths::Ring.partners(3, &workers(8, 1)), [0, 1, 2, 4, 5, 7]);
+        let of_65 = Paths::Auto.partners(40, &workers(65, 1));
+        assert_eq!(of_65, [0, 7, 8, 24, 32, 36, 38, 39, 41, 42, 44, 48, 56]);
+    }
+
+    #[test]
+    fn in_a_ring_each_node_has_a_path_to_the_roots_of_its_workers_and_back() {
+        let few = Paths::Ring.partners(17, &workers(128, 1));
+        // 800 workers have 7 roots, of which 2 serve 115 and the others 114: workers 0, 115, 230, 344, 458,
+        // 572 and 686 run them, on the nodes 0, 14, 28, 43, 57, 71 and 85.
+        let all = workers(100, 8);
+        let of = |rank| Paths::Ring.partners(rank, &all);
+        assert!(!few.contains(&14) && of(17).contains(&14) && of(27).contains(&14));
+        // Of the first worker of the next root.
+        assert!(of(28).contains(&14) && of(14).contains(&28) && of(14).contains(&0));
+        assert!((15..=28).all(|served| of(14).contains(&served)), "{:?}", of(14));
+        assert!((86..100).all(|served| of(85).contains(&served) && of(served).contains(&85)));
+        // Node 14 runs the last workers of the first root as well, and node 29 has nothing to do with it.
+        assert!(!of(29).contains(&14) && of(29).contains(&28));
+        for (world, each) in [(65, 1), (65, 64), (1000, 1), (1000, 8), (10_000, 8)] {
+            let all = workers(world, each);
+            let count = |rank| Paths::Auto.partners(rank, &all).len();
+            assert_eq!(count(0), usize::try_from(world - 1).unwrap());
+            let total: usize = (1..world).map(count).sum();
+            // The ring and rank 0, and the path to a root and back.
+            let most = 2 * world.next_power_of_two().ilog2() + 1 + 2;
+            assert!(total <= usize::try_from(most * world).unwrap(), "{world} of {each}: {total}");
             for rank in [1, 2, world / 2, world - 1] {
-                let partners = Paths::Auto.partners(rank, world);
-                let most = 2 * world.next_power_of_two().ilog2() + 3;
-                assert!(partners.len() <= usize::try_from(most).unwrap(), "{world}: {}", partners.len());
-                // A path goes both ways.
-                for &other in &partners {
-                    assert!(Paths::Auto.partners(other, world).contains(&rank), "{rank} and {other}");
+                for &other in &Paths::Auto.partners(rank, &all) {
+                    assert!(Paths::Auto.partners(other, &all).contains(&rank), "{rank} and {other}");
                 }
             }
         }

@@ -76,6 +76,20 @@ fn a_path_that_is_blocked_one_way_ends_every_node_within_15_s_and_is_named() {
 }
 
 #[test]
+fn in_a_world_of_100_a_blocked_path_to_a_root_of_nccl_is_named() {
+    let mut net = world(5, 100, Weather::fine(), Duration::ZERO);
+    for host in &mut net.hosts {
+        host.config.node.attributes.slots = 8;
+    }
+    // The second of the roots that 800 workers have serves the nodes 14 to 28, and runs on the first of them.
+    net.flaws.insert((17, 14), Flaw::Filtered);
+    finish(&mut net);
+    assert_sound(&net, 5);
+    let [path] = &broken(&net)[..] else { panic!("{:?}", broken(&net)) };
+    assert_eq!([&path.from, &path.to].map(|peer| peer.host.to_string()), ["host-18", "host-15"]);
+}
+
+#[test]
 fn a_path_that_works_again_after_8_s_delays_the_world_and_does_not_end_it() {
     let mut net = world(3, 4, Weather::fine(), Duration::ZERO);
     net.flaws.insert((1, 3), Flaw::Filtered);

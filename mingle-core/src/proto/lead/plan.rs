@@ -22,10 +22,10 @@ pub(super) struct Plan {
     /// The roster as it is sent; empty where no member wants it.
     pub(super) parts: Vec<u8>,
     pub(super) digest: Digest,
-    /// The rank of each node, and the slots on lower ranks.
-    places: BTreeMap<NodeId, (u32, u64)>,
-    /// The slots of all.
-    slots: u64,
+    /// The rank of each node.
+    ranks: BTreeMap<NodeId, u32>,
+    /// For each rank the slots on lower ones, and then those of all.
+    slots: Vec<u64>,
     pub(super) master: NodeId,
     pub(super) endpoints: Endpoints,
     pub(super) verdict: Verdict,
@@ -98,15 +98,15 @@ impl Plan {
             metadata: a.node.attributes.metadata.clone(),
         });
         let roster = Roster::new(members.collect())?;
-        let (mut places, mut slots) = (BTreeMap::new(), 0);
-        for member in roster.members() {
-            places.insert(member.id, (member.rank.get(), slots));
-            slots += u64::from(member.slots);
-        }
+        let mut slots = vec![0];
+        slots.extend(roster.members().iter().scan(0, |sum, member| {
+            *sum += u64::from(member.slots);
+            Some(*sum)
+        }));
         Some(Self {
             number,
             digest: roster.digest(),
-            places,
+            ranks: roster.members().iter().map(|member| (member.id, member.rank.get())).collect(),
             slots,
             parts: if wants_roster { wire::encode_roster(&roster) } else { Vec::new() },
             roster,
@@ -130,17 +130,17 @@ impl Plan {
     }
 
     fn reached(&self, id: NodeId) -> Option<&Reached> {
-        let &(rank, _) = self.places.get(&id)?;
+        let &rank = self.ranks.get(&id)?;
         self.reached.get(usize::try_from(rank).ok()?)
     }
 
     /// The addresses to which this node proves its path: those of all partners that have a port for that.
     pub(super) fn partners(&self, id: NodeId) -> Vec<Partner> {
-        let Some(&(rank, _)) = self.places.get(&id) else { return Vec::new() };
+        let Some(&rank) = self.ranks.get(&id) else { return Vec::new() };
         if self.reached(id).is_none_or(|own| own.port.is_none()) {
             return Vec::new();
         }
-        let ranks = self.paths.partners(rank, self.world()).into_iter();
+        let ranks = self.paths.partners(rank, &self.slots).into_iter();
         let partners = ranks.filter_map(|rank| Some((rank, self.reached.get(usize::try_from(rank).ok()?)?)));
         let ways = partners.filter_map(|(rank, partner)| Some((rank, partner, partner.port?))).flat_map(
             |(rank, partner, port)| {
@@ -155,7 +155,7 @@ impl Plan {
     /// A broken path as messages name it.
     pub(super) fn broken(&self, from: NodeId, to: &BrokenTo) -> Option<BrokenPath> {
         let peer = |reached: &Reached, address: IpAddr, port: u16| {
-            let &(rank, _) = self.places.get(&reached.id)?;
+            let &rank = self.ranks.get(&reached.id)?;
             let member = self.roster.members().get(usize::try_from(rank).ok()?)?;
             Some(Peer { host: member.host.clone(), address: (address, port).into() })
         };
@@ -174,9 +174,10 @@ impl Plan {
     /// many prepares would repeat what it has: all go with the waves 0, 1, 2, 4, 8 and so on, and one in turn
     /// with each other wave.
     pub(super) fn prepares(&self, id: NodeId, lease: u32, wave: usize) -> Vec<Prepare> {
-        let (Some(&(rank, slots_before)), Some(address)) = (self.places.get(&id), self.address(id)) else {
+        let (Some(&rank), Some(address)) = (self.ranks.get(&id), self.address(id)) else {
             return Vec::new();
         };
+        let slots_before = usize::try_from(rank).ok().and_then(|rank| self.slots.get(rank));
         let partners = self.partners(id);
         let with = |some: &[Partner]| Prepare {
             round: self.number,
@@ -184,8 +185,8 @@ impl Plan {
             world: self.world(),
             rank,
             digest: self.digest,
-            slots_before,
-            slots_total: self.slots,
+            slots_before: slots_before.copied().unwrap_or_default(),
+            slots_total: self.slots.last().copied().unwrap_or_default(),
             roster_bytes: u32::try_from(self.parts.len()).unwrap_or(u32::MAX),
             master: self.master,
             endpoints: self.endpoints.clone(),

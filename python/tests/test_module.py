@@ -189,6 +189,8 @@ class Module(unittest.TestCase):
             ("job_id= is missing", {"job_id": None}),
             ("see help(mingle.join)", {"world": None}),
             ("rdma=maybe: ", {"rdma": "maybe"}),
+            ("multicast=off (or MINGLE_MULTICAST): ", {"multicast": "off"}),
+            ("such as by multicast=:29498", {"master_port": 29499}),
         ]:
             with self.assertRaises(mingle.UsageError, msg=options) as raised:
                 mingle.join(**{"job_id": job("wrong"), "world": 2, **options})
@@ -247,6 +249,10 @@ class Module(unittest.TestCase):
             del os.environ["MINGLE_WORLD"]
             os.environ.update(SLURM_NODEID="0", SLURM_NNODES="1", SLURM_JOB_ID="7")
             self.assertEqual(mingle.join().world, 1)
+            # The options of another program are not those of the module.
+            os.environ.update(SLURM_STEP_NUM_TASKS="2", SLURM_STEP_NUM_NODES="1")
+            with self.assertRaisesRegex(mingle.UsageError, "srun --ntasks-per-node=1, .* mingle run --workers$"):
+                mingle.join()
         finally:
             for name in list(os.environ):
                 if name.startswith(("MINGLE_", "SLURM_")):

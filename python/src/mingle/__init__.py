@@ -257,18 +257,19 @@ def _unexpected(name, function, known):
 
 
 def _in_python(text):
-    """What the program says, with the names that its options have here."""
+    """What the program says, with the names that its options have here. Those of other programs keep theirs."""
     import re
 
-    for of_program, here in [
-        ("--max-restarts or RunningWorld", "RunningWorld"),
-        ("mingle --help", "help(mingle.join)"),
-        ("with -v", "with verbose=True"),
-    ]:
-        text = text.replace(of_program, here)
+    text = text.replace("--max-restarts or RunningWorld", "RunningWorld")
+    text = text.replace("mingle --help", "help(mingle.join)").replace("with -v", "with verbose=True")
+
+    def here(found):
+        name = found[1].replace("-", "_")
+        return name + "=" if name in options(True) or instead_of(name) else found[0]
+
     # A value follows where it is one for sure.
-    value = r"(?: (?=\d|N\b|ID\b|foo\b|\S+: ))?"
-    return re.sub(rf"--([a-z][a-z0-9-]*){value}=?", lambda found: found[1].replace("-", "_") + "=", text)
+    value = r"(?: (?=[\d:\"]|N\b|ID\b|foo\b|off\b|require\b|\S+: ))?"
+    return re.sub(rf"--([a-z][a-z0-9-]*){value}=?", here, text)
 
 
 def _next(joining, on_event):

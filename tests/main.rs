@@ -24,6 +24,7 @@ mod launchers;
 mod networks;
 mod outputs;
 mod paths;
+mod ports;
 mod rdma;
 mod run;
 mod sameness;

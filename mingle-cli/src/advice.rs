@@ -29,7 +29,7 @@ pub(crate) const SECRET: u8 = 6;
 pub(crate) fn class(error: &Error) -> (u8, &'static str) {
     match error {
         Error::NoInterface { .. } => (NETWORK, "no_interface"),
-        Error::PortTaken { .. } => (NETWORK, "port_taken"),
+        Error::PortTaken { .. } | Error::TooFewPorts { .. } => (NETWORK, "port_taken"),
         Error::Socket { .. } | Error::DiscoveryPortTaken { .. } => (NETWORK, "socket"),
         Error::Failed(failure) => match failure {
             Failure::Deadline(report) if report.blames_the_secret() => (SECRET, "deadline"),
@@ -84,6 +84,12 @@ fn about_error(error: &Error) -> Option<String> {
     Some(match error {
         Error::NoInterface { is_filtered, .. } => no_interface(*is_filtered).to_owned(),
         Error::PortTaken { .. } => "choose another --master-port, or none".to_owned(),
+        Error::TooFewPorts { wanted, safe, .. } if safe < wanted => {
+            "keep the kernel from them by 'sysctl -w net.ipv4.ip_local_reserved_ports=20000-29399', in a container by \
+             its --sysctl"
+                .to_owned()
+        }
+        Error::TooFewPorts { .. } => "'ss -tanp' shows which programs have the others".to_owned(),
         Error::DiscoveryPortTaken { .. } => "choose another port, such as by --multicast :29498".to_owned(),
         Error::Failed(failure) => return about_failure(failure),
         _ => return None,

@@ -85,7 +85,7 @@ pub fn stay(
 }
 
 /// Options of the program alone: what it prints, and the command that it starts.
-const OF_THE_PROGRAM: [&str; 5] = ["format", "help", "max-restarts", "restart-delay", "workers"];
+const OF_THE_PROGRAM: [&str; 6] = ["format", "help", "max-restarts", "ports", "restart-delay", "workers"];
 
 /// What an option takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

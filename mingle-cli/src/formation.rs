@@ -5,7 +5,7 @@ use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
 use mingle_core::env::{Facts, Format, Variable, Variables};
-use mingle_core::tools::{host_name, interfaces};
+use mingle_core::tools::{HeldPorts, host_name, interfaces};
 use mingle_core::{Assignment, Formed, HostName};
 use serde_json::Value;
 
@@ -58,9 +58,15 @@ impl<'a> Formation<'a> {
         facts.fabric = &self.fabric;
         facts.settings = &self.config.fabric.settings;
         facts.slots_given = self.config.slots.is_given;
+        facts.ports = self.held().numbers();
         facts.secret = self.config.secret.as_ref();
         facts.beside = &self.beside;
         facts
+    }
+
+    /// The ports that are held for the job.
+    pub(crate) fn held(&self) -> &HeldPorts {
+        &self.config.held
     }
 
     /// The variables of a format, and those that stay as the user has set them.

@@ -93,6 +93,11 @@ pub fn main() -> ExitCode {
         run::guard::guard(args.get(1..).unwrap_or_default());
         return ExitCode::SUCCESS;
     }
+    if args.first().is_some_and(|name| name == run::command::LISTENER) {
+        let stop = run::command::become_listener(args.get(1..).unwrap_or_default());
+        stop.report();
+        return ExitCode::from(stop.code().get());
+    }
     if args.len() == 1 && io::stdout().is_terminal() && !is_configured(&args) {
         stderr::help(&LowArgs::command().render_help().to_string());
         return ExitCode::from(2);
@@ -146,12 +151,13 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Some(Action::Watch(args)) => return watch::run(args),
         _ => {}
     }
-    let config = Settings::scheduled(low.join, environment_or_files)?;
+    let mut config = Settings::scheduled(low.join, environment_or_files)?;
     Split::Unattended.check(config.world)?;
     if config.outputs.is_empty() {
         Stdout::check()?;
     }
     stdout.settle(config.format)?;
+    config.hold_ports()?;
     Journal::during(&config, started, |journal| form(&config, journal))
 }
 

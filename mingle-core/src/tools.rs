@@ -1,9 +1,11 @@
 //! For mingle-cli, without any promise of stability: the sockets and proofs of a rendezvous as
-//! `mingle doctor` tries them, and what `mingle watch` receives.
+//! `mingle doctor` tries them, what `mingle watch` receives, and the ports that a command gets.
 
 #[cfg(feature = "net")]
 pub use crate::host::{Interface, Kind, host_name};
 #[cfg(feature = "net")]
-pub use crate::net::{Judged, Listener, Prover, Station, broken_path, interfaces, random_id, reset, run_id};
+pub use crate::net::{
+    HeldPorts, Judged, Listener, Prover, Station, broken_path, interfaces, random_id, reset, run_id,
+};
 pub use crate::proto::observe::{Observed, Observer, Runs, Sighting};
 pub use crate::wire::Notice;

@@ -180,6 +180,15 @@ pub(crate) struct JoinArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE)]
     pub(crate) slots: Option<String>,
 
+    /// Hold N more ports on this host for the job's own use, 1 to 64 [default: 0]
+    ///
+    /// For servers beside MASTER_PORT. mingle takes TCP ports of 20000-29399 that Linux never gives to
+    /// connections, and no other program gets them before the command of 'mingle run' has them: as {port1},
+    /// {port2} and so on, in MINGLE_PORT_LIST, and as descriptors (LISTEN_FDS). Without 'run', mingle
+    /// releases them when it ends. Each node has numbers of its own.
+    #[arg(long, value_name = "N", allow_negative_numbers = true, help_heading = NODE, hide_short_help = true)]
+    pub(crate) ports: Option<String>,
+
     /// Format of the result; --help lists all [default: sh]
     #[arg(long, value_name = "FORMAT", long_help = formats::help(), help_heading = OUTPUT)]
     pub(crate) format: Option<String>,

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use mingle_core::env::{Format, MINGLE_SET, PET_NPROC_PER_NODE, is_own, job_interfaces};
+use mingle_core::tools::HeldPorts;
 use mingle_core::{JobId, Network, Paths, Rank, RankKey, Rendezvous, RendezvousBuilder, Secret, WorldSize};
 
 use crate::args::{JoinArgs, RunArgs};
@@ -20,7 +21,7 @@ use crate::host::Host;
 use crate::output::OutputFile;
 use crate::scheduler::{HostList, Provided, Scheduler};
 use crate::slots::{self, SlotCount};
-use values::{Timeout, format, paths, restarts, slots_number, timeout, verbose, workers};
+use values::{Timeout, format, paths, port_count, restarts, slots_number, timeout, verbose, workers};
 
 pub(crate) use reader::Reader;
 pub(crate) use same::SameWanted;
@@ -69,6 +70,10 @@ pub(crate) struct Settings {
     pub(crate) hostfile: Option<Format>,
     /// Whether rank 0 hands its listening socket on.
     pub(crate) keeps_listener: bool,
+    /// How many ports to hold for the job.
+    pub(crate) port_count: usize,
+    /// The ports that are held.
+    pub(crate) held: HeldPorts,
 }
 
 impl Settings {
@@ -117,6 +122,8 @@ impl Settings {
             stays: false,
             hostfile: None,
             keeps_listener: false,
+            port_count: reader.read(low.ports, "ports", port_count)?.unwrap_or(0),
+            held: HeldPorts::default(),
             job,
             world,
         };
@@ -157,6 +164,12 @@ impl Settings {
                 })?;
             }
         }
+        Ok(())
+    }
+
+    /// Holds the ports of `--ports`. Before any other descriptor is open, theirs are those from 3 on.
+    pub(crate) fn hold_ports(&mut self) -> Result<(), Stop> {
+        self.held = HeldPorts::hold(self.port_count, &self.job, &self.network).map_err(Stop::Rendezvous)?;
         Ok(())
     }
 

@@ -297,6 +297,7 @@ fn a_wrong_argument_is_an_error_with_a_cure() {
         (["--output", "yaml=/tmp/x"], "--output yaml=/tmp/x", "sh, fish, json"),
         (["--slots", "0"], "--slots 0", "such as 8"),
         (["--slots", "65536"], "--slots 65536", "1 to 65535"),
+        (["--ports", "65"], "--ports 65", "up to 64 ports"),
         (["--interface", "10.0.0.0/33"], "--interface 10.0.0.0/33", "10.1.0.0/16"),
         (["--interface", "eth0,"], "--interface eth0,", "1 to 15 characters"),
         (["--interface", "eth[01]"], "--interface eth[01]", "write eth*"),

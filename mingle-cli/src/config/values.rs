@@ -64,6 +64,16 @@ pub(crate) fn workers(text: &str) -> Result<Option<u32>, &'static str> {
     }
 }
 
+/// The most ports that a node holds for its job.
+pub(crate) const MOST_PORTS: usize = 64;
+
+pub(crate) fn port_count(text: &str) -> Result<usize, &'static str> {
+    match text.parse() {
+        Ok(count @ 0..=MOST_PORTS) => Ok(count),
+        _ => Err("a node holds up to 64 ports for its job, such as 2"),
+    }
+}
+
 pub(crate) fn port(text: &str) -> Result<u16, &'static str> {
     match text.parse() {
         Ok(port @ 1..) => Ok(port),

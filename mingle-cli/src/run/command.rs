@@ -13,6 +13,7 @@ use mingle_core::env::{Format, Variables, job_to_env};
 use nix::unistd::{AccessFlags, eaccess, mkstemp};
 
 use super::crew::Worker;
+use crate::config::values::MOST_PORTS;
 use crate::exit::Stop;
 use crate::formation::Formation;
 use crate::output::writable;
@@ -25,6 +26,11 @@ const ARGUMENTS: &str = "{args}";
 const HOSTFILE_WRITTEN: &str = "write a hostfile for the command";
 /// The folders in which execvp(3) looks without PATH.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+/// The name of this program as the process that becomes a command with descriptors; see [`become_listener`].
+pub(crate) const LISTENER: &str = "mingle-listener";
+/// The first descriptor that sd_listen_fds(3) hands on, and the variable for whom they are.
+const FIRST_LISTENING: i32 = 3;
+const LISTEN_PID: &str = "LISTEN_PID";
 /// The bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE).
 const FIRST_LINE: u64 = 256;
 
@@ -47,8 +53,16 @@ impl Drop for Hostfile {
 }
 
 impl Command {
-    /// The parser guarantees at least one argument. `{args}` needs a format with arguments.
-    pub(super) fn new(words: Vec<OsString>, format: Format) -> Result<Self, Stop> {
+    /// The parser guarantees at least one argument. `{args}` needs a format with arguments, and `{port3}`
+    /// three ports.
+    pub(super) fn new(words: Vec<OsString>, format: Format, ports: usize) -> Result<Self, Stop> {
+        let wants = |number: &usize| words.iter().any(|word| contains(word, &port_name(*number)));
+        if let Some(number) = (ports + 1..=MOST_PORTS).rfind(wants) {
+            return Err(Stop::Usage(format!(
+                "{} in the command: this node holds {ports} ports for the job; give --ports {number}",
+                port_name(number)
+            )));
+        }
         if !format.has_arguments() && words.iter().any(|word| word == ARGUMENTS) {
             let all: Vec<&str> = Format::all().filter(|f| f.has_arguments()).map(Format::name).collect();
             return Err(Stop::Usage(format!(
@@ -115,13 +129,15 @@ impl Command {
             None => (formed.rank.get().into(), formed.world.get().into()),
         };
         let path = hostfile.map_or(OsStr::new(""), |file| file.0.as_os_str());
-        let fillings = [
-            ("{rank}", rank.to_string().into()),
-            ("{world}", world.to_string().into()),
-            ("{master_addr}", formed.master.ip().to_string().into()),
-            ("{master_port}", formed.master.port().to_string().into()),
-            (HOSTFILE, path.to_owned()),
+        let mut fillings = vec![
+            ("{rank}".to_owned(), rank.to_string().into()),
+            ("{world}".to_owned(), world.to_string().into()),
+            ("{master_addr}".to_owned(), formed.master.ip().to_string().into()),
+            ("{master_port}".to_owned(), formed.master.port().to_string().into()),
+            (HOSTFILE.to_owned(), path.to_owned()),
         ];
+        let ports = (1..).zip(formation.held().numbers());
+        fillings.extend(ports.map(|(number, port)| (port_name(number), port.to_string().into())));
         let mut words = Vec::with_capacity(self.words.len());
         for word in &self.words {
             if word == ARGUMENTS {
@@ -130,9 +146,15 @@ impl Command {
                 words.push(filled(word, &fillings));
             }
         }
-        let mut words = words.into_iter();
-        let mut process = process::Command::new(words.next().unwrap_or_default());
-        process.args(words);
+        let listens =
+            formation.held().begin_at(FIRST_LISTENING) && worker.is_none_or(|worker| worker.local_rank == 0);
+        let mut process = if listens && generation.is_some() {
+            let mut listener = process::Command::new("/proc/self/exe");
+            listener.arg0(LISTENER).args(words);
+            listener
+        } else {
+            of_words(words)
+        };
         for name in variables.unset() {
             process.env_remove(name);
         }
@@ -148,6 +170,12 @@ impl Command {
             ];
             process.envs(own.map(|(name, number)| (name, number.to_string())));
         }
+        if listens {
+            let count = formation.held().numbers().len();
+            let names: Vec<String> = (1..=count).map(|number| format!("port{number}")).collect();
+            process.env("LISTEN_FDS", count.to_string()).env("LISTEN_FDNAMES", names.join(":"));
+            process.env(LISTEN_PID, process::id().to_string());
+        }
         if let Some(generation) = generation {
             process.env("MINGLE_GENERATION", generation.to_string());
         }
@@ -160,6 +188,25 @@ impl Command {
     pub(super) fn become_it(&self, process: &mut process::Command) -> Stop {
         self.failed(process.exec())
     }
+}
+
+/// Becomes the command of these words with the right LISTEN_PID. A program takes descriptors only if that is
+/// its own process ID (sd_listen_fds(3)), which its parent does not know before it starts.
+pub(crate) fn become_listener(words: &[OsString]) -> Stop {
+    let command = Command { words: words.to_vec(), format: Format::SH };
+    command.become_it(of_words(words.to_vec()).env(LISTEN_PID, process::id().to_string()))
+}
+
+fn of_words(words: Vec<OsString>) -> process::Command {
+    let mut words = words.into_iter();
+    let mut process = process::Command::new(words.next().unwrap_or_default());
+    process.args(words);
+    process
+}
+
+/// The placeholder for a port that is held for the command.
+fn port_name(number: usize) -> String {
+    format!("{{port{number}}}")
 }
 
 /// A new file in the folder for temporary files, which no other user can read.
@@ -227,7 +274,7 @@ fn contains(word: &OsStr, part: &str) -> bool {
 
 /// The argument with its placeholders filled in. Values are not searched for placeholders, and other braces
 /// stay.
-fn filled(word: &OsStr, fillings: &[(&str, OsString)]) -> OsString {
+fn filled(word: &OsStr, fillings: &[(String, OsString)]) -> OsString {
     let mut rest = word.as_bytes();
     let mut whole = Vec::with_capacity(rest.len());
     while let Some((&first, after)) = rest.split_first() {
@@ -249,7 +296,7 @@ mod tests {
 
     #[test]
     fn placeholders_are_filled_in_and_nothing_else_changes() {
-        let fillings = [("{rank}", "3".into()), ("{world}", "{rank}".into())];
+        let fillings = [("{rank}".to_owned(), "3".into()), ("{world}".to_owned(), "{rank}".into())];
         for (word, expected) in [
             ("--rank={rank}", "--rank=3"),
             ("{rank}{rank}/{world}", "33/{rank}"),
@@ -267,7 +314,7 @@ mod tests {
     fn arguments_need_a_format_that_has_them() {
         let stop = |words: &[&str], format| {
             let words = words.iter().map(OsString::from).collect();
-            Command::new(words, format).err().map(|stop| (stop.code().get(), stop.to_string()))
+            Command::new(words, format, 2).err().map(|stop| (stop.code().get(), stop.to_string()))
         };
         assert_eq!(stop(&["vllm", "serve", "{args}"], Format::VLLM), None);
         // Only a whole word is replaced.
@@ -277,10 +324,21 @@ mod tests {
     }
 
     #[test]
+    fn a_port_that_is_not_held_cannot_be_in_the_command() {
+        let stop = |word: &str| {
+            let words = vec!["serve".into(), word.into()];
+            Command::new(words, Format::SH, 2).err().map(|stop| (stop.code().get(), stop.to_string()))
+        };
+        assert_eq!((stop("--port={port2}"), stop("{port}"), stop("{port0}")), (None, None, None));
+        let (code, text) = stop("--port={port3}").unwrap();
+        assert!(code == 2 && text.contains("holds 2 ports for the job; give --ports 3"), "{text}");
+    }
+
+    #[test]
     fn a_program_that_cannot_start_is_an_error_before_the_rendezvous() {
         let stop = |words: &[&str]| {
             let words = words.iter().map(OsString::from).collect();
-            let command = Command::new(words, Format::SH).unwrap();
+            let command = Command::new(words, Format::SH, 0).unwrap();
             command.check().err().map(|stop| (stop.code().get(), stop.to_string()))
         };
         assert_eq!(stop(&["sh"]), None);

@@ -13,7 +13,7 @@
 //! ```
 
 mod attended;
-mod command;
+pub(crate) mod command;
 mod crew;
 pub(crate) mod guard;
 mod meeting;
@@ -45,12 +45,13 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     let restarts = Restarts::new(&args)?;
     let mut config = Settings::scheduled(args.join, environment_or_files)?;
     restarts.check(&config)?;
-    let command = Command::new(args.command, config.format)?;
+    let command = Command::new(args.command, config.format, config.port_count)?;
     let workers = config.set_workers(args.workers)?;
     config.stays = restarts.most > 0 || workers;
     config.hostfile = command.hostfile_format();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
+    config.hold_ports()?;
     Journal::during(&config, started, |journal| {
         let found = prepare(&config)?;
         if config.stays {
@@ -74,9 +75,15 @@ fn become_it(config: &Settings, found: &Found, command: &Command, journal: &mut 
             Ok((process, hostfile))
         })?;
     journal.command_started(std::process::id());
+    let _inherited = hand_over(config)?;
     let stop = command.become_it(&mut process);
     // `exec` has failed, so no command will read the file: remove it. After an `exec` that succeeds this line
     // never runs, and the file stays for the command.
     drop(hostfile);
     Err(stop)
+}
+
+/// Lets the command that starts next have the ports that are held for it.
+fn hand_over(config: &Settings) -> Result<impl Drop, Stop> {
+    config.held.hand_over().map_err(|error| Stop::System("hand the ports to the command", error))
 }

@@ -14,6 +14,7 @@ use super::attended::{After, Attended, Wait};
 use super::command::{Command, Hostfile};
 use super::crew::{self, Crew, CrewMember, Mark, Worker};
 use super::guard::Guard;
+use super::hand_over;
 use super::meeting::Meeting;
 use super::others;
 use super::row::Row;
@@ -209,6 +210,7 @@ async fn begin(
     } else {
         vec![member(None)]
     };
+    let _inherited = hand_over(run.config)?;
     let crew = Crew::start(members, &run.mark, |error| run.command.failed(error))?;
     Ok((crew, variables, hostfile))
 }

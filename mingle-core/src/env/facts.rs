@@ -22,6 +22,8 @@ pub struct Facts<'a> {
     /// Whether the user has given the number of workers on this node. If not, a PET_NPROC_PER_NODE in the
     /// environment is kept.
     pub slots_given: bool,
+    /// The ports that this host holds for the job's own use.
+    pub ports: &'a [u16],
     /// The secret of the job. A format may print what is derived from it, never the secret itself.
     pub secret: Option<&'a Secret>,
     /// The formats of the files that are written beside the result. The result has the variables that their
@@ -39,6 +41,7 @@ impl<'a> Facts<'a> {
             fabric: &[],
             settings: &[],
             slots_given: false,
+            ports: &[],
             secret: None,
             beside: &[],
         }

@@ -137,6 +137,18 @@ impl JobId {
         });
         ports.filter(|port| *port != Self::VLLMS)
     }
+
+    /// The ports that a node of this job tries for the job's own use, in order: 20000 to 29399, each once.
+    /// Linux chooses its own from 32768 on, Kubernetes has node ports from 30000 on and Ray workers up to
+    /// 19999; torchrun meets at 29400 without `--rdzv-endpoint`, and [`JobId::PORTS`] follow.
+    #[cfg(feature = "net")]
+    pub(crate) fn own_ports(&self) -> impl Iterator<Item = u16> + use<> {
+        const FIRST: u16 = 20_000;
+        const COUNT: u16 = 9_400;
+        let hash = blake3::derive_key("mingle 1 own ports", self.0.as_bytes());
+        let start = u16::from_be_bytes([hash[0], hash[1]]) % COUNT;
+        (0..COUNT).map(move |i| FIRST + (start + i) % COUNT)
+    }
 }
 
 /// The IPv4 directory group: leaders of all jobs advertise there, once a second, to `mingle watch`.

@@ -47,6 +47,23 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
+    /// Fewer ports than wanted can be held for the job's own use.
+    #[error(
+        "only {free} of {wanted} ports can be held for the job: the kernel chooses ports for connections from {chosen}, \
+         which leaves {safe} of 20000-29399"
+    )]
+    TooFewPorts {
+        /// How many the caller wants.
+        wanted: usize,
+        /// How many were free.
+        free: usize,
+        /// How many were tried: the kernel never chooses them for a connection.
+        safe: usize,
+        /// The range from which the kernel chooses ports.
+        chosen: String,
+        /// What the operating system said of the last port that is not free; none if all are.
+        source: Option<io::Error>,
+    },
     /// The protocol ended without a world.
     #[error(transparent)]
     Failed(#[from] Failure),

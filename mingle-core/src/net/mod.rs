@@ -35,4 +35,5 @@ pub use listener::Listener;
 pub use network::Network;
 pub use prover::{Prover, broken_path};
 pub use rendezvous::{Rendezvous, RendezvousBuilder};
+pub use sockets::held::HeldPorts;
 pub use station::{Judged, Station, interfaces, random_id, reset, run_id};

@@ -93,7 +93,7 @@ impl Variables {
         let ipv6 = facts.formed.master.is_ipv6();
         let given = |name: &str| facts.settings.iter().any(|setting| setting.name() == name);
         let mut first: Vec<Variable> = launcher.into_iter().filter(|(name, _)| !given(name)).collect();
-        first.extend(result::bounds(facts));
+        first.extend(result::optional(facts));
         let mut advice = Vec::new();
         let slots = facts.formed.slots.own.to_string();
         if facts.slots_given {
@@ -153,7 +153,7 @@ impl Variables {
 
         let is_printed = |name: &str| variables.set.iter().any(|(printed, _)| printed == name);
         let is_stale = |name: &&str| {
-            let may_be_set = advice::is_advice(name) || launcher::is_owned(name) || result::is_bound(name);
+            let may_be_set = advice::is_advice(name) || launcher::is_owned(name) || result::is_optional(name);
             let value = environment(name).filter(|value| !value.is_empty());
             may_be_set && !is_printed(name) && value.is_some_and(|value| is_own(&listed, name, &value))
         };

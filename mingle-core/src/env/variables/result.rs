@@ -2,6 +2,7 @@
 
 use super::Variable;
 use crate::env::{Facts, job_to_env};
+use crate::model::World;
 
 /// Computes the value of a variable.
 type ResultValue = fn(Facts<'_>) -> String;
@@ -23,11 +24,23 @@ const RESULT: [(&str, ResultValue); 13] = [
     ("MINGLE_TOTAL_SLOTS", |facts| facts.formed.slots.total.to_string()),
 ];
 
-/// The variables that a world has only where its size may be one of several.
-const BOUNDS: [(&str, ResultValue); 2] = [
-    ("MINGLE_WORLD_MIN", |facts| facts.formed.asked.min().to_string()),
-    ("MINGLE_WORLD_MAX", |facts| facts.formed.asked.max().to_string()),
+/// The value of a variable, in those worlds that have it.
+type OptionalValue = fn(Facts<'_>) -> Option<String>;
+
+/// The variables that some worlds have: the bounds of a world whose size may be one of several, and the ports
+/// that are held for the job, in the syntax of lists of GPUs.
+const OPTIONAL: [(&str, OptionalValue); 3] = [
+    ("MINGLE_WORLD_MIN", |facts| bound(facts, facts.formed.asked.min())),
+    ("MINGLE_WORLD_MAX", |facts| bound(facts, facts.formed.asked.max())),
+    ("MINGLE_PORT_LIST", |facts| {
+        let numbers: Vec<String> = facts.ports.iter().map(u16::to_string).collect();
+        Some(numbers.join(",")).filter(|list| !list.is_empty())
+    }),
 ];
+
+fn bound(facts: Facts<'_>, bound: World) -> Option<String> {
+    facts.formed.asked.is_range().then(|| bound.to_string())
+}
 
 fn master_address(facts: Facts<'_>) -> String {
     facts.formed.master.ip().to_string()
@@ -50,15 +63,14 @@ pub(super) fn result(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
     RESULT.into_iter().map(move |(name, value)| (name.into(), value(facts)))
 }
 
-/// The fewest and the most nodes, where the world may have one of several sizes.
-pub(super) fn bounds(facts: Facts<'_>) -> Vec<Variable> {
-    let bounds = BOUNDS.into_iter().filter(|_| facts.formed.asked.is_range());
-    bounds.map(|(name, value)| (name.into(), value(facts))).collect()
+/// The variables that this world has and others do not.
+pub(super) fn optional(facts: Facts<'_>) -> impl Iterator<Item = Variable> {
+    OPTIONAL.into_iter().filter_map(move |(name, value)| Some((name.into(), value(facts)?)))
 }
 
 /// Whether the variable `name` is printed for some worlds only, and so may be left from an earlier one.
-pub(super) fn is_bound(name: &str) -> bool {
-    BOUNDS.iter().any(|(bound, _)| *bound == name)
+pub(super) fn is_optional(name: &str) -> bool {
+    OPTIONAL.iter().any(|(optional, _)| *optional == name)
 }
 
 /// Whether the variable `name` is part of the result.

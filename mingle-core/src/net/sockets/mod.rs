@@ -9,6 +9,7 @@
 //! connections   all TCP connections of a node
 //! path          a connection that proves a path, at both ends
 //! guests        the accepted ones, and which of them makes room for another
+//! held          ports for the job's own use, until its command has them
 //! open_files    the limit of open files, and how many connections fit under it
 //! ```
 
@@ -16,6 +17,7 @@ pub(crate) mod connection;
 pub(crate) mod connections;
 pub(crate) mod endpoint;
 pub(crate) mod guests;
+pub(crate) mod held;
 pub(crate) mod links;
 pub(crate) mod multicast;
 pub(crate) mod open_files;

@@ -99,6 +99,26 @@ socket.create_server(('', port))";
 }
 
 #[test]
+fn the_ports_are_held_before_any_other_node_is_there() {
+    let Some(lab) = lab() else { return };
+    let waiting = lab.spawn(0, &["run", "-j", "serve", "-w", "2", "--ports", "64", "--", "true"]);
+    waiting.expect_stderr("leading");
+    let probe = "import socket
+def is_taken(port):
+    with socket.socket() as server:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            server.bind(('', port))
+        except OSError:
+            return True
+print(len([port for port in range(20000, 29400) if is_taken(port)]))";
+    let mut python = lab.command(0, "python3");
+    python.args(["-c", probe]);
+    let outcome = lab.start(0, python).finish();
+    assert_eq!(outcome.stdout, "64\n", "{}", outcome.render());
+}
+
+#[test]
 fn two_jobs_of_a_host_hold_different_ports() {
     let Some(lab) = lab() else { return };
     // Of one name, so that both try the same ports.
@@ -139,12 +159,15 @@ fn where_the_kernel_gives_all_ports_to_connections_the_start_says_how_to_reserve
         assert!(outcome.status.success(), "{}", outcome.render());
     };
     set("ip_local_port_range", "1024 65000");
-    let start = || run(&lab, &["--ports", "2"], &["sh", "-c", "echo $MINGLE_PORT_LIST"]).finish();
+    let more = ["--ports", "2", "--events", "/run/events"];
+    let start = || run(&lab, &more, &["sh", "-c", "echo $MINGLE_PORT_LIST"]).finish();
     let outcome = start();
     assert_eq!((outcome.status.code(), &*outcome.stdout), (Some(5), ""), "{}", outcome.render());
     for part in ["only 0 of 2 ports", "from 1024-65000", "ip_local_reserved_ports=20000-29399"] {
         assert!(outcome.stderr.contains(part), "{}", outcome.render());
     }
+    let events = lab.shell(0, "sh", "cat /run/events").stdout;
+    assert!(events.contains("\"failed\"") && events.contains("port_taken"), "{events}");
     set("ip_local_reserved_ports", "20000-20001");
     assert!(["20000,20001\n", "20001,20000\n"].contains(&&*start().stdout));
 }

@@ -157,8 +157,8 @@ fn run(args: Vec<OsString>, started: Instant, stdout: &mut Stdout) -> Result<(),
         Stdout::check()?;
     }
     stdout.settle(config.format)?;
-    config.hold_ports()?;
-    Journal::during(&config, started, |journal| form(&config, journal))
+    let held = config.hold_ports();
+    Journal::during(&config, started, |journal| held.and_then(|()| form(&config, journal)))
 }
 
 /// Waits for the world, and prints it.

@@ -51,8 +51,9 @@ pub(crate) fn run(args: RunArgs, started: Instant) -> Result<(), Stop> {
     config.hostfile = command.hostfile_format();
     // Before the rendezvous, so that the other nodes do not wait in vain.
     command.check()?;
-    config.hold_ports()?;
+    let held = config.hold_ports();
     Journal::during(&config, started, |journal| {
+        held?;
         let found = prepare(&config)?;
         if config.stays {
             let run = Run::new(&config, &found, &command, workers);

@@ -155,6 +155,7 @@ fn ranges(list: &str) -> Vec<RangeInclusive<u16>> {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
+    use std::time::Duration;
 
     use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
@@ -213,6 +214,7 @@ mod tests {
         let waiting = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
         assert!(is_taken(serve(Ipv4Addr::UNSPECIFIED, port, true)));
         drop(held.hand_over().unwrap());
+        waiting.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let reset = io::Read::read(&mut &waiting, &mut [0]).unwrap_err();
         assert_eq!(reset.kind(), io::ErrorKind::ConnectionReset);
         assert!(is_taken(serve(Ipv4Addr::UNSPECIFIED, port, false)));

@@ -304,7 +304,7 @@ impl fmt::Debug for NodeId {
 /// Every datagram carries the lineage of its sender. Lineages are ordered by generation, then by origin. A
 /// node goes on to a later lineage that it hears of, so a replacement learns the current one from the first
 /// datagram.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub struct Lineage {
     /// How often the job has restarted: 0 in the first formation.
     pub generation: u32,

@@ -34,6 +34,8 @@ mod shared;
 mod tests;
 mod timer;
 mod waves;
+#[cfg(test)]
+pub(crate) mod world;
 
 pub use crate::model::{
     BrokenPath, Digest, Endpoints, Fault, JobTag, Keys, Lineage, Link, NodeId, Paths, Peer, Slots, Stamp,

@@ -23,6 +23,8 @@ pub mod testing;
 mod tests;
 mod token;
 mod traits;
+#[cfg(test)]
+pub(crate) mod world;
 
 use crate::model::{JobTag, Keys, NodeId, WorldSize};
 use bincode::config::{Configuration, Limit, LittleEndian, Varint};

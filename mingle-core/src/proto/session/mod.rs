@@ -90,6 +90,8 @@ pub(crate) struct Impossible;
 #[derive(Debug, Clone)]
 struct Waiting {
     number: u64,
+    /// Since when a frame of this kind has waited.
+    since: Time,
     kind: u8,
     body: Body,
 }
@@ -131,8 +133,9 @@ impl Session {
     /// Says a state of this kind, instead of what was said of the kind before and has not been read.
     pub(crate) fn say(&mut self, now: Time, kind: u8, body: Body) {
         self.last += 1;
-        self.waiting.retain(|frame| frame.kind != kind);
-        self.waiting.push(Waiting { number: self.last, kind, body });
+        let former = self.waiting.iter().position(|frame| frame.kind == kind);
+        let since = former.map_or(now, |former| self.waiting.remove(former).since);
+        self.waiting.push(Waiting { number: self.last, since, kind, body });
         self.write(now);
         self.advance(now);
     }
@@ -194,6 +197,18 @@ impl Session {
         self.waiting.is_empty()
     }
 
+    /// Since when the other process owes the acknowledgement of a frame.
+    pub(crate) fn waits_since(&self) -> Option<Time> {
+        self.waiting.iter().map(|frame| frame.since).min()
+    }
+
+    /// This process was stopped for so long, and has not read what the other one has sent meanwhile.
+    pub(crate) fn forgive(&mut self, stopped: Duration) {
+        for frame in &mut self.waiting {
+            frame.since += stopped;
+        }
+    }
+
     /// When [`Session::advance`] has something to do.
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         let silent = self.superfluous().map(|connection| connection.heard + SILENT).min();
@@ -234,7 +249,7 @@ impl Session {
     fn write(&mut self, now: Time) {
         let Some(newest) = self.waiting.last().map(|frame| frame.number) else { return };
         for connection in self.connections.iter_mut().filter(|connection| connection.carries.is_none()) {
-            for Waiting { number, kind, body } in self.waiting.iter().cloned() {
+            for Waiting { number, kind, body, .. } in self.waiting.iter().cloned() {
                 let frame = Frame { number, read: connection.read, kind, body };
                 self.outputs.push_back(Output::Write(connection.conn, frame));
             }

@@ -1,0 +1,600 @@
+//! What the leader decides: when a world is over and why, and when and with whom the next one forms.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::link::Presence;
+use super::{Change, LOST, Time, World};
+use crate::model::{End, NodeId};
+use crate::wire::Body;
+use crate::wire::world::{Answer, Cause, Command, Contact, Phase, Plan, Reign, RoundId, Said};
+
+/// A member to which no connection is open for so long is suspected.
+const SUSPECT: Duration = Duration::from_secs(12);
+/// A node that is dead or leaves, so soon after a command has failed, is why that command has failed.
+const FIRST_CAUSE: Duration = Duration::from_secs(1);
+/// How long before a silent member is gone the others are asked whether they are there.
+const ANSWERS: Duration = Duration::from_secs(1);
+/// The interval between two such questions.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How long the nodes of a plan have to prove their paths.
+const ROUND: Duration = Duration::from_secs(15);
+/// The pause after a round that has failed.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How long the others wait until the first rank has learned that the world has formed: only then is its port
+/// the job's.
+const MASTER_FIRST: Duration = Duration::from_secs(1);
+
+/// What a leader knows beside what its members say.
+#[derive(Debug, Clone)]
+pub(super) struct Lead {
+    stage: Stage,
+    /// When this stage began.
+    since: Time,
+    /// When the world was over.
+    over: Time,
+    /// When this node began to lead, or the world to run: the members may take a while to come.
+    begun: Time,
+    /// When a round may begin, after one that has failed.
+    again: Time,
+    /// When the others were last asked whether they are there.
+    asked: Option<Time>,
+    /// This node is a member of the world that has formed, and its command starts when the first rank knows.
+    enters: bool,
+    /// It has reported that nobody else is there.
+    is_alone: bool,
+    next: Option<Time>,
+}
+
+#[derive(Debug, Clone)]
+enum Stage {
+    /// Until the time that is given, the first rank alone learns of it.
+    Runs(Option<Time>),
+    Over(Cause),
+    Round(Cause, Plan, (u8, Body)),
+    Released,
+}
+
+/// A member as the leader sees it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Member {
+    rank: u32,
+    id: NodeId,
+    pub(super) command: Command,
+    presence: Presence,
+    /// Another node has a connection to it, though the leader may not.
+    is_heard: bool,
+}
+
+impl Member {
+    fn is_lost(&self) -> bool {
+        self.presence == Presence::Dead || self.command == Command::Leaves
+    }
+
+    /// Since when nobody has a connection to it.
+    fn silent(&self) -> Option<Time> {
+        match self.presence {
+            Presence::Silent(since) if !self.is_heard && self.command != Command::Succeeded => Some(since),
+            _ => None,
+        }
+    }
+}
+
+impl Lead {
+    /// The leader of a world that has just formed.
+    pub(super) fn formed(now: Time) -> Self {
+        let stage = Stage::Runs(None);
+        Self {
+            stage,
+            since: now,
+            over: now,
+            begun: now,
+            again: now,
+            asked: None,
+            enters: false,
+            is_alone: false,
+            next: None,
+        }
+    }
+
+    /// The leader in the place of another one.
+    fn succeed(reign: &Reign, over: Option<Cause>, now: Time) -> Self {
+        let stage = match (over, reign.phase) {
+            (_, Phase::Released) => Stage::Released,
+            (Some(cause), _) | (None, Phase::Over(cause) | Phase::Round(cause)) => Stage::Over(cause),
+            (None, Phase::Runs) => Stage::Runs(None),
+        };
+        Self { stage, ..Self::formed(now) }
+    }
+
+    pub(super) fn forgive(&mut self, stopped: Duration) {
+        self.begun += stopped;
+        self.since += stopped;
+    }
+
+    fn wake(&mut self, now: Time, at: Time) {
+        if at > now {
+            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+        }
+    }
+}
+
+impl World {
+    /// Leads in the place of a leader that is lost or leaves.
+    pub(super) fn succeed(&mut self, term: u32) {
+        let Some(plan) = self.current_plan() else { return };
+        let (rank, seats) = (plan.rank_of(self.own.id), plan.seats.clone());
+        self.lead = Some(Lead::succeed(&self.reign, self.over, self.now));
+        self.walk = None;
+        self.reign = Reign {
+            epoch: self.epoch,
+            term,
+            rank,
+            leader: self.own.clone(),
+            rounds: self.rounds,
+            ..self.reign.clone()
+        };
+        for seat in &seats {
+            self.link_to(seat);
+        }
+        if let Some(Lead { stage: Stage::Over(cause), .. }) = self.lead {
+            self.end_world(cause);
+        }
+    }
+
+    pub(super) fn next_of_lead(&self) -> Option<Time> {
+        self.lead.as_ref()?.next
+    }
+
+    /// Decides what is to be decided, and brings `reign` in line with it.
+    pub(super) fn decide(&mut self) {
+        let Some(mut lead) = self.lead.take() else { return };
+        lead.next = None;
+        let members = self.members(&lead);
+        self.link_to_absent(&members, &mut lead);
+        let has_most = Self::has_most(&members);
+        self.give_up_silent(&members, &mut lead);
+        loop {
+            let members = self.members(&lead);
+            let next = match &lead.stage {
+                Stage::Runs(_) => self.decide_running(&members, &mut lead),
+                Stage::Over(cause) => self.decide_over(*cause, &members, &mut lead),
+                Stage::Round(cause, plan, _) => self.decide_round(*cause, &plan.clone(), &mut lead),
+                Stage::Released => None,
+            };
+            let Some(stage) = next else { break };
+            lead.stage = stage;
+            lead.since = self.now;
+        }
+        self.reign = self.decided(&lead, has_most);
+        let (suspected, is_cut_off) = (self.reign.suspected.clone(), self.reign.is_cut_off);
+        let is_member = self.reign.rank.is_some();
+        self.report_suspects(&suspected, is_cut_off && is_member && !suspected.is_empty());
+        if self.command == Command::Leaves && !matches!(lead.stage, Stage::Runs(_)) && self.hand_over() {
+            return;
+        }
+        self.lead = Some(lead);
+    }
+
+    pub(super) fn members(&self, lead: &Lead) -> Vec<Member> {
+        let mut heard = BTreeMap::new();
+        for peer in self.peers.values().filter(|peer| peer.link.is_there()) {
+            let guests = peer.status.iter().filter(|status| status.epoch == self.epoch);
+            heard.extend(guests.flat_map(|status| status.guests.iter().copied()));
+        }
+        let seats = self.plan.iter().flat_map(|plan| &plan.seats);
+        let member = |(rank, seat): (u32, &Contact)| {
+            let id = seat.id;
+            if id == self.own.id {
+                let command = if lead.enters { Command::Runs } else { self.command };
+                let presence = Presence::There;
+                return Member { rank, id, command, presence, is_heard: true };
+            }
+            let presence = match self.peers.get(&id) {
+                _ if self.dead.contains(&id) => Presence::Dead,
+                Some(peer) => peer.link.presence(self.now),
+                None => Presence::Silent(lead.begun),
+            };
+            let own_word = self.peers.get(&id).and_then(|peer| self.command_of(peer));
+            let passed_on = heard.get(&id).copied().filter(|_| presence != Presence::There);
+            let command = match passed_on.or(own_word) {
+                _ if self.left.contains(&id) => Command::Leaves,
+                Some(command) => command,
+                None if self.succeeded.contains(&id) => Command::Succeeded,
+                None => Command::Runs,
+            };
+            Member { rank, id, command, presence, is_heard: heard.contains_key(&id) }
+        };
+        (0..).zip(seats).map(member).collect()
+    }
+
+    /// What has become of a member's command, as it says itself; none where it has not read yet that the world
+    /// has formed.
+    fn command_of(&self, peer: &super::Peer) -> Option<Command> {
+        let status = peer.status.as_ref()?;
+        let is_ready =
+            status.answer.is_some_and(|answer| answer.is_ready && Some(answer.round) == self.reign.round);
+        match status.command {
+            Command::Waits if self.over.is_some() => Some(Command::Waits),
+            _ if status.epoch < self.epoch => None,
+            Command::Waits if is_ready => None,
+            command => Some(command),
+        }
+    }
+
+    /// Members come by themselves at first; those that do not are dialled.
+    fn link_to_absent(&mut self, members: &[Member], lead: &mut Lead) {
+        let due = lead.begun + LOST;
+        let is_absent = |member: &&Member| {
+            !member.is_lost() && member.id != self.own.id && !self.peers.contains_key(&member.id)
+        };
+        let absent: Vec<u32> = members.iter().filter(is_absent).map(|member| member.rank).collect();
+        if !absent.is_empty() && self.now < due {
+            lead.wake(self.now, due);
+            return;
+        }
+        for rank in absent {
+            let seat =
+                self.plan.as_ref().and_then(|plan| plan.seats.get(usize::try_from(rank).ok()?)).cloned();
+            if let Some(seat) = seat {
+                self.link_to(&seat);
+            }
+        }
+    }
+
+    /// Whether this node and those that it reaches are more than half of the members that are not lost.
+    fn has_most(members: &[Member]) -> bool {
+        let living = members.iter().filter(|member| !member.is_lost());
+        let there =
+            living.clone().filter(|member| member.presence == Presence::There || member.is_heard).count();
+        2 * there > living.count()
+    }
+
+    /// Members that have been silent for too long are gone: as far as most are there, or enough for a world. An
+    /// open connection is no evidence of that, since a kernel takes 10 s to give one up: the others are asked.
+    fn give_up_silent(&mut self, members: &[Member], lead: &mut Lead) {
+        let mut is_due = false;
+        for since in members.iter().filter_map(Member::silent) {
+            let gone = since + self.settings.gone_after;
+            let ask = gone.saturating_sub(ANSWERS);
+            for at in [since + SUSPECT, ask, gone] {
+                lead.wake(self.now, at);
+            }
+            is_due |= self.now >= ask;
+        }
+        if !is_due {
+            return;
+        }
+        if lead.asked.is_none_or(|asked| self.now >= asked + ASK_AGAIN) {
+            lead.asked = Some(self.now);
+            self.reign.asked += 1;
+        }
+        let asked = lead.asked.unwrap_or(self.now);
+        lead.wake(self.now, asked + ASK_AGAIN);
+        if asked == self.now || !self.most_answer(members) {
+            return;
+        }
+        for member in members {
+            if member.silent().is_some_and(|since| self.now >= since + self.settings.gone_after) {
+                self.dead.insert(member.id);
+            }
+        }
+    }
+
+    /// Whether most of the members that are not lost have read all that this node has said, or as many nodes as
+    /// a world needs.
+    fn most_answer(&self, members: &[Member]) -> bool {
+        let answers = |id: &NodeId| {
+            *id == self.own.id
+                || self.peers.get(id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+        };
+        let living = members.iter().filter(|member| !member.is_lost());
+        let there = living.clone().filter(|member| answers(&member.id)).count();
+        let spares = self.spares().into_iter().filter(|spare| answers(&spare.id)).count();
+        let nodes = u32::try_from(there + spares).unwrap_or(u32::MAX);
+        2 * there > living.count() || self.settings.size.at_most(nodes) > 0
+    }
+
+    /// Why the running world is over, if it is.
+    fn decide_running(&mut self, members: &[Member], lead: &mut Lead) -> Option<Stage> {
+        let Stage::Runs(master_first) = &mut lead.stage else { return None };
+        let knows = members.first().is_none_or(|first| {
+            let status = self.peers.get(&first.id).and_then(|peer| peer.status.as_ref());
+            first.is_lost()
+                || first.id == self.own.id
+                || status.is_some_and(|status| status.epoch >= self.epoch)
+        });
+        master_first.take_if(|until| knows || self.now >= *until);
+        if let Some(until) = *master_first {
+            lead.wake(self.now, until);
+        } else if std::mem::take(&mut lead.enters)
+            && let Some(plan) = self.plan.clone()
+        {
+            self.enter(plan);
+        }
+        if let Some(cause) = first_cause(members) {
+            return Some(self.over(cause, lead));
+        }
+        if members.iter().all(|member| member.command == Command::Succeeded) {
+            self.release();
+            return Some(Stage::Released);
+        }
+        let room = usize::try_from(self.settings.size.max().get()).unwrap_or(usize::MAX) > members.len();
+        if let Some(after) = self.settings.grow_after.filter(|_| room) {
+            let since = |spare: &Contact| self.peers.get(&spare.id).map_or(lead.begun, |peer| peer.since);
+            let stays = self.spares().iter().map(|spare| since(spare) + self.settings.last_call).min();
+            let due = stays.map(|stays| stays.max(lead.begun + after))?;
+            if self.now >= due {
+                return Some(self.over(Cause { rank: self.reign.rank, end: End::Grows }, lead));
+            }
+            lead.wake(self.now, due);
+        }
+        None
+    }
+
+    fn over(&mut self, cause: Cause, lead: &mut Lead) -> Stage {
+        (lead.over, lead.enters) = (self.now, false);
+        self.end_world(cause);
+        Stage::Over(cause)
+    }
+
+    /// The commands stop. Once all that live have come back, the next world is planned.
+    fn decide_over(&mut self, cause: Cause, members: &[Member], lead: &mut Lead) -> Option<Stage> {
+        let may_be_earlier =
+            self.now < lead.over + FIRST_CAUSE && !matches!(cause.end, End::Gone | End::Left);
+        let earlier = first_cause(members).filter(|cause| matches!(cause.end, End::Gone | End::Left));
+        if let Some(earlier) = earlier.filter(|_| may_be_earlier) {
+            self.end_world(earlier);
+            return Some(Stage::Over(earlier));
+        }
+        if self.command == Command::Leaves {
+            return None;
+        }
+        let patience = lead.over + self.settings.stop_timeout;
+        let is_awaited = |member: &Member| match member.command {
+            _ if member.is_lost() => false,
+            Command::Waits => member.presence != Presence::There && !member.is_heard,
+            _ => true,
+        };
+        if members.iter().any(is_awaited) && self.now < patience {
+            lead.wake(self.now, patience);
+            return None;
+        }
+        if self.now < lead.again {
+            lead.wake(self.now, lead.again);
+            return None;
+        }
+        let Some(plan) = self.plan_next(members) else {
+            self.report_if_alone(lead);
+            return None;
+        };
+        self.proving = None;
+        self.prove(plan.clone());
+        let body = Said::Plan(plan.clone()).encode();
+        Some(Stage::Round(cause, plan, body))
+    }
+
+    /// The members of this world.
+    fn seats(&self) -> BTreeSet<NodeId> {
+        self.plan.iter().flat_map(|plan| &plan.seats).map(|seat| seat.id).collect()
+    }
+
+    /// Nobody is left but this node: others have to be looked for, as at the start.
+    fn report_if_alone(&mut self, lead: &mut Lead) {
+        if self.peers.values().all(|peer| !peer.link.is_there())
+            && !std::mem::replace(&mut lead.is_alone, true)
+        {
+            self.actions.push_back(super::Action::Report(Change::Lost));
+        }
+    }
+
+    /// The nodes that wait for a seat and are no members, in the order in which they came.
+    fn spares(&self) -> Vec<Contact> {
+        let seats = self.seats();
+        let is_member = |id| seats.contains(&id);
+        let mut spares: Vec<(Time, &Contact)> = Vec::new();
+        for (id, peer) in &self.peers {
+            let Some(join) = peer.join.as_ref().filter(|join| join.takes_seat && !is_member(*id)) else {
+                continue;
+            };
+            let waits = peer.status.as_ref().is_some_and(|status| status.command == Command::Waits);
+            if waits && peer.link.is_there() && !self.left.contains(id) {
+                spares.push((peer.since, &join.contact));
+            }
+        }
+        if !is_member(self.own.id) && self.command == Command::Waits && self.settings.takes_seat {
+            spares.push((Time::ZERO, &self.own));
+        }
+        spares.sort_by_key(|(since, contact)| (*since, contact.id));
+        spares.into_iter().map(|(_, contact)| contact.clone()).collect()
+    }
+
+    /// Who has which rank in the next world: former members keep their ranks, and the ranks of those that are
+    /// lost go to nodes that wait. None where the nodes are too few.
+    fn plan_next(&mut self, members: &[Member]) -> Option<Plan> {
+        let is_back = |member: &&Member| {
+            member.command == Command::Waits && member.presence == Presence::There && !member.is_lost()
+        };
+        let seats = &self.plan.as_ref()?.seats;
+        let back: Vec<(u32, Contact)> = members
+            .iter()
+            .filter(is_back)
+            .filter_map(|member| Some((member.rank, seats.get(usize::try_from(member.rank).ok()?)?.clone())))
+            .collect();
+        let spares = self.spares();
+        let nodes = u32::try_from(back.len() + spares.len()).unwrap_or(u32::MAX);
+        let size = usize::try_from(self.settings.size.at_most(nodes)).unwrap_or_default();
+        if size == 0 {
+            return None;
+        }
+        let mut ranks: Vec<Option<Contact>> = vec![None; size];
+        let mut others = Vec::new();
+        for (rank, seat) in back {
+            match usize::try_from(rank).ok().and_then(|rank| ranks.get_mut(rank)) {
+                Some(free) => *free = Some(seat),
+                None => others.push(seat),
+            }
+        }
+        let mut others = others.into_iter().chain(spares);
+        let seats: Vec<Contact> =
+            ranks.into_iter().filter_map(|seat| seat.or_else(|| others.next())).collect();
+        let said = seats.iter().filter_map(|seat| self.peers.get(&seat.id)?.status.as_ref());
+        let latest = said.map(|status| status.epoch).chain([self.epoch]).max()?;
+        self.rounds += 1;
+        let round = RoundId { leader: self.own.id, number: self.rounds };
+        Some(Plan { round, epoch: latest.next()?, seats })
+    }
+
+    /// The nodes of the plan prove their paths.
+    fn decide_round(&mut self, cause: Cause, plan: &Plan, lead: &mut Lead) -> Option<Stage> {
+        let ready = Answer { round: plan.round, is_ready: true };
+        let mut all_ready = true;
+        lead.wake(self.now, lead.since + ROUND);
+        let mut is_void = self.now >= lead.since + ROUND || self.command == Command::Leaves;
+        for seat in &plan.seats {
+            if seat.id == self.own.id {
+                let answer = self.answer.filter(|answer| answer.round == plan.round);
+                all_ready &= answer == Some(ready);
+                is_void |= answer.is_some_and(|answer| !answer.is_ready);
+                continue;
+            }
+            let Some(peer) = self.peers.get(&seat.id) else {
+                is_void = true;
+                continue;
+            };
+            let answer = peer.status.as_ref().and_then(|status| status.answer);
+            let answer = answer.filter(|answer| answer.round == plan.round);
+            all_ready &= answer == Some(ready);
+            is_void |= answer.is_some_and(|answer| !answer.is_ready) || self.left.contains(&seat.id);
+            if let Presence::Silent(since) = peer.link.presence(self.now) {
+                lead.wake(self.now, since + LOST);
+                is_void |= self.now >= since + LOST;
+            }
+        }
+        if is_void {
+            self.proving = None;
+            lead.again = self.now + AGAIN;
+            return Some(Stage::Over(cause));
+        }
+        all_ready.then(|| self.commit(plan, lead))
+    }
+
+    fn commit(&mut self, plan: &Plan, lead: &mut Lead) -> Stage {
+        (self.reign.term, lead.begun) = (0, self.now);
+        self.succeeded.clear();
+        lead.enters = plan.rank_of(self.own.id).is_some();
+        (self.epoch, self.plan, self.over, self.proving) = (plan.epoch, Some(plan.clone()), None, None);
+        Stage::Runs(Some(self.now + MASTER_FIRST))
+    }
+
+    fn decided(&self, lead: &Lead, has_most: bool) -> Reign {
+        let plan = self.plan.as_ref();
+        let phase = match &lead.stage {
+            Stage::Runs(_) => Phase::Runs,
+            Stage::Over(cause) => Phase::Over(*cause),
+            Stage::Round(cause, ..) => Phase::Round(*cause),
+            Stage::Released => Phase::Released,
+        };
+        let is_suspected = |member: &Member| {
+            !member.is_lost() && member.silent().is_some_and(|since| self.now >= since + SUSPECT)
+        };
+        let members = self.members(lead);
+        Reign {
+            epoch: self.epoch,
+            term: self.reign.term,
+            rank: plan.and_then(|plan| plan.rank_of(self.own.id)),
+            leader: self.own.clone(),
+            is_cut_off: !has_most,
+            round: plan.map(|plan| plan.round),
+            phase,
+            rounds: self.rounds,
+            asked: self.reign.asked,
+            suspected: members
+                .iter()
+                .filter(|member| is_suspected(member))
+                .map(|member| member.rank)
+                .collect(),
+            waiting: u32::try_from(self.spares().len()).unwrap_or(u32::MAX),
+            heirs: Vec::new(),
+        }
+    }
+
+    /// This node leaves: another one leads from now on. Returns false where there is none.
+    fn hand_over(&mut self) -> bool {
+        let heirs = self.plan.iter().flat_map(|plan| plan.heirs().into_iter().chain(plan.seats.clone()));
+        let leads = |heir: &Contact| {
+            heir.id != self.own.id
+                && !self.left.contains(&heir.id)
+                && self.peers.get(&heir.id).is_some_and(|peer| peer.link.is_there())
+        };
+        let Some(heir) = heirs.into_iter().find(leads) else { return false };
+        let rank = self.plan.as_ref().and_then(|plan| plan.rank_of(heir.id));
+        let phase = match self.reign.phase {
+            Phase::Round(cause) => Phase::Over(cause),
+            phase => phase,
+        };
+        self.reign = Reign { term: self.reign.term + 1, rank, leader: heir, phase, ..self.reign.clone() };
+        let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+        let all: Vec<NodeId> = self.peers.keys().copied().collect();
+        for id in all {
+            self.say(id, &reign);
+        }
+        true
+    }
+
+    /// Tells all that have come, and all members, what is decided.
+    pub(super) fn tell_all(&mut self) {
+        let Some(lead) = &self.lead else { return };
+        let first = self.plan.as_ref().and_then(|plan| plan.seats.first()).map(|first| first.id);
+        let (planned, plan) = match &lead.stage {
+            Stage::Round(_, plan, body) => {
+                (plan.seats.iter().map(|seat| seat.id).collect(), Some(body.clone()))
+            }
+            _ => (BTreeSet::new(), None),
+        };
+        let is_firsts_turn = matches!(lead.stage, Stage::Runs(Some(_)));
+        let members = self.seats();
+        let to_members = Said::Reign(self.reign.clone()).encode();
+        let to_others = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() }).encode();
+        let now = self.now;
+        let mut told = Vec::new();
+        for (id, peer) in &mut self.peers {
+            let is_member = members.contains(id);
+            let is_told = is_member || peer.join.is_some() || peer.is_behind;
+            if !is_told || (is_firsts_turn && first != Some(*id)) {
+                continue;
+            }
+            if let Some((kind, body)) = plan.as_ref().filter(|_| planned.contains(id)) {
+                peer.link.say(now, *kind, body);
+            }
+            let (kind, body) = if is_member { &to_members } else { &to_others };
+            peer.link.say(now, *kind, body);
+            told.push(*id);
+        }
+        for id in told {
+            self.touched(id);
+        }
+    }
+}
+
+/// The first cause among what has become of the members: one that is dead or leaves makes others fail.
+fn first_cause(members: &[Member]) -> Option<Cause> {
+    let cause = |member: &Member| {
+        let end = match (member.presence, member.command) {
+            (_, Command::Succeeded) => return None,
+            (_, Command::Leaves) => End::Left,
+            (Presence::Dead, _) => End::Gone,
+            (_, Command::Failed(end)) => end,
+            (_, Command::Waits | Command::Stops) => End::Unknown,
+            (_, Command::Runs) => return None,
+        };
+        Some(Cause { rank: Some(member.rank), end })
+    };
+    let weight = |cause: &Cause| match cause.end {
+        End::Gone => 0,
+        End::Left => 1,
+        End::Unknown => 3,
+        _ => 2,
+    };
+    members.iter().filter_map(cause).min_by_key(|cause| (weight(cause), cause.rank))
+}

@@ -1,0 +1,288 @@
+//! The session with one other process, and what its connections say about that process: whether it is there,
+//! silent or dead.
+//!
+//! The end of a connection is no answer but a question: a process that dies closes its connections, and so
+//! does a router that restarts. So the session dials the process anew, and what comes of that answers.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::proto::session::{Impossible, Output, Role, Session};
+use crate::proto::{ConnId, DialId, Time};
+use crate::wire::{Body, Frame};
+
+/// How long the other process may take to acknowledge a batch before another connection is tried.
+const PATIENCE: Duration = Duration::from_millis(60);
+/// A host that refuses a connection twice, so long apart, has no such process: a process may be refused once
+/// where its queue of connections was full.
+const REFUSED_AGAIN: Duration = Duration::from_millis(100);
+/// A connection that was reset may have been reset by a router. Its process is dead if nobody has heard it
+/// for so long.
+const AFTER_RESET: Duration = Duration::from_secs(3);
+
+/// How a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// The other end has closed it.
+    Closed,
+    /// It was reset, or the kernel's probes got no answer.
+    Broken,
+}
+
+/// Why a dial has failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failed {
+    /// The host refuses it, or another process answers there.
+    Refused,
+    /// Nothing has answered.
+    Silent,
+}
+
+/// What is known of another process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// A connection is open. The process may be stopped.
+    There,
+    /// There is no connection since then.
+    Silent(Time),
+    Dead,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Link {
+    session: Session,
+    /// Names this end's session: the other process begins anew where it has heard another number.
+    own_number: u64,
+    other_number: Option<u64>,
+    addresses: Vec<SocketAddr>,
+    /// Which of the addresses is dialled next.
+    next_address: usize,
+    connections: Vec<ConnId>,
+    /// Since when a connection is open, if one is.
+    there_since: Time,
+    /// What was said last of each kind.
+    said: BTreeMap<u8, Body>,
+    /// Whether the process is there: asked since no connection is open.
+    question: Option<Question>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Question {
+    since: Time,
+    /// The other end has closed a connection.
+    was_closed: bool,
+    /// When the first dial was refused.
+    refused: Option<Time>,
+    refused_again: bool,
+}
+
+impl Link {
+    /// A link to a process to which no connection is open.
+    pub(super) fn new(role: Role, number: u64, addresses: Vec<SocketAddr>, now: Time) -> Self {
+        Self {
+            session: Session::new(role, PATIENCE),
+            own_number: number,
+            other_number: None,
+            addresses,
+            next_address: 0,
+            connections: Vec::new(),
+            there_since: now,
+            said: BTreeMap::new(),
+            question: Some(Question { since: now, was_closed: false, refused: None, refused_again: false }),
+        }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.own_number
+    }
+
+    pub(super) fn set_addresses(&mut self, addresses: &[SocketAddr]) {
+        if self.addresses != addresses {
+            self.addresses = addresses.to_vec();
+            self.next_address = 0;
+        }
+    }
+
+    /// Says this state, unless it was said last of its kind.
+    pub(super) fn say(&mut self, now: Time, kind: u8, body: &Body) {
+        if self.said.get(&kind) != Some(body) {
+            self.said.insert(kind, Body::clone(body));
+            self.session.say(now, kind, Body::clone(body));
+        }
+    }
+
+    /// The other process has read what was said last of this kind, and may have forgotten it since.
+    pub(super) fn say_again(&mut self, kind: u8) {
+        self.said.remove(&kind);
+    }
+
+    /// A connection is open. Where the other process has begun a new session, it has read nothing of what was
+    /// said, and all is said again.
+    pub(super) fn opened(&mut self, now: Time, role: Role, dial: Option<DialId>, conn: ConnId, number: u64) {
+        let is_known = self.other_number.is_none_or(|known| known == number);
+        if !is_known {
+            // The connections of the old session close by themselves: their frames are of nobody.
+            self.session = Session::new(role, PATIENCE);
+            self.connections.clear();
+        }
+        self.other_number = Some(number);
+        if self.connections.is_empty() {
+            self.there_since = now;
+        }
+        self.connections.push(conn);
+        self.question = None;
+        self.session.opened(now, dial.filter(|_| is_known), conn);
+        if !is_known {
+            for (kind, body) in self.said.clone() {
+                self.session.say(now, kind, body);
+            }
+        }
+    }
+
+    pub(super) fn dial_failed(&mut self, now: Time, dial: DialId, failed: Failed) {
+        if let Some(question) = &mut self.question
+            && failed == Failed::Refused
+        {
+            let first = *question.refused.get_or_insert(now);
+            question.refused_again |= now >= first + REFUSED_AGAIN;
+        }
+        self.next_address = (self.next_address + 1) % self.addresses.len().max(1);
+        self.session.dial_failed(now, dial);
+    }
+
+    pub(super) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
+        let was_open = self.connections.contains(&conn);
+        self.connections.retain(|open| *open != conn);
+        if was_open && self.connections.is_empty() {
+            let was_closed = ending == Ending::Closed;
+            self.question.get_or_insert(Question {
+                since: now,
+                was_closed,
+                refused: None,
+                refused_again: false,
+            });
+        }
+        self.session.closed(now, conn);
+    }
+
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        frame: Frame,
+    ) -> Result<Option<Frame>, Impossible> {
+        if self.connections.contains(&conn) { self.session.receive(now, conn, frame) } else { Ok(None) }
+    }
+
+    pub(super) fn presence(&self, now: Time) -> Presence {
+        match self.question {
+            None => Presence::There,
+            Some(question) if question.is_death(now) => Presence::Dead,
+            Some(question) => Presence::Silent(question.since),
+        }
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.question.is_none()
+    }
+
+    /// Whether the host has refused since a connection was last open.
+    pub(super) fn is_refused(&self) -> bool {
+        self.question.is_some_and(|question| question.refused.is_some())
+    }
+
+    pub(super) fn is_read(&self) -> bool {
+        self.session.is_read()
+    }
+
+    /// Since when the other process owes an acknowledgement.
+    pub(super) fn owes_since(&self) -> Option<Time> {
+        self.session.waits_since().map(|since| since.max(self.there_since))
+    }
+
+    /// When time alone changes what is known, or a dial is due.
+    pub(super) fn next(&self, now: Time) -> Option<Time> {
+        let death = self
+            .question
+            .filter(|question| question.refused_again)
+            .map(|question| question.since + AFTER_RESET);
+        death.filter(|death| *death > now).into_iter().chain(self.session.poll_timeout()).min()
+    }
+
+    pub(super) fn forgive(&mut self, stopped: Duration) {
+        self.session.forgive(stopped);
+        self.there_since += stopped;
+        if let Some(question) = &mut self.question {
+            question.since += stopped;
+        }
+    }
+
+    pub(super) fn advance(&mut self, now: Time) {
+        self.session.advance(now);
+    }
+
+    /// What is to be done, and for a dial where to.
+    pub(super) fn poll_output(&mut self) -> Option<(Output, Option<SocketAddr>)> {
+        let output = self.session.poll_output()?;
+        if let Output::Close(conn) = output {
+            self.connections.retain(|open| *open != conn);
+        }
+        let to = matches!(output, Output::Dial(_)).then(|| self.addresses.get(self.next_address).copied());
+        Some((output, to.flatten()))
+    }
+}
+
+impl Question {
+    fn is_death(&self, now: Time) -> bool {
+        self.refused_again && (self.was_closed || now >= self.since + AFTER_RESET)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link whose only connection has ended so, at second 1.
+    fn ended(ending: Ending) -> Link {
+        let mut link = Link::new(Role::Member, 1, vec![], Time::ZERO);
+        link.opened(Time::ZERO, Role::Member, None, ConnId(1), 2);
+        assert_eq!(link.presence(Time::ZERO), Presence::There);
+        link.closed(Time::from_secs(1), ConnId(1), ending);
+        link
+    }
+
+    fn refuse(link: &mut Link, ms: u64) -> Presence {
+        let now = Time::from_millis(ms);
+        link.dial_failed(now, DialId(0), Failed::Refused);
+        link.presence(now)
+    }
+
+    #[test]
+    fn a_process_that_has_closed_and_is_refused_twice_is_dead_at_once() {
+        let mut link = ended(Ending::Closed);
+        let silent = Presence::Silent(Time::from_secs(1));
+        assert_eq!(refuse(&mut link, 1010), silent, "its queue of connections may be full");
+        assert_eq!(refuse(&mut link, 1109), silent);
+        assert_eq!(refuse(&mut link, 1110), Presence::Dead);
+    }
+
+    #[test]
+    fn a_process_whose_connection_was_reset_has_3_seconds_to_be_heard() {
+        let mut link = ended(Ending::Broken);
+        let silent = Presence::Silent(Time::from_secs(1));
+        assert_eq!((refuse(&mut link, 1010), refuse(&mut link, 3990)), (silent, silent));
+        assert_eq!(link.presence(Time::from_secs(4)), Presence::Dead);
+        link.opened(Time::from_secs(4), Role::Member, None, ConnId(2), 2);
+        assert_eq!(link.presence(Time::from_secs(9)), Presence::There);
+    }
+
+    #[test]
+    fn silence_alone_is_no_death() {
+        let mut link = ended(Ending::Closed);
+        for second in 2..1000 {
+            link.dial_failed(Time::from_secs(second), DialId(0), Failed::Silent);
+        }
+        assert_eq!(link.presence(Time::from_secs(1000)), Presence::Silent(Time::from_secs(1)));
+    }
+}

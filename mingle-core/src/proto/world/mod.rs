@@ -1,0 +1,828 @@
+//! A world that stays: its nodes while their commands run, from one world to the next.
+//!
+//! Every node has a session with the leader. It says what it does ([`Status`]), and the leader says what is
+//! decided ([`Reign`]): the commands run; the world is over, and why; the next world is being formed
+//! ([`Plan`]); all have ended well. The next world forms on the sessions that are there, so nobody searches.
+//!
+//! ```text
+//! link    the session with one process, and whether that process is there, silent or dead
+//! lead    what the leader decides: when a world is over, when and with whom the next one forms
+//! walk    who leads when the leader is lost: the first of a few named heirs that is there
+//! ```
+//!
+//! What several nodes may say of one thing is ordered: of two leaders the one of the later epoch counts, then
+//! the one that reaches most members, then the one of the later term ([`Standing`]). A node that reads of a
+//! better leader than its own, or than itself, follows that leader. So two leaders last no longer than the
+//! network keeps them apart.
+
+mod lead;
+mod link;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rand::rngs::Xoshiro256PlusPlus;
+use rand::{RngExt as _, SeedableRng as _};
+
+use super::pause::was_stopped;
+use super::session::{Impossible, Output, Role};
+use super::{ConnId, DialId, Time};
+use crate::model::{End, Lineage, NodeId, WorldSize};
+use crate::wire::Frame;
+use crate::wire::world::{
+    Answer, Cause, Command, Contact, Join, Phase, Plan, REIGN, Reign, RoundId, Said, Status,
+};
+use lead::Lead;
+pub(crate) use link::{Ending, Failed};
+use link::{Link, Presence};
+use walk::Walk;
+
+/// A leader to which no connection is open for so long is lost.
+const LOST: Duration = Duration::from_secs(3);
+/// A leader whose process does not acknowledge a frame for so long is lost, although its kernel lives.
+const OWES: Duration = Duration::from_secs(5);
+/// How long a node that leaves, or is released, waits until the others have read that.
+const FAREWELL: Duration = Duration::from_secs(3);
+
+/// What a node brings to its worlds.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) size: WorldSize,
+    /// It waits for a seat; an observer does not.
+    pub(crate) takes_seat: bool,
+    /// How long a silent member may stay silent.
+    pub(crate) gone_after: Duration,
+    /// How long the commands of a world that is over may take to stop.
+    pub(crate) stop_timeout: Duration,
+    /// From so long after its beginning on a world may end to take in nodes that wait.
+    pub(crate) grow_after: Option<Duration>,
+    /// How long a node has waited before a world ends to take it in.
+    pub(crate) last_call: Duration,
+}
+
+/// What a [`World`] asks of its driver.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Open a connection of the session with this process, and exchange hellos; then call [`World::opened`]
+    /// or [`World::dial_failed`]. The hello names both processes and this number.
+    Dial {
+        to: SocketAddr,
+        peer: NodeId,
+        dial: DialId,
+        number: u64,
+    },
+    /// Write this frame. Frames of one connection are written in the order in which they were given.
+    Write(ConnId, Frame),
+    Close(ConnId),
+    /// Prove this node's paths of the plan, then call [`World::proved`]. A later plan takes its place.
+    Prove(Plan),
+    Report(Change),
+}
+
+/// What the caller learns of its world.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// The node is a member of this world: its command starts.
+    Formed(Plan),
+    /// The world is over: the command, if it runs, must stop. Call [`World::stopped`] when it has.
+    Over(Cause),
+    /// The world was over before, and this is the first cause.
+    FirstCause(Cause),
+    /// The node of this rank is silent, or is there again.
+    Suspected(u32),
+    Back(u32),
+    /// Half of the members or fewer can be reached, and the commands run on.
+    CutOff,
+    /// All commands have ended well.
+    Released,
+    /// No node that may lead lives: look for others as at the start.
+    Lost,
+    /// The others have read that this node leaves, or that all are released, or the time for that has passed.
+    MayEnd,
+}
+
+/// One node of a job that stays.
+#[derive(Debug, Clone)]
+pub(crate) struct World {
+    own: Contact,
+    settings: Settings,
+    now: Time,
+    rng: Xoshiro256PlusPlus,
+    /// The last world in which this node's command has started, or for which this node was ready.
+    epoch: Lineage,
+    /// The plan of that world. None for a node that waits for its first seat, or has missed a world.
+    plan: Option<Plan>,
+    command: Command,
+    /// The round of the world in which the command has last started.
+    begun: Option<RoundId>,
+    /// The plan whose paths this node proves or has proved.
+    proving: Option<Plan>,
+    answer: Option<Answer>,
+    /// The cause of the end of `epoch`, as this node has reported it.
+    over: Option<Cause>,
+    /// What the leader that this node follows, or this node itself, has decided.
+    reign: Reign,
+    /// Since when this node has followed the leader of `reign`.
+    followed: Time,
+    lead: Option<Lead>,
+    /// How many rounds this node has led: no two have one name.
+    rounds: u32,
+    /// The leader is lost, and this node asks the heirs.
+    walk: Option<Walk>,
+    peers: BTreeMap<NodeId, Peer>,
+    /// The processes that are known to be dead, have left, or have ended well in this epoch.
+    dead: BTreeSet<NodeId>,
+    left: BTreeSet<NodeId>,
+    succeeded: BTreeSet<NodeId>,
+    /// Which peer each connection belongs to.
+    connections: BTreeMap<ConnId, NodeId>,
+    /// When each peer's link has something to do.
+    due: BTreeSet<(Time, NodeId)>,
+    suspected: BTreeSet<u32>,
+    is_cut_off: bool,
+    /// This node ends when its peers have read what it has said, and at this time at the latest.
+    farewell: Option<Time>,
+    actions: VecDeque<Action>,
+}
+
+/// Another process.
+#[derive(Debug, Clone)]
+struct Peer {
+    link: Link,
+    /// When `due` has it.
+    due: Option<Time>,
+    join: Option<Join>,
+    /// Since when it waits for a seat.
+    since: Time,
+    status: Option<Status>,
+    /// What it has said of the leader since this node has last lost its own.
+    reign: Option<Reign>,
+    /// It follows a worse leader, and is told of the better one.
+    is_behind: bool,
+}
+
+/// How much a leader's word counts: the greater wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Standing {
+    generation: u32,
+    reaches_most: bool,
+    term: u32,
+    rank: Reverse<u32>,
+    leader: NodeId,
+}
+
+impl From<&Reign> for Standing {
+    fn from(reign: &Reign) -> Self {
+        Self {
+            generation: reign.epoch.generation,
+            reaches_most: !reign.is_cut_off,
+            term: reign.term,
+            rank: Reverse(reign.rank.unwrap_or(u32::MAX)),
+            leader: reign.leader.id,
+        }
+    }
+}
+
+impl World {
+    /// A member of a world that has just formed, whose leader has planned it.
+    pub(crate) fn member(own: Contact, settings: Settings, plan: Plan, seed: u64, now: Time) -> Self {
+        let leader = plan.round.leader;
+        let rank = plan.rank_of(leader);
+        let contact = plan.seats.iter().find(|seat| seat.id == leader);
+        let reign = Reign {
+            epoch: plan.epoch,
+            term: 0,
+            rank,
+            leader: contact.unwrap_or(&own).clone(),
+            is_cut_off: false,
+            round: Some(plan.round),
+            phase: Phase::Runs,
+            rounds: plan.round.number,
+            asked: 0,
+            suspected: Vec::new(),
+            waiting: 0,
+            heirs: Vec::new(),
+        };
+        let leads = leader == own.id;
+        let mut world = Self::new(own, settings, reign, seed, now);
+        world.epoch = plan.epoch;
+        world.begun = Some(plan.round);
+        world.plan = Some(plan);
+        world.command = Command::Runs;
+        if leads {
+            world.lead = Some(Lead::formed(now));
+        } else {
+            world.follow();
+        }
+        world.settle();
+        world
+    }
+
+    /// A node that waits for a seat, or looks on, and has heard of this leader.
+    pub(crate) fn guest(own: Contact, settings: Settings, leader: Contact, seed: u64, now: Time) -> Self {
+        let reign = Reign {
+            epoch: Lineage::default(),
+            term: 0,
+            rank: None,
+            leader: leader.clone(),
+            is_cut_off: true,
+            round: None,
+            phase: Phase::Runs,
+            rounds: 0,
+            asked: 0,
+            suspected: Vec::new(),
+            waiting: 0,
+            heirs: vec![leader],
+        };
+        let mut world = Self::new(own, settings, reign, seed, now);
+        world.follow();
+        world.settle();
+        world
+    }
+
+    fn new(own: Contact, settings: Settings, reign: Reign, seed: u64, now: Time) -> Self {
+        Self {
+            own,
+            settings,
+            now,
+            rng: Xoshiro256PlusPlus::seed_from_u64(seed),
+            epoch: Lineage::default(),
+            plan: None,
+            command: Command::Waits,
+            begun: None,
+            proving: None,
+            answer: None,
+            over: None,
+            reign,
+            followed: now,
+            lead: None,
+            rounds: 0,
+            walk: None,
+            peers: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            left: BTreeSet::new(),
+            succeeded: BTreeSet::new(),
+            connections: BTreeMap::new(),
+            due: BTreeSet::new(),
+            suspected: BTreeSet::new(),
+            is_cut_off: false,
+            farewell: None,
+            actions: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> Lineage {
+        self.epoch
+    }
+
+    /// This node's command has ended. With [`End::Left`] the node leaves the job.
+    pub(crate) fn ended(&mut self, now: Time, end: Option<End>) {
+        self.at(now);
+        if matches!(self.command, Command::Runs | Command::Stops) || end == Some(End::Left) {
+            self.command = match end {
+                Some(End::Left) => Command::Leaves,
+                _ if self.command == Command::Stops => Command::Waits,
+                Some(end) => Command::Failed(end),
+                None => Command::Succeeded,
+            };
+        }
+        if self.command == Command::Leaves {
+            self.farewell = Some(self.now + FAREWELL);
+        }
+        self.settle();
+    }
+
+    /// This node's command has ended after the world was over, and the node is ready for the next world.
+    pub(crate) fn stopped(&mut self, now: Time) {
+        self.at(now);
+        if self.over.is_some() && self.command != Command::Leaves {
+            self.command = Command::Waits;
+        }
+        self.settle();
+    }
+
+    /// This node's paths of this round are proved, or some are broken.
+    pub(crate) fn proved(&mut self, now: Time, round: RoundId, is_ready: bool) {
+        self.at(now);
+        if self.proving.as_ref().is_some_and(|plan| plan.round == round) {
+            self.answer = Some(Answer { round, is_ready });
+        }
+        self.settle();
+    }
+
+    /// Whether a process that dials this one, and means the process of this ID, is answered; and the number
+    /// of the session for the answer.
+    pub(crate) fn answers(&mut self, now: Time, peer: NodeId, meant: NodeId) -> Option<u64> {
+        self.at(now);
+        (meant == self.own.id && peer != meant).then(|| self.peer(peer, &[]).link.number())
+    }
+
+    /// A connection is open, and both hellos have been read. `number` is the other process's.
+    pub(crate) fn opened(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        dial: Option<DialId>,
+        conn: ConnId,
+        number: u64,
+    ) {
+        self.at(now);
+        self.dead.remove(&peer);
+        let role = self.role(peer);
+        let now = self.now;
+        self.connections.insert(conn, peer);
+        self.peer(peer, &[]).link.opened(now, role, dial, conn, number);
+        self.touched(peer);
+        self.settle();
+    }
+
+    pub(crate) fn dial_failed(&mut self, now: Time, peer: NodeId, dial: DialId, failed: Failed) {
+        self.at(now);
+        let now = self.now;
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.link.dial_failed(now, dial, failed);
+        }
+        self.touched(peer);
+        self.settle();
+    }
+
+    pub(crate) fn closed(&mut self, now: Time, conn: ConnId, ending: Ending) {
+        self.at(now);
+        let now = self.now;
+        let Some(id) = self.connections.remove(&conn) else { return };
+        if let Some(peer) = self.peers.get_mut(&id) {
+            peer.link.closed(now, conn, ending);
+        }
+        self.touched(id);
+        self.settle();
+    }
+
+    /// A frame was read.
+    ///
+    /// # Errors
+    /// The connection is to be closed: what was read is of no process of mingle.
+    pub(crate) fn read(&mut self, now: Time, conn: ConnId, frame: Frame) -> Result<(), Impossible> {
+        self.at(now);
+        let now = self.now;
+        let Some(&id) = self.connections.get(&conn) else { return Ok(()) };
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        let frame = peer.link.receive(now, conn, frame)?;
+        self.touched(id);
+        if let Some(frame) = frame {
+            match Said::decode(frame.kind, &frame.body).ok_or(Impossible)? {
+                Said::Join(join) => self.on_join(id, join),
+                Said::Status(status) => self.on_status(id, status),
+                Said::Reign(reign) => self.on_reign(id, reign),
+                Said::Plan(plan) => self.on_plan(id, plan),
+            }
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Time has passed. Early and repeated calls do nothing.
+    pub(crate) fn advance(&mut self, now: Time) {
+        let due = self.poll_timeout().filter(|&due| was_stopped(due, now));
+        if let Some(stopped) = due.map(|due| now.saturating_sub(due)) {
+            // This process was stopped: the others' silence meanwhile is no evidence.
+            self.forgive(stopped);
+        }
+        self.at(now);
+        while let Some(&(at, id)) = self.due.first().filter(|(at, _)| *at <= self.now) {
+            self.due.remove(&(at, id));
+            if let Some(peer) = self.peers.get_mut(&id) {
+                peer.due = None;
+                peer.link.advance(self.now);
+            }
+            self.touched(id);
+        }
+        self.settle();
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Time> {
+        let links = self.due.first().map(|(at, _)| *at);
+        let own = [self.next_of_leader(), self.next_of_walk(), self.next_of_lead(), self.farewell];
+        links.into_iter().chain(own.into_iter().flatten()).min()
+    }
+
+    pub(crate) fn poll_action(&mut self) -> Option<Action> {
+        self.actions.pop_front()
+    }
+
+    fn at(&mut self, now: Time) {
+        self.now = self.now.max(now);
+    }
+
+    fn forgive(&mut self, stopped: Duration) {
+        for peer in self.peers.values_mut() {
+            peer.link.forgive(stopped);
+        }
+        if let Some(lead) = &mut self.lead {
+            lead.forgive(stopped);
+        }
+        if let Some(walk) = &mut self.walk {
+            walk.forgive(stopped);
+        }
+        let ids: Vec<NodeId> = self.peers.keys().copied().collect();
+        for id in ids {
+            self.touched(id);
+        }
+    }
+
+    /// The two ends of a session must differ in which of them closes superfluous connections.
+    fn role(&self, peer: NodeId) -> Role {
+        if self.own.id < peer { Role::Leader } else { Role::Member }
+    }
+
+    /// The link to a process, which begins to dial it if there is none.
+    fn peer(&mut self, id: NodeId, addresses: &[SocketAddr]) -> &mut Peer {
+        if !self.peers.contains_key(&id) {
+            let (role, number) = (self.role(id), self.rng.random());
+            let link = Link::new(role, number, addresses.to_vec(), self.now);
+            let peer = Peer {
+                link,
+                due: None,
+                join: None,
+                since: self.now,
+                status: None,
+                reign: None,
+                is_behind: false,
+            };
+            self.peers.insert(id, peer);
+        }
+        let peer = self.peers.get_mut(&id).unwrap_or_else(|| unreachable!("it was inserted"));
+        if !addresses.is_empty() {
+            peer.link.set_addresses(addresses);
+        }
+        peer
+    }
+
+    fn link_to(&mut self, contact: &Contact) {
+        if contact.id != self.own.id && !self.dead.contains(&contact.id) {
+            let now = self.now;
+            self.peer(contact.id, &contact.addresses).link.advance(now);
+            self.touched(contact.id);
+        }
+    }
+
+    /// Something has happened on a link: carries out what it wants, and forgets a process that is dead.
+    fn touched(&mut self, id: NodeId) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if let Some(due) = peer.due.take() {
+            self.due.remove(&(due, id));
+        }
+        if peer.link.presence(self.now) == Presence::Dead {
+            self.peers.remove(&id);
+            self.connections.retain(|_, peer| *peer != id);
+            self.dead.insert(id);
+            return;
+        }
+        let number = peer.link.number();
+        while let Some((output, to)) = peer.link.poll_output() {
+            self.actions.extend(match (output, to) {
+                (Output::Dial(dial), Some(to)) => Some(Action::Dial { to, peer: id, dial, number }),
+                (Output::Dial(dial), None) => {
+                    // It has not said yet where it is.
+                    peer.link.dial_failed(self.now, dial, Failed::Silent);
+                    None
+                }
+                (Output::Write(conn, frame), _) => Some(Action::Write(conn, frame)),
+                (Output::Close(conn), _) => {
+                    self.connections.remove(&conn);
+                    Some(Action::Close(conn))
+                }
+            });
+        }
+        if let Some(next) = peer.link.next(self.now) {
+            peer.due = Some(next);
+            self.due.insert((next, id));
+        }
+    }
+
+    fn say(&mut self, to: NodeId, said: &Said) {
+        let (kind, body) = said.encode();
+        let now = self.now;
+        if let Some(peer) = self.peers.get_mut(&to) {
+            peer.link.say(now, kind, &body);
+        }
+        self.touched(to);
+    }
+
+    fn is_there(&self, id: NodeId) -> bool {
+        id == self.own.id || self.peers.get(&id).is_some_and(|peer| peer.link.is_there())
+    }
+
+    fn on_join(&mut self, from: NodeId, join: Join) {
+        if join.contact.id == from {
+            let now = self.now;
+            let peer = self.peer(from, &join.contact.addresses);
+            if peer.join.is_none() {
+                peer.since = now;
+            }
+            peer.join = Some(join);
+        }
+    }
+
+    fn on_status(&mut self, from: NodeId, status: Status) {
+        match status.command {
+            Command::Leaves => self.left.insert(from),
+            Command::Succeeded if status.epoch == self.epoch => self.succeeded.insert(from),
+            _ => false,
+        };
+        let asks = status.lost == Some(self.reign.leader.id);
+        if let Some(peer) = self.peers.get_mut(&from) {
+            if asks && peer.status.as_ref().is_none_or(|known| known.lost != status.lost) {
+                peer.link.say_again(REIGN);
+            }
+            peer.status = Some(status);
+        }
+    }
+
+    fn on_plan(&mut self, from: NodeId, plan: Plan) {
+        let is_of_leader = from == self.reign.leader.id && plan.round.leader == from && self.lead.is_none();
+        let is_new = self.proving.as_ref().is_none_or(|proving| proving.round != plan.round);
+        if is_of_leader && is_new && self.command == Command::Waits && plan.epoch > self.epoch {
+            self.prove(plan);
+        }
+    }
+
+    fn prove(&mut self, plan: Plan) {
+        if plan.rank_of(self.own.id).is_some() {
+            self.answer = None;
+            self.proving = Some(plan.clone());
+            self.actions.push_back(Action::Prove(plan));
+        }
+    }
+
+    /// Somebody says what the leader has decided, who may be somebody else.
+    fn on_reign(&mut self, from: NodeId, reign: Reign) {
+        let origin = self.reign.epoch.origin;
+        if origin != 0 && reign.epoch.origin != origin {
+            return;
+        }
+        let is_own_leader = reign.leader.id == self.reign.leader.id;
+        let is_behind = !is_own_leader && Standing::from(&reign) < Standing::from(&self.reign);
+        if let Some(peer) = self.peers.get_mut(&from) {
+            let is_news = peer.reign.as_ref() != Some(&reign);
+            peer.reign = Some(reign.clone());
+            peer.is_behind = is_behind;
+            if is_behind && is_news {
+                peer.link.say_again(REIGN);
+            }
+        }
+        if reign.leader.id == self.own.id {
+            // The leader leaves, and this node is to lead in its place; or each of two has followed the other.
+            if self.lead.is_none() && Standing::from(&reign) > Standing::from(&self.reign) {
+                self.reign = reign;
+                self.succeed(self.reign.term);
+            } else if self.lead.is_none() && from == self.reign.leader.id {
+                self.succeed(self.reign.term.max(reign.term) + 1);
+            }
+            return;
+        }
+        let is_better = Standing::from(&reign) > Standing::from(&self.reign);
+        let runs_beside = reign.epoch.generation == self.epoch.generation
+            && self.plan.as_ref().is_some_and(|plan| reign.round != Some(plan.round))
+            && matches!(self.command, Command::Runs | Command::Succeeded);
+        if self.lead.is_some() {
+            if is_better && !runs_beside {
+                self.lead = None;
+                self.reign = reign;
+                self.follow();
+            }
+        } else if is_own_leader {
+            // Its own word, or what another node passes on while the leader cannot be heard.
+            if from == reign.leader.id || self.walk.is_some() {
+                self.reign = reign;
+            }
+        } else if (is_better || from == self.reign.leader.id) && !runs_beside {
+            self.reign = reign;
+            self.follow();
+        } else if self.walk.is_some() && from == reign.leader.id && !runs_beside {
+            // The own leader is lost, and this node leads.
+            self.reign = reign;
+            self.follow();
+        }
+    }
+
+    /// Begins to follow the leader of `reign`.
+    fn follow(&mut self) {
+        self.walk = None;
+        self.doubt();
+        let leader = self.reign.leader.clone();
+        self.dead.remove(&leader.id);
+        self.followed = self.now;
+        self.link_to(&leader);
+    }
+
+    /// The leader of a round for which this node was ready is another one now, or is lost. The world may have
+    /// formed: for this node it counts as formed and over.
+    fn doubt(&mut self) {
+        let Some(plan) =
+            self.proving.take_if(|plan| plan.round.leader != self.reign.leader.id || self.walk.is_some())
+        else {
+            return;
+        };
+        // Whoever has led a round knows that it has not formed.
+        let is_others = plan.round.leader != self.own.id;
+        if is_others
+            && self.answer == Some(Answer { round: plan.round, is_ready: true })
+            && plan.epoch > self.epoch
+        {
+            self.epoch = plan.epoch;
+            self.plan = Some(plan);
+            self.over = Some(Cause { rank: None, end: End::Unknown });
+        }
+    }
+
+    /// Brings everything in line with what has been heard. Every call ends with it.
+    fn settle(&mut self) {
+        if self.lead.is_some() {
+            self.decide();
+        } else {
+            self.look_after_the_leader();
+            self.obey();
+        }
+        self.tell();
+        self.end();
+    }
+
+    /// Does what the leader has decided.
+    fn obey(&mut self) {
+        let reign = self.reign.clone();
+        let is_round = |round: RoundId| reign.round == Some(round);
+        self.learn_of_commit(&reign);
+        self.void_if_said(&reign);
+        let is_own = self.plan.as_ref().is_some_and(|plan| is_round(plan.round));
+        let cause = match reign.phase {
+            Phase::Over(cause) | Phase::Round(cause) if is_own => Some(cause),
+            _ if reign.epoch.generation > self.epoch.generation && self.plan.is_some() => {
+                Some(Cause { rank: None, end: End::Unknown })
+            }
+            _ => None,
+        };
+        if let Some(cause) = cause {
+            self.end_world(cause);
+        }
+        let is_current = reign.epoch.generation >= self.epoch.generation;
+        if is_current && !is_own && self.command == Command::Waits {
+            // Others have gone on without this node.
+            self.plan = None;
+        }
+        let runs_beside = !is_own && matches!(self.command, Command::Runs | Command::Stops);
+        if reign.phase == Phase::Released && self.farewell.is_none() && is_current && !runs_beside {
+            self.release();
+        }
+        self.report_suspects(&reign.suspected, reign.is_cut_off && is_own && !reign.suspected.is_empty());
+    }
+
+    /// The world for which this node was ready has formed: it runs, or is over already.
+    fn learn_of_commit(&mut self, reign: &Reign) {
+        let Some(ready) = self.answer.filter(|answer| answer.is_ready && reign.round == Some(answer.round))
+        else {
+            return;
+        };
+        let is_late = reign.epoch.generation < self.epoch.generation || self.command != Command::Waits;
+        let plan =
+            self.proving.as_ref().or(self.plan.as_ref()).filter(|plan| plan.round == ready.round).cloned();
+        let Some(plan) = plan.filter(|_| !is_late) else { return };
+        match reign.phase {
+            Phase::Runs if self.begun != Some(plan.round) => self.enter(plan),
+            Phase::Over(cause) | Phase::Round(cause) if self.epoch < plan.epoch => {
+                (self.epoch, self.plan, self.over) = (plan.epoch, Some(plan), Some(cause));
+                self.proving.take_if(|plan| plan.round == ready.round);
+            }
+            _ => {}
+        }
+    }
+
+    /// A round of this leader that is under way no more is void.
+    fn void_if_said(&mut self, reign: &Reign) {
+        self.proving.take_if(|plan| {
+            let is_under_way = matches!(reign.phase, Phase::Round(_)) && reign.rounds == plan.round.number;
+            plan.round.leader == reign.leader.id && !is_under_way && reign.rounds >= plan.round.number
+        });
+    }
+
+    fn enter(&mut self, plan: Plan) {
+        self.epoch = plan.epoch;
+        self.begun = Some(plan.round);
+        self.plan = Some(plan.clone());
+        self.proving = None;
+        self.command = Command::Runs;
+        self.over = None;
+        self.succeeded.clear();
+        self.suspected.clear();
+        self.is_cut_off = false;
+        self.actions.push_back(Action::Report(Change::Formed(plan)));
+    }
+
+    /// The world of `epoch` is over.
+    fn end_world(&mut self, cause: Cause) {
+        match self.over {
+            None => {
+                self.over = Some(cause);
+                self.answer.take_if(|answer| Some(answer.round) == self.begun);
+                match self.command {
+                    Command::Runs => self.command = Command::Stops,
+                    Command::Succeeded => self.command = Command::Waits,
+                    _ => {}
+                }
+                if self.begun == self.plan.as_ref().map(|plan| plan.round) {
+                    self.actions.push_back(Action::Report(Change::Over(cause)));
+                }
+            }
+            Some(known) if known != cause && cause.end != End::Unknown => {
+                self.over = Some(cause);
+                self.actions.push_back(Action::Report(Change::FirstCause(cause)));
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn release(&mut self) {
+        self.farewell = Some(self.now + FAREWELL);
+        self.actions.push_back(Action::Report(Change::Released));
+    }
+
+    fn report_suspects(&mut self, suspected: &[u32], is_cut_off: bool) {
+        let suspected: BTreeSet<u32> = suspected.iter().copied().collect();
+        let new = suspected.difference(&self.suspected).map(|rank| Change::Suspected(*rank));
+        let back = self.suspected.difference(&suspected).map(|rank| Change::Back(*rank));
+        self.actions.extend(new.chain(back).map(Action::Report));
+        self.suspected = suspected;
+        if is_cut_off && !self.is_cut_off {
+            self.actions.push_back(Action::Report(Change::CutOff));
+        }
+        self.is_cut_off = is_cut_off;
+    }
+
+    fn status(&self) -> Status {
+        let is_guest = |(id, peer): (&NodeId, &Peer)| {
+            let status = peer.status.as_ref().filter(|_| peer.join.is_some() && peer.link.is_there())?;
+            let command = match status.epoch.cmp(&self.epoch) {
+                Ordering::Less => Command::Runs,
+                Ordering::Equal => status.command,
+                Ordering::Greater => Command::Waits,
+            };
+            (*id != self.reign.leader.id).then_some((*id, command))
+        };
+        let guests =
+            if self.lead.is_some() { Vec::new() } else { self.peers.iter().filter_map(is_guest).collect() };
+        let lost = self.walk.as_ref().map(Walk::lost);
+        Status { epoch: self.epoch, command: self.command, answer: self.answer, lost, guests }
+    }
+
+    /// Tells the others what they have to know.
+    fn tell(&mut self) {
+        if self.lead.is_some() {
+            return self.tell_all();
+        }
+        let asked = self.walk.iter().flat_map(Walk::asked);
+        let hosts: Vec<NodeId> = asked.chain([self.reign.leader.id]).collect();
+        let join = Said::Join(Join { contact: self.own.clone(), takes_seat: self.settings.takes_seat });
+        let status = Said::Status(self.status());
+        for host in hosts {
+            self.say(host, &join);
+            self.say(host, &status);
+        }
+        // Nodes that have lost the leader have come here. The leader has read that, or it may be stopped.
+        if self.walk.is_none() && self.hears_the_leader() {
+            let guests = self
+                .peers
+                .iter()
+                .filter(|(_, peer)| (peer.join.is_some() && peer.status.is_some()) || peer.is_behind);
+            let guests: Vec<NodeId> = guests.map(|(id, _)| *id).collect();
+            let reign = Said::Reign(Reign { heirs: self.heirs(), ..self.reign.clone() });
+            for guest in guests {
+                self.say(guest, &reign);
+            }
+        }
+    }
+
+    /// Who leads if the leader is lost, in this order.
+    fn heirs(&self) -> Vec<Contact> {
+        self.current_plan().map_or_else(|| self.reign.heirs.clone(), Plan::heirs)
+    }
+
+    /// The plan of this node's world, unless others have gone on without this node.
+    fn current_plan(&self) -> Option<&Plan> {
+        self.plan.as_ref().filter(|_| self.reign.epoch.generation <= self.epoch.generation)
+    }
+
+    /// Ends, if this node leaves and all that are there have read that.
+    fn end(&mut self) {
+        let Some(latest) = self.farewell else { return };
+        let is_read = self.peers.values().all(|peer| peer.link.is_read());
+        let waits_for_leader = self.lead.is_none() && !self.peers.contains_key(&self.reign.leader.id);
+        if (is_read && !waits_for_leader) || self.now >= latest {
+            self.farewell = None;
+            self.actions.push_back(Action::Report(Change::MayEnd));
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The leader is lost: the first of its heirs that is there leads, or knows who does.
+
+use std::time::Duration;
+
+use super::{Change, LOST, OWES, Time, World};
+use crate::model::NodeId;
+use crate::wire::world::{Command, Contact};
+
+/// How long a node that passes on what others say waits for the leader's answer.
+const OWES_GUESTS: Duration = Duration::from_secs(2);
+/// How long the other heirs have to say that they hear the leader, before an heir leads that does not.
+const OBJECTIONS: Duration = Duration::from_millis(500);
+/// The pause before the heirs are asked again.
+const AGAIN: Duration = Duration::from_millis(250);
+
+/// The heirs, of which one after the other is asked.
+#[derive(Debug, Clone)]
+pub(super) struct Walk {
+    lost: NodeId,
+    heirs: Vec<Contact>,
+    position: usize,
+    /// Since when the heir at this position is asked.
+    since: Time,
+    /// It is this node's turn, and it asks the other heirs whether they hear the leader.
+    asks_all: bool,
+    reported: Option<Change>,
+}
+
+impl Walk {
+    pub(super) fn lost(&self) -> NodeId {
+        self.lost
+    }
+
+    /// The heir that is asked, or has answered that it hears the leader; before this node leads itself, all.
+    pub(super) fn asked(&self) -> Vec<NodeId> {
+        let (skipped, most) = if self.asks_all { (0, self.heirs.len()) } else { (self.position, 1) };
+        self.heirs.iter().skip(skipped).take(most).map(|heir| heir.id).collect()
+    }
+
+    pub(super) fn forgive(&mut self, stopped: Duration) {
+        self.since += stopped;
+    }
+}
+
+impl World {
+    /// Notices that the leader is lost, or is back, and goes on with the walk.
+    pub(super) fn look_after_the_leader(&mut self) {
+        if self.says_farewell() {
+            self.walk = None;
+            return;
+        }
+        let is_lost = self.leader_is_lost_at().is_some_and(|at| at <= self.now);
+        match &self.walk {
+            None if is_lost => {
+                for peer in self.peers.values_mut() {
+                    peer.reign = None;
+                }
+                let lost = self.reign.leader.id;
+                let walk = Walk {
+                    lost,
+                    heirs: Vec::new(),
+                    position: 0,
+                    since: self.now,
+                    asks_all: false,
+                    reported: None,
+                };
+                self.walk = Some(walk);
+                self.doubt();
+                let heirs = self.heirs();
+                if let Some(walk) = &mut self.walk {
+                    walk.heirs = heirs;
+                }
+            }
+            Some(_) if !is_lost && self.is_there(self.reign.leader.id) => self.walk = None,
+            _ => {}
+        }
+        while self.goes_on() {}
+    }
+
+    /// Whether the leader's process has read all that this node has said.
+    pub(super) fn hears_the_leader(&self) -> bool {
+        self.peers.get(&self.reign.leader.id).is_some_and(|peer| peer.link.is_there() && peer.link.is_read())
+    }
+
+    /// All are released, so nobody needs a leader any more.
+    fn says_farewell(&self) -> bool {
+        self.farewell.is_some() && self.command != Command::Leaves
+    }
+
+    /// When the leader is lost, if it stays as it is.
+    fn leader_is_lost_at(&self) -> Option<Time> {
+        let leader = self.reign.leader.id;
+        if self.dead.contains(&leader) {
+            return Some(Time::ZERO);
+        }
+        let Some(peer) = self.peers.get(&leader) else { return Some(Time::ZERO) };
+        match peer.link.presence(self.now) {
+            super::Presence::Silent(since) => Some(since.max(self.followed) + LOST),
+            super::Presence::Dead => Some(Time::ZERO),
+            super::Presence::There => {
+                let has_guests = self.peers.iter().any(|(id, peer)| *id != leader && peer.join.is_some());
+                let patience = if has_guests { OWES_GUESTS } else { OWES };
+                peer.link.owes_since().map(|since| since + patience)
+            }
+        }
+    }
+
+    pub(super) fn next_of_leader(&self) -> Option<Time> {
+        let walks = self.lead.is_some() || self.walk.is_some() || self.says_farewell();
+        self.leader_is_lost_at().filter(|_| !walks)
+    }
+
+    pub(super) fn next_of_walk(&self) -> Option<Time> {
+        let walk = self.walk.as_ref()?;
+        match walk.heirs.get(walk.position) {
+            Some(heir) if heir.id == self.own.id && walk.since <= self.now => Some(walk.since + OBJECTIONS),
+            Some(heir) if walk.since <= self.now => (!self.has_answered(heir.id)).then(|| walk.since + LOST),
+            _ => Some(walk.since),
+        }
+    }
+
+    fn has_answered(&self, heir: NodeId) -> bool {
+        self.peers.get(&heir).is_some_and(|peer| peer.reign.is_some() && peer.link.is_there())
+    }
+
+    /// Looks at the heir that is asked. Returns whether the next heir is to be looked at.
+    fn goes_on(&mut self) -> bool {
+        let Some(walk) = &self.walk else { return false };
+        let (lost, since) = (walk.lost, walk.since);
+        if self.now < since {
+            return false;
+        }
+        let Some(heir) = walk.heirs.get(walk.position).cloned() else {
+            self.begin_again();
+            return false;
+        };
+        if heir.id == self.own.id {
+            if self.current_plan().is_some() && self.command != Command::Leaves {
+                return self.takes_its_turn(lost, since);
+            }
+        } else if heir.id != lost && !self.dead.contains(&heir.id) {
+            self.link_to(&heir);
+            let is_refused = self.peers.get(&heir.id).is_none_or(|peer| peer.link.is_refused());
+            if self.has_answered(heir.id) || (!is_refused && self.now < since + LOST) {
+                return false;
+            }
+        }
+        let now = self.now;
+        if let Some(walk) = &mut self.walk {
+            walk.position += 1;
+            walk.since = now;
+        }
+        true
+    }
+
+    /// This node leads, unless another heir hears the leader. One that is dead nobody hears.
+    fn takes_its_turn(&mut self, lost: NodeId, since: Time) -> bool {
+        let heirs = self.heirs();
+        let hears = |heir: &Contact| heir.id != self.own.id && self.has_answered(heir.id);
+        let hearing = heirs.iter().position(hears);
+        if let Some(walk) = &mut self.walk
+            && !self.dead.contains(&lost)
+        {
+            walk.asks_all = hearing.is_none();
+            if let Some(hearing) = hearing {
+                walk.position = hearing;
+                return false;
+            }
+            if self.now < since + OBJECTIONS {
+                for heir in heirs.iter().filter(|heir| heir.id != lost) {
+                    self.link_to(heir);
+                }
+                return false;
+            }
+        }
+        self.succeed(self.reign.term + 1);
+        self.decide();
+        false
+    }
+
+    /// No heir leads.
+    fn begin_again(&mut self) {
+        let again = self.now + AGAIN;
+        let Some(walk) = &mut self.walk else { return };
+        (walk.position, walk.since) = (0, again);
+        let are_dead = walk.heirs.iter().all(|heir| heir.id == self.own.id || self.dead.contains(&heir.id));
+        let change = if are_dead { Change::Lost } else { Change::CutOff };
+        if walk.reported.replace(change.clone()) != Some(change.clone()) {
+            self.actions.push_back(super::Action::Report(change));
+        }
+    }
+}

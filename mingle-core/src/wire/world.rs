@@ -1,0 +1,291 @@
+//! What the processes of a world that stays tell each other on their sessions.
+//!
+//! There are four kinds of frames, and each is a whole state: what a process is and wants ([`Join`]), what it
+//! is doing ([`Status`]), what the leader has decided ([`Reign`]), and the next world ([`Plan`]). A later
+//! frame of a kind says all that an earlier one said, as far as it still holds. So a frame that was replaced
+//! before it was read is no loss, and a process that was stopped for an hour reads four frames.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use super::session::Body;
+use super::{config, message};
+use crate::model::{End, Lineage, NodeId};
+
+/// The most nodes that are asked, one after the other, to lead when the leader is lost.
+pub(crate) const HEIRS: usize = 16;
+/// The most addresses of a node.
+const ADDRESSES: usize = 16;
+
+/// A process, and where it accepts sessions as long as it lives.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Contact {
+    pub(crate) id: NodeId,
+    /// The preferred address first.
+    pub(crate) addresses: Vec<SocketAddr>,
+}
+
+/// What a process tells of itself to the process that leads, or that may know who leads.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Join {
+    pub(crate) contact: Contact,
+    /// It waits for a seat; an observer does not.
+    pub(crate) takes_seat: bool,
+}
+
+/// What a process is doing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// The last world that this process has started in or was ready for.
+    pub(crate) epoch: Lineage,
+    pub(crate) command: Command,
+    /// The last round whose paths it has proved, or has failed to prove.
+    pub(crate) answer: Option<Answer>,
+    /// It has lost this leader.
+    pub(crate) lost: Option<NodeId>,
+    /// The nodes that have lost the leader and have come to this process, and what they do in this epoch.
+    pub(crate) guests: Vec<(NodeId, Command)>,
+}
+
+/// What has become of the command of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Command {
+    /// There is none, and the process waits for a seat.
+    Waits,
+    Runs,
+    /// It has ended well, and the process waits for the others.
+    Succeeded,
+    /// It has ended so, and nobody had asked it to.
+    Failed(End),
+    /// The world is over, and it has not ended yet.
+    Stops,
+    /// It has ended, and the process leaves the job.
+    Leaves,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) round: RoundId,
+    pub(crate) is_ready: bool,
+}
+
+/// An attempt at a world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct RoundId {
+    pub(crate) leader: NodeId,
+    pub(crate) number: u32,
+}
+
+/// What the leader has decided, as it says it itself, or as another node passes it on to a node that has lost
+/// the leader.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reign {
+    pub(crate) epoch: Lineage,
+    /// How often a leader was lost in this epoch.
+    pub(crate) term: u32,
+    /// The rank of the leader in this epoch; none if it was not a member.
+    pub(crate) rank: Option<u32>,
+    pub(crate) leader: Contact,
+    /// Half of the members of this epoch, or fewer, can be reached.
+    pub(crate) is_cut_off: bool,
+    /// The round that has made this epoch; none in the first.
+    pub(crate) round: Option<RoundId>,
+    pub(crate) phase: Phase,
+    /// The number of the leader's last round.
+    pub(crate) rounds: u32,
+    /// How often the leader has asked who reads what it says. The acknowledgement is the answer.
+    pub(crate) asked: u32,
+    /// The ranks whose nodes are silent.
+    pub(crate) suspected: Vec<u32>,
+    /// How many nodes wait for a seat.
+    pub(crate) waiting: u32,
+    /// Who leads if this leader is lost, in this order. For nodes that have no plan of this epoch.
+    pub(crate) heirs: Vec<Contact>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Phase {
+    /// The commands run.
+    Runs,
+    /// The world is over, and all commands stop.
+    Over(Cause),
+    /// The same, and the members of the leader's last round prove their paths.
+    Round(Cause),
+    /// All commands have ended well.
+    Released,
+}
+
+/// Why a world is over: the command of this rank has ended so, or its node is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Cause {
+    pub(crate) rank: Option<u32>,
+    pub(crate) end: End,
+}
+
+/// A world that is to be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Plan {
+    pub(crate) round: RoundId,
+    pub(crate) epoch: Lineage,
+    /// By rank.
+    pub(crate) seats: Vec<Contact>,
+}
+
+impl Plan {
+    pub(crate) fn rank_of(&self, id: NodeId) -> Option<u32> {
+        let rank = self.seats.iter().position(|seat| seat.id == id)?;
+        u32::try_from(rank).ok()
+    }
+
+    /// Up to [`HEIRS`] members, spread over the ranks, in the order in which they are asked.
+    pub(crate) fn heirs(&self) -> Vec<Contact> {
+        let count = self.seats.len().min(HEIRS);
+        (0..count).map(|heir| self.seats[heir * self.seats.len() / count].clone()).collect()
+    }
+}
+
+/// One frame's content.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Said {
+    Join(Join),
+    Status(Status),
+    Reign(Reign),
+    Plan(Plan),
+}
+
+const JOIN: u8 = 1;
+const STATUS: u8 = 2;
+pub(crate) const REIGN: u8 = 3;
+const PLAN: u8 = 4;
+
+impl Said {
+    pub(crate) fn encode(&self) -> (u8, Body) {
+        let mut bytes = Vec::new();
+        let kind = match self {
+            Self::Join(join) => {
+                message::put(join, config(), &mut bytes);
+                JOIN
+            }
+            Self::Status(status) => {
+                message::put(status, config(), &mut bytes);
+                STATUS
+            }
+            Self::Reign(reign) => {
+                message::put(reign, config(), &mut bytes);
+                REIGN
+            }
+            Self::Plan(plan) => {
+                message::put(plan, config(), &mut bytes);
+                PLAN
+            }
+        };
+        (kind, bytes.into())
+    }
+
+    /// Nothing where the kind is unknown, or the bytes are none of this kind, or more than it.
+    pub(crate) fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        let said = match kind {
+            JOIN => Self::Join(message::take(body, config())?),
+            STATUS => Self::Status(message::take(body, config())?),
+            REIGN => Self::Reign(message::take(body, config())?),
+            PLAN => Self::Plan(message::take(body, config())?),
+            _ => return None,
+        };
+        said.is_bounded().then_some(said)
+    }
+
+    fn is_bounded(&self) -> bool {
+        let fits = |contact: &Contact| (1..=ADDRESSES).contains(&contact.addresses.len());
+        match self {
+            Self::Join(join) => fits(&join.contact),
+            Self::Status(_) => true,
+            Self::Reign(reign) => {
+                fits(&reign.leader) && reign.heirs.len() <= HEIRS && reign.heirs.iter().all(fits)
+            }
+            Self::Plan(plan) => !plan.seats.is_empty() && plan.seats.iter().all(fits),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contact(number: u8) -> Contact {
+        Contact { id: NodeId([number; 16]), addresses: vec![SocketAddr::from(([10, 0, 0, number], 30000))] }
+    }
+
+    fn all() -> Vec<Said> {
+        let epoch = Lineage { generation: 3, origin: 9 };
+        let round = RoundId { leader: NodeId([1; 16]), number: 7 };
+        let cause = Cause { rank: Some(2), end: End::Killed(9) };
+        let answer = Some(Answer { round, is_ready: true });
+        let guests = vec![(NodeId([4; 16]), Command::Failed(End::Exited(1)))];
+        let reign = Reign {
+            epoch,
+            term: 2,
+            rank: None,
+            leader: contact(1),
+            is_cut_off: true,
+            round: Some(round),
+            phase: Phase::Over(cause),
+            rounds: 7,
+            asked: 1,
+            suspected: vec![2, 300],
+            waiting: 4,
+            heirs: vec![contact(2), contact(3)],
+        };
+        vec![
+            Said::Join(Join { contact: contact(5), takes_seat: true }),
+            Said::Status(Status {
+                epoch,
+                command: Command::Stops,
+                answer,
+                lost: Some(NodeId([2; 16])),
+                guests,
+            }),
+            Said::Reign(reign),
+            Said::Plan(Plan { round, epoch, seats: (0..40).map(contact).collect() }),
+        ]
+    }
+
+    #[test]
+    fn every_state_comes_back_and_no_other_bytes_are_one() {
+        for said in all() {
+            let (kind, body) = said.encode();
+            assert_eq!(Said::decode(kind, &body), Some(said));
+            for length in 0..body.len() {
+                assert_eq!(Said::decode(kind, &body[..length]), None, "{kind}, {length} bytes");
+            }
+            assert_eq!(Said::decode(kind, &[&body[..], &[0]].concat()), None);
+            assert_eq!(Said::decode(kind + 4, &body), None);
+        }
+    }
+
+    #[test]
+    fn a_process_without_an_address_or_with_too_many_is_refused() {
+        for count in [0, ADDRESSES + 1] {
+            let contact = Contact { addresses: vec![contact(1).addresses[0]; count], ..contact(1) };
+            let plan = Plan {
+                round: RoundId { leader: contact.id, number: 1 },
+                epoch: Lineage::default(),
+                seats: vec![contact.clone()],
+            };
+            for said in [Said::Join(Join { contact, takes_seat: true }), Said::Plan(plan)] {
+                let (kind, body) = said.encode();
+                assert_eq!(Said::decode(kind, &body), None, "{count} addresses");
+            }
+        }
+    }
+
+    #[test]
+    fn the_heirs_of_a_large_world_are_16_members_spread_over_its_ranks() {
+        let round = RoundId { leader: NodeId([1; 16]), number: 1 };
+        let plan =
+            |count| Plan { round, epoch: Lineage::default(), seats: (0..count).map(contact).collect() };
+        assert_eq!(plan(3).heirs(), plan(3).seats);
+        let heirs: Vec<u8> = plan(160).heirs().iter().map(|heir| heir.id.0[0]).collect();
+        assert_eq!(heirs, (0..16).map(|heir| heir * 10).collect::<Vec<_>>());
+    }
+}
